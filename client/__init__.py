@@ -1,0 +1,1 @@
+"""The data owner's side: answers the queries of a campaign with randomised reports."""

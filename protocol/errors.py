@@ -1,0 +1,29 @@
+"""The errors of the project.
+
+    ConfideError
+    └── BadInput        something handed in is not acceptable: the message says what was found, what is accepted, and where
+
+A rejected report is data, not an error. Command lines answer `BadInput` with one line and exit code 2.
+"""
+
+import math
+
+
+class ConfideError(Exception):
+    """Root of every error raised on purpose."""
+
+
+class BadInput(ConfideError, ValueError):
+    """A value, file or argument that cannot be used as given."""
+
+
+def check_probability(name: str, value: float) -> None:
+    """Accept a number strictly between 0 and 1."""
+    if not 0.0 < value < 1.0:
+        raise BadInput(f"{name} is {value!r}; it must lie strictly between 0 and 1")
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Accept a privacy parameter whose channels 64-bit integers can hold."""
+    if not (math.isfinite(epsilon) and 1e-6 <= epsilon <= 40.0):
+        raise BadInput(f"epsilon is {epsilon!r}; it must be a finite number from 1e-6 to 40")

@@ -1,0 +1,34 @@
+"""Exponentials and logarithms in rational arithmetic, with the side they are rounded to in the name.
+
+`decimal` rounds `exp` and `ln` correctly, so one unit in the last digit encloses the true value. Logarithms carry more
+digits than exponentials, so that log(exp_below(x)) is seen to be at most x.
+"""
+
+import math
+from decimal import Context, Decimal
+from fractions import Fraction
+
+_DIGITS = Context(prec=60)
+_MORE_DIGITS = Context(prec=90)
+
+
+def exp_below(x: float) -> Fraction:
+    """A rational number at most e^x, and within 1e-58 of it relatively."""
+    return Fraction(_DIGITS.next_minus(_DIGITS.exp(Decimal(x))))
+
+
+def exp_above(x: float) -> Fraction:
+    """A rational number at least e^x, and within 1e-58 of it relatively."""
+    return Fraction(_DIGITS.next_plus(_DIGITS.exp(Decimal(x))))
+
+
+def log_up(ratio: Fraction) -> float:
+    """The smallest float at or above log(ratio), ratio >= 1."""
+    quotient = _MORE_DIGITS.divide(Decimal(ratio.numerator), Decimal(ratio.denominator))
+    if Fraction(quotient) < ratio:
+        quotient = _MORE_DIGITS.next_plus(quotient)
+    if quotient == 1:
+        return 0.0
+    exact = _MORE_DIGITS.next_plus(_MORE_DIGITS.ln(quotient))
+    nearest = float(exact)
+    return nearest if Decimal(nearest) >= exact else math.nextafter(nearest, math.inf)

@@ -1,0 +1,48 @@
+"""From a threshold to prediction sets, for numpy arrays and for torch tensors (without importing torch)."""
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.errors import BadInput
+from protocol.scores import Score, all_scores, check_probabilities
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """C(x) = {y : S(x, y) <= threshold}. Threshold 1 holds every label."""
+
+    score: Score
+    threshold: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.threshold <= 1.0:
+            raise BadInput(f"threshold is {self.threshold!r}; it must lie in [0, 1]")
+
+    def sets(self, probs: Any, *, u: Any = None) -> Any:
+        """(n, K) booleans of the kind that came in: an array for an array, a tensor on the same device for a tensor."""
+        mask = self._mask(probs, u)
+        return sys.modules["torch"].from_numpy(mask).to(probs.device) if _is_tensor(probs) else mask
+
+    def labels(self, probs: Any, *, u: Any = None) -> list[list[int]]:
+        """The labels of every set, in order of their index."""
+        return [np.flatnonzero(row).tolist() for row in self._mask(probs, u)]
+
+    def sizes(self, probs: Any, *, u: Any = None) -> NDArray[np.int64]:
+        """The number of labels in every set."""
+        return self._mask(probs, u).sum(axis=1, dtype=np.int64)
+
+    def _mask(self, probs: Any, u: Any) -> NDArray[np.bool_]:
+        scores = all_scores(self.score, check_probabilities(_as_array(probs)), u=None if u is None else _as_array(u))
+        return scores <= np.float64(self.threshold)
+
+
+def _is_tensor(values: Any) -> bool:
+    return "torch" in sys.modules and isinstance(values, sys.modules["torch"].Tensor)
+
+
+def _as_array(values: Any) -> NDArray[Any]:
+    return np.asarray(values.detach().cpu().numpy() if _is_tensor(values) else values)

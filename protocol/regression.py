@@ -1,0 +1,76 @@
+"""Regression scores in [0, 1] and the intervals they turn a threshold into; the bound is public, never taken from the data."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from protocol.errors import BadInput
+
+Array = NDArray[Any]
+
+
+def _check_bound(bound: float) -> None:
+    if not (math.isfinite(bound) and bound > 0):
+        raise BadInput(f"the public bound is {bound!r}; it must be a finite number above 0")
+
+
+def _check_targets(predictions: Array, targets: Array) -> None:
+    if targets.shape != predictions.shape[:1] or not np.isfinite(predictions).all() or not np.isfinite(targets).all():
+        raise BadInput(
+            f"predictions have shape {predictions.shape}, targets {targets.shape}; accepted are finite numbers, a target a row"
+        )
+
+
+@dataclass(frozen=True)
+class AbsoluteResidual:
+    """min(|y - f(x)| / bound, 1)."""
+
+    bound: float
+
+    def __post_init__(self) -> None:
+        _check_bound(self.bound)
+
+    def true_scores(self, predictions: ArrayLike, targets: ArrayLike) -> Array:
+        predictions, targets = np.asarray(predictions), np.asarray(targets)
+        _check_targets(predictions, targets)
+        return np.minimum(np.abs(targets - predictions) / self.bound, 1.0)
+
+    def interval(self, predictions: ArrayLike, threshold: float) -> tuple[Array, Array]:
+        """All y whose score is at most the threshold; at 1 that is the whole line, because scores are clipped there."""
+        predictions = np.asarray(predictions)
+        half = math.inf if threshold >= 1 else threshold * self.bound
+        return predictions - half, predictions + half
+
+
+@dataclass(frozen=True)
+class QuantileResidual:
+    """CQR (Romano, Patterson, Candes 2019): v = max(lo - y, y - hi), clipped to +-bound and moved to [0, 1]."""
+
+    bound: float
+
+    def __post_init__(self) -> None:
+        _check_bound(self.bound)
+
+    def true_scores(self, predictions: ArrayLike, targets: ArrayLike) -> Array:
+        predictions, targets = np.asarray(predictions), np.asarray(targets)
+        if predictions.ndim != 2 or predictions.shape[1] != 2:
+            raise BadInput(f"predictions have shape {predictions.shape}; CQR takes two columns, lower and upper quantile")
+        _check_targets(predictions, targets)
+        excess = np.maximum(predictions[:, 0] - targets, targets - predictions[:, 1])
+        return np.clip((excess / self.bound + 1) / 2, 0.0, 1.0)
+
+    def interval(self, predictions: ArrayLike, threshold: float) -> tuple[Array, Array]:
+        """All y whose score is at most the threshold: the whole line at 1, nothing where the ends shrink past each other."""
+        predictions = np.asarray(predictions)
+        shift = math.inf if threshold >= 1 else (2 * threshold - 1) * self.bound
+        return predictions[:, 0] - shift, predictions[:, 1] + shift
+
+
+REGRESSION_SCORES: dict[str, Callable[..., AbsoluteResidual | QuantileResidual]] = {
+    "residual": AbsoluteResidual,
+    "cqr": QuantileResidual,
+}

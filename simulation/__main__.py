@@ -1,0 +1,158 @@
+"""`python -m simulation`: campaigns on this machine."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from protocol.errors import BadInput
+from simulation.evaluate import Setting, evaluate, write_json
+from simulation.population import Population, embedded, from_npz
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, help=__doc__
+)
+
+
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    try:
+        yield
+    except BadInput as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        print("interrupted before anything finished; nothing was written", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _load(data: Path | None) -> Population:
+    return embedded() if data is None else from_npz(data)
+
+
+def _run(population: Population, settings: list[Setting]) -> tuple[list[dict[str, Any]], bool]:
+    """Evaluate each setting behind one progress bar (on a terminal's standard error only)."""
+    console = Console(stderr=True)
+    results, complete = [], True
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("campaigns", total=sum(setting.trials for setting in settings))
+        for setting in settings:
+            bar.update(task, description=f"{setting.method} {setting.variant}")
+            result, complete = evaluate(population, setting, progress=lambda: bar.advance(task))
+            results.append(result)
+            if not complete:
+                print(f"interrupted: {len(result['trials'])} of {setting.trials} trials are kept", file=sys.stderr)
+                break
+    return results, complete
+
+
+def _console() -> Console:
+    """Standard output; wide enough for the table where it is not a terminal."""
+    return Console() if sys.stdout.isatty() else Console(width=110)
+
+
+def _table(results: list[dict[str, Any]]) -> Table:
+    table = Table(title=_title(results[0]["arguments"]), title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in ("method", "channel", "exact epsilon", "promised", "test coverage", "mean set size", "trivial"):
+        table.add_column(heading, justify="left" if heading in ("method", "channel") else "right", no_wrap=True)
+    for result in results:
+        given, mean, std = result["arguments"], result["mean"], result["std"]
+        private = given["channel"] is not None
+        table.add_row(
+            f"{given['method']} {given['variant']}" if private else "non-private",
+            given["channel"] or "-",
+            f"{given['exact_epsilon']:.4f}" if private else "-",
+            f"{mean['certified_level']:.3f} {given['kind']}",
+            f"{mean['coverage']:.4f} ± {std['coverage']:.4f}",
+            f"{mean['mean_size']:.2f} ± {std['mean_size']:.2f}",
+            f"{100 * mean['trivial']:.0f} %",
+        )
+    return table
+
+
+def _title(given: dict[str, Any]) -> str:
+    return (
+        f"{given['data']}, {given['labels']} labels, score {given['score']}: n = {given['n']}, "
+        f"alpha = {given['alpha']}, delta = {given['delta']}, {given['trials']} trials, randomness: {given['randomness']}"
+    )
+
+
+@app.command("evaluate")
+def evaluate_command(
+    data: Annotated[
+        Path | None, typer.Option(help="npz with probs (n, K) and labels (n,); default: the embedded data set")
+    ] = None,
+    method: Annotated[str, typer.Option(help="labels: private labels, features in clear; bits: both private")] = "labels",
+    variant: Annotated[
+        str, typer.Option(help="certified, published, published-star, one-shot (bits only) or non-private")
+    ] = "certified",
+    channel: Annotated[str, typer.Option(help="auto, k-rr, subset or unary (method labels)")] = "auto",
+    score: Annotated[str, typer.Option(help="hps, aps, aps-randomized, raps, saps or top-k")] = "hps",
+    epsilon: Annotated[float, typer.Option(help="local privacy loss allowed a record")] = 1.0,
+    alpha: Annotated[float, typer.Option(help="the promise is coverage of at least 1 - alpha")] = 0.1,
+    delta: Annotated[float, typer.Option(help="probability, over calibration, that the promise may fail")] = 0.1,
+    n: Annotated[int | None, typer.Option(help="calibration records; the rest is the test [default: half]")] = None,
+    trials: Annotated[int, typer.Option(help="repetitions, each with a fresh split")] = 20,
+    seed: Annotated[
+        int | None, typer.Option(help="repeatable randomness, stamped as such; default: the operating system's")
+    ] = None,
+    max_corrupt: Annotated[
+        int, typer.Option(help="reports that may be lies; the certificate is widened by their worst effect")
+    ] = 0,
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE|-", help="write the result as JSON; - prints only JSON")
+    ] = None,
+) -> None:
+    """What would this cost me? Coverage and set sizes of one method on your records, over repeated splits."""
+    with _clear_errors():
+        population = _load(data)
+        setting = Setting(
+            method=method, variant=variant, channel=channel, score=score, epsilon=epsilon, alpha=alpha, delta=delta,
+            n=len(population) // 2 if n is None else n, trials=trials, seed=seed, max_corrupt=max_corrupt,
+        )  # fmt: skip
+        (result,), complete = _run(population, [setting])
+        if json_file == "-":
+            print(json.dumps(result, indent=2, allow_nan=False))
+        else:
+            if json_file is not None:
+                write_json(result, Path(json_file))
+            _console().print(_table([result]))
+        if not complete:
+            raise typer.Exit(INTERRUPTED)
+
+
+@app.command()
+def demo(
+    epsilon: Annotated[float, typer.Option(help="local privacy loss allowed a record")] = 2.0,
+    trials: Annotated[int, typer.Option(help="repetitions, each with a fresh split")] = 10,
+    seed: Annotated[int, typer.Option(help="of the splits and the simulated randomisers")] = 1,
+) -> None:
+    """Both local methods on the embedded data set: no privacy, the published methods, and the certified ones."""
+    with _clear_errors():
+        base = Setting(epsilon=epsilon, trials=trials, seed=seed)
+        rows = [("labels", "non-private"), ("labels", "published-star"), ("labels", "certified")]
+        rows += [("bits", "published-star"), ("bits", "certified"), ("bits", "one-shot")]
+        results, complete = _run(embedded(), [replace(base, method=method, variant=variant) for method, variant in rows])
+        console = _console()
+        console.print(_table(results))
+        console.print(
+            "promised: guaranteed coverage (PAC: with probability 1 - delta over calibration; marginal: on average).\n"
+            "trivial: campaigns that could certify no threshold and so predict every label. Smaller sets are better."
+        )
+        if not complete:
+            raise typer.Exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m simulation")

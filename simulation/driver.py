@@ -1,0 +1,68 @@
+"""The in-process driver: a whole population of users in arrays, answering the queries of any procedure."""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.certificate import Certificate
+from protocol.errors import BadInput
+from protocol.queries import BitQuery, BitTally, LabelQuery, LabelTally
+from protocol.sampling import Entropy
+
+AnyQuery = TypeVar("AnyQuery")
+AnyTally = TypeVar("AnyTally")
+
+
+def drive(procedure: Generator[AnyQuery, AnyTally, Certificate], answer: Callable[[AnyQuery], AnyTally]) -> Certificate:
+    """Run a procedure to its certificate, answering each query as it comes."""
+    try:
+        query = next(procedure)
+        while True:
+            query = procedure.send(answer(query))
+    except StopIteration as finished:
+        certificate: Certificate = finished.value
+        return certificate
+
+
+@dataclass(frozen=True)
+class BitUsers:
+    """Users who know the score of their record; user i of n has position (i + 1/2)/n, so shuffle them first."""
+
+    scores: NDArray[Any]
+    entropy: Entropy
+
+    def __call__(self, query: BitQuery) -> BitTally:
+        asked, first = _slice(len(self.scores), query.start, query.stop)
+        scores = self.scores[asked]
+        part = query.part((np.arange(len(scores)) + first + 0.5) / len(self.scores))
+        reports = query.channel.randomize(scores <= np.asarray(query.thresholds, dtype=np.float64)[part], self.entropy)
+        count = len(query.thresholds)
+        answers = np.bincount(part, minlength=count)
+        ones = np.bincount(part[reports], minlength=count)
+        return BitTally(tuple(answers.tolist()), tuple(ones.tolist()))
+
+
+@dataclass(frozen=True)
+class LabelUsers:
+    """Users who show their features (here: the scores of every label) and keep their label private."""
+
+    scores: NDArray[Any]
+    labels: NDArray[Any]
+    entropy: Entropy
+
+    def __post_init__(self) -> None:
+        if len(self.scores) != len(self.labels):
+            raise BadInput(f"{len(self.scores)} rows of scores with {len(self.labels)} labels; accepted is a label a row")
+
+    def __call__(self, query: LabelQuery) -> LabelTally:
+        asked, _ = _slice(len(self.labels), query.start, query.stop)
+        return LabelTally(self.scores[asked], query.channel.randomize(self.labels[asked], self.entropy))
+
+
+def _slice(n: int, start: float, stop: float) -> tuple[slice, int]:
+    """The users whose position lies in [start, stop)."""
+    first, last = (int(np.ceil(n * edge - 0.5)) for edge in (start, stop))
+    return slice(first, last), first

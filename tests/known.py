@@ -1,0 +1,61 @@
+"""Known truth for tests: scripted entropy, goodness of fit at a stated false-alarm probability, closed-form populations."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom, chi2
+
+FALSE_ALARM = 1e-9
+
+
+class Scripted:
+    """Entropy that deals out given words in order, then the word `then` to whoever draws again."""
+
+    def __init__(self, words: Iterable[int], bits: int, *, then: int = 0) -> None:
+        self._bytes = np.fromiter(words, dtype=f"<u{bits // 8}").tobytes()
+        self._then = then.to_bytes(bits // 8, "little")
+
+    def __call__(self, size: int) -> bytes:
+        dealt, self._bytes = self._bytes[:size], self._bytes[size:]
+        return dealt + self._then * ((size - len(dealt)) // len(self._then))
+
+
+def assert_follows(counts: NDArray[Any], probabilities: NDArray[Any]) -> None:
+    """Chi-square goodness of fit; a correct sampler fails with probability about 1e-9."""
+    expected = counts.sum() * probabilities
+    assert (expected >= 20).all(), "too few draws for the chi-square approximation"
+    statistic = float(((counts - expected) ** 2 / expected).sum())
+    assert statistic <= chi2.isf(FALSE_ALARM, len(counts) - 1)
+
+
+def assert_rate_at_most(failures: int, campaigns: int, delta: float) -> None:
+    """A true failure rate of at most delta exceeds this with probability at most 1e-6."""
+    assert failures <= binom.isf(1e-6, campaigns, delta), f"{failures} failures in {campaigns} campaigns at delta {delta}"
+
+
+def label_population(n: int, k: int, rng: np.random.Generator, *, ties: bool) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Probabilities and labels of a calibrated model: one label has 1 - t, every other t/(k - 1), in a random place.
+
+    t is uniform on (0, 1 - 1/k); with ties it takes three values only, so the scores have six.
+    """
+    t = rng.choice([0.1, 0.3, 0.6], n) if ties else rng.uniform(0, 1 - 1 / k, n)
+    first = rng.integers(0, k, n)
+    probs = np.repeat((t / (k - 1))[:, None], k, axis=1)
+    probs[np.arange(n), first] = 1 - t
+    other = (first + rng.integers(1, k, n)) % k
+    return probs, np.where(rng.random(n) < t, other, first)
+
+
+def label_coverage(q: float, k: int, *, ties: bool) -> float:
+    """P(1 - p_Y <= q) for `label_population`, in closed form.
+
+    The first label scores t and is true with 1 - t; the others score 1 - t/(k - 1) and hold t together.
+    """
+    if ties:
+        return float(np.mean([(1 - t) * (t <= q) + t * (1 - t / (k - 1) <= q) for t in (0.1, 0.3, 0.6)]))
+    top = 1 - 1 / k
+    first = min(max(q, 0.0), top)
+    rest = min(max((k - 1) * (1 - q), 0.0), top)
+    return float((first - first**2 / 2 + (top**2 - rest**2) / 2) / top)

@@ -1,0 +1,44 @@
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ALLOWED = {
+    "protocol": {"protocol"},
+    "client": {"protocol", "client"},
+    "aggregator": {"protocol", "aggregator"},
+    "simulation": {"protocol", "client", "aggregator", "simulation"},
+}
+HEAVY = {"flwr", "torch", "opacus", "grpc", "sqlalchemy"}
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add((node.module or "").split(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("package", list(ALLOWED))
+def test_dependencies_point_one_way(package: str) -> None:
+    """protocol knows nobody, client and aggregator know protocol, simulation knows all."""
+    for path in (ROOT / package).rglob("*.py"):
+        assert imports(path) & set(ALLOWED) <= ALLOWED[package], path
+
+
+def test_protocol_stays_light() -> None:
+    """No framework is imported by what both sides share."""
+    for path in (ROOT / "protocol").rglob("*.py"):
+        assert not imports(path) & HEAVY, path
+
+
+@pytest.mark.parametrize("package", list(ALLOWED))
+def test_package_files_hold_a_docstring_only(package: str) -> None:
+    """Importing a package does nothing."""
+    body = ast.parse((ROOT / package / "__init__.py").read_text()).body
+    assert len(body) == 1
+    assert isinstance(body[0], ast.Expr)

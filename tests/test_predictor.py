@@ -1,0 +1,42 @@
+import numpy as np
+import pytest
+import torch
+
+from protocol.errors import BadInput
+from protocol.predictor import Predictor
+from protocol.scores import SCORES
+
+PROBS = np.array([[0.7, 0.2, 0.1], [0.4, 0.35, 0.25]])
+
+
+def test_sets_hold_the_labels_within_the_threshold() -> None:
+    """Boolean matrix, lists and sizes tell the same sets."""
+    predictor = Predictor(SCORES["hps"], 0.65)
+    assert predictor.sets(PROBS).tolist() == [[True, False, False], [True, True, False]]
+    assert predictor.labels(PROBS) == [[0], [0, 1]]
+    assert predictor.sizes(PROBS).tolist() == [1, 2]
+
+
+def test_a_tensor_comes_back_as_a_tensor() -> None:
+    """Torch in, torch out, with the same sets as numpy, gradients or not."""
+    tensor = torch.tensor(PROBS, dtype=torch.float32, requires_grad=True)
+    predictor = Predictor(SCORES["aps"], 0.8)
+    sets = predictor.sets(tensor)
+    assert isinstance(sets, torch.Tensor)
+    assert sets.dtype == torch.bool
+    assert sets.tolist() == predictor.sets(PROBS.astype(np.float32)).tolist()
+    assert predictor.sizes(tensor).tolist() == sets.sum(dim=1).tolist()
+
+
+def test_threshold_one_holds_every_label() -> None:
+    """The trivial threshold predicts everything, for every score."""
+    for score in SCORES.values():
+        assert Predictor(score, 1.0).sets(PROBS, u=np.array([0.0, 1.0])).all()
+
+
+def test_impossible_thresholds_and_probabilities_are_refused() -> None:
+    """A threshold outside [0, 1] and rows that do not sum to one are refused."""
+    with pytest.raises(BadInput, match=r"threshold is 1\.5"):
+        Predictor(SCORES["hps"], 1.5)
+    with pytest.raises(BadInput, match="sum to"):
+        Predictor(SCORES["hps"], 0.5).sets(PROBS * 2)
