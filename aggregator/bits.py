@@ -28,8 +28,6 @@ SEARCH_THRESHOLDS = 12
 PUBLISHED_ROUNDS = 10
 ONE_SHOT_RUNGS = 200
 
-_GRID = np.linspace(-LOGIT_REACH - 2, LOGIT_REACH + 2, 1201)
-
 
 def _check(alpha: float, delta: float, n: int, max_corrupt: int) -> None:
     check_probability("alpha", alpha)
@@ -227,11 +225,13 @@ def _aim(m0: float, channel: Bit, alpha: float, answers: int) -> float:
 
 def _narrow(curve: Curve, aim: float, window: tuple[float, float]) -> tuple[float, float]:
     """The logits at which the curve may reach the aim, within two standard errors."""
-    coverage, error = curve.predict(_GRID)
-    near = _GRID[(coverage + 2 * error >= aim) & (coverage - 2 * error <= aim)]
+    grid = curve.grid()
+    coverage, error = curve.predict(grid)
+    near = grid[(coverage + 2 * error >= aim) & (coverage - 2 * error <= aim)]
     if near.size == 0:
         return window
-    return max(float(near[0]) - 0.3, float(_GRID[0])), min(float(near[-1]) + 0.3, float(_GRID[-1]))
+    margin = 0.1 * float(near[-1] - near[0]) + 0.3 / curve.slope
+    return max(float(near[0]) - margin, float(grid[0])), min(float(near[-1]) + margin, float(grid[-1]))
 
 
 def _place(
@@ -241,7 +241,8 @@ def _place(
 
     Before the last stage the error of the curve counts half: later stages can still mend it.
     """
-    coverage, error = curve.predict(_GRID)
+    grid = curve.grid()
+    coverage, error = curve.predict(grid)
     hit, spill = float(channel.hit), float(channel.spill)
     rate = spill + (hit - spill) * coverage
     needed = float(binom.isf(search.level, rest, m0)) + 1
@@ -250,8 +251,8 @@ def _place(
     excess = coverage - (1 - alpha)
     fallback = alpha
     if search.certified < 1:
-        fallback = min(alpha, max(0.0, float(np.interp(logit(search.certified), _GRID, excess))))
-    q = expit(_GRID)
+        fallback = min(alpha, max(0.0, float(np.interp(logit(search.certified), grid, excess))))
+    q = expit(grid)
     cost = np.where((q >= search.floor) & (q < search.certified), passes * excess + (1 - passes) * fallback, np.inf)
     best = int(cost.argmin())
     return float(q[best]) if cost[best] < 0.999 * fallback else None

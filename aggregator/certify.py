@@ -139,24 +139,29 @@ class Search:
     def __init__(self, *, delta: float, m0: float, max_corrupt: int = 0) -> None:
         self._delta, self._m0, self._corrupt = delta, m0, max_corrupt
         self._risen = False
+        self._failed: float | None = None
         self.level = delta
-        self.floor = 0.0
         self.certified = 1.0
         self.finished = False
+
+    @property
+    def floor(self) -> float:
+        """The lowest threshold that may be tested next."""
+        return 0.0 if self._failed is None else self._failed
 
     def test(self, threshold: float, *, n: int, ones: int, rest: int) -> BitRung:
         """Test a threshold on n fresh answers with about `rest` to come; each corrupt one may have been a lie for a one."""
         if self.finished or not self.floor <= threshold < self.certified:
             raise BadInput(f"threshold {threshold} cannot be tested; accepted is {self.floor} up to below {self.certified}")
-        self._risen |= 0.0 < self.floor < threshold
+        self._risen |= self._failed is not None and threshold > self._failed
         early = 0.0 if self._risen else self.EARLY
         stage = design_stage(n=n, rest=rest, level=self.level, m0=self._m0, early=early)
         rung = BitRung(threshold, n, ones, rest, self.level, stage.level_after(max(0, ones - self._corrupt)))
         if rung.passed:
-            self.certified, self.level, self.floor = threshold, self._delta, 0.0
+            self.certified, self.level, self._failed = threshold, self._delta, None
             self.finished = self._risen
         else:
-            self.level, self.floor = rung.level_after, threshold
+            self.level, self._failed = rung.level_after, threshold
             self.finished = self.level == 0.0
         return rung
 

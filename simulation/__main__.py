@@ -116,6 +116,8 @@ def evaluate_command(
 ) -> None:
     """What would this cost me? Coverage and set sizes of one method on your records, over repeated splits."""
     with _clear_errors():
+        if json_file not in (None, "-") and not Path(str(json_file)).parent.is_dir():
+            raise BadInput(f"cannot write {json_file}: its folder does not exist")
         population = _load(data)
         setting = Setting(
             method=method, variant=variant, channel=channel, score=score, epsilon=epsilon, alpha=alpha, delta=delta,

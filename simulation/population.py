@@ -57,16 +57,21 @@ def embedded() -> Population:
     The model is linear discriminant analysis, fitted on the spot in closed form: the provider's own records are spent on
     it and on nothing else.
     """
-    lines = files("simulation").joinpath("data/letter.jsonl").read_text().splitlines()
-    records = [json.loads(line) for line in lines]
-    labels = np.array([ord(record[0]) - ord("A") for record in records])
-    features = np.array([[int(digit, 16) for digit in record[1:]] for record in records]) / 15
+    features, labels = letters()
     own, others = slice(None, PROVIDER_RECORDS), slice(PROVIDER_RECORDS, None)
-    probs = _discriminant(features[own], labels[own], features[others])
+    probs = discriminant(features[own], labels[own], features[others])
     return Population("letter (embedded)", probs, labels[others])
 
 
-def _discriminant(features: Floats, labels: Array, unseen: Floats) -> Floats:
+def letters() -> tuple[Floats, Array]:
+    """Features in [0, 1] and labels of the embedded data set."""
+    lines = files("simulation").joinpath("data/letter.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    features = np.array([[int(digit, 16) for digit in record[1:]] for record in records]) / 15
+    return features, np.array([ord(record[0]) - ord("A") for record in records])
+
+
+def discriminant(features: Floats, labels: Array, unseen: Floats) -> Floats:
     """Class probabilities under Gaussian classes that share one covariance."""
     means = np.array([features[labels == label].mean(axis=0) for label in range(labels.max() + 1)])
     within = features - means[labels]

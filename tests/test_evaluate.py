@@ -1,0 +1,224 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocol.errors import BadInput
+from simulation.evaluate import VARIANTS, Setting, evaluate, run_trials
+from simulation.population import Population, embedded, from_npz
+from tests.known import label_population
+
+ROOT = Path(__file__).parent.parent
+
+
+def simulation(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "simulation", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An npz of 3,000 records over 5 labels, float32."""
+    probs, labels = label_population(3_000, 5, np.random.default_rng(0), ties=False)
+    path = tmp_path_factory.mktemp("data") / "records.npz"
+    np.savez(path, probs=probs.astype(np.float32), labels=labels)
+    return path
+
+
+@pytest.mark.parametrize(("method", "variant"), [(method, variant) for method in VARIANTS for variant in VARIANTS[method]])
+def test_json_holds_what_was_asked_and_what_came_out(records: Path, method: str, variant: str) -> None:
+    """Arguments resolved, every trial with its measures, means and deviations; only JSON on standard output."""
+    run = simulation(
+        "evaluate", "--data", records, "--method", method, "--variant", variant, "--epsilon", "4", "--n", "2000",
+        "--trials", "3", "--seed", "5", "--json", "-",
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    result = json.loads(run.stdout)
+    given = result["arguments"]
+    assert (given["n"], given["trials"], given["records"], given["labels"]) == (2_000, 3, 3_000, 5)
+    assert given["randomness"] == "seeded (simulation only)"
+    if variant == "non-private":
+        assert (given["channel"], given["exact_epsilon"], given["kind"]) == (None, None, "marginal")
+    else:
+        assert 3.999 <= given["exact_epsilon"] <= 4
+        assert given["channel"] == ("bit" if method == "bits" else "k-rr")
+        assert (given["Delta"] is not None) == variant.startswith("published")
+    assert len(result["trials"]) == 3
+    for trial in result["trials"]:
+        assert 0 <= trial["threshold"] <= 1
+        assert 0.8 <= trial["coverage"] <= 1
+        assert 0 < trial["mean_size"] <= 5
+        assert trial["trivial"] == (trial["threshold"] == 1)
+        assert trial["certified_level"] <= 0.9
+    coverage = [trial["coverage"] for trial in result["trials"]]
+    assert result["mean"]["coverage"] == pytest.approx(np.mean(coverage))
+    assert result["std"]["coverage"] == pytest.approx(np.std(coverage))
+
+
+def test_a_seed_repeats_and_no_seed_does_not(records: Path) -> None:
+    """The same seed gives the same file, byte for byte; without one every run differs."""
+    same = [simulation("evaluate", "--data", records, "--trials", "2", "--seed", "1", "--json", "-").stdout for _ in range(2)]
+    assert same[0] == same[1]
+    free = [simulation("evaluate", "--data", records, "--trials", "2", "--json", "-").stdout for _ in range(2)]
+    assert free[0] != free[1]
+    assert json.loads(free[0])["arguments"]["randomness"] == "operating system"
+
+
+def test_the_embedded_data_set_is_the_default(tmp_path: Path) -> None:
+    """Without --data the embedded records serve; the table goes to the terminal, the JSON to the file."""
+    out = tmp_path / "result.json"
+    run = simulation("evaluate", "--method", "bits", "--epsilon", "4", "--trials", "2", "--json", out)
+    assert run.returncode == 0, run.stderr
+    assert "letter (embedded)" in run.stdout
+    assert json.loads(out.read_text())["arguments"]["records"] == 16_000
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_the_demo_compares_all_variants() -> None:
+    """One row a method, in one table that says what its columns mean."""
+    run = simulation("demo", "--trials", "2")
+    assert run.returncode == 0, run.stderr
+    rows = (
+        "non-private",
+        "labels published-star",
+        "labels certified",
+        "bits published-star",
+        "bits certified",
+        "bits one-shot",
+    )
+    assert all(row in run.stdout for row in rows)
+    assert "promised: guaranteed coverage" in run.stdout
+
+
+def broken_files(folder: Path, records: Path) -> dict[str, Path]:
+    with np.load(records) as archive:
+        probs, labels = archive["probs"], archive["labels"]
+    made: dict[str, dict[str, Any]] = {
+        "sum": {"probs": probs * 1.1, "labels": labels},
+        "nan": {"probs": np.where(np.arange(5) == 2, np.nan, probs), "labels": labels},
+        "label": {"probs": probs, "labels": labels + 1},
+        "shape": {"probs": probs, "labels": labels[:-1]},
+        "array": {"probs": probs},
+        "object": {"probs": probs, "labels": np.array([{}] * len(labels))},
+    }
+    for name, arrays in made.items():
+        np.savez(folder / f"{name}.npz", **arrays)
+    (folder / "cut.npz").write_bytes(records.read_bytes()[:2_000])
+    (folder / "text.npz").write_text("not an archive")
+    np.save(folder / "plain.npy", probs)
+    os.rename(folder / "plain.npy", folder / "plain.npz")
+    names = [*made, "cut", "text", "plain"]
+    return {name: folder / f"{name}.npz" for name in names} | {"missing": folder / "missing.npz", "folder": folder}
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("sum", "sum to"), ("nan", "nan"), ("label", "labels run from"), ("shape", "labels have shape"), ("array", "missing"),
+        ("object", "cannot be read"), ("cut", "cannot be read"), ("text", "cannot be read"), ("plain", "cannot be read"),
+        ("missing", "does not exist"), ("folder", "cannot be read"),
+    ],
+)  # fmt: skip
+def test_unusable_files_get_one_clear_line(name: str, says: str, records: Path, tmp_path: Path) -> None:
+    """Exit code 2, one line on standard error that names the file and what is wrong, no traceback, nothing written."""
+    path = broken_files(tmp_path, records)[name]
+    out = tmp_path / "result.json"
+    run = simulation("evaluate", "--data", path, "--json", out)
+    assert run.returncode == 2
+    assert run.stdout == ""
+    assert run.stderr.count("\n") == 1
+    assert str(path) in run.stderr
+    assert says in run.stderr
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--epsilon", "0"], "epsilon is 0.0"),
+        (["--epsilon", "-1"], "epsilon is -1.0"),
+        (["--epsilon", "inf"], "epsilon is inf"),
+        (["--alpha", "1"], "alpha is 1.0"),
+        (["--alpha", "0"], "alpha is 0.0"),
+        (["--delta", "1.5"], "delta is 1.5"),
+        (["--n", "3000"], "accepted are 1 to 2999"),
+        (["--n", "0"], "n is 0"),
+        (["--trials", "0"], "trials is 0"),
+        (["--max-corrupt", "-1"], "max_corrupt is -1"),
+        (["--method", "votes"], "accepted: labels, bits"),
+        (["--variant", "one-shot"], "accepted: certified, published, published-star, non-private"),
+        (["--score", "apz"], "accepted: hps"),
+        (["--channel", "bit"], "accepted: auto, k-rr, subset, unary"),
+        (["--method", "bits", "--channel", "k-rr"], "accepted: auto, bit"),
+        (["--variant", "published", "--channel", "subset"], "defined for k-rr"),
+        (["--json", "/nonexistent/x.json", "--trials", "1"], "cannot write"),
+    ],
+)
+def test_impossible_arguments_get_one_clear_line(arguments: list[str], says: str, records: Path) -> None:
+    """Exit code 2 and one line with what was found and what is accepted."""
+    run = simulation("evaluate", "--data", records, *arguments)
+    assert run.returncode == 2, run.stdout
+    assert run.stderr.count("\n") == 1
+    assert says in run.stderr
+
+
+def test_an_unknown_option_points_to_help() -> None:
+    """A mistyped option is exit code 2 without a traceback."""
+    run = simulation("evaluate", "--epsilom", "1")
+    assert run.returncode == 2
+    assert "--epsilom" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_ctrl_c_keeps_the_trials_that_finished(tmp_path: Path, records: Path) -> None:
+    """Interrupted in the middle, the finished trials are written and the exit code says so."""
+    out = tmp_path / "result.json"
+    command = [sys.executable, "-m", "simulation", "evaluate", "--data", str(records), "--trials", "100000", "--json", str(out)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(6)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "are kept" in errors
+    assert 0 < len(json.loads(out.read_text())["trials"]) < 100_000
+
+
+def test_calibration_and_test_records_are_disjoint() -> None:
+    """Records marked by their score: none of those calibrated on is tested on, and all are used."""
+    n = 400
+    probs = np.stack([np.linspace(0.6, 0.9, n), 1 - np.linspace(0.6, 0.9, n)], axis=1)
+    population = Population("marked", probs, np.zeros(n, dtype=np.int64))
+    rows = list(run_trials(population, Setting(variant="non-private", n=100, trials=5, seed=1, alpha=0.1)))
+    for row in rows:
+        # The threshold is the rank-91 score of the 100 calibration records: exactly 90 of them lie below it.
+        below = np.count_nonzero(1 - probs[:, 0] <= row["threshold"])
+        assert row["coverage"] == pytest.approx((below - 91) / 300)
+
+
+def test_a_result_in_code_says_it_ran_to_the_end() -> None:
+    """`evaluate` reports progress once a trial."""
+    probs, labels = label_population(500, 4, np.random.default_rng(1), ties=True)
+    ticks: list[int] = []
+    _, complete = evaluate(
+        Population("made", probs, labels), Setting(n=200, trials=3, seed=1, epsilon=8.0), progress=lambda: ticks.append(1)
+    )
+    assert complete
+    assert len(ticks) == 3
+
+
+def test_populations_check_themselves(tmp_path: Path) -> None:
+    """A population cannot be made from what does not fit; the embedded one fits and predicts better than chance."""
+    with pytest.raises(BadInput, match="labels have shape"):
+        Population("bad", np.full((2, 2), 0.5), np.zeros(3, dtype=np.int64))
+    with pytest.raises(BadInput, match="does not exist"):
+        from_npz(tmp_path / "none.npz")
+    letters = embedded()
+    assert (len(letters), letters.probs.shape[1]) == (16_000, 26)
+    assert np.mean(letters.probs.argmax(axis=1) == letters.labels) > 0.65
