@@ -116,6 +116,8 @@ class LabelChannel(Channel):
         values = np.asarray(values)
         if values.ndim != 1 or values.dtype.kind not in "iu":
             raise BadInput(f"labels have shape {values.shape} and type {values.dtype}; accepted is one row of integers")
+        if not values.dtype.isnative:
+            values = values.astype(values.dtype.newbyteorder("="))
         # Seen as unsigned, a negative label is a huge one, so one pass finds both.
         if values.size and values.view(f"u{values.itemsize}").max() >= self.k:
             raise BadInput(f"labels run from {values.min()} to {values.max()}; accepted are 0 to {self.k - 1}")

@@ -24,9 +24,7 @@ Integers = NDArray[np.int64]
 WORDS: dict[int, np.dtype[Any]] = {16: np.dtype("<u2"), 32: np.dtype("<u4"), 64: np.dtype("<u8")}
 
 
-def os_entropy(size: int) -> bytes:
-    """Bytes of the operating system's CSPRNG."""
-    return os.urandom(size)
+os_entropy: Entropy = os.urandom
 
 
 class SeededEntropy:

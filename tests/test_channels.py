@@ -279,6 +279,18 @@ def test_labels_out_of_range_are_refused(labels: list[Any]) -> None:
             make_channel(k=10, epsilon=1.0).randomize(np.array(labels), os_entropy)
 
 
+@pytest.mark.parametrize("dtype", ["i1", "u1", "<i2", ">i2", "<i8", ">i8", "<u8", ">u8"])
+def test_labels_of_any_integer_type_serve(dtype: str) -> None:
+    """Width, sign and byte order of the labels change no report, nor does a stride."""
+    plain = np.arange(1_000) % 26
+    strided = np.repeat(plain.astype(dtype), 2)[::2]
+    for make_channel in LABEL_CHANNELS.values():
+        channel = make_channel(k=26, epsilon=1.0)
+        assert np.array_equal(channel.randomize(plain, SeededEntropy(1)), channel.randomize(strided, SeededEntropy(1)))
+        with pytest.raises(BadInput, match="labels run from"):
+            make_channel(k=25, epsilon=1.0).randomize(strided, SeededEntropy(1))
+
+
 def test_seeded_randomisation_repeats() -> None:
     """A seeded source gives the same reports whatever the number of chunks before it."""
     for name, k in (("k-rr", 26), ("subset", 26), ("unary", 26), ("bit", 2)):
