@@ -32,4 +32,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) benchmarks/.peers out .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -16,8 +16,12 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Counts = NDArray[np.int64]
 
-_BUCKETS = 1 << 16
-_CHUNK = 1 << 17
+# Buckets are finer towards 1, where scores of wrong labels crowd: 2^10 an octave of 1 + 2^-40 - score.
+_CEILING = 1 + 2.0**-40
+_SHIFT = 52 - 10
+_LOWEST = (1023 - 40) << 10
+_BUCKETS = (41 << 10) + 1
+_CHUNK = 1 << 16
 
 
 def noise_aware_threshold(scores: Array, supported: Array, *, goal: float, spill: float) -> float | None:
@@ -28,45 +32,41 @@ def noise_aware_threshold(scores: Array, supported: Array, *, goal: float, spill
     flat = scores.reshape(-1)
     pairs, hits = _bucket_counts(flat), _bucket_counts(supported)
     pairs_end, hits_end = np.cumsum(pairs), np.cumsum(hits)
-    pairs_start, hits_start = pairs_end - pairs, hits_end - hits
     if hits_end[-1] - spill * pairs_end[-1] < goal:
         return None
-    doubtful = (hits_start - spill * pairs_end < goal) & (pairs > 0)
-    short_at_end = np.flatnonzero((hits_end - spill * pairs_end < goal) & (pairs > 0))
-    lowest = int(short_at_end[-1]) if short_at_end.size else 0
-    for bucket in np.flatnonzero(doubtful)[::-1]:
-        if bucket < lowest:
-            break
-        values = np.unique(_members(flat, bucket))
-        total = pairs_start[bucket] + np.searchsorted(np.sort(_members(flat, bucket)), values, side="right")
-        hit = hits_start[bucket] + np.searchsorted(np.sort(_members(supported, bucket)), values, side="right")
-        short = np.flatnonzero(hit - spill * total < goal)
-        if short.size and short[-1] + 1 < values.size:
-            return float(values[short[-1] + 1])
-        if short.size:
-            return _next_above(flat, bucket, pairs)
-    return float(flat.min())
+    filled = np.flatnonzero(pairs)
+    short_at_end = filled[(hits_end - spill * pairs_end)[filled] < goal]
+    doubtful = filled[(hits_end - hits - spill * pairs_end)[filled] < goal]
+    doubtful = doubtful[doubtful >= (short_at_end[-1] if short_at_end.size else 0)]
+    # With each the next filled one, in which the answer lies when a bucket is short to its end.
+    after = np.searchsorted(filled, doubtful, side="right")
+    wanted = np.zeros(_BUCKETS, dtype=np.bool_)
+    wanted[doubtful] = wanted[filled[after[after < filled.size]]] = True
+    inside, hits_inside = _members(flat, wanted), _members(supported, wanted)
+    last = np.flatnonzero(np.append(inside[1:] != inside[:-1], True)[: inside.size])
+    values = inside[last]
+    bucket = _bucket(values)
+    total = last + 1 + np.cumsum(np.where(wanted, 0, pairs))[bucket]
+    hit = np.cumsum(np.bincount(np.searchsorted(values, hits_inside), minlength=values.size))
+    short = np.flatnonzero(hit + np.cumsum(np.where(wanted, 0, hits))[bucket] - spill * total < goal)
+    return float(values[short[-1] + 1]) if short.size else float(flat.min())
 
 
 def _bucket(scores: Array) -> Counts:
-    return (scores * scores.dtype.type(_BUCKETS)).astype(np.int64)
+    """The number of a score's bucket, growing with the score: the exponent and the first bits of its distance to 1."""
+    key = (_CEILING - scores.astype(np.float64, copy=False)).view(np.int64)
+    key >>= _SHIFT
+    return np.subtract(_LOWEST + _BUCKETS - 1, key, out=key)
 
 
 def _bucket_counts(flat: Array) -> Counts:
-    counts = np.zeros(_BUCKETS + 1, dtype=np.int64)
+    counts = np.zeros(_BUCKETS, dtype=np.int64)
     for start in range(0, flat.size, _CHUNK):
-        counts += np.bincount(_bucket(flat[start : start + _CHUNK]), minlength=_BUCKETS + 1)
+        counts += np.bincount(_bucket(flat[start : start + _CHUNK]), minlength=_BUCKETS)
     return counts
 
 
-def _members(flat: Array, bucket: int) -> Array:
-    """The scores that fall into a bucket: a cheap comparison first, the bucket's own arithmetic on what is left."""
-    edge = flat.dtype.type
-    near = flat[(flat >= edge(max(bucket - 1, 0) / _BUCKETS)) & (flat <= edge((bucket + 2) / _BUCKETS))]
-    return near[_bucket(near) == bucket]
-
-
-def _next_above(flat: Array, bucket: int, pairs: Counts) -> float:
-    """The smallest score in a bucket above the given one; the caller knows there is one."""
-    following = bucket + 1 + int(np.argmax(pairs[bucket + 1 :] > 0))
-    return float(_members(flat, following).min())
+def _members(flat: Array, wanted: NDArray[np.bool_]) -> Array:
+    """The scores in the wanted buckets, sorted."""
+    parts = (flat[start : start + _CHUNK] for start in range(0, flat.size, _CHUNK))
+    return np.sort(np.concatenate([part[np.take(wanted, _bucket(part))] for part in parts]))

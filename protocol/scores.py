@@ -122,17 +122,40 @@ class _AnyRanking:
 
 @dataclass(frozen=True)
 class TrueRanking(_AnyRanking):
-    """The ranking of one label a record."""
+    """The ranking of one label a record; what takes every label into account goes in slices that stay in the cache."""
 
     truth: Array
 
     @cached_property
     def own(self) -> Array:
-        return self.probs[np.arange(len(self.truth)), self.truth]
+        return _pick(self.probs, self.truth).astype(_working(self.probs.dtype), copy=False)
+
+    @cached_property
+    def above(self) -> Array:
+        return self._sliced(_Slice.above)
+
+    @cached_property
+    def rank(self) -> Array:
+        return self._sliced(_Slice.rank)
+
+    @cached_property
+    def top(self) -> Array:
+        return self.probs.max(axis=1).astype(_working(self.probs.dtype), copy=False)
+
+    def _sliced(self, question: Callable[["_Slice"], Array]) -> Array:
+        out = np.empty(len(self.truth), dtype=_working(self.probs.dtype))
+        for rows in _chunks(self.probs):
+            out[rows] = question(_Slice(self.probs[rows].astype(out.dtype, copy=False), None, self.truth[rows]))
+        return out
+
+
+@dataclass(frozen=True)
+class _Slice(_AnyRanking):
+    truth: Array
 
     @cached_property
     def _grid_own(self) -> Array:
-        return self.grid[np.arange(len(self.truth)), self.truth]
+        return _pick(self.grid, self.truth)
 
     @cached_property
     def _tied_before(self) -> Array:
@@ -148,18 +171,12 @@ class TrueRanking(_AnyRanking):
     def _larger(self) -> Array:
         return self.grid > self._grid_own[:, None]
 
-    @cached_property
     def above(self) -> Array:
         strictly = np.einsum("ij,ij->i", self.grid, self._larger.view(np.int8), dtype=self.probs.dtype, casting="unsafe")
         return strictly + self._tied_before * self._grid_own
 
-    @cached_property
     def rank(self) -> Array:
         return _row_counts(self._larger, self.probs.dtype) + self._tied_before
-
-    @cached_property
-    def top(self) -> Array:
-        return self.probs.max(axis=1)
 
 
 @dataclass(frozen=True)
@@ -229,12 +246,7 @@ def true_scores(score: Score, probs: ArrayLike, labels: ArrayLike, *, u: ArrayLi
     probs = _check_shape(probs)
     labels = check_labels(labels, n=len(probs), k=probs.shape[1])
     uniforms = _check_uniforms(u, len(probs))
-    out = np.empty(len(probs), dtype=_working(probs.dtype))
-    for rows in _chunks(probs):
-        part = probs[rows].astype(out.dtype, copy=False)
-        ranking = TrueRanking(part, None if uniforms is None else uniforms[rows], labels[rows])
-        out[rows] = np.clip(score(ranking), 0, 1)
-    return out
+    return np.clip(score(TrueRanking(probs, uniforms, labels)), 0, 1).astype(_working(probs.dtype), copy=False)
 
 
 def all_scores(score: Score, probs: ArrayLike, *, u: ArrayLike | None = None) -> Array:
@@ -246,6 +258,13 @@ def all_scores(score: Score, probs: ArrayLike, *, u: ArrayLike | None = None) ->
         part = probs[rows].astype(out.dtype, copy=False)
         out[rows] = np.clip(score(FullRanking(part, None if uniforms is None else uniforms[rows])), 0, 1)
     return out
+
+
+def _pick(table: Array, columns: Array) -> Array:
+    """One entry a row; on one flat row that is faster than with two indices."""
+    if not table.flags.c_contiguous:
+        return table[np.arange(len(columns)), columns]
+    return table.reshape(-1).take(np.arange(0, table.size, table.shape[1]) + columns.astype(np.int64, copy=False))
 
 
 def _row_counts(flags: Array, dtype: np.dtype[Any]) -> Array:
