@@ -13,7 +13,7 @@ from scipy.stats import binom, norm
 
 from aggregator.certify import Search, null_rate, tail
 from aggregator.curve import Curve, fit_curve
-from aggregator.ladder import LOGIT_REACH, Ladder, public_ladder
+from aggregator.ladder import LOGIT_REACH, Ladder, check_ladder, public_ladder
 from protocol.certificate import PAC, BitRung, Certificate
 from protocol.channels import Bit
 from protocol.errors import BadInput, check_probability
@@ -123,9 +123,9 @@ def certified(*, channel: Bit, alpha: float, delta: float, n: int, max_corrupt: 
     """
     _check(alpha, delta, n, max_corrupt)
     m0 = null_rate(channel, alpha)
-    stage_sizes = [int(n * share) for share in STAGE_SHARES]
+    stage_sizes = _stage_sizes(n)
     if tail(max(0, sum(stage_sizes) - max_corrupt), sum(stage_sizes), m0) > delta:
-        return _finish("certified", channel, alpha, delta, 0, max_corrupt, (), 1.0, _too_few(m0, delta, n, max_corrupt))
+        return _finish("certified", channel, alpha, delta, n, 0, max_corrupt, (), 1.0, _too_few(m0, delta, n, max_corrupt))
     arrived, start = 0, 0.0
     aim = _aim(m0, channel, alpha, sum(stage_sizes))
     answers = _Answers(channel, aim)
@@ -156,7 +156,7 @@ def certified(*, channel: Bit, alpha: float, delta: float, n: int, max_corrupt: 
         if search.certified < 1
         else f"no threshold passed: {len(rungs)} stages on {arrived} answers did not reach 1 - alpha"
     )
-    return _finish("certified", channel, alpha, delta, arrived, max_corrupt, tuple(rungs), search.certified, reason)
+    return _finish("certified", channel, alpha, delta, n, arrived, max_corrupt, tuple(rungs), search.certified, reason)
 
 
 def one_shot(
@@ -170,11 +170,11 @@ def one_shot(
     """
     _check(alpha, delta, n, max_corrupt)
     m0 = null_rate(channel, alpha)
-    rungs_at = public_ladder(ONE_SHOT_RUNGS) if ladder is None else ladder
+    rungs_at = public_ladder(ONE_SHOT_RUNGS) if ladder is None else check_ladder(ladder)
     rungs_at = rungs_at[rungs_at < 1]
     count = len(rungs_at)
     if tail(max(0, 2 * n // 3 - max_corrupt), 2 * n // 3, m0) > delta:
-        return _finish("one-shot", channel, alpha, delta, 0, max_corrupt, (), 1.0, _too_few(m0, delta, n, max_corrupt))
+        return _finish("one-shot", channel, alpha, delta, n, 0, max_corrupt, (), 1.0, _too_few(m0, delta, n, max_corrupt))
     tally = yield BitQuery(channel, 0.0, 1.0, tuple(rungs_at.tolist()) * 3)
     answered, ones = (np.array(column).reshape(3, count) for column in (tally.answers, tally.ones))
     arrived = int(answered.sum())
@@ -191,16 +191,40 @@ def one_shot(
         if search.finished:
             break
     reason = None if search.certified < 1 else f"the highest rung below 1 did not pass on {rungs[0].n} answers"
-    return _finish("one-shot", channel, alpha, delta, arrived, max_corrupt, tuple(rungs), search.certified, reason)
+    return _finish("one-shot", channel, alpha, delta, n, arrived, max_corrupt, tuple(rungs), search.certified, reason)
+
+
+def replay(certificate: Certificate, channel: Bit) -> float:
+    """The threshold that the rungs of a certificate justify, decided again from their tallies alone.
+
+    The answers that were still to come at each stage are taken from the plan, not from the certificate's rungs.
+    """
+    if certificate.delta is None or certificate.planned is None or certificate.variant not in ("certified", "one-shot"):
+        raise BadInput(f"variant {certificate.variant} cannot be decided again; certified and one-shot bits campaigns can")
+    if channel.epsilon != certificate.epsilon:
+        raise BadInput(f"the channel has epsilon {channel.epsilon}, the certificate {certificate.epsilon}")
+    sizes = _stage_sizes(certificate.planned)
+    m0 = null_rate(channel, certificate.alpha)
+    search = Search(delta=certificate.delta, m0=m0, max_corrupt=certificate.max_corrupt)
+    for i, rung in enumerate(certificate.rungs):
+        if not isinstance(rung, BitRung) or (certificate.variant == "certified" and i >= len(sizes)):
+            raise BadInput(f"rung {i + 1} is not one of a bits campaign of this variant")
+        rest = sum(sizes[i + 1 :]) if certificate.variant == "certified" else 0
+        search.test(rung.threshold, n=rung.n, ones=rung.ones, rest=rest)
+    return search.certified
+
+
+def _stage_sizes(n: int) -> list[int]:
+    return [int(n * share) for share in STAGE_SHARES]
 
 
 def _finish(
-    variant: str, channel: Bit, alpha: float, delta: float, n: int, max_corrupt: int,
+    variant: str, channel: Bit, alpha: float, delta: float, planned: int, n: int, max_corrupt: int,
     rungs: tuple[BitRung, ...], threshold: float, reason: str | None,
 ) -> Certificate:  # fmt: skip
     return Certificate(
         "bits", variant, PAC, threshold, 1 - alpha, alpha, delta, n, channel.name, channel.epsilon,
-        max_corrupt=max_corrupt, rungs=rungs, reason=reason,
+        max_corrupt=max_corrupt, planned=planned, rungs=rungs, reason=reason,
     )  # fmt: skip
 
 
@@ -247,7 +271,8 @@ def _place(
     rate = spill + (hit - spill) * coverage
     needed = float(binom.isf(search.level, rest, m0)) + 1
     doubt = error if last else error / 2
-    passes = norm.cdf((rest * rate - needed) / np.sqrt(rest * rate * (1 - rate) + (rest * (hit - spill) * doubt) ** 2))
+    spread = np.sqrt(rest * rate * (1 - rate) + (rest * (hit - spill) * doubt) ** 2)
+    passes = norm.cdf((rest * rate - needed) / np.maximum(spread, 1e-9))
     excess = coverage - (1 - alpha)
     fallback = alpha
     if search.certified < 1:

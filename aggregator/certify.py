@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from protocol.certificate import BitRung, Certificate
+from protocol.certificate import BitRung
 from protocol.channels import Bit
 from protocol.errors import BadInput
 
@@ -150,7 +150,10 @@ class Search:
         return 0.0 if self._failed is None else self._failed
 
     def test(self, threshold: float, *, n: int, ones: int, rest: int) -> BitRung:
-        """Test a threshold on n fresh answers with about `rest` to come; each corrupt one may have been a lie for a one."""
+        """Test a threshold on n fresh answers with about `rest` to come; each corrupt one may have been a lie for a one.
+
+        `rest` must be fixed before `ones` is seen, as the threshold must.
+        """
         if self.finished or not self.floor <= threshold < self.certified:
             raise BadInput(f"threshold {threshold} cannot be tested; accepted is {self.floor} up to below {self.certified}")
         self._risen |= self._failed is not None and threshold > self._failed
@@ -164,16 +167,3 @@ class Search:
             self.level, self._failed = rung.level_after, threshold
             self.finished = self.level == 0.0
         return rung
-
-
-def replay(certificate: Certificate, channel: Bit) -> float:
-    """The threshold that the rungs of a certified bits certificate justify, decided again from their tallies alone."""
-    if certificate.delta is None:
-        raise BadInput("the certificate has no delta; only certified bits campaigns can be decided again")
-    m0 = null_rate(channel, certificate.alpha)
-    search = Search(delta=certificate.delta, m0=m0, max_corrupt=certificate.max_corrupt)
-    for rung in certificate.rungs:
-        if not isinstance(rung, BitRung):
-            raise BadInput(f"rung {rung} is not one of a bits campaign")
-        search.test(rung.threshold, n=rung.n, ones=rung.ones, rest=rung.rest)
-    return search.certified

@@ -57,9 +57,11 @@ def fit_curve(u: Floats, answers: Floats, ones: Floats, *, channel: Bit, level: 
         x = slope * (u - centre)
         coverage = expit(height + x)
         rate = spill + (hit - spill) * coverage
-        steepness = (hit - spill) * coverage * (1 - coverage) / (rate * (1 - rate))
+        # Bounded away from zero: at large epsilon rates round to 0 or 1.
+        spread = np.maximum(rate * (1 - rate), 1e-12)
+        steepness = (hit - spill) * coverage * (1 - coverage) / spread
         pull = weights * (ones - answers * rate) * steepness
-        mass = weights * answers * steepness**2 * rate * (1 - rate)
+        mass = weights * answers * steepness**2 * spread
         gradient = np.array([pull.sum(), pull @ x - math.log(slope / _SLOPE) * _SLOPE_PRECISION])
         information = np.array([[mass.sum() + 1e-3, mass @ x], [mass @ x, mass @ (x * x) + _SLOPE_PRECISION]])
         return gradient, information

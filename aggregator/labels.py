@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.certify import betting_evidence
-from aggregator.ladder import Ladder, public_ladder
+from aggregator.ladder import Ladder, check_ladder, public_ladder
 from aggregator.sweep import noise_aware_threshold
 from protocol.certificate import PAC, Certificate, LabelRung
 from protocol.channel import LabelChannel
@@ -92,12 +92,13 @@ def certified(
 ) -> LabelProcedure:
     """Walk a public ladder down from 1, testing each rung on all reports by betting; PAC at 1 - alpha with no Delta."""
     _check(alpha, delta, max_corrupt)
+    ladder = public_ladder() if ladder is None else check_ladder(ladder)
     tally = yield LabelQuery(channel)
     n = len(tally.reports)
     low, high = x_range(channel)
     m0 = (1 - alpha - low) / (high - low)
     threshold, rungs = 1.0, []
-    for q, x in x_at_rungs(tally, channel, public_ladder() if ladder is None else ladder):
+    for q, x in x_at_rungs(tally, channel, ladder):
         evidence, needed = betting_evidence(np.clip((x - low) / (high - low), 0.0, 1.0), m0, delta, max_corrupt)
         rungs.append(LabelRung(q, evidence, needed))
         if not rungs[-1].passed:

@@ -15,6 +15,7 @@ from protocol.errors import BadInput
 Ladder = NDArray[np.float64]
 
 LOGIT_REACH = 16.0
+MOST_RUNGS = (1 << 16) - 1
 
 
 def public_ladder(rungs: int = 200) -> Ladder:
@@ -30,3 +31,11 @@ def even_in_size(scores: NDArray[Any], rungs: int = 90) -> Ladder:
     flat = np.sort(np.asarray(scores, dtype=np.float64), axis=None)
     picked = flat[np.linspace(0, flat.size - 1, rungs).astype(np.int64)]
     return np.unique(np.append(picked, 1.0))
+
+
+def check_ladder(ladder: Ladder) -> Ladder:
+    """A ladder must ascend to exactly 1: what lies above its top would never be tested, and would be taken as covered."""
+    fits = ladder.ndim == 1 and 2 <= ladder.size <= MOST_RUNGS and ladder[0] >= 0 and ladder[-1] == 1
+    if not (fits and (np.diff(ladder) > 0).all()):
+        raise BadInput(f"a ladder must be 2 to {MOST_RUNGS} thresholds in [0, 1] that ascend strictly and end at 1")
+    return ladder

@@ -48,7 +48,8 @@ class Certificate:
 
     kind `PAC`: with probability at least 1 - delta over calibration and mechanism, coverage is at least `level`.
     kind `marginal`: coverage is at least `level` on average over calibration, mechanism and test point.
-    `epsilon` is the exact local epsilon of the channel used; `slack` is the Delta of the published variants.
+    `epsilon` is the exact local epsilon of the channel used, for the privacy unit and adjacency named; `slack` is the Delta
+    of the published variants; `planned` is the number of records the stages of a search were planned for.
     """
 
     method: str
@@ -63,6 +64,10 @@ class Certificate:
     epsilon: float | None
     slack: float | None = None
     max_corrupt: int = 0
+    planned: int | None = None
+    unit: str = "record"
+    adjacency: str = "replace-one"
+    randomness: str = "not stated"
     rungs: tuple[BitRung | LabelRung, ...] = ()
     reason: str | None = None
     assumptions: tuple[str, ...] = (IID, MIXTURE, DROPOUTS)

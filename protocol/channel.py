@@ -118,8 +118,10 @@ class LabelChannel(Channel):
             raise BadInput(f"labels have shape {values.shape} and type {values.dtype}; accepted is one row of integers")
         if not values.dtype.isnative:
             values = values.astype(values.dtype.newbyteorder("="))
-        # Seen as unsigned, a negative label is a huge one, so one pass finds both.
-        if values.size and values.view(f"u{values.itemsize}").max() >= self.k:
+        # Seen as unsigned, a negative label is at least half the range of its type, so mostly one pass finds both.
+        one_pass = values.dtype.kind == "u" or self.k <= 1 << (8 * values.itemsize - 1)
+        largest = values.view(f"u{values.itemsize}") if one_pass else values
+        if values.size and (largest.max() >= self.k or not (one_pass or values.min() >= 0)):
             raise BadInput(f"labels run from {values.min()} to {values.max()}; accepted are 0 to {self.k - 1}")
         return values
 

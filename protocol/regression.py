@@ -18,6 +18,11 @@ def _check_bound(bound: float) -> None:
         raise BadInput(f"the public bound is {bound!r}; it must be a finite number above 0")
 
 
+def _numbers(values: ArrayLike) -> NDArray[np.float64]:
+    """Float64 throughout: differences of small integers would wrap around."""
+    return np.asarray(values, dtype=np.float64)
+
+
 def _check_targets(predictions: Array, targets: Array) -> None:
     if targets.shape != predictions.shape[:1] or not np.isfinite(predictions).all() or not np.isfinite(targets).all():
         raise BadInput(
@@ -35,7 +40,7 @@ class AbsoluteResidual:
         _check_bound(self.bound)
 
     def true_scores(self, predictions: ArrayLike, targets: ArrayLike) -> Array:
-        predictions, targets = np.asarray(predictions), np.asarray(targets)
+        predictions, targets = _numbers(predictions), _numbers(targets)
         _check_targets(predictions, targets)
         return np.minimum(np.abs(targets - predictions) / self.bound, 1.0)
 
@@ -56,7 +61,7 @@ class QuantileResidual:
         _check_bound(self.bound)
 
     def true_scores(self, predictions: ArrayLike, targets: ArrayLike) -> Array:
-        predictions, targets = np.asarray(predictions), np.asarray(targets)
+        predictions, targets = _numbers(predictions), _numbers(targets)
         if predictions.ndim != 2 or predictions.shape[1] != 2:
             raise BadInput(f"predictions have shape {predictions.shape}; CQR takes two columns, lower and upper quantile")
         _check_targets(predictions, targets)

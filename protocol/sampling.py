@@ -21,6 +21,9 @@ from protocol.errors import BadInput
 Entropy = Callable[[int], bytes]
 Integers = NDArray[np.int64]
 
+OPERATING_SYSTEM = "operating system"
+SEEDED = "seeded (simulation only)"
+
 WORDS: dict[int, np.dtype[Any]] = {16: np.dtype("<u2"), 32: np.dtype("<u4"), 64: np.dtype("<u8")}
 
 
@@ -40,7 +43,7 @@ class SeededEntropy:
 
 def randomness(entropy: Entropy) -> str:
     """The stamp that reports and certificates carry about their source of randomness."""
-    return "operating system" if entropy is os_entropy else "seeded (simulation only)"
+    return OPERATING_SYSTEM if entropy is os_entropy else SEEDED
 
 
 def words(count: int, bits: int, entropy: Entropy) -> NDArray[Any]:

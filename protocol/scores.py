@@ -5,6 +5,7 @@ ranked strictly above it, and its rank (ties broken by the label's index). There
 alone (a masked sum, no sorting) and one of every label (a sort). Both feed the same function, and both sum exactly:
 probabilities are first rounded to a fixed grid (2^-40 for float64, 2^-23 for float32) on which floating-point addition of
 numbers that total less than two has no rounding error, in whatever order. So `all_scores` and `true_scores` agree to the bit.
+Probabilities closer than the grid count as ties.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,6 +42,10 @@ class Ranking(Protocol):
         """Total probability of the labels ranked strictly above it, exact on the grid."""
 
     @property
+    def larger(self) -> Array:
+        """Total probability of the labels with a larger probability, exact on the grid: `above` without the ties."""
+
+    @property
     def rank(self) -> Array:
         """Number of labels ranked strictly above it."""
 
@@ -67,8 +72,8 @@ def aps(r: Ranking) -> Array:
 
 
 def aps_randomized(r: Ranking) -> Array:
-    """Mass strictly above y plus u p_y (Romano et al. 2020); the own mass enters once, so the score stays within 1."""
-    return r.above + r.u * r.own
+    """Mass of larger probabilities plus u p_y (Romano et al. 2020); the own mass enters once, so the score stays within 1."""
+    return r.larger + r.u * r.own
 
 
 def raps(r: Ranking) -> Array:
@@ -135,6 +140,10 @@ class TrueRanking(_AnyRanking):
         return self._sliced(_Slice.above)
 
     @cached_property
+    def larger(self) -> Array:
+        return self._sliced(_Slice.larger)
+
+    @cached_property
     def rank(self) -> Array:
         return self._sliced(_Slice.rank)
 
@@ -171,9 +180,11 @@ class _Slice(_AnyRanking):
     def _larger(self) -> Array:
         return self.grid > self._grid_own[:, None]
 
+    def larger(self) -> Array:
+        return np.einsum("ij,ij->i", self.grid, self._larger.view(np.int8), dtype=self.probs.dtype, casting="unsafe")
+
     def above(self) -> Array:
-        strictly = np.einsum("ij,ij->i", self.grid, self._larger.view(np.int8), dtype=self.probs.dtype, casting="unsafe")
-        return strictly + self._tied_before * self._grid_own
+        return self.larger() + self._tied_before * self._grid_own
 
     def rank(self) -> Array:
         return _row_counts(self._larger, self.probs.dtype) + self._tied_before
@@ -201,9 +212,24 @@ class FullRanking(_AnyRanking):
         return out
 
     @cached_property
+    def _ranked(self) -> Array:
+        return np.take_along_axis(self.grid, self._order, axis=1)
+
+    @cached_property
+    def _ranked_above(self) -> Array:
+        return np.cumsum(self._ranked, axis=1, dtype=self._ranked.dtype) - self._ranked
+
+    @cached_property
     def above(self) -> Array:
-        ranked = np.take_along_axis(self.grid, self._order, axis=1)
-        return self._unsorted(np.cumsum(ranked, axis=1, dtype=ranked.dtype) - ranked)
+        return self._unsorted(self._ranked_above)
+
+    @cached_property
+    def larger(self) -> Array:
+        """What lies above the first of a run of equal probabilities lies above them all."""
+        first = np.ones(self._ranked.shape, dtype=np.bool_)
+        first[:, 1:] = self._ranked[:, 1:] != self._ranked[:, :-1]
+        start = np.maximum.accumulate(np.where(first, np.arange(self.labels), 0), axis=1)
+        return self._unsorted(np.take_along_axis(self._ranked_above, start, axis=1))
 
     @cached_property
     def rank(self) -> Array:

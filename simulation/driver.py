@@ -1,7 +1,7 @@
 """The in-process driver: a whole population of users in arrays, answering the queries of any procedure."""
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,21 +10,22 @@ from numpy.typing import NDArray
 from protocol.certificate import Certificate
 from protocol.errors import BadInput
 from protocol.queries import BitQuery, BitTally, LabelQuery, LabelTally
-from protocol.sampling import Entropy
+from protocol.sampling import Entropy, randomness
 
 AnyQuery = TypeVar("AnyQuery")
 AnyTally = TypeVar("AnyTally")
 
 
 def drive(procedure: Generator[AnyQuery, AnyTally, Certificate], answer: Callable[[AnyQuery], AnyTally]) -> Certificate:
-    """Run a procedure to its certificate, answering each query as it comes."""
+    """Run a procedure to its certificate, answering each query as it comes; users with an `entropy` have it stamped."""
     try:
         query = next(procedure)
         while True:
             query = procedure.send(answer(query))
     except StopIteration as finished:
         certificate: Certificate = finished.value
-        return certificate
+        entropy = getattr(answer, "entropy", None)
+        return certificate if entropy is None else replace(certificate, randomness=randomness(entropy))
 
 
 @dataclass(frozen=True)

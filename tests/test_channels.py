@@ -291,6 +291,16 @@ def test_labels_of_any_integer_type_serve(dtype: str) -> None:
             make_channel(k=25, epsilon=1.0).randomize(strided, SeededEntropy(1))
 
 
+@pytest.mark.parametrize("k", [129, 200, 256, 1000])
+def test_negative_labels_of_a_narrow_type_are_refused(k: int) -> None:
+    """A negative int8 is not taken for the label it would be as a byte."""
+    for value in (-128, -57, -1):
+        for make_channel in LABEL_CHANNELS.values():
+            with pytest.raises(BadInput, match=f"labels run from {value}"):
+                make_channel(k=k, epsilon=1.0).randomize(np.array([5, value], dtype=np.int8), os_entropy)
+            make_channel(k=k, epsilon=1.0).randomize(np.array([5, 127], dtype=np.int8), os_entropy)
+
+
 def test_seeded_randomisation_repeats() -> None:
     """A seeded source gives the same reports whatever the number of chunks before it."""
     for name, k in (("k-rr", 26), ("subset", 26), ("unary", 26), ("bit", 2)):
