@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format proto bench clean
 
 demo: $(STAMP)
 	$(BIN)/python -m simulation demo
@@ -12,7 +12,11 @@ demo: $(STAMP)
 test: check
 	$(BIN)/python -m pytest
 
+proto: $(STAMP)
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. protocol/wire.proto
+
 check: $(STAMP)
+	$(BIN)/python -m pytest --quiet --no-header -p no:cacheprovider tests/test_wire.py -k generated_code --durations=0
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -28,7 +32,7 @@ bench: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Confide needs Python 3.11 or newer, found " + sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[simulation,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[client,simulation,dev]'
 	touch $@
 
 clean:

@@ -1,9 +1,11 @@
 """The errors of the project.
 
     ConfideError
-    └── BadInput        something handed in is not acceptable: the message says what was found, what is accepted, and where
+    ├── BadInput        something handed in is not acceptable: the message says what was found, what is accepted, and where
+    └── Refused         something that came over the wire is not answered: a code and nothing else
 
-A rejected report is data, not an error. Command lines answer `BadInput` with one line and exit code 2.
+A rejected report is data, not an error. Command lines answer `BadInput` with one line and exit code 2. `Refused` carries no
+text, because what a data owner raises may be forwarded to the other side word for word.
 """
 
 import math
@@ -15,6 +17,14 @@ class ConfideError(Exception):
 
 class BadInput(ConfideError, ValueError):
     """A value, file or argument that cannot be used as given."""
+
+
+class Refused(ConfideError):
+    """A plan, query or batch that is refused, with its wire code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 def check_probability(name: str, value: float) -> None:

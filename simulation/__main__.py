@@ -59,7 +59,7 @@ def _run(population: Population, settings: list[Setting]) -> tuple[list[dict[str
 
 def _console() -> Console:
     """Standard output; wide enough for the table where it is not a terminal."""
-    return Console() if sys.stdout.isatty() else Console(width=110)
+    return Console() if sys.stdout.isatty() else Console(width=120)
 
 
 def _table(results: list[dict[str, Any]]) -> Table:
@@ -74,7 +74,7 @@ def _table(results: list[dict[str, Any]]) -> Table:
             given["channel"] or "-",
             f"{given['exact_epsilon']:.4f}" if private else "-",
             f"{mean['certified_level']:.3f} {given['kind']}",
-            f"{mean['coverage']:.4f} ± {std['coverage']:.4f}",
+            f"{mean['coverage']:.3f} ± {std['coverage']:.3f}",
             f"{mean['mean_size']:.2f} ± {std['mean_size']:.2f}",
             f"{100 * mean['trivial']:.0f} %",
         )

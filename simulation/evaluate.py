@@ -6,28 +6,25 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregator import bits, labels
 from aggregator.nonprivate import split_conformal
+from aggregator.procedures import make_procedure
 from aggregator.shuffle import NO_AMPLIFICATION, shuffled_epsilon
+from protocol.campaign import VARIANTS, check_choice
 from protocol.certificate import Certificate
-from protocol.channel import LabelChannel
+from protocol.channel import Channel, LabelChannel
 from protocol.channels import LABEL_CHANNELS, Bit, auto
 from protocol.errors import BadInput, check_probability
-from protocol.queries import BitProcedure, BitQuery, BitTally, LabelProcedure
+from protocol.queries import BitQuery, BitTally
 from protocol.sampling import Entropy, SeededEntropy, os_entropy, randomness
 from protocol.scores import SCORES, all_scores, true_scores
 from simulation.driver import BitUsers, LabelUsers, drive
 from simulation.population import Population
 
-VARIANTS = {
-    "labels": ("certified", "published", "published-star", "non-private"),
-    "bits": ("certified", "published", "published-star", "one-shot", "non-private"),
-}
 SHUFFLE_DELTA = 1e-6
 MEASURES = ("threshold", "coverage", "mean_size", "certified_level", "trivial")
 
@@ -49,11 +46,11 @@ class Setting:
     max_corrupt: int = 0
 
     def __post_init__(self) -> None:
-        _check_choice("method", self.method, VARIANTS)
-        _check_choice(f"variant of {self.method}", self.variant, VARIANTS[self.method])
-        _check_choice("score", self.score, SCORES)
+        check_choice("method", self.method, VARIANTS)
+        check_choice(f"variant of {self.method}", self.variant, (*VARIANTS[self.method], "non-private"))
+        check_choice("score", self.score, SCORES)
         accepted = ("auto", *LABEL_CHANNELS) if self.method == "labels" else ("auto", "bit")
-        _check_choice(f"channel of {self.method}", self.channel, accepted)
+        check_choice(f"channel of {self.method}", self.channel, accepted)
         check_probability("alpha", self.alpha)
         check_probability("delta", self.delta)
         if self.trials < 1:
@@ -73,10 +70,11 @@ class Setting:
             return LABEL_CHANNELS["k-rr"](k=k, epsilon=self.epsilon)
         return auto(k=k, epsilon=self.epsilon)
 
-
-def _check_choice(what: str, value: str, accepted: Any) -> None:
-    if value not in accepted:
-        raise BadInput(f"{what} is {value!r}; accepted: {', '.join(accepted)}")
+    def procedure(self, channel: Channel) -> Any:
+        """The calibration procedure of this setting."""
+        return make_procedure(
+            variant=self.variant, channel=channel, alpha=self.alpha, delta=self.delta, n=self.n, max_corrupt=self.max_corrupt
+        )
 
 
 def run_trials(population: Population, setting: Setting) -> Iterator[dict[str, Any]]:
@@ -100,34 +98,13 @@ def run_trials(population: Population, setting: Setting) -> Iterator[dict[str, A
             certificate = split_conformal(own[calibration], alpha=setting.alpha)
         elif isinstance(channel, Bit):
             users = _Observed(BitUsers(own[calibration], entropy))
-            certificate = drive(_bits(setting, channel), users)
-            row["shuffle_epsilon"] = users.shuffle_epsilon(channel)
+            certificate = drive(setting.procedure(channel), users)
+            row["shuffle_epsilon"] = users.shuffle_epsilon(channel, setting.max_corrupt)
         else:
-            users_l = LabelUsers(every[calibration], population.labels[calibration], entropy)
-            certificate = drive(_labels(setting, channel), users_l)
+            certificate = drive(
+                setting.procedure(channel), LabelUsers(every[calibration], population.labels[calibration], entropy)
+            )
         yield {**_measure(certificate, own[test], every[test]), **row}
-
-
-def _bits(setting: Setting, channel: Bit) -> BitProcedure:
-    given = _Given(alpha=setting.alpha, delta=setting.delta, max_corrupt=setting.max_corrupt)
-    if setting.variant == "certified":
-        return bits.certified(channel=channel, n=setting.n, **given)
-    if setting.variant == "one-shot":
-        return bits.one_shot(channel=channel, n=setting.n, **given)
-    return bits.published(channel=channel, n=setting.n, star=setting.variant == "published-star", **given)
-
-
-def _labels(setting: Setting, channel: LabelChannel) -> LabelProcedure:
-    given = _Given(alpha=setting.alpha, delta=setting.delta, max_corrupt=setting.max_corrupt)
-    if setting.variant == "certified":
-        return labels.certified(channel=channel, **given)
-    return labels.published(channel=channel, star=setting.variant == "published-star", **given)
-
-
-class _Given(TypedDict):
-    alpha: float
-    delta: float
-    max_corrupt: int
 
 
 class _Observed:
@@ -135,6 +112,7 @@ class _Observed:
 
     def __init__(self, users: BitUsers) -> None:
         self._users = users
+        self.entropy = users.entropy
         self._crowd: int | None = None
 
     def __call__(self, query: BitQuery) -> BitTally:
@@ -143,10 +121,11 @@ class _Observed:
         self._crowd = min(crowds, default=None)
         return tally
 
-    def shuffle_epsilon(self, channel: Bit) -> float | None:
+    def shuffle_epsilon(self, channel: Bit, max_corrupt: int) -> float | None:
+        """Only honest reports hide anybody."""
         if self._crowd is None:
             return None
-        return shuffled_epsilon(local_epsilon=channel.epsilon, n=self._crowd, delta=SHUFFLE_DELTA)
+        return shuffled_epsilon(local_epsilon=channel.epsilon, n=max(1, self._crowd - max_corrupt), delta=SHUFFLE_DELTA)
 
 
 def _measure(certificate: Certificate, own: NDArray[Any], every: NDArray[Any]) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from protocol.campaign import VARIANTS
 from protocol.errors import BadInput
-from simulation.evaluate import VARIANTS, Setting, evaluate, run_trials
+from simulation.evaluate import Setting, evaluate, run_trials
 from simulation.population import Population, embedded, from_npz
 from tests.known import label_population
 
@@ -32,7 +33,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("method", "variant"), [(method, variant) for method in VARIANTS for variant in VARIANTS[method]])
+@pytest.mark.parametrize(("method", "variant"), [(m, v) for m, names in VARIANTS.items() for v in (*names, "non-private")])
 def test_json_holds_what_was_asked_and_what_came_out(records: Path, method: str, variant: str) -> None:
     """Arguments resolved, every trial with its measures, means and deviations; only JSON on standard output."""
     run = simulation(

@@ -1,0 +1,56 @@
+"""Running a campaign: a procedure asks, answers come in, and what arrived is what counts."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aggregator.intake import Intake
+from aggregator.procedures import make_procedure
+from protocol.campaign import Plan, digest
+from protocol.certificate import Certificate
+from protocol.errors import ConfideError
+from protocol.messages import write_query
+from protocol.sampling import OPERATING_SYSTEM, SEEDED
+from protocol.scores import SCORES
+
+Ask = Callable[[bytes], Iterable[bytes]]
+
+
+class TooFewReports(ConfideError):
+    """A campaign ended with fewer reports than its plan asks for."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A certificate, stamped with the randomness its reports say they come from, and how answers were received, by code."""
+
+    certificate: Certificate
+    received: dict[str, int]
+
+
+def run_campaign(plan: Plan, ask: Ask) -> Outcome:
+    """Drive the plan's procedure; `ask` sends one query to every owner and yields the answers that come back in time."""
+    name = digest(plan.to_bytes())
+    procedure: Any = make_procedure(
+        variant=plan.variant, channel=plan.make_channel(), alpha=plan.alpha, delta=plan.delta,
+        n=plan.expected_records, max_corrupt=plan.max_corrupt,
+    )  # fmt: skip
+    intake = Intake(plan=name, score=SCORES[plan.score])
+    round_, tally = 0, None
+    while True:
+        try:
+            query = procedure.send(tally)
+        except StopIteration as finished:
+            certificate: Certificate = finished.value
+            break
+        intake.open(query, round_)
+        for answer in ask(write_query(query, plan=name, round_=round_)):
+            intake.admit(answer)
+        round_, tally = round_ + 1, intake.tally()
+    if certificate.n < plan.minimum_reports:
+        received = ", ".join(f"{code} {count}" for code, count in sorted(intake.codes.items())) or "nothing"
+        raise TooFewReports(
+            f"{certificate.n} reports arrived, the plan asks for at least {plan.minimum_reports}; answers received: {received}"
+        )
+    stamp = SEEDED if intake.seeded else OPERATING_SYSTEM
+    return Outcome(replace(certificate, randomness=stamp), dict(intake.codes))

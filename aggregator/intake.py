@@ -1,0 +1,96 @@
+"""Where answers come in: the one place that admits or rejects them, and counts what happened.
+
+A rejected answer is data, not an error: it is counted under its code and has no effect. A report id counts once in a campaign,
+so an answer that arrives twice adds nothing.
+"""
+
+from collections import Counter
+
+import numpy as np
+
+from protocol import wire_pb2 as wire
+from protocol.campaign import VERSION, parse
+from protocol.errors import Refused
+from protocol.messages import Batch, read_batch
+from protocol.queries import BitQuery, BitTally, LabelTally, Query
+from protocol.scores import Score, all_scores
+
+
+class Intake:
+    """The answers to the queries of one campaign."""
+
+    def __init__(self, *, plan: bytes, score: Score) -> None:
+        self._plan, self._score = plan, score
+        self._seen: set[bytes] = set()
+        self._batches: list[Batch] = []
+        self._query: Query | None = None
+        self._round = -1
+        self.codes: Counter[str] = Counter()
+        self.seeded = False
+
+    def open(self, query: Query, round_: int) -> None:
+        """Start taking answers to a query; answers to earlier ones are late from now on."""
+        self._query, self._round, self._batches = query, round_, []
+
+    def admit(self, answer: bytes) -> wire.Receipt:
+        """Take an answer in, or say why not."""
+        try:
+            fresh, repeated = self._admit(answer)
+        except Refused as refused:
+            name = wire.Code.Name(refused.code)
+            self.codes[name] += 1
+            return wire.Receipt(version=VERSION, code=name)
+        name = "OK" if fresh or not repeated else "DUPLICATE"
+        self.codes[name] += 1
+        return wire.Receipt(version=VERSION, code=name, accepted=fresh, duplicates=repeated)
+
+    def _admit(self, answer: bytes) -> tuple[int, int]:
+        message = parse(wire.Answer, answer)
+        if message.code != wire.Code.OK:
+            raise Refused(message.code)
+        if self._query is None:
+            raise Refused(wire.Code.WRONG_ROUND)
+        if message.batch.plan == self._plan and message.batch.round < self._round:
+            raise Refused(wire.Code.LATE)
+        batch = read_batch(message.batch, query=self._query, plan=self._plan, round_=self._round)
+        ids = [row.tobytes() for row in batch.ids]
+        places = [place for place, name in enumerate(ids) if name not in self._seen]
+        fresh = dict.fromkeys(ids[place] for place in places)
+        if len(fresh) != len(places):
+            raise Refused(wire.Code.MALFORMED)
+        self._seen.update(fresh)
+        self.seeded |= batch.seeded
+        self._batches.append(
+            Batch(
+                batch.ids[places],
+                batch.reports[places],
+                parts=None if batch.parts is None else batch.parts[places],
+                probabilities=None if batch.probabilities is None else batch.probabilities[places],
+            )
+        )
+        return len(places), len(ids) - len(places)
+
+    def tally(self) -> BitTally | LabelTally:
+        """What the open query's answers add up to so far."""
+        if self._query is None:
+            raise Refused(wire.Code.WRONG_ROUND)
+        if isinstance(self._query, BitQuery):
+            count = len(self._query.thresholds)
+            answers, ones = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+            for batch in self._batches:
+                assert batch.parts is not None
+                answers += np.bincount(batch.parts, minlength=count)
+                ones += np.bincount(batch.parts[batch.reports], minlength=count)
+            return BitTally(tuple(answers.tolist()), tuple(ones.tolist()))
+        return self._labels(self._query.channel.k)
+
+    def _labels(self, k: int) -> LabelTally:
+        """Reports in the order of their ids: keyed hashes, so an order that knows nothing of the values."""
+        if not self._batches:
+            return LabelTally(np.empty((0, k)), np.empty(0, dtype=np.int64))
+        names = np.concatenate([batch.ids for batch in self._batches]).view(">u8")
+        order = np.lexsort((names[:, 1], names[:, 0]))
+        probs = np.concatenate([batch.probabilities for batch in self._batches if batch.probabilities is not None])[order]
+        reports = np.concatenate([batch.reports for batch in self._batches])[order]
+        # A randomised score takes its number from the id, which is uniform and was fixed before the report was drawn.
+        return LabelTally(all_scores(self._score, probs, u=names[order, 0] / 2.0**64), reports)

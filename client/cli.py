@@ -1,0 +1,135 @@
+"""`confide-client`: for the data owner."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from client.explain import explain
+from client.home import Home
+from client.records import model_digest, read_records
+from protocol import wire_pb2 as wire
+from protocol.campaign import open_plan, parse
+from protocol.errors import BadInput, Refused
+
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, help=__doc__
+)
+
+Folder = Annotated[Path, typer.Option("--home", help="folder of policy, secret and ledger", envvar="CONFIDE_HOME")]
+DEFAULT = Path("~/.confide").expanduser()
+
+
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    try:
+        yield
+    except BadInput as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+
+
+@app.command()
+def init(home: Folder = DEFAULT) -> None:
+    """Write a commented policy and a secret key; what is there already is left alone."""
+    with _clear_errors():
+        place = Home(home)
+        written = place.create()
+        for path in (place.policy_file, place.secret_file):
+            print(f"{'wrote' if path in written else 'kept'}  {path}")
+        print("Edit the policy, then try `confide-client explain PLAN`.")
+        print("Back up the secret: without it old spends are not recognised.")
+
+
+@app.command()
+def status(home: Folder = DEFAULT) -> None:
+    """What was spent, on what, for whom."""
+    with _clear_errors():
+        place = Home(home)
+        policy, ledger = place.policy(), place.ledger()
+        table = Table(title="campaigns answered", title_justify="left")
+        for heading in ("campaign", "plan", "records", "epsilon a record", "queries", "spent but not sent", "last (UTC)"):
+            table.add_column(heading)
+        for row in ledger.campaigns():
+            amounts = (str(row.records), f"{row.epsilon:g}", str(row.queries), str(row.unanswered))
+            table.add_row(row.campaign, row.plan.hex()[:16], *amounts, row.last[:19])
+        records, most = ledger.spent_by_record()
+        console = Console() if sys.stdout.isatty() else Console(width=120)
+        console.print(table)
+        print(f"{records} records have answered; the most any has spent is {most:g} of {policy.epsilon_per_record:g} allowed.")
+
+
+@app.command("explain")
+def explain_command(plan: Annotated[Path, typer.Argument(help="a signed plan, as a file")], home: Folder = DEFAULT) -> None:
+    """What this plan would learn about a record, in plain words, and whether the policy allows it (else exit code 1)."""
+    with _clear_errors():
+        policy = Home(home).policy()
+        try:
+            data = plan.read_bytes()
+        except OSError as error:
+            raise BadInput(f"{plan}: {error.strerror}; accepted is a file with a signed plan") from None
+        try:
+            opened, _ = open_plan(data, trusted=policy.aggregators, now=datetime.now(UTC))
+        except Refused as refused:
+            print(f"This plan is refused before it is read: {_why(refused.code, data)}")
+            raise typer.Exit(1) from None
+        print(explain(opened, policy))
+        if policy.refusals(opened):
+            raise typer.Exit(1)
+
+
+def _why(code: int, data: bytes) -> str:
+    reasons: dict[int, str] = {
+        wire.Code.MALFORMED: "it is not a signed plan",
+        wire.Code.WRONG_VERSION: "it is of another protocol version",
+        wire.Code.UNSIGNED: "it carries no signature",
+        wire.Code.BAD_SIGNATURE: "its signature does not fit its content",
+        wire.Code.NOT_YET_VALID: "it is not valid yet",
+        wire.Code.EXPIRED: "it has expired",
+    }
+    if code == wire.Code.UNKNOWN_KEY:
+        return f"its key {parse(wire.SignedPlan, data).key.hex()} is not among the policy's `aggregators`"
+    return reasons[code]
+
+
+@app.command()
+def doctor(
+    home: Folder = DEFAULT,
+    records: Annotated[Path | None, typer.Option(help="records to try reading")] = None,
+    model: Annotated[Path | None, typer.Option(help="model that scores them (.onnx or .pt2)")] = None,
+) -> None:
+    """Check that everything is in place: files, permissions, ledger, and records if given. Exit code 1 if something is not."""
+    place = Home(home)
+    checks: dict[str, Callable[[], str]] = {
+        "policy": lambda: f"{len(place.policy().aggregators)} trusted aggregators",
+        "secret": lambda: f"{len(place.secret())} bytes{_exposed(place.secret_file)}",
+        "ledger": lambda: f"{len(place.ledger().campaigns())} campaigns",
+    }
+    if model is not None:
+        checks["model"] = lambda: f"digest {model_digest(model).hex()}"
+    if records is not None:
+        checks["records"] = lambda: f"{len(read_records(records, model=model))} records"
+    failed = False
+    for name, check in checks.items():
+        try:
+            print(f"ok      {name}: {check()}")
+        except BadInput as error:
+            failed = True
+            print(f"WRONG   {name}: {error}")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _exposed(path: Path) -> str:
+    return ", readable by others: `chmod 600` it" if os.stat(path).st_mode & 0o077 else ""
+
+
+if __name__ == "__main__":
+    app()

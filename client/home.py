@@ -1,0 +1,64 @@
+"""An owner's folder: policy, secret key and ledger side by side."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from client.ledger import Ledger
+from client.policy import TEMPLATE, Policy, read_policy
+from protocol.errors import BadInput
+from protocol.sampling import os_entropy
+
+SECRET_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where an owner's files are."""
+
+    folder: Path
+
+    @property
+    def policy_file(self) -> Path:
+        return self.folder / "policy.toml"
+
+    @property
+    def secret_file(self) -> Path:
+        return self.folder / "secret.key"
+
+    @property
+    def ledger_file(self) -> Path:
+        return self.folder / "ledger.sqlite"
+
+    def create(self) -> list[Path]:
+        """Write a commented policy and a fresh secret where there is none yet; returns what was written."""
+        written = []
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for path, content in ((self.policy_file, TEMPLATE.encode()), (self.secret_file, os_entropy(SECRET_BYTES))):
+                if not path.exists():
+                    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                    with os.fdopen(handle, "wb") as file:
+                        file.write(content)
+                    written.append(path)
+        except OSError as error:
+            raise BadInput(f"cannot write into {self.folder}: {error.strerror}; accepted is a folder of your own") from None
+        return written
+
+    def policy(self) -> Policy:
+        return read_policy(self.policy_file)
+
+    def secret(self) -> bytes:
+        """The key that names and places records; losing it makes old spends unrecognisable, so it is never made anew."""
+        try:
+            secret = self.secret_file.read_bytes()
+        except OSError as error:
+            raise BadInput(f"{self.secret_file}: {error.strerror}; `confide-client init` makes one for a new folder") from None
+        if len(secret) != SECRET_BYTES:
+            raise BadInput(f"{self.secret_file} holds {len(secret)} bytes; a secret has {SECRET_BYTES}")
+        return secret
+
+    def ledger(self) -> Ledger:
+        if not self.folder.is_dir():
+            raise BadInput(f"{self.folder} does not exist; `confide-client init` makes it")
+        return Ledger(self.ledger_file)

@@ -1,0 +1,139 @@
+"""The owner's ledger: every spend is on disk before a randomiser runs, and every answer before it is sent.
+
+For each query the ledger goes through two commits: *spent* (which records, how much, for whom) and *answered* (the very bytes
+that will be sent). The same query asked again gets the same bytes and spends nothing. A crash between the two commits leaves
+records that are spent and unsent: they are lost to that campaign, and nothing is drawn for them again.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from protocol.errors import BadInput
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS queries (
+    plan BLOB NOT NULL,
+    query BLOB NOT NULL,
+    round INTEGER NOT NULL,
+    campaign TEXT NOT NULL,
+    epsilon REAL NOT NULL,
+    at TEXT NOT NULL,
+    answer BLOB,
+    PRIMARY KEY (plan, query)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS spends (
+    record BLOB NOT NULL,
+    plan BLOB NOT NULL,
+    query BLOB NOT NULL,
+    epsilon REAL NOT NULL,
+    PRIMARY KEY (record, plan),
+    FOREIGN KEY (plan, query) REFERENCES queries
+) WITHOUT ROWID;
+"""
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """What one campaign has cost this owner so far."""
+
+    campaign: str
+    plan: bytes
+    queries: int
+    unanswered: int
+    records: int
+    epsilon: float
+    last: str
+
+
+class Ledger:
+    """A SQLite file, written ahead and synced in full. One process at a time writes; others wait."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._db = sqlite3.connect(path, timeout=60, isolation_level=None)
+            for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+                self._db.execute(f"PRAGMA {pragma}")
+            found = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if found not in (0, _FORMAT):
+                raise BadInput(f"{path} is a ledger of format {found}; this version reads format {_FORMAT}")
+            self._db.executescript(_SCHEMA + f"PRAGMA user_version = {_FORMAT};")
+        except sqlite3.Error as error:
+            raise BadInput(f"{path} cannot be used as a ledger: {error}") from None
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._db
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def answered(self, plan: bytes, query: bytes) -> tuple[bool, bytes | None]:
+        """Whether the query was ever spent on, and the answer that was remembered for it."""
+        row = self._db.execute("SELECT answer FROM queries WHERE plan = ? AND query = ?", (plan, query)).fetchone()
+        return row is not None, None if row is None else row[0]
+
+    def spend(
+        self, *, plan: bytes, query: bytes, round_: int, campaign: str, epsilon: float, limit: float, records: Sequence[bytes],
+        enough: Callable[[int], bool], now: datetime,
+    ) -> list[int]:  # fmt: skip
+        """Charge the records that may still answer, durably, and return their places; none when they are not `enough`.
+
+        A record may answer when it has not answered this plan before and its total, this charge included, stays within the
+        limit. The query is noted in the same commit, so a second asker of it finds it spent.
+        """
+        with self._transaction() as db:
+            db.execute("CREATE TEMP TABLE IF NOT EXISTS asked (place INTEGER PRIMARY KEY, record BLOB NOT NULL)")
+            db.execute("DELETE FROM asked")
+            db.executemany("INSERT INTO asked VALUES (?, ?)", enumerate(records))
+            rows = db.execute(
+                "SELECT place FROM asked LEFT JOIN spends USING (record) GROUP BY place "
+                "HAVING COALESCE(SUM(spends.epsilon), 0) + ? <= ? AND COALESCE(SUM(spends.plan = ?), 0) = 0 ORDER BY place",
+                (epsilon, limit, plan),
+            ).fetchall()
+            places = [row[0] for row in rows]
+            if not enough(len(places)):
+                return []
+            db.execute(
+                "INSERT INTO queries (plan, query, round, campaign, epsilon, at) VALUES (?, ?, ?, ?, ?, ?)",
+                (plan, query, round_, campaign, epsilon, now.isoformat()),
+            )
+            db.executemany(
+                "INSERT INTO spends VALUES (?, ?, ?, ?)", [(records[place], plan, query, epsilon) for place in places]
+            )
+        return places
+
+    def remember(self, *, plan: bytes, query: bytes, answer: bytes) -> None:
+        """Keep the bytes that are about to be sent; an answer is written once and never changed."""
+        with self._transaction() as db:
+            changed = db.execute(
+                "UPDATE queries SET answer = ? WHERE plan = ? AND query = ? AND answer IS NULL", (answer, plan, query)
+            ).rowcount
+            if changed != 1:
+                raise BadInput("an answer was remembered before, or nothing was spent on its query")
+
+    def campaigns(self) -> list[Campaign]:
+        """Every campaign answered so far, oldest first."""
+        rows = self._db.execute(
+            "SELECT q.campaign, q.plan, COUNT(*), SUM(q.answer IS NULL), "
+            "(SELECT COUNT(*) FROM spends s WHERE s.plan = q.plan), MAX(q.epsilon), MAX(q.at) "
+            "FROM queries q GROUP BY q.plan ORDER BY MIN(q.at)"
+        ).fetchall()
+        return [Campaign(*row) for row in rows]
+
+    def spent_by_record(self) -> tuple[int, float]:
+        """How many records have ever answered, and the most that any of them has spent."""
+        row = self._db.execute(
+            "SELECT COUNT(*), COALESCE(MAX(total), 0) FROM (SELECT SUM(epsilon) AS total FROM spends GROUP BY record)"
+        ).fetchone()
+        return int(row[0]), float(row[1])

@@ -1,0 +1,125 @@
+"""What the data owner allows, read from a TOML file that only the owner writes."""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from protocol import wire_pb2 as wire
+from protocol.campaign import VARIANTS, Plan
+from protocol.errors import BadInput, Refused, check_epsilon
+
+TEMPLATE = """\
+# What this machine may answer. Only you edit this file; nothing that arrives over the network can change it.
+
+# The most privacy a record may lose in its life, over all campaigns together, and in any one campaign.
+epsilon_per_record = 4.0
+epsilon_per_campaign = 2.0
+
+# bits: one randomised bit a record. labels: the randomised label, with the model's probabilities in clear.
+methods = ["bits"]
+
+# Whether anything but randomised answers may leave; method labels needs it.
+features_may_leave = false
+
+# A query that concerns fewer of your records than this is refused.
+minimum_group = 20
+
+# Public keys (hexadecimal) of the aggregators whose plans are answered.
+aggregators = []
+
+# SHA-256 digests (hexadecimal) of the models that may score your records; an empty list allows any.
+models = []
+"""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The owner's bounds."""
+
+    epsilon_per_record: float
+    epsilon_per_campaign: float
+    methods: frozenset[str]
+    features_may_leave: bool
+    minimum_group: int
+    aggregators: frozenset[bytes]
+    models: frozenset[bytes]
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon_per_record)
+        check_epsilon(self.epsilon_per_campaign)
+        unknown = self.methods - set(VARIANTS)
+        if unknown:
+            raise BadInput(f"methods holds {', '.join(sorted(unknown))}; accepted: {', '.join(VARIANTS)}")
+        if self.minimum_group < 1:
+            raise BadInput(f"minimum_group is {self.minimum_group}; at least 1")
+        for name, wanted in (("aggregators", "an Ed25519 public key"), ("models", "a SHA-256 digest")):
+            if any(len(value) != 32 for value in getattr(self, name)):
+                raise BadInput(f"{name} holds a value that is not {wanted}: 64 hexadecimal digits are accepted")
+
+    def refusals(self, plan: Plan) -> list[int]:
+        """Every clause of the policy that this plan breaks, as wire codes; empty when it may be answered."""
+        broken = {
+            wire.Code.METHOD_NOT_ALLOWED: plan.method not in self.methods,
+            wire.Code.EPSILON_PER_CAMPAIGN: plan.epsilon > self.epsilon_per_campaign,
+            wire.Code.EPSILON_PER_RECORD: plan.epsilon > self.epsilon_per_record,
+            wire.Code.FEATURES_MAY_NOT_LEAVE: plan.method == "labels" and not self.features_may_leave,
+            wire.Code.MODEL_NOT_ALLOWED: bool(self.models) and plan.model not in self.models,
+        }
+        return [code for code, is_broken in broken.items() if is_broken]
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan outside the policy, with the first clause it breaks."""
+        for code in self.refusals(plan):
+            raise Refused(code)
+
+
+def read_policy(path: Path) -> Policy:
+    """Read a policy file; every clause must be there, and nothing else."""
+    try:
+        values = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise BadInput(f"{path} does not exist; `confide-client init` writes one") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadInput(f"{path} cannot be read as TOML: {error}") from None
+    try:
+        return _policy(values)
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from None
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "epsilon_per_record": (int, float),
+    "epsilon_per_campaign": (int, float),
+    "methods": (list,),
+    "features_may_leave": (bool,),
+    "minimum_group": (int,),
+    "aggregators": (list,),
+    "models": (list,),
+}
+
+
+def _policy(values: dict[str, Any]) -> Policy:
+    missing, unknown = sorted(set(_KINDS) - set(values)), sorted(set(values) - set(_KINDS))
+    if missing or unknown:
+        raise BadInput(f"missing: {', '.join(missing) or 'none'}; unknown: {', '.join(unknown) or 'none'}")
+    for name, kinds in _KINDS.items():
+        wrong = isinstance(values[name], bool) and bool not in kinds
+        if wrong or not isinstance(values[name], kinds):
+            raise BadInput(f"{name} is {values[name]!r}; accepted is {' or '.join(kind.__name__ for kind in kinds)}")
+    return Policy(
+        epsilon_per_record=float(values["epsilon_per_record"]),
+        epsilon_per_campaign=float(values["epsilon_per_campaign"]),
+        methods=frozenset(map(str, values["methods"])),
+        features_may_leave=values["features_may_leave"],
+        minimum_group=values["minimum_group"],
+        aggregators=frozenset(_unhex("aggregators", value) for value in values["aggregators"]),
+        models=frozenset(_unhex("models", value) for value in values["models"]),
+    )
+
+
+def _unhex(name: str, value: Any) -> bytes:
+    try:
+        return bytes.fromhex(value)
+    except (TypeError, ValueError):
+        raise BadInput(f"{name} holds {value!r}; accepted are strings of 64 hexadecimal digits") from None

@@ -1,0 +1,104 @@
+"""The path of a report: plan and query opened, policy asked, spend committed, label or bit randomised, answer remembered, sent.
+
+Whatever goes wrong, the other side gets a code and never a text: exceptions may hold values of records.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client.ledger import Ledger
+from client.policy import Policy
+from client.records import Records
+from protocol import wire_pb2 as wire
+from protocol.campaign import VERSION, Plan, open_plan
+from protocol.errors import Refused
+from protocol.messages import ID_BYTES, Batch, query_digest, read_query, write_batch
+from protocol.queries import BitQuery, Query
+from protocol.sampling import SEEDED, Entropy, randomness
+from protocol.scores import SCORES, true_scores
+
+log = logging.getLogger(__name__)
+
+
+class Respondent:
+    """A data owner's records behind its policy and ledger; `answer` is all that a network adapter calls."""
+
+    def __init__(
+        self, *, records: Records, policy: Policy, ledger: Ledger, secret: bytes, entropy: Entropy, now: Callable[[], datetime]
+    ) -> None:  # fmt: skip
+        self._records, self._policy, self._ledger = records, policy, ledger
+        self._secret, self._entropy, self._now = secret, entropy, now
+        self._names = [self._hash(name, b"record", 32) for name in records.names]
+
+    def answer(self, signed_plan: bytes, query: bytes) -> bytes:
+        """The serialised Answer to a query of a signed plan. Asked again, the same bytes."""
+        try:
+            return self._answer(signed_plan, query)
+        except Refused as refused:
+            return wire.Answer(version=VERSION, code=wire.Code.Name(refused.code)).SerializeToString()
+        except Exception:
+            log.exception("a query could not be answered")
+            return wire.Answer(version=VERSION, code=wire.Code.INTERNAL).SerializeToString()
+
+    def _answer(self, signed_plan: bytes, query: bytes) -> bytes:
+        plan, plan_digest = open_plan(signed_plan, trusted=self._policy.aggregators, now=self._now())
+        asked, round_ = read_query(query, plan=plan, plan_digest=plan_digest)
+        name = query_digest(query)
+        spent, remembered = self._ledger.answered(plan_digest, name)
+        if remembered is not None:
+            return remembered
+        if spent:
+            raise Refused(wire.Code.ALREADY_SPENT)
+        self._policy.check(plan)
+        self._check_records(plan)
+        positions = self._positions(plan_digest)
+        inside = np.flatnonzero((positions >= asked.start) & (positions < asked.stop))
+        if len(inside) < self._policy.minimum_group:
+            raise Refused(wire.Code.GROUP_TOO_SMALL)
+        places = self._ledger.spend(
+            plan=plan_digest, query=name, round_=round_, campaign=plan.campaign, epsilon=plan.epsilon,
+            limit=self._policy.epsilon_per_record, records=[self._names[i] for i in inside],
+            enough=lambda count: count >= self._policy.minimum_group, now=self._now(),
+        )  # fmt: skip
+        if not places:
+            raise Refused(wire.Code.ALREADY_SPENT)
+        batch = self._randomize(plan, plan_digest, asked, inside[places], positions)
+        packed = write_batch(batch, channel=asked.channel, plan=plan_digest, round_=round_)
+        answer = wire.Answer(version=VERSION, code=wire.Code.OK, batch=packed).SerializeToString(deterministic=True)
+        self._ledger.remember(plan=plan_digest, query=name, answer=answer)
+        return answer
+
+    def _check_records(self, plan: Plan) -> None:
+        """The records must be scored by the model the plan names, over as many labels."""
+        if self._records.model not in (None, plan.model) or self._records.probs.shape[1] != plan.labels:
+            raise Refused(wire.Code.MODEL_NOT_ALLOWED)
+
+    def _randomize(self, plan: Plan, plan_digest: bytes, asked: Query, chosen: NDArray[Any], positions: NDArray[Any]) -> Batch:
+        ids = np.frombuffer(
+            b"".join(self._hash(plan_digest + self._names[i], b"report", ID_BYTES) for i in chosen), dtype=np.uint8
+        ).reshape(-1, ID_BYTES)
+        probs, labels = self._records.probs[chosen], self._records.labels[chosen]
+        seeded = randomness(self._entropy) == SEEDED
+        if isinstance(asked, BitQuery):
+            u = np.array([self._unit(plan_digest + self._names[i], b"score") for i in chosen])
+            scores = true_scores(SCORES[plan.score], probs, labels, u=u)
+            parts = asked.part(positions[chosen])
+            bits = scores <= np.asarray(asked.thresholds, dtype=np.float64)[parts]
+            return Batch(ids, asked.channel.randomize(bits, self._entropy), parts=parts, seeded=seeded)
+        return Batch(ids, asked.channel.randomize(labels, self._entropy), probabilities=probs, seeded=seeded)
+
+    def _positions(self, plan_digest: bytes) -> NDArray[np.float64]:
+        """Where each record stands in this campaign: a keyed hash, so nobody but the owner assigns records to questions."""
+        return np.array([self._unit(plan_digest + name, b"position") for name in self._names])
+
+    def _unit(self, data: bytes, purpose: bytes) -> float:
+        return int.from_bytes(self._hash(data, purpose, 8), "little") / 2.0**64 * (1 - 2.0**-53)
+
+    def _hash(self, data: bytes, purpose: bytes, size: int) -> bytes:
+        return hashlib.blake2b(data, key=self._secret, person=purpose, digest_size=size).digest()

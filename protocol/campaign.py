@@ -1,0 +1,143 @@
+"""The plan of a campaign, and its signature. The digest of a plan's bytes names the campaign everywhere."""
+
+import hashlib
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from google.protobuf.message import DecodeError
+
+from protocol import wire_pb2 as wire
+from protocol.channel import Channel, LabelChannel
+from protocol.channels import LABEL_CHANNELS, Bit
+from protocol.errors import BadInput, Refused, check_epsilon, check_probability
+from protocol.scores import SCORES
+
+AnyMessage = TypeVar("AnyMessage", wire.Plan, wire.SignedPlan, wire.Query, wire.ReportBatch, wire.Answer)
+
+VERSION = 1
+# Signatures cover this prefix too, so that a signature over a plan means nothing anywhere else.
+_SIGNED = b"confide plan v1\0"
+VARIANTS = {
+    "labels": ("certified", "published", "published-star"),
+    "bits": ("certified", "published", "published-star", "one-shot"),
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a campaign asks of data owners; every field is public and covered by the signature."""
+
+    campaign: str
+    method: str
+    variant: str
+    score: str
+    channel: str
+    epsilon: float
+    labels: int
+    alpha: float
+    delta: float
+    expected_records: int
+    minimum_reports: int
+    model: bytes
+    issued: datetime
+    expires: datetime
+    max_corrupt: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("method", self.method, VARIANTS)
+        check_choice(f"variant of {self.method}", self.variant, VARIANTS[self.method])
+        check_choice("score", self.score, SCORES)
+        check_choice(f"channel of {self.method}", self.channel, LABEL_CHANNELS if self.method == "labels" else ("bit",))
+        check_epsilon(self.epsilon)
+        check_probability("alpha", self.alpha)
+        check_probability("delta", self.delta)
+        if not self.campaign or len(self.campaign) > 200:
+            raise BadInput(f"campaign name has {len(self.campaign)} characters; accepted are 1 to 200")
+        if self.expected_records < 1 or self.minimum_reports < 0 or self.max_corrupt < 0:
+            raise BadInput(
+                f"expected_records {self.expected_records}, minimum_reports {self.minimum_reports}, max_corrupt "
+                f"{self.max_corrupt}; accepted are at least 1, 0 and 0"
+            )
+        if len(self.model) != 32:
+            raise BadInput(f"model digest has {len(self.model)} bytes; accepted is a SHA-256 of 32")
+        if self.expires <= self.issued:
+            raise BadInput(f"plan expires {self.expires} and was issued {self.issued}; it must expire later")
+        self.make_channel()
+
+    def make_channel(self) -> Channel:
+        """The channel that every report of this campaign goes through."""
+        return Bit(epsilon=self.epsilon) if self.method == "bits" else self.label_channel()
+
+    def label_channel(self) -> LabelChannel:
+        return LABEL_CHANNELS[self.channel](k=self.labels, epsilon=self.epsilon)
+
+    def to_bytes(self) -> bytes:
+        values = asdict(self) | {"issued": _seconds(self.issued), "expires": _seconds(self.expires)}
+        return wire.Plan(version=VERSION, **values).SerializeToString(deterministic=True)
+
+    @staticmethod
+    def from_bytes(data: bytes) -> "Plan":
+        """Read a plan; anything that is not one is refused with a code."""
+        message = parse(wire.Plan, data)
+        values = {field.name: getattr(message, field.name) for field in fields(Plan)}
+        try:
+            moments = {name: datetime.fromtimestamp(values[name], UTC) for name in ("issued", "expires")}
+            return Plan(**values | moments)
+        except (BadInput, ValueError, OverflowError, OSError):
+            raise Refused(wire.Code.MALFORMED) from None
+
+
+def parse(kind: type[AnyMessage], data: bytes) -> AnyMessage:
+    """Decode a message of this protocol version, or refuse."""
+    try:
+        message = kind.FromString(data)
+    except DecodeError:
+        raise Refused(wire.Code.MALFORMED) from None
+    if not isinstance(message, wire.SignedPlan) and message.version != VERSION:
+        raise Refused(wire.Code.WRONG_VERSION)
+    return message
+
+
+def digest(plan_bytes: bytes) -> bytes:
+    """The name of a campaign on the wire and in every ledger."""
+    return hashlib.sha256(plan_bytes).digest()
+
+
+def sign_plan(plan: Plan, key: Ed25519PrivateKey) -> bytes:
+    """A SignedPlan, serialised."""
+    data = plan.to_bytes()
+    signed = wire.SignedPlan(plan=data, key=key.public_key().public_bytes_raw(), signature=key.sign(_SIGNED + data))
+    return signed.SerializeToString(deterministic=True)
+
+
+def open_plan(signed: bytes, *, trusted: Collection[bytes], now: datetime) -> tuple[Plan, bytes]:
+    """The plan and its digest, if a trusted key signed exactly these bytes and it is valid now; else refused with a code."""
+    message = parse(wire.SignedPlan, signed)
+    if not message.key or not message.signature:
+        raise Refused(wire.Code.UNSIGNED)
+    if message.key not in trusted:
+        raise Refused(wire.Code.UNKNOWN_KEY)
+    try:
+        Ed25519PublicKey.from_public_bytes(message.key).verify(message.signature, _SIGNED + message.plan)
+    except (InvalidSignature, ValueError):
+        raise Refused(wire.Code.BAD_SIGNATURE) from None
+    plan = Plan.from_bytes(message.plan)
+    if now < plan.issued:
+        raise Refused(wire.Code.NOT_YET_VALID)
+    if now >= plan.expires:
+        raise Refused(wire.Code.EXPIRED)
+    return plan, digest(message.plan)
+
+
+def check_choice(what: str, value: str, accepted: Iterable[str]) -> None:
+    """Accept one of the given names."""
+    if value not in accepted:
+        raise BadInput(f"{what} is {value!r}; accepted: {', '.join(accepted)}")
+
+
+def _seconds(moment: datetime) -> int:
+    return int(moment.timestamp())

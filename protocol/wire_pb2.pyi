@@ -1,0 +1,157 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    OK: _ClassVar[Code]
+    MALFORMED: _ClassVar[Code]
+    WRONG_VERSION: _ClassVar[Code]
+    UNSIGNED: _ClassVar[Code]
+    UNKNOWN_KEY: _ClassVar[Code]
+    BAD_SIGNATURE: _ClassVar[Code]
+    NOT_YET_VALID: _ClassVar[Code]
+    EXPIRED: _ClassVar[Code]
+    WRONG_PLAN: _ClassVar[Code]
+    METHOD_NOT_ALLOWED: _ClassVar[Code]
+    EPSILON_PER_RECORD: _ClassVar[Code]
+    EPSILON_PER_CAMPAIGN: _ClassVar[Code]
+    FEATURES_MAY_NOT_LEAVE: _ClassVar[Code]
+    MODEL_NOT_ALLOWED: _ClassVar[Code]
+    GROUP_TOO_SMALL: _ClassVar[Code]
+    ALREADY_SPENT: _ClassVar[Code]
+    WRONG_ROUND: _ClassVar[Code]
+    OUT_OF_ALPHABET: _ClassVar[Code]
+    DUPLICATE: _ClassVar[Code]
+    LATE: _ClassVar[Code]
+    INTERNAL: _ClassVar[Code]
+OK: Code
+MALFORMED: Code
+WRONG_VERSION: Code
+UNSIGNED: Code
+UNKNOWN_KEY: Code
+BAD_SIGNATURE: Code
+NOT_YET_VALID: Code
+EXPIRED: Code
+WRONG_PLAN: Code
+METHOD_NOT_ALLOWED: Code
+EPSILON_PER_RECORD: Code
+EPSILON_PER_CAMPAIGN: Code
+FEATURES_MAY_NOT_LEAVE: Code
+MODEL_NOT_ALLOWED: Code
+GROUP_TOO_SMALL: Code
+ALREADY_SPENT: Code
+WRONG_ROUND: Code
+OUT_OF_ALPHABET: Code
+DUPLICATE: Code
+LATE: Code
+INTERNAL: Code
+
+class Plan(_message.Message):
+    __slots__ = ("version", "campaign", "method", "variant", "score", "channel", "epsilon", "labels", "alpha", "delta", "expected_records", "minimum_reports", "max_corrupt", "model", "issued", "expires")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CAMPAIGN_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    VARIANT_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    ALPHA_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    MINIMUM_REPORTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    campaign: str
+    method: str
+    variant: str
+    score: str
+    channel: str
+    epsilon: float
+    labels: int
+    alpha: float
+    delta: float
+    expected_records: int
+    minimum_reports: int
+    max_corrupt: int
+    model: bytes
+    issued: int
+    expires: int
+    def __init__(self, version: _Optional[int] = ..., campaign: _Optional[str] = ..., method: _Optional[str] = ..., variant: _Optional[str] = ..., score: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., labels: _Optional[int] = ..., alpha: _Optional[float] = ..., delta: _Optional[float] = ..., expected_records: _Optional[int] = ..., minimum_reports: _Optional[int] = ..., max_corrupt: _Optional[int] = ..., model: _Optional[bytes] = ..., issued: _Optional[int] = ..., expires: _Optional[int] = ...) -> None: ...
+
+class SignedPlan(_message.Message):
+    __slots__ = ("plan", "key", "signature")
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    plan: bytes
+    key: bytes
+    signature: bytes
+    def __init__(self, plan: _Optional[bytes] = ..., key: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class Query(_message.Message):
+    __slots__ = ("version", "plan", "round", "start", "stop", "thresholds")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLDS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    plan: bytes
+    round: int
+    start: float
+    stop: float
+    thresholds: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, version: _Optional[int] = ..., plan: _Optional[bytes] = ..., round: _Optional[int] = ..., start: _Optional[float] = ..., stop: _Optional[float] = ..., thresholds: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class ReportBatch(_message.Message):
+    __slots__ = ("version", "plan", "round", "ids", "parts", "reports", "probabilities", "seeded")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
+    PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
+    SEEDED_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    plan: bytes
+    round: int
+    ids: bytes
+    parts: bytes
+    reports: bytes
+    probabilities: bytes
+    seeded: bool
+    def __init__(self, version: _Optional[int] = ..., plan: _Optional[bytes] = ..., round: _Optional[int] = ..., ids: _Optional[bytes] = ..., parts: _Optional[bytes] = ..., reports: _Optional[bytes] = ..., probabilities: _Optional[bytes] = ..., seeded: _Optional[bool] = ...) -> None: ...
+
+class Receipt(_message.Message):
+    __slots__ = ("version", "code", "accepted", "duplicates")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATES_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    code: Code
+    accepted: int
+    duplicates: int
+    def __init__(self, version: _Optional[int] = ..., code: _Optional[_Union[Code, str]] = ..., accepted: _Optional[int] = ..., duplicates: _Optional[int] = ...) -> None: ...
+
+class Answer(_message.Message):
+    __slots__ = ("version", "code", "batch")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    code: Code
+    batch: ReportBatch
+    def __init__(self, version: _Optional[int] = ..., code: _Optional[_Union[Code, str]] = ..., batch: _Optional[_Union[ReportBatch, _Mapping]] = ...) -> None: ...

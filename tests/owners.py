@@ -1,0 +1,67 @@
+"""Data owners for tests: real policies, ledgers on disk, signed plans."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from client.ledger import Ledger
+from client.policy import Policy
+from client.records import Records
+from client.respond import Respondent
+from protocol.campaign import Plan, sign_plan
+from protocol.sampling import Entropy, SeededEntropy
+from tests.known import label_population
+
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+PUBLIC = KEY.public_key().public_bytes_raw()
+MODEL = bytes(32)
+K = 5
+
+POLICY = Policy(
+    epsilon_per_record=8.0,
+    epsilon_per_campaign=4.0,
+    methods=frozenset({"bits", "labels"}),
+    features_may_leave=True,
+    minimum_group=5,
+    aggregators=frozenset({PUBLIC}),
+    models=frozenset({MODEL}),
+)
+PLAN = Plan(
+    campaign="test", method="bits", variant="certified", score="hps", channel="bit", epsilon=4.0, labels=K,
+    alpha=0.1, delta=0.1,
+    expected_records=6_000, minimum_reports=100, model=MODEL, issued=NOW - timedelta(days=1), expires=NOW + timedelta(days=30),
+)  # fmt: skip
+LABEL_PLAN = replace(PLAN, method="labels", channel="k-rr")
+
+
+def signed(plan: Plan = PLAN, **changes: Any) -> bytes:
+    return sign_plan(replace(plan, **changes), KEY)
+
+
+def records(n: int, seed: int) -> Records:
+    probs, labels = label_population(n, K, np.random.default_rng(seed), ties=False)
+    names = tuple(f"{seed}/{i}".encode() for i in range(n))
+    return Records(names, probs.astype(np.float32), labels, MODEL)
+
+
+def owner(
+    folder: Path, *, seed: int = 0, n: int = 2_000, policy: Policy = POLICY, entropy: Entropy | None = None,
+    now: Callable[[], datetime] = lambda: NOW,
+) -> Respondent:  # fmt: skip
+    folder.mkdir(exist_ok=True)
+    return Respondent(
+        records=records(n, seed), policy=policy, ledger=Ledger(folder / "ledger.sqlite"), secret=bytes([seed]) * 32,
+        entropy=SeededEntropy("owner", seed) if entropy is None else entropy, now=now,
+    )  # fmt: skip
+
+
+def asking(plan: bytes, owners: Iterable[Respondent]) -> Callable[[bytes], list[bytes]]:
+    """Ask every owner in turn."""
+    everyone = list(owners)
+    return lambda query: [one.answer(plan, query) for one in everyone]
