@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .PHONY: demo test check format proto bench clean
 
 demo: $(STAMP)
-	$(BIN)/python -m simulation demo
+	$(BIN)/python -m simulation federation --nodes 50 --seed 1
 
 test: check
 	$(BIN)/python -m pytest

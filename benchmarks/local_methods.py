@@ -21,10 +21,10 @@ from rich.table import Table
 from aggregator import bits, labels
 from aggregator.ladder import even_in_size
 from protocol.channels import Bit, KaryRR, SubsetSelection, auto
+from protocol.embedded import PROVIDER_RECORDS, discriminant, letters
 from protocol.sampling import SeededEntropy
 from protocol.scores import SCORES, all_scores, true_scores
 from simulation.driver import BitUsers, LabelUsers, drive
-from simulation.population import PROVIDER_RECORDS, discriminant, letters
 
 ALPHA = DELTA = 0.1
 # Softmax of ten independent normal logits with this spread: the oracle's HPS sets hold 1.84 labels.

@@ -15,10 +15,18 @@ from rich.progress import Progress
 from rich.table import Table
 
 from protocol.errors import BadInput
-from simulation.evaluate import Setting, evaluate, write_json
+from simulation.evaluate import Setting, evaluate, reference, write_json
+from simulation.federation import RunFailed
+from simulation.federation import federation as own_federation
 from simulation.population import Population, embedded, from_npz
+from simulation.report import COLUMNS, cells, notes, write_report
 
 INTERRUPTED = 130
+DEMO_CAMPAIGNS = "labels:published-star labels:certified bits:published-star bits:certified"
+LEGEND = (
+    "promised: guaranteed coverage (PAC: with probability 1 - delta over calibration; marginal: on average).\n"
+    "trivial: campaigns that could certify no threshold and so predict every label. Smaller sets are better."
+)
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, help=__doc__
@@ -135,12 +143,12 @@ def evaluate_command(
 
 
 @app.command()
-def demo(
+def compare(
     epsilon: Annotated[float, typer.Option(help="local privacy loss allowed a record")] = 2.0,
     trials: Annotated[int, typer.Option(help="repetitions, each with a fresh split")] = 10,
     seed: Annotated[int, typer.Option(help="of the splits and the simulated randomisers")] = 1,
 ) -> None:
-    """Both local methods on the embedded data set: no privacy, the published methods, and the certified ones."""
+    """Both local methods on the embedded data set, in process: no privacy, the published methods, and the certified ones."""
     with _clear_errors():
         base = Setting(epsilon=epsilon, trials=trials, seed=seed)
         rows = [("labels", "non-private"), ("labels", "published-star"), ("labels", "certified")]
@@ -148,12 +156,79 @@ def demo(
         results, complete = _run(embedded(), [replace(base, method=method, variant=variant) for method, variant in rows])
         console = _console()
         console.print(_table(results))
-        console.print(
-            "promised: guaranteed coverage (PAC: with probability 1 - delta over calibration; marginal: on average).\n"
-            "trivial: campaigns that could certify no threshold and so predict every label. Smaller sets are better."
-        )
+        console.print(LEGEND)
         if not complete:
             raise typer.Exit(INTERRUPTED)
+
+
+@app.command()
+def federation(
+    nodes: Annotated[int, typer.Option(help="data owners, a Flower node each")] = 50,
+    records: Annotated[
+        int, typer.Option(help="calibration records in all; the rest of the embedded 16,000 is the test")
+    ] = 10_000,
+    campaigns: Annotated[str, typer.Option(help="method:variant, one after the other")] = DEMO_CAMPAIGNS,
+    score: Annotated[str, typer.Option(help="hps, aps, aps-randomized, raps, saps or top-k")] = "hps",
+    epsilon: Annotated[float, typer.Option(help="local privacy loss allowed a record and campaign")] = 2.0,
+    alpha: Annotated[float, typer.Option(help="the promise is coverage of at least 1 - alpha")] = 0.1,
+    delta: Annotated[float, typer.Option(help="probability, over calibration, that the promise may fail")] = 0.1,
+    concentration: Annotated[float, typer.Option(help="Dirichlet skew of labels over nodes; 0 deals evenly")] = 0.0,
+    dropout: Annotated[float, typer.Option(help="share of nodes that never answer")] = 0.0,
+    seed: Annotated[int, typer.Option(help="of dealing and randomisers; -1 draws from the operating system")] = -1,
+    out: Annotated[Path, typer.Option(help="folder for certificates, plot and report")] = Path("out/federation"),
+) -> None:
+    """A real Flower simulation of many data owners on the embedded data set; exit code 1 if the run fails."""
+    with _clear_errors():
+        if nodes < 1 or not 0 <= dropout < 1:
+            raise BadInput(f"nodes is {nodes}, dropout {dropout}; accepted are at least 1 node and a dropout from 0 to below 1")
+        if concentration < 0:
+            raise BadInput(f"concentration is {concentration}; it must be 0 or more")
+        names = campaigns.split()
+        for name in names:
+            method, _, variant = name.partition(":")
+            asked = Setting(method=method, variant=variant, score=score, epsilon=epsilon, alpha=alpha, delta=delta, n=records)
+            asked.make_channel(26)
+        plain = reference(score=score, alpha=alpha, records=records, seed=seed)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"cannot write into {out}: {error.strerror}; accepted is a folder of your own") from None
+        given = {
+            "campaigns": campaigns, "score": score, "epsilon": epsilon, "alpha": alpha, "delta": delta, "records": records,
+            "concentration": concentration, "dropout": dropout, "seed": seed, "output": str(out.resolve()),
+        }  # fmt: skip
+        for name in names:
+            (out / f"{name.replace(':', '-')}.json").unlink(missing_ok=True)
+        try:
+            rows = [plain, *run_federation(nodes=nodes, config=given, names=names, out=out)]
+        except RunFailed as error:
+            print(f"error: {error}", file=sys.stderr)
+            raise typer.Exit(1) from None
+        about = (
+            f"{nodes} nodes, {records:,} records dealt, embedded letters, score {score}, target {1 - alpha:g}, delta {delta:g}."
+        )
+        page = write_report(out, rows, alpha=alpha, about=about)
+        table = Table(title=about, title_justify="left", box=box.SIMPLE_HEAD)
+        for heading in COLUMNS:
+            table.add_column(heading, no_wrap=True)
+        for row in rows:
+            table.add_row(*cells(row))
+        console = _console()
+        console.print(table)
+        for note in notes(rows):
+            console.print(note)
+        console.print(LEGEND)
+        print(f"report: {page}")
+
+
+def run_federation(*, nodes: int, config: dict[str, Any], names: list[str], out: Path) -> list[dict[str, Any]]:
+    """Run all campaigns over Flower behind a progress bar that counts those that ended."""
+    files = [out / f"{name.replace(':', '-')}.json" for name in names]
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar, own_federation() as flower:
+        task = bar.add_task(f"{nodes} Flower nodes", total=len(files))
+        flower.run(nodes=nodes, config=config, tick=lambda: bar.update(task, completed=sum(file.exists() for file in files)))
+    return [json.loads(file.read_text()) for file in files]
 
 
 if __name__ == "__main__":

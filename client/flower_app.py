@@ -1,0 +1,54 @@
+"""Flower's client side: every message is one query, answered by the owner's `Respondent`.
+
+A node with `home` and `records` in its node configuration is a data owner. A node of a simulation, which has a partition
+instead, holds a share of the embedded data set.
+"""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from client.home import Home
+from client.records import read_records
+from client.respond import Respondent
+from client.simulated import simulated_owner
+from protocol import wire_pb2 as wire
+from protocol.campaign import VERSION
+from protocol.sampling import os_entropy
+from protocol.simulated import CONTENT
+
+app = ClientApp()
+
+
+@app.query()
+def answer(message: Message, context: Context) -> Message:
+    """Answer a query; whatever fails here leaves as a code, never as a text."""
+    try:
+        asked: Any = message.content[CONTENT]
+        reply = _respondent(context, asked["query"]).answer(asked["plan"], asked["query"])
+    except Exception:
+        reply = wire.Answer(version=VERSION, code=wire.Code.INTERNAL).SerializeToString()
+    return Message(RecordDict({CONTENT: ConfigRecord({"answer": reply})}), reply_to=message)
+
+
+def _respondent(context: Context, query: bytes) -> Respondent:
+    node, config = context.node_config, context.run_config
+    if "home" in node:
+        return owner(Path(str(node["home"])), Path(str(node["records"])), node.get("model"))
+    return simulated_owner(
+        run=context.run_id, owner=int(node["partition-id"]), owners=int(node["num-partitions"]), records=int(config["records"]),
+        concentration=float(config["concentration"]), seed=int(config["seed"]), query=query,
+    )  # fmt: skip
+
+
+def owner(home: Path, records: Path, model: Any) -> Respondent:
+    """A data owner's respondent, from its own folder."""
+    place = Home(home)
+    found = read_records(records, model=None if model is None else Path(str(model)))
+    return Respondent(
+        records=found, policy=place.policy(), ledger=place.ledger(), secret=place.secret(), entropy=os_entropy,
+        now=lambda: datetime.now(UTC),
+    )  # fmt: skip

@@ -1,0 +1,46 @@
+"""Simulated owners: shares of the embedded data set behind a policy that trusts the simulation's key and nobody else."""
+
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from client.ledger import Ledger
+from client.policy import Policy
+from client.records import Records
+from client.respond import Respondent
+from protocol.embedded import deal, predictions
+from protocol.sampling import Entropy, SeededEntropy, os_entropy
+from protocol.simulated import EMBEDDED_MODEL, SIMULATION_PUBLIC
+
+SIMULATION_POLICY = Policy(
+    epsilon_per_record=40.0,
+    epsilon_per_campaign=40.0,
+    methods=frozenset({"labels", "bits"}),
+    features_may_leave=True,
+    minimum_group=1,
+    aggregators=frozenset({SIMULATION_PUBLIC}),
+    models=frozenset({EMBEDDED_MODEL}),
+)
+
+
+def simulated_owner(
+    *, run: int, owner: int, owners: int, records: int, concentration: float, seed: int, query: bytes
+) -> Respondent:
+    """A simulated owner: a share of the embedded records, a ledger in the temporary folder of the run.
+
+    A node is made anew for every query, so a seeded stream is named by the query too: no two queries share their words.
+    """
+    probs, labels = predictions()
+    dealt, _ = deal(labels, owners=owners, records=records, concentration=concentration, seed=max(seed, 0))
+    mine = dealt[owner]
+    folder = Path(tempfile.gettempdir()) / f"confide-run-{run}"
+    folder.mkdir(exist_ok=True)
+    entropy: Entropy = os_entropy if seed < 0 else SeededEntropy("owner", seed, owner, query.hex())
+    names = tuple(str(place).encode() for place in mine.tolist())
+    return Respondent(
+        records=Records(names, probs[mine].astype(np.float32), labels[mine], EMBEDDED_MODEL), policy=SIMULATION_POLICY,
+        ledger=Ledger(folder / f"{owner}.sqlite"), secret=owner.to_bytes(32, "little"), entropy=entropy,
+        now=lambda: datetime.now(UTC),
+    )  # fmt: skip

@@ -1,0 +1,13 @@
+"""What the two sides of a simulated federation agree on in place of an owner's folder and an aggregator's key.
+
+Everybody knows this key: a plan signed with it is a simulation, and only simulated owners trust it.
+"""
+
+import hashlib
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+SIMULATION_KEY = Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"confide simulation").digest())
+SIMULATION_PUBLIC = SIMULATION_KEY.public_key().public_bytes_raw()
+EMBEDDED_MODEL = hashlib.sha256(b"confide embedded letter model").digest()
+CONTENT = "confide"

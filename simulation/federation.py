@@ -1,0 +1,130 @@
+"""A Flower federation on this machine: a SuperLink of its own, one run, its true outcome, and nothing left behind.
+
+`flwr run` alone leaves a SuperLink running, shares its port with every other one and exits with 0 when the ServerApp raised.
+Here the SuperLink belongs to this process and ends with it, its state lives in a temporary folder, no dependency is synced,
+nothing is reported to anybody, and the run's own status decides.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from protocol.errors import ConfideError
+
+ROOT = Path(__file__).parent.parent
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+class RunFailed(ConfideError):
+    """The run did not complete; the message says why, as Flower tells it."""
+
+
+class Federation:
+    """A SuperLink in simulation mode with a folder and a port of its own."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self._folder, self._port = folder, port
+        tools = Path(sys.executable).parent
+        self._env = os.environ | QUIET | {"FLWR_HOME": str(folder), "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"}
+
+    @property
+    def log_file(self) -> Path:
+        return self._folder / "superlink.log"
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the SuperLink and wait until it answers."""
+        address = f"127.0.0.1:{self._port}"
+        (self._folder / "config.toml").write_text(
+            f'[superlink]\ndefault = "own"\n\n[superlink.own]\naddress = "{address}"\ninsecure = true\n'
+        )
+        command = ["flower-superlink", "--insecure", "--simulation", "--isolation", "subprocess"]
+        command += ["--control-api-address", address, "--host", "127.0.0.1", "--port", str(self._port)]
+        command += ["--database", str(self._folder / "state.db")]
+        with self.log_file.open("wb") as log:
+            process = subprocess.Popen(command, env=self._env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self._port)) == 0:
+                    return process
+            time.sleep(0.2)
+        stop(process)
+        raise RunFailed(f"the SuperLink did not start: {_tail(self.log_file)}")
+
+    def run(self, *, nodes: int, config: dict[str, Any], tick: Callable[[], None]) -> None:
+        """Start one run and wait for its end, calling `tick` now and then; raises unless it completed."""
+        started = self._flwr(
+            "run", str(ROOT), "own", "--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1",
+            "--run-config", " ".join(f"{name}={json.dumps(value)}" for name, value in config.items()),
+        )  # fmt: skip
+        run = str(started["run-id"])
+        while True:
+            status = next(row for row in self._flwr("list", "own")["runs"] if str(row["run-id"]) == run)
+            if status["status"] == "finished:completed":
+                return
+            if status["status"].startswith("finished"):
+                raise RunFailed(f"the run ended as {status['status']}: {status['status-details']}\n{_tail(self.log_file)}")
+            tick()
+            time.sleep(0.5)
+
+    def _flwr(self, *arguments: str) -> dict[str, Any]:
+        done = subprocess.run(
+            ["flwr", *arguments, "--format", "json"], env=self._env, cwd=ROOT, capture_output=True, text=True, timeout=120,
+            check=False,
+        )  # fmt: skip
+        try:
+            answer: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
+        except ValueError:
+            raise RunFailed(f"flwr {arguments[0]} said: {(done.stdout + done.stderr).strip()}") from None
+        if not answer.get("success"):
+            raise RunFailed(f"flwr {arguments[0]} said: {answer.get('error-message', answer)}")
+        return answer
+
+
+@contextmanager
+def federation() -> Iterator[Federation]:
+    """A federation that ends with the block, also on Ctrl-C."""
+    with tempfile.TemporaryDirectory(prefix="confide-flwr-", ignore_cleanup_errors=True) as folder:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        made = Federation(Path(folder), port)
+        process = made.start()
+        try:
+            yield made
+        finally:
+            stop(process)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a process that was started here, and what it started."""
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            os.killpg(process.pid, how)
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                continue
+    process.wait()
+
+
+def _tail(path: Path, lines: int = 15) -> str:
+    try:
+        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+    except OSError:
+        return "no log"

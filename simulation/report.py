@@ -1,0 +1,87 @@
+"""A federation's outcome as files: one JSON a campaign, a plot, and a page that needs nothing else."""
+
+import html
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("svg")
+from matplotlib import pyplot as plt
+
+COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "campaign": lambda row: row["campaign"],
+    "channel": lambda row: row["channel"] or "-",
+    "exact epsilon": lambda row: "-" if row["epsilon"] is None else f"{row['epsilon']:.4f}",
+    "reports": lambda row: f"{row['n']:,}",
+    "threshold": lambda row: f"{row['threshold']:.6f}",
+    "promised": lambda row: f"{row['level']:.3f} {row['kind']}",
+    "test coverage": lambda row: f"{row['coverage']:.4f}",
+    "mean set size": lambda row: f"{row['mean_size']:.2f}",
+}
+
+PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Confide: simulated federation</title>
+<style>
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
+table {{ border-collapse: collapse; display: block; overflow-x: auto; }}
+th, td {{ padding: .3rem .7rem; border-bottom: 1px solid #ccc; text-align: left; }}
+svg {{ max-width: 100%; height: auto; }}
+</style>
+<h1>Simulated federation</h1>
+<p>{about}</p>
+<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
+<ul>{notes}</ul>
+<p>Promised is guaranteed coverage: PAC with probability 1 - delta over calibration, marginal on average over it. Coverage
+and set size are measured on records that took no part. Randomness: {randomness}.</p>
+{plot}
+</html>
+"""
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """A campaign as text, a column each."""
+    return [show(row) for show in COLUMNS.values()]
+
+
+def notes(rows: list[dict[str, Any]]) -> list[str]:
+    """Why campaigns ended with the trivial threshold, where they did."""
+    return [f"{row['campaign']} is trivial: {row['reason']}" for row in rows if row["reason"]]
+
+
+def write_report(folder: Path, rows: list[dict[str, Any]], *, alpha: float, about: str) -> Path:
+    """Write set-sizes.svg and report.html into the folder; returns the page."""
+    plot = _plot(rows, alpha)
+    (folder / "set-sizes.svg").write_text(plot)
+    page = folder / "report.html"
+    page.write_text(
+        PAGE.format(
+            about=html.escape(about),
+            head="".join(f"<th>{name}</th>" for name in COLUMNS),
+            body="".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(row)) + "</tr>" for row in rows),
+            notes="".join(f"<li>{html.escape(note)}</li>" for note in notes(rows)),
+            randomness=html.escape(rows[-1]["randomness"]),
+            plot=plot[plot.index("<svg") :],
+        )
+    )
+    return page
+
+
+def _plot(rows: list[dict[str, Any]], alpha: float) -> str:
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 0.6 * len(rows) + 1.6), sharey=True, layout="constrained")
+    names = [row["campaign"] for row in rows]
+    left.barh(names, [row["coverage"] for row in rows], color="tab:blue")
+    left.axvline(1 - alpha, color="black", linewidth=1)
+    left.set(xlim=(max(0.0, 1 - 3 * alpha), 1), xlabel="test coverage (line: target)")
+    left.invert_yaxis()
+    right.barh(names, [row["mean_size"] for row in rows], color="tab:orange")
+    right.set(xlabel="mean set size")
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None})
+    plt.close(figure)
+    return drawn.getvalue()

@@ -1,0 +1,141 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aggregator.campaigns import run_campaign
+from client.simulated import simulated_owner
+from protocol.campaign import open_plan
+from protocol.embedded import deal
+from protocol.errors import BadInput
+from protocol.simulated import SIMULATION_PUBLIC
+
+ROOT = Path(__file__).parent.parent
+NODES, RECORDS, SEED = 12, 6_000, 3
+Run = tuple[subprocess.CompletedProcess[str], Path, set[str]]
+
+
+def command(out: Path, *more: str) -> list[str]:
+    given = ["--nodes", str(NODES), "--records", str(RECORDS), "--seed", str(SEED), "--out", str(out)]
+    return [sys.executable, "-m", "simulation", "federation", *given, *more]
+
+
+def flower_processes() -> set[str]:
+    """Processes of Flower on this machine, by id."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"flower-superlink" in line or b"flower-superexec" in line or b"flwr-simulation" in line:
+                found.add(entry.name)
+    return found
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One real Flower simulation of both methods, labels skewed over owners."""
+    out = tmp_path_factory.mktemp("federation")
+    before = flower_processes()
+    more = ["--campaigns", "labels:certified bits:certified", "--epsilon", "4", "--concentration", "1"]
+    done = subprocess.run(command(out, *more), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    return done, out, flower_processes() - before
+
+
+def test_a_flower_simulation_ends_in_a_table_and_a_report(run: Run) -> None:
+    """Exit code 0, a row a campaign, certificates, plot and page in the folder, and no process left."""
+    done, out, left = run
+    assert done.returncode == 0, done.stderr
+    assert "non-private" in done.stdout
+    assert {path.name for path in out.iterdir()} == {
+        "labels-certified.json", "bits-certified.json", "set-sizes.svg", "report.html",
+    }  # fmt: skip
+    page = (out / "report.html").read_text()
+    assert "labels:certified" in page
+    assert "<svg" in page
+    assert not left
+
+
+@pytest.mark.parametrize("name", ["labels-certified", "bits-certified"])
+def test_flower_and_the_in_process_driver_agree(run: Run, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the same plan and seed, owners asked directly give the threshold and the counts that came out over Flower."""
+    row = json.loads((run[1] / f"{name}.json").read_text())
+    signed = bytes.fromhex(row["plan"])
+    plan, _ = open_plan(signed, trusted={SIMULATION_PUBLIC}, now=datetime.now(UTC))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def ask(query: bytes) -> list[bytes]:
+        made = partial(simulated_owner, run=1, owners=NODES, records=RECORDS, concentration=1.0, seed=SEED, query=query)
+        return [made(owner=owner).answer(signed, query) for owner in range(NODES)]
+
+    outcome = run_campaign(plan, ask)
+    assert (row["threshold"], row["n"]) == (outcome.certificate.threshold, outcome.certificate.n)
+    assert row["n"] == RECORDS
+    assert row["received"] == outcome.received
+    assert row["randomness"] == "seeded (simulation only)"
+
+
+def test_a_failing_server_app_is_a_failing_command(tmp_path: Path) -> None:
+    """A run that raises ends in exit code 1 with the cause, where `flwr run` says 0."""
+    done = subprocess.run(
+        command(tmp_path, "--campaigns", "bits:certified", "--dropout", "0.99"),
+        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "finished:failed" in done.stderr
+    assert "the plan asks for at least 100" in done.stderr
+
+
+def test_ctrl_c_stops_what_was_started(tmp_path: Path) -> None:
+    """Interrupted in the middle, nothing of Flower keeps running."""
+    before = flower_processes()
+    process = subprocess.Popen(command(tmp_path), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while not flower_processes() - before and time.monotonic() < deadline:
+        time.sleep(0.5)
+    time.sleep(8)
+    os.kill(process.pid, signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    deadline = time.monotonic() + 30
+    while flower_processes() - before and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert not flower_processes() - before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--nodes", "0"], ["--dropout", "1"], ["--records", "16000"], ["--campaigns", "votes:certified"], ["--epsilon", "0"],
+        ["--out", "/proc/nowhere"], ["--concentration", "-1"],
+    ],
+)  # fmt: skip
+def test_impossible_federations_are_refused_at_once(arguments: list[str], tmp_path: Path) -> None:
+    """Exit code 2 and one line, before anything starts."""
+    done = subprocess.run(command(tmp_path, *arguments), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "accepted" in done.stderr or "must" in done.stderr
+
+
+def test_records_are_dealt_once_each() -> None:
+    """Every record goes to one owner or to the test; a small concentration makes owners unlike each other."""
+    labels = np.arange(4_000) % 26
+    for concentration in (0.0, 0.2):
+        shares, rest = deal(labels, owners=10, records=3_000, concentration=concentration, seed=1)
+        together = np.concatenate([*shares, rest])
+        assert np.array_equal(np.sort(together), np.arange(4_000))
+        spread = np.std([np.mean(labels[share] == 0) for share in shares if len(share)])
+        assert (spread > 0.05) == (concentration > 0)
+    with pytest.raises(BadInput, match="accepted"):
+        deal(labels, owners=0, records=10, concentration=0, seed=1)
