@@ -100,15 +100,19 @@ class Federation:
 def federation() -> Iterator[Federation]:
     """A federation that ends with the block, also on Ctrl-C."""
     with tempfile.TemporaryDirectory(prefix="confide-flwr-", ignore_cleanup_errors=True) as folder:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        made = Federation(Path(folder), port)
+        made = Federation(Path(folder), free_port())
         process = made.start()
         try:
             yield made
         finally:
             stop(process)
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody listens on now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
