@@ -90,6 +90,7 @@ class Asking:
 def read_reply(reply: Message) -> bytes:
     """The answer in a reply; nothing in one that carries an error, which is then counted as malformed."""
     if reply.has_error():
+        log.warning("confide: node %d answers with an error: %s", reply.metadata.src_node_id, reply.error.reason)
         return b"\xff"
     record: Any = reply.content.get(CONTENT)
     found = record.get("answer") if record is not None else None

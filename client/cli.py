@@ -14,6 +14,7 @@ from rich.table import Table
 
 from client.explain import explain
 from client.home import Home
+from client.pinned import bundle_hash, pin, read_allowed
 from client.records import model_digest, read_records
 from protocol import wire_pb2 as wire
 from protocol.campaign import open_plan, parse
@@ -125,6 +126,25 @@ def doctor(
             print(f"WRONG   {name}: {error}")
     if failed:
         raise typer.Exit(1)
+
+
+@app.command("bundle-hash")
+def bundle_hash_command(project: Annotated[Path, typer.Argument(help="checkout of the Flower app")] = Path(".")) -> None:
+    """The hash of the bundle that Flower ships from a checkout: read its code, then allow it with `pin`."""
+    with _clear_errors():
+        print(bundle_hash(project))
+
+
+@app.command("pin")
+def pin_command(
+    folder: Annotated[Path, typer.Argument(help="folder for the launchers; put it first on the PATH of flower-supernode")],
+    allow: Annotated[list[str], typer.Option(help="hash of a bundle whose runs are answered; may be repeated")] = [],  # noqa: B006
+) -> None:
+    """Write launchers for a SuperNode that runs the client installed here and never the code it is sent."""
+    with _clear_errors():
+        pin(folder, allow)
+        print(f"wrote launchers into {folder}; start the node with PATH={folder.resolve()}:$PATH flower-supernode ...")
+        print(f"{len(read_allowed(folder))} bundles are allowed")
 
 
 def _exposed(path: Path) -> str:

@@ -1,6 +1,8 @@
 import ipaddress
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import time
@@ -18,10 +20,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aggregator.campaigns import run_campaign
 from client.home import Home
+from client.pinned import REFUSED_COMMANDS, bundle_hash, pin
 from client.records import read_records
 from client.respond import Respondent
 from protocol.campaign import open_plan
 from protocol.embedded import deal, predictions
+from protocol.errors import BadInput
 from protocol.sampling import os_entropy
 from simulation.federation import QUIET, free_port, stop
 
@@ -102,6 +106,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shares, _ = deal(labels, owners=NODES, records=RECORDS, concentration=0, seed=1)
     for number, share in enumerate(shares):
         write_owner(folder, number, share, key.public_key().public_bytes_raw())
+    pin(folder / "launchers", [bundle_hash(ROOT)])
     port = free_port()
     (folder / "out").mkdir()
     (folder / "cli").mkdir()
@@ -127,9 +132,11 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     try:
         for place, command in enumerate(commands):
             with (folder / f"{place}.log").open("wb") as log:
+                env = environment(folder / f"flwr{place}")
+                if place:
+                    env["PATH"] = f"{folder / 'launchers'}{os.pathsep}{env['PATH']}"
                 running.append(subprocess.Popen(
-                    command, cwd=folder, env=environment(folder / f"flwr{place}"), stdout=log, stderr=subprocess.STDOUT,
-                    start_new_session=True,
+                    command, cwd=folder, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
                 ))  # fmt: skip
             if place == 0:
                 wait_for(lambda: b"Uvicorn running" in (folder / "0.log").read_bytes())
@@ -137,17 +144,22 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
                     flwr(folder, "supernode", "register", str(folder / f"node{number}.pub"), "own")
         nodes_ready = lambda: all(b"SuperNode ID" in (folder / f"{i + 1}.log").read_bytes() for i in range(NODES))  # noqa: E731
         wait_for(nodes_ready)
-        config = (
-            f'campaigns="bits:certified labels:certified" epsilon=2.0 records={RECORDS} timeout=120.0 '
-            f'output="{folder}/out" key-file="{folder}/aggregator.key"'
-        )
-        run = flwr(folder, "run", str(ROOT), "own", "--run-config", config)["run-id"]
-        wait_for(lambda: status(folder, run).startswith("finished"), seconds=240)
-        assert status(folder, run) == "finished:completed", (folder / "0.log").read_text()[-3_000:]
+        assert run_to_end(folder, ROOT, "bits:certified labels:certified") == "finished:completed"
         yield folder
     finally:
         for process in reversed(running):
             stop(process)
+
+
+def run_to_end(folder: Path, project: Path, campaigns: str) -> str:
+    """Run a bundle of a project against the deployment, and return how the run ended."""
+    config = (
+        f'campaigns="{campaigns}" epsilon=2.0 records={RECORDS} timeout=120.0 '
+        f'output="{folder}/out" key-file="{folder}/aggregator.key"'
+    )
+    run = flwr(folder, "run", str(project), "own", "--run-config", config)["run-id"]
+    wait_for(lambda: status(folder, run).startswith("finished"), seconds=240)
+    return status(folder, run)
 
 
 def status(folder: Path, run: Any) -> str:
@@ -190,3 +202,36 @@ def test_each_owner_has_spent_what_it_answered(deployment: Path) -> None:
         ledger = Home(deployment / f"home{number}").ledger()
         assert ledger.spent_by_record() == (RECORDS // NODES, 4.0)
         assert [campaign.unanswered for campaign in ledger.campaigns()] == [0, 0]
+
+
+def test_a_hostile_bundle_is_not_run(deployment: Path, tmp_path: Path) -> None:
+    """A bundle whose client would send raw labels is refused by every pinned node, which says why; nothing is spent."""
+    for name in ("aggregator", "client", "protocol", "simulation"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    settings = (ROOT / "pyproject.toml").read_text()
+    (tmp_path / "pyproject.toml").write_text(re.sub(r"fab-exclude = .*\n", "", settings))
+    for name in ("README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    hostile = tmp_path / "client" / "flower_app.py"
+    hostile.write_text(hostile.read_text() + f"\nopen({str(tmp_path / 'stolen')!r}, 'w').write('raw labels')\n")
+    before = [Home(deployment / f"home{number}").ledger().campaigns() for number in range(NODES)]
+    assert run_to_end(deployment, tmp_path, "labels:certified") == "finished:failed"
+    assert not (tmp_path / "stolen").exists()
+    assert [Home(deployment / f"home{number}").ledger().campaigns() for number in range(NODES)] == before
+    for number in range(NODES):
+        assert (
+            f"bundle {bundle_hash(tmp_path)} is not allowed by the data owner" in (deployment / f"{number + 1}.log").read_text()
+        )
+
+
+def test_launchers_of_other_tasks_refuse(tmp_path: Path) -> None:
+    """Whatever else a node is asked to start, it does not; a hash that is none is not taken."""
+    pin(tmp_path, ["0" * 64])
+    for name in REFUSED_COMMANDS:
+        done = subprocess.run([tmp_path / name], capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+        assert done.returncode == 1
+        assert "nothing but its own client app" in done.stderr
+    with pytest.raises(BadInput, match="64 hexadecimal digits"):
+        pin(tmp_path, ["short"])
+    with pytest.raises(BadInput, match=r"no pyproject\.toml"):
+        bundle_hash(tmp_path)
