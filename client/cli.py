@@ -28,19 +28,26 @@ Folder = Annotated[Path, typer.Option("--home", help="folder of policy, secret a
 DEFAULT = Path("~/.confide").expanduser()
 
 
+INTERRUPTED = 130
+
+
 @contextmanager
-def _clear_errors() -> Iterator[None]:
+def clear_errors() -> Iterator[None]:
+    """What cannot be used is one line and exit code 2, Ctrl-C a line and 130; anything else is a bug and shows itself."""
     try:
         yield
     except BadInput as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @app.command()
 def init(home: Folder = DEFAULT) -> None:
     """Write a commented policy and a secret key; what is there already is left alone."""
-    with _clear_errors():
+    with clear_errors():
         place = Home(home)
         written = place.create()
         for path in (place.policy_file, place.secret_file):
@@ -52,7 +59,7 @@ def init(home: Folder = DEFAULT) -> None:
 @app.command()
 def status(home: Folder = DEFAULT) -> None:
     """What was spent, on what, for whom."""
-    with _clear_errors():
+    with clear_errors():
         place = Home(home)
         policy, ledger = place.policy(), place.ledger()
         table = Table(title="campaigns answered", title_justify="left")
@@ -70,7 +77,7 @@ def status(home: Folder = DEFAULT) -> None:
 @app.command("explain")
 def explain_command(plan: Annotated[Path, typer.Argument(help="a signed plan, as a file")], home: Folder = DEFAULT) -> None:
     """What this plan would learn about a record, in plain words, and whether the policy allows it (else exit code 1)."""
-    with _clear_errors():
+    with clear_errors():
         policy = Home(home).policy()
         try:
             data = plan.read_bytes()
@@ -131,7 +138,7 @@ def doctor(
 @app.command("bundle-hash")
 def bundle_hash_command(project: Annotated[Path, typer.Argument(help="checkout of the Flower app")] = Path(".")) -> None:
     """The hash of the bundle that Flower ships from a checkout: read its code, then allow it with `pin`."""
-    with _clear_errors():
+    with clear_errors():
         print(bundle_hash(project))
 
 
@@ -141,7 +148,7 @@ def pin_command(
     allow: Annotated[list[str], typer.Option(help="hash of a bundle whose runs are answered; may be repeated")] = [],  # noqa: B006
 ) -> None:
     """Write launchers for a SuperNode that runs the client installed here and never the code it is sent."""
-    with _clear_errors():
+    with clear_errors():
         pin(folder, allow)
         print(f"wrote launchers into {folder}; start the node with PATH={folder.resolve()}:$PATH flower-supernode ...")
         print(f"{len(read_allowed(folder))} bundles are allowed")

@@ -15,25 +15,30 @@ from pathlib import Path
 from protocol.errors import BadInput
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS queries (
-    plan BLOB NOT NULL,
-    query BLOB NOT NULL,
-    round INTEGER NOT NULL,
+CREATE TABLE IF NOT EXISTS plans (
+    id INTEGER PRIMARY KEY,
+    digest BLOB NOT NULL UNIQUE,
     campaign TEXT NOT NULL,
-    epsilon REAL NOT NULL,
+    epsilon REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS queries (
+    id INTEGER PRIMARY KEY,
+    plan INTEGER NOT NULL REFERENCES plans,
+    digest BLOB NOT NULL,
+    round INTEGER NOT NULL,
     at TEXT NOT NULL,
     answer BLOB,
-    PRIMARY KEY (plan, query)
-) WITHOUT ROWID;
+    UNIQUE (plan, digest)
+);
 CREATE TABLE IF NOT EXISTS spends (
     record BLOB NOT NULL,
-    plan BLOB NOT NULL,
-    query BLOB NOT NULL,
+    plan INTEGER NOT NULL REFERENCES plans,
+    query INTEGER NOT NULL REFERENCES queries,
     epsilon REAL NOT NULL,
-    PRIMARY KEY (record, plan),
-    FOREIGN KEY (plan, query) REFERENCES queries
+    PRIMARY KEY (record, plan)
 ) WITHOUT ROWID;
 """
+_ONE_QUERY = "plan = (SELECT id FROM plans WHERE digest = ?) AND digest = ?"
 _FORMAT = 1
 
 
@@ -56,7 +61,7 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         try:
             self._db = sqlite3.connect(path, timeout=60, isolation_level=None)
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+            for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "temp_store = MEMORY"):
                 self._db.execute(f"PRAGMA {pragma}")
             found = self._db.execute("PRAGMA user_version").fetchone()[0]
             if found not in (0, _FORMAT):
@@ -80,7 +85,7 @@ class Ledger:
 
     def answered(self, plan: bytes, query: bytes) -> tuple[bool, bytes | None]:
         """Whether the query was ever spent on, and the answer that was remembered for it."""
-        row = self._db.execute("SELECT answer FROM queries WHERE plan = ? AND query = ?", (plan, query)).fetchone()
+        row = self._db.execute(f"SELECT answer FROM queries WHERE {_ONE_QUERY}", (plan, query)).fetchone()
         return row is not None, None if row is None else row[0]
 
     def spend(
@@ -93,31 +98,32 @@ class Ledger:
         limit. The query is noted in the same commit, so a second asker of it finds it spent.
         """
         with self._transaction() as db:
+            db.execute("INSERT OR IGNORE INTO plans (digest, campaign, epsilon) VALUES (?, ?, ?)", (plan, campaign, epsilon))
+            (plan_id,) = db.execute("SELECT id FROM plans WHERE digest = ?", (plan,)).fetchone()
             db.execute("CREATE TEMP TABLE IF NOT EXISTS asked (place INTEGER PRIMARY KEY, record BLOB NOT NULL)")
             db.execute("DELETE FROM asked")
             db.executemany("INSERT INTO asked VALUES (?, ?)", enumerate(records))
             rows = db.execute(
                 "SELECT place FROM asked LEFT JOIN spends USING (record) GROUP BY place "
                 "HAVING COALESCE(SUM(spends.epsilon), 0) + ? <= ? AND COALESCE(SUM(spends.plan = ?), 0) = 0 ORDER BY place",
-                (epsilon, limit, plan),
+                (epsilon, limit, plan_id),
             ).fetchall()
             places = [row[0] for row in rows]
             if not enough(len(places)):
                 return []
-            db.execute(
-                "INSERT INTO queries (plan, query, round, campaign, epsilon, at) VALUES (?, ?, ?, ?, ?, ?)",
-                (plan, query, round_, campaign, epsilon, now.isoformat()),
+            inserted = db.execute(
+                "INSERT INTO queries (plan, digest, round, at) VALUES (?, ?, ?, ?)", (plan_id, query, round_, now.isoformat())
             )
-            db.executemany(
-                "INSERT INTO spends VALUES (?, ?, ?, ?)", [(records[place], plan, query, epsilon) for place in places]
-            )
+            # In the order of the key, which is that of the file.
+            spends = sorted((records[place], plan_id, inserted.lastrowid, epsilon) for place in places)
+            db.executemany("INSERT INTO spends VALUES (?, ?, ?, ?)", spends)
         return places
 
     def remember(self, *, plan: bytes, query: bytes, answer: bytes) -> None:
         """Keep the bytes that are about to be sent; an answer is written once and never changed."""
         with self._transaction() as db:
             changed = db.execute(
-                "UPDATE queries SET answer = ? WHERE plan = ? AND query = ? AND answer IS NULL", (answer, plan, query)
+                f"UPDATE queries SET answer = ? WHERE {_ONE_QUERY} AND answer IS NULL", (answer, plan, query)
             ).rowcount
             if changed != 1:
                 raise BadInput("an answer was remembered before, or nothing was spent on its query")
@@ -125,9 +131,9 @@ class Ledger:
     def campaigns(self) -> list[Campaign]:
         """Every campaign answered so far, oldest first."""
         rows = self._db.execute(
-            "SELECT q.campaign, q.plan, COUNT(*), SUM(q.answer IS NULL), "
-            "(SELECT COUNT(*) FROM spends s WHERE s.plan = q.plan), MAX(q.epsilon), MAX(q.at) "
-            "FROM queries q GROUP BY q.plan ORDER BY MIN(q.at)"
+            "SELECT p.campaign, p.digest, COUNT(*), SUM(q.answer IS NULL), "
+            "(SELECT COUNT(*) FROM spends s WHERE s.plan = p.id), p.epsilon, MAX(q.at) "
+            "FROM plans p JOIN queries q ON q.plan = p.id GROUP BY p.id ORDER BY MIN(q.at)"
         ).fetchall()
         return [Campaign(*row) for row in rows]
 

@@ -5,7 +5,7 @@ Whatever goes wrong, the other side gets a code and never a text: exceptions may
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -21,7 +21,7 @@ from protocol.errors import Refused
 from protocol.messages import ID_BYTES, Batch, query_digest, read_query, write_batch
 from protocol.queries import BitQuery, Query
 from protocol.sampling import SEEDED, Entropy, randomness
-from protocol.scores import SCORES, true_scores
+from protocol.scores import RANDOMIZED, SCORES, true_scores
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,8 @@ class Respondent:
     ) -> None:  # fmt: skip
         self._records, self._policy, self._ledger = records, policy, ledger
         self._secret, self._entropy, self._now = secret, entropy, now
-        self._names = [self._hash(name, b"record", 32) for name in records.names]
+        self._names = [self._hash(name, b"record", 16) for name in records.names]
+        self._placed: tuple[bytes, NDArray[np.float64]] | None = None
 
     def answer(self, signed_plan: bytes, query: bytes) -> bytes:
         """The serialised Answer to a query of a signed plan. Asked again, the same bytes."""
@@ -86,7 +87,7 @@ class Respondent:
         probs, labels = self._records.probs[chosen], self._records.labels[chosen]
         seeded = randomness(self._entropy) == SEEDED
         if isinstance(asked, BitQuery):
-            u = np.array([self._unit(plan_digest + self._names[i], b"score") for i in chosen])
+            u = self._units(plan_digest, chosen, b"score") if plan.score in RANDOMIZED else None
             scores = true_scores(SCORES[plan.score], probs, labels, u=u)
             parts = asked.part(positions[chosen])
             bits = scores <= np.asarray(asked.thresholds, dtype=np.float64)[parts]
@@ -95,10 +96,14 @@ class Respondent:
 
     def _positions(self, plan_digest: bytes) -> NDArray[np.float64]:
         """Where each record stands in this campaign: a keyed hash, so nobody but the owner assigns records to questions."""
-        return np.array([self._unit(plan_digest + name, b"position") for name in self._names])
+        if self._placed is None or self._placed[0] != plan_digest:
+            self._placed = plan_digest, self._units(plan_digest, range(len(self._names)), b"position")
+        return self._placed[1]
 
-    def _unit(self, data: bytes, purpose: bytes) -> float:
-        return int.from_bytes(self._hash(data, purpose, 8), "little") / 2.0**64 * (1 - 2.0**-53)
+    def _units(self, plan_digest: bytes, chosen: Iterable[int], purpose: bytes) -> NDArray[np.float64]:
+        """Uniform numbers in [0, 1), one a record, that only the owner can foretell: 53 bits of a keyed hash."""
+        words = b"".join(self._hash(plan_digest + self._names[i], purpose, 8) for i in chosen)
+        return (np.frombuffer(words, dtype="<u8") >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def _hash(self, data: bytes, purpose: bytes, size: int) -> bytes:
         return hashlib.blake2b(data, key=self._secret, person=purpose, digest_size=size).digest()

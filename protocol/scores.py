@@ -102,6 +102,9 @@ SCORES: dict[str, Score] = {
 }
 
 
+RANDOMIZED = frozenset({"aps-randomized"})
+
+
 @dataclass(frozen=True)
 class _AnyRanking:
     probs: Array

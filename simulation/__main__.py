@@ -2,8 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from client.cli import INTERRUPTED, clear_errors
 from protocol.errors import BadInput
 from simulation.evaluate import Setting, evaluate, reference, write_json
 from simulation.federation import RunFailed
@@ -21,7 +20,6 @@ from simulation.federation import federation as own_federation
 from simulation.population import Population, embedded, from_npz
 from simulation.report import COLUMNS, cells, notes, write_report
 
-INTERRUPTED = 130
 DEMO_CAMPAIGNS = "labels:published-star labels:certified bits:published-star bits:certified"
 LEGEND = (
     "promised: guaranteed coverage (PAC: with probability 1 - delta over calibration; marginal: on average).\n"
@@ -31,18 +29,6 @@ LEGEND = (
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, help=__doc__
 )
-
-
-@contextmanager
-def _clear_errors() -> Iterator[None]:
-    try:
-        yield
-    except BadInput as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
-    except KeyboardInterrupt:
-        print("interrupted before anything finished; nothing was written", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED) from None
 
 
 def _load(data: Path | None) -> Population:
@@ -123,7 +109,7 @@ def evaluate_command(
     ] = None,
 ) -> None:
     """What would this cost me? Coverage and set sizes of one method on your records, over repeated splits."""
-    with _clear_errors():
+    with clear_errors():
         if json_file not in (None, "-") and not Path(str(json_file)).parent.is_dir():
             raise BadInput(f"cannot write {json_file}: its folder does not exist")
         population = _load(data)
@@ -149,7 +135,7 @@ def compare(
     seed: Annotated[int, typer.Option(help="of the splits and the simulated randomisers")] = 1,
 ) -> None:
     """Both local methods on the embedded data set, in process: no privacy, the published methods, and the certified ones."""
-    with _clear_errors():
+    with clear_errors():
         base = Setting(epsilon=epsilon, trials=trials, seed=seed)
         rows = [("labels", "non-private"), ("labels", "published-star"), ("labels", "certified")]
         rows += [("bits", "published-star"), ("bits", "certified"), ("bits", "one-shot")]
@@ -178,7 +164,7 @@ def federation(
     out: Annotated[Path, typer.Option(help="folder for certificates, plot and report")] = Path("out/federation"),
 ) -> None:
     """A real Flower simulation of many data owners on the embedded data set; exit code 1 if the run fails."""
-    with _clear_errors():
+    with clear_errors():
         if nodes < 1 or not 0 <= dropout < 1:
             raise BadInput(f"nodes is {nodes}, dropout {dropout}; accepted are at least 1 node and a dropout from 0 to below 1")
         if concentration < 0:

@@ -80,7 +80,8 @@ def test_flower_and_the_in_process_driver_agree(run: Run, name: str, tmp_path: P
 
     outcome = run_campaign(plan, ask)
     assert (row["threshold"], row["n"]) == (outcome.certificate.threshold, outcome.certificate.n)
-    assert row["n"] == RECORDS
+    # Labels ask everybody; bits may be done before the last stage.
+    assert row["n"] == RECORDS or name.startswith("bits")
     assert row["received"] == outcome.received
     assert row["randomness"] == "seeded (simulation only)"
 

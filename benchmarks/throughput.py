@@ -1,0 +1,130 @@
+"""What a campaign costs, stage by stage: users in process, and messages over a Flower simulation.
+
+Run with the project's environment: `python benchmarks/throughput.py [--users 1000000] [--nodes 100 1000] [--json FILE]`.
+Every user goes through the owner's whole path (policy, ledger on disk, randomiser, wire format) and through the intake. The
+claim is a ratio within one run: a user in process against a message of Flower.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from rich.console import Console
+from rich.table import Table
+
+from aggregator.intake import Intake
+from aggregator.procedures import make_procedure
+from client.ledger import Ledger
+from client.policy import Policy
+from client.records import Records
+from client.respond import Respondent
+from protocol.campaign import Plan, digest, sign_plan
+from protocol.messages import write_query
+from protocol.sampling import os_entropy
+from protocol.scores import SCORES
+from simulation.federation import federation
+
+OWNERS = 20
+LABELS = 10
+
+
+def in_process(users: int, folder: Path) -> dict[str, float]:
+    """Seconds spent in each stage of one certified bits campaign over `users` records of twenty owners."""
+    key, now = Ed25519PrivateKey.generate(), datetime.now(UTC)
+    plan = Plan(
+        campaign="throughput", method="bits", variant="certified", score="hps", channel="bit", epsilon=2.0, labels=LABELS,
+        alpha=0.1, delta=0.1, expected_records=users, minimum_reports=1, model=bytes(32), issued=now - timedelta(minutes=1),
+        expires=now + timedelta(days=1),
+    )  # fmt: skip
+    policy = Policy(2.0, 2.0, frozenset({"bits"}), False, 1, frozenset({key.public_key().public_bytes_raw()}), frozenset())
+    rng = np.random.default_rng(0)
+    spent = dict.fromkeys(("reading and naming records", "respond", "intake", "procedure"), 0.0)
+    started = time.perf_counter()
+    owners = []
+    for owner in range(OWNERS):
+        n = users // OWNERS
+        probs = rng.dirichlet(np.full(LABELS, 0.3), n).astype(np.float32)
+        labels = probs.argmax(axis=1)
+        records = Records(tuple(f"{owner}/{i}".encode() for i in range(n)), probs, labels)
+        owners.append(
+            Respondent(
+                records=records, policy=policy, ledger=Ledger(folder / f"{owner}.sqlite"), secret=bytes([owner]) * 32,
+                entropy=os_entropy, now=lambda: now,
+            )
+        )  # fmt: skip
+    spent["reading and naming records"] = time.perf_counter() - started
+    signed, name = sign_plan(plan, key), digest(plan.to_bytes())
+    procedure: Any = make_procedure(
+        variant="certified", channel=plan.make_channel(), alpha=0.1, delta=0.1, n=users, max_corrupt=0
+    )
+    intake, tally = Intake(plan=name, score=SCORES["hps"]), None
+    for round_ in range(100):
+        started = time.perf_counter()
+        try:
+            query = procedure.send(tally)
+        except StopIteration:
+            spent["procedure"] += time.perf_counter() - started
+            break
+        spent["procedure"] += time.perf_counter() - started
+        started = time.perf_counter()
+        data = write_query(query, plan=name, round_=round_)
+        answers = [owner.answer(signed, data) for owner in owners]
+        spent["respond"] += time.perf_counter() - started
+        started = time.perf_counter()
+        intake.open(query, round_)
+        for answer in answers:
+            intake.admit(answer)
+        tally = intake.tally()
+        spent["intake"] += time.perf_counter() - started
+    return spent
+
+
+def over_flower(nodes: int) -> tuple[float, int]:
+    """Seconds of a run with a one-round and with an eight-round pair of campaigns, as seconds and messages between them."""
+    elapsed = []
+    for campaigns in ("labels:certified", "labels:certified bits:certified"):
+        with federation() as flower:
+            started = time.perf_counter()
+            flower.run(nodes=nodes, config={"campaigns": campaigns, "seed": 1, "minimum-reports": 0}, tick=lambda: None)
+            elapsed.append(time.perf_counter() - started)
+    return elapsed[1] - elapsed[0], 7 * nodes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--users", type=int, default=1_000_000, help="users in process (default 1,000,000)")
+    parser.add_argument("--nodes", type=int, nargs="*", default=[100, 1_000], help="Flower nodes (default 100 1000)")
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    arguments = parser.parse_args()
+    if arguments.users < 10_000 or any(nodes < 1 for nodes in arguments.nodes):
+        parser.error(f"users {arguments.users}, nodes {arguments.nodes}; accepted are at least 10,000 users and 1 node")
+    with tempfile.TemporaryDirectory() as folder:
+        spent = in_process(arguments.users, Path(folder))
+    path = spent["respond"] + spent["intake"] + spent["procedure"]
+    rows = [{"what": name, "seconds": seconds, "each (us)": 1e6 * seconds / arguments.users} for name, seconds in spent.items()]
+    rows.append({"what": f"respond + intake + procedure, {arguments.users:,} users", "seconds": path,
+                 "each (us)": 1e6 * path / arguments.users})  # fmt: skip
+    for nodes in arguments.nodes:
+        seconds, messages = over_flower(nodes)
+        rows.append({"what": f"Flower, {nodes:,} nodes, a message", "seconds": seconds, "each (us)": 1e6 * seconds / messages,
+                     "times a user": seconds / messages / (path / arguments.users)})  # fmt: skip
+    table = Table(title="cost of a campaign", title_justify="left")
+    for heading in ("what", "seconds", "each (us)", "times a user"):
+        table.add_column(heading, no_wrap=True)
+    for row in rows:
+        table.add_row(*(f"{row[key]:,.1f}" if isinstance(row.get(key), float) else str(row.get(key, "")) for key in
+                        ("what", "seconds", "each (us)", "times a user")))  # fmt: skip
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
