@@ -98,14 +98,28 @@ class Federation:
 
 @contextmanager
 def federation() -> Iterator[Federation]:
-    """A federation that ends with the block, also on Ctrl-C."""
-    with tempfile.TemporaryDirectory(prefix="confide-flwr-", ignore_cleanup_errors=True) as folder:
+    """A federation that ends with the block, also on Ctrl-C and when this process is told to end."""
+    with _told_to_end(), tempfile.TemporaryDirectory(prefix="confide-flwr-", ignore_cleanup_errors=True) as folder:
         made = Federation(Path(folder), free_port())
         process = made.start()
         try:
             yield made
         finally:
             stop(process)
+
+
+@contextmanager
+def _told_to_end() -> Iterator[None]:
+    """Leave blocks in order on SIGTERM, as on Ctrl-C."""
+
+    def leave(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def free_port() -> int:

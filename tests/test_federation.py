@@ -97,17 +97,18 @@ def test_a_failing_server_app_is_a_failing_command(tmp_path: Path) -> None:
     assert "the plan asks for at least 100" in done.stderr
 
 
-def test_ctrl_c_stops_what_was_started(tmp_path: Path) -> None:
-    """Interrupted in the middle, nothing of Flower keeps running."""
+@pytest.mark.parametrize(("how", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_it_stops_what_it_started(how: signal.Signals, expected: int, tmp_path: Path) -> None:
+    """Ctrl-C or a termination in the middle: nothing of Flower keeps running."""
     before = flower_processes()
     process = subprocess.Popen(command(tmp_path), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 60
     while not flower_processes() - before and time.monotonic() < deadline:
         time.sleep(0.5)
     time.sleep(8)
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, how)
     process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == expected
     deadline = time.monotonic() + 30
     while flower_processes() - before and time.monotonic() < deadline:
         time.sleep(0.5)
