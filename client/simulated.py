@@ -1,5 +1,6 @@
 """Simulated owners: shares of the embedded data set behind a policy that trusts the simulation's key and nobody else."""
 
+import os
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,7 @@ from client.records import Records
 from client.respond import Respondent
 from protocol.embedded import deal, predictions
 from protocol.sampling import Entropy, SeededEntropy, os_entropy
-from protocol.simulated import EMBEDDED_MODEL, SIMULATION_PUBLIC
+from protocol.simulated import EMBEDDED_MODEL, RUN_FOLDER, SIMULATION_PUBLIC
 
 SIMULATION_POLICY = Policy(
     epsilon_per_record=40.0,
@@ -28,14 +29,14 @@ SIMULATION_POLICY = Policy(
 def simulated_owner(
     *, run: int, owner: int, owners: int, records: int, concentration: float, seed: int, query: bytes
 ) -> Respondent:
-    """A simulated owner: a share of the embedded records, a ledger in the temporary folder of the run.
+    """A simulated owner: a share of the embedded records, a ledger in the folder of the run.
 
     A node is made anew for every query, so a seeded stream is named by the query too: no two queries share their words.
     """
     probs, labels = predictions()
     dealt, _ = deal(labels, owners=owners, records=records, concentration=concentration, seed=max(seed, 0))
     mine = dealt[owner]
-    folder = Path(tempfile.gettempdir()) / f"confide-run-{run}"
+    folder = Path(os.environ.get(RUN_FOLDER, tempfile.gettempdir())) / f"confide-run-{run}"
     folder.mkdir(exist_ok=True)
     entropy: Entropy = os_entropy if seed < 0 else SeededEntropy("owner", seed, owner, query.hex())
     names = tuple(str(place).encode() for place in mine.tolist())

@@ -11,3 +11,5 @@ SIMULATION_KEY = Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"confide s
 SIMULATION_PUBLIC = SIMULATION_KEY.public_key().public_bytes_raw()
 EMBEDDED_MODEL = hashlib.sha256(b"confide embedded letter model").digest()
 CONTENT = "confide"
+# Environment variable: where simulated owners keep their ledgers (default: the temporary folder).
+RUN_FOLDER = "CONFIDE_RUN_FOLDER"

@@ -53,7 +53,7 @@ def _run(population: Population, settings: list[Setting]) -> tuple[list[dict[str
 
 def _console() -> Console:
     """Standard output; wide enough for the table where it is not a terminal."""
-    return Console() if sys.stdout.isatty() else Console(width=120)
+    return Console() if sys.stdout.isatty() else Console(width=140)
 
 
 def _table(results: list[dict[str, Any]]) -> Table:
@@ -196,7 +196,7 @@ def federation(
         page = write_report(out, rows, alpha=alpha, about=about)
         table = Table(title=about, title_justify="left", box=box.SIMPLE_HEAD)
         for heading in COLUMNS:
-            table.add_column(heading, no_wrap=True)
+            table.add_column(heading, no_wrap=heading == "campaign")
         for row in rows:
             table.add_row(*cells(row))
         console = _console()

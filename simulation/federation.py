@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import ConfideError
+from protocol.simulated import RUN_FOLDER
 
 ROOT = Path(__file__).parent.parent
 QUIET = {
@@ -40,7 +41,8 @@ class Federation:
     def __init__(self, folder: Path, port: int) -> None:
         self._folder, self._port = folder, port
         tools = Path(sys.executable).parent
-        self._env = os.environ | QUIET | {"FLWR_HOME": str(folder), "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"}
+        own = {"FLWR_HOME": str(folder), RUN_FOLDER: str(folder), "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"}
+        self._env = os.environ | QUIET | own
 
     @property
     def log_file(self) -> Path:

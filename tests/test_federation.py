@@ -16,7 +16,7 @@ from client.simulated import simulated_owner
 from protocol.campaign import open_plan
 from protocol.embedded import deal
 from protocol.errors import BadInput
-from protocol.simulated import SIMULATION_PUBLIC
+from protocol.simulated import RUN_FOLDER, SIMULATION_PUBLIC
 
 ROOT = Path(__file__).parent.parent
 NODES, RECORDS, SEED = 12, 6_000, 3
@@ -72,7 +72,7 @@ def test_flower_and_the_in_process_driver_agree(run: Run, name: str, tmp_path: P
     row = json.loads((run[1] / f"{name}.json").read_text())
     signed = bytes.fromhex(row["plan"])
     plan, _ = open_plan(signed, trusted={SIMULATION_PUBLIC}, now=datetime.now(UTC))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv(RUN_FOLDER, str(tmp_path))
 
     def ask(query: bytes) -> list[bytes]:
         made = partial(simulated_owner, run=1, owners=NODES, records=RECORDS, concentration=1.0, seed=SEED, query=query)
