@@ -4,6 +4,7 @@ A node with `home` and `records` in its node configuration is a data owner. A no
 instead, holds a share of the embedded data set.
 """
 
+import logging
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from protocol.campaign import VERSION
 from protocol.sampling import os_entropy
 from protocol.simulated import CONTENT
 
+log = logging.getLogger(__name__)
+
 app = ClientApp()
 
 
@@ -30,6 +33,7 @@ def answer(message: Message, context: Context) -> Message:
         asked: Any = message.content[CONTENT]
         reply = _respondent(context, asked["query"]).answer(asked["plan"], asked["query"])
     except Exception:
+        log.exception("a query could not be answered; only a code leaves this machine")
         reply = wire.Answer(version=VERSION, code=wire.Code.INTERNAL).SerializeToString()
     return Message(RecordDict({CONTENT: ConfigRecord({"answer": reply})}), reply_to=message)
 

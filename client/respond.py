@@ -81,9 +81,10 @@ class Respondent:
             raise Refused(wire.Code.MODEL_NOT_ALLOWED)
 
     def _randomize(self, plan: Plan, plan_digest: bytes, asked: Query, chosen: NDArray[Any], positions: NDArray[Any]) -> Batch:
-        ids = np.frombuffer(
-            b"".join(self._hash(plan_digest + self._names[i], b"report", ID_BYTES) for i in chosen), dtype=np.uint8
-        ).reshape(-1, ID_BYTES)
+        # In the order of their ids: the order of the file would tell which reports of two campaigns are the same record's.
+        named = sorted((self._hash(plan_digest + self._names[i], b"report", ID_BYTES), i) for i in chosen.tolist())
+        ids = np.frombuffer(b"".join(name for name, _ in named), dtype=np.uint8).reshape(-1, ID_BYTES)
+        chosen = np.array([i for _, i in named])
         probs, labels = self._records.probs[chosen], self._records.labels[chosen]
         seeded = randomness(self._entropy) == SEEDED
         if isinstance(asked, BitQuery):

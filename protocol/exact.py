@@ -17,11 +17,6 @@ def exp_below(x: float) -> Fraction:
     return Fraction(_DIGITS.next_minus(_DIGITS.exp(Decimal(x))))
 
 
-def exp_above(x: float) -> Fraction:
-    """A rational number at least e^x, and within 1e-58 of it relatively."""
-    return Fraction(_DIGITS.next_plus(_DIGITS.exp(Decimal(x))))
-
-
 def log_up(ratio: Fraction) -> float:
     """The smallest float at or above log(ratio), ratio >= 1."""
     quotient = _MORE_DIGITS.divide(Decimal(ratio.numerator), Decimal(ratio.denominator))

@@ -113,6 +113,19 @@ def test_report_ids_do_not_link_campaigns(tmp_path: Path) -> None:
     assert not names[0] & names[1]
 
 
+def test_the_order_of_reports_does_not_link_campaigns(tmp_path: Path) -> None:
+    """Reports leave in the order of their ids, which is that of a keyed hash, not in the order of the owner's file."""
+    one, orders = owner(tmp_path), []
+    for plan in (replace(LABEL_PLAN, campaign=name) for name in ("first", "second")):
+        query = write_query(LabelQuery(plan.label_channel()), plan=digest(plan.to_bytes()), round_=0)
+        batch = wire.Answer.FromString(one.answer(signed(plan), query)).batch
+        ids = [batch.ids[i : i + 16] for i in range(0, len(batch.ids), 16)]
+        assert ids == sorted(ids)
+        orders.append(batch.probabilities)
+    assert len(orders[0]) == len(orders[1])
+    assert orders[0] != orders[1]
+
+
 def altered(data: bytes) -> bytes:
     message = wire.SignedPlan.FromString(data)
     plan = wire.Plan.FromString(message.plan)
