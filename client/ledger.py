@@ -66,7 +66,8 @@ class Ledger:
             found = self._db.execute("PRAGMA user_version").fetchone()[0]
             if found not in (0, _FORMAT):
                 raise BadInput(f"{path} is a ledger of format {found}; this version reads format {_FORMAT}")
-            self._db.executescript(_SCHEMA + f"PRAGMA user_version = {_FORMAT};")
+            if not found:
+                self._db.executescript(_SCHEMA + f"PRAGMA user_version = {_FORMAT};")
         except sqlite3.Error as error:
             raise BadInput(f"{path} cannot be used as a ledger: {error}") from None
 

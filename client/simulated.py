@@ -3,9 +3,12 @@
 import os
 import tempfile
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from client.ledger import Ledger
 from client.policy import Policy
@@ -26,16 +29,22 @@ SIMULATION_POLICY = Policy(
 )
 
 
+@cache
+def _dealt(owners: int, records: int, sizes: str, concentration: float, seed: int) -> list[NDArray[Any]]:
+    """Every owner's share, dealt once in the life of a process."""
+    _, labels = predictions()
+    return deal(labels, owners=owners, records=records, sizes=sizes, concentration=concentration, seed=max(seed, 0))[0]
+
+
 def simulated_owner(
-    *, run: int, owner: int, owners: int, records: int, concentration: float, seed: int, query: bytes
+    *, run: int, owner: int, owners: int, records: int, sizes: str, concentration: float, seed: int, query: bytes
 ) -> Respondent:
     """A simulated owner: a share of the embedded records, a ledger in the folder of the run.
 
     A node is made anew for every query, so a seeded stream is named by the query too: no two queries share their words.
     """
     probs, labels = predictions()
-    dealt, _ = deal(labels, owners=owners, records=records, concentration=concentration, seed=max(seed, 0))
-    mine = dealt[owner]
+    mine = _dealt(owners, records, sizes, concentration, seed)[owner]
     folder = Path(os.environ.get(RUN_FOLDER, tempfile.gettempdir())) / f"confide-run-{run}"
     folder.mkdir(exist_ok=True)
     entropy: Entropy = os_entropy if seed < 0 else SeededEntropy("owner", seed, owner, query.hex())

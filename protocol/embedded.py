@@ -46,22 +46,38 @@ def discriminant(features: Floats, labels: Array, unseen: Floats) -> Floats:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-def deal(labels: Array, *, owners: int, records: int, concentration: float, seed: int) -> tuple[list[Array], Array]:
+def deal(
+    labels: Array, *, owners: int, records: int, sizes: str = "1", concentration: float = 0.0, seed: int
+) -> tuple[list[Array], Array]:
     """Deal `records` of the given labels out to owners, and return their shares and what is left to test with.
 
-    Evenly and at random; or, with a positive concentration, each owner with label frequencies of its own, drawn from a
-    symmetric Dirichlet distribution: the smaller the concentration, the less alike owners are.
+    At random, in proportion to `sizes` (numbers repeated over the owners: "1" is even, "1 1 10" makes every third owner ten
+    times as large). With a positive concentration each owner has label frequencies of its own, drawn from a Dirichlet
+    distribution around its size: the smaller the concentration, the less alike owners are.
     """
     if not 1 <= records < len(labels) or owners < 1 or concentration < 0:
         raise BadInput(
             f"{records} records to {owners} owners, concentration {concentration}; accepted are 1 to "
             f"{len(labels) - 1} records, at least 1 owner and a concentration of 0 or more"
         )
+    shares = np.resize(_sizes(sizes), owners)
+    shares = shares / shares.sum()
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(labels))
     dealt, rest = order[:records], order[records:]
     if concentration == 0:
-        return np.array_split(dealt, owners), rest
-    weights = rng.dirichlet(np.full(owners, concentration), labels.max() + 1)
+        return np.split(dealt, np.rint(np.cumsum(shares)[:-1] * records).astype(np.int64)), rest
+    weights = rng.dirichlet(concentration * owners * shares, labels.max() + 1)
     holder = np.array([rng.choice(owners, p=weights[label]) for label in labels[dealt]])
     return [dealt[holder == owner] for owner in range(owners)], rest
+
+
+def _sizes(text: str) -> Floats:
+    """Relative sizes, from words."""
+    try:
+        sizes = np.array([float(word) for word in text.split()])
+    except ValueError:
+        sizes = np.empty(0)
+    if not sizes.size or not np.all(np.isfinite(sizes) & (sizes > 0)):
+        raise BadInput(f"sizes are {text!r}; accepted are one or more numbers above 0, separated by spaces")
+    return sizes

@@ -13,6 +13,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from client.cli import INTERRUPTED, clear_errors
+from protocol.embedded import deal, predictions
 from protocol.errors import BadInput
 from simulation.evaluate import Setting, evaluate, reference, write_json
 from simulation.federation import RunFailed
@@ -158,6 +159,9 @@ def federation(
     epsilon: Annotated[float, typer.Option(help="local privacy loss allowed a record and campaign")] = 2.0,
     alpha: Annotated[float, typer.Option(help="the promise is coverage of at least 1 - alpha")] = 0.1,
     delta: Annotated[float, typer.Option(help="probability, over calibration, that the promise may fail")] = 0.1,
+    sizes: Annotated[
+        str, typer.Option(help='relative sizes, repeated over the nodes: "1" is even, "1 1 10" makes every third node larger')
+    ] = "1",
     concentration: Annotated[float, typer.Option(help="Dirichlet skew of labels over nodes; 0 deals evenly")] = 0.0,
     dropout: Annotated[float, typer.Option(help="share of nodes that never answer")] = 0.0,
     seed: Annotated[int, typer.Option(help="of dealing and randomisers; -1 draws from the operating system")] = -1,
@@ -167,8 +171,7 @@ def federation(
     with clear_errors():
         if nodes < 1 or not 0 <= dropout < 1:
             raise BadInput(f"nodes is {nodes}, dropout {dropout}; accepted are at least 1 node and a dropout from 0 to below 1")
-        if concentration < 0:
-            raise BadInput(f"concentration is {concentration}; it must be 0 or more")
+        deal(predictions()[1], owners=nodes, records=records, sizes=sizes, concentration=concentration, seed=max(seed, 0))
         names = campaigns.split()
         for name in names:
             method, _, variant = name.partition(":")
@@ -181,7 +184,7 @@ def federation(
             raise BadInput(f"cannot write into {out}: {error.strerror}; accepted is a folder of your own") from None
         given = {
             "campaigns": campaigns, "score": score, "epsilon": epsilon, "alpha": alpha, "delta": delta, "records": records,
-            "concentration": concentration, "dropout": dropout, "seed": seed, "output": str(out.resolve()),
+            "sizes": sizes, "concentration": concentration, "dropout": dropout, "seed": seed, "output": str(out.resolve()),
         }  # fmt: skip
         for name in names:
             (out / f"{name.replace(':', '-')}.json").unlink(missing_ok=True)

@@ -7,6 +7,7 @@ nothing is reported to anybody, and the run's own status decides.
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -101,13 +102,26 @@ class Federation:
 @contextmanager
 def federation() -> Iterator[Federation]:
     """A federation that ends with the block, also on Ctrl-C and when this process is told to end."""
-    with _told_to_end(), tempfile.TemporaryDirectory(prefix="confide-flwr-", ignore_cleanup_errors=True) as folder:
-        made = Federation(Path(folder), free_port())
+    with _told_to_end(), _passing_folder() as folder:
+        made = Federation(folder, free_port())
         process = made.start()
         try:
             yield made
         finally:
             stop(process)
+
+
+@contextmanager
+def _passing_folder() -> Iterator[Path]:
+    """A folder that is gone after the block, also where a process that was just ended still wrote into it."""
+    folder = Path(tempfile.mkdtemp(prefix="confide-flwr-"))
+    try:
+        yield folder
+    finally:
+        deadline = time.monotonic() + 20
+        while folder.exists() and time.monotonic() < deadline:
+            shutil.rmtree(folder, ignore_errors=True)
+            time.sleep(0.5)
 
 
 @contextmanager

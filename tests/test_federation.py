@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from datetime import UTC, datetime
 from functools import partial
@@ -19,7 +20,7 @@ from protocol.errors import BadInput
 from protocol.simulated import RUN_FOLDER, SIMULATION_PUBLIC
 
 ROOT = Path(__file__).parent.parent
-NODES, RECORDS, SEED = 12, 6_000, 3
+NODES, RECORDS, SEED, SIZES = 12, 6_000, 3, "1 1 4"
 Run = tuple[subprocess.CompletedProcess[str], Path, set[str]]
 
 
@@ -47,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One real Flower simulation of both methods, labels skewed over owners."""
     out = tmp_path_factory.mktemp("federation")
     before = flower_processes()
-    more = ["--campaigns", "labels:certified bits:certified", "--epsilon", "4", "--concentration", "1"]
+    more = ["--campaigns", "labels:certified bits:certified", "--epsilon", "4", "--concentration", "1", "--sizes", SIZES]
     done = subprocess.run(command(out, *more), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     return done, out, flower_processes() - before
 
@@ -75,7 +76,9 @@ def test_flower_and_the_in_process_driver_agree(run: Run, name: str, tmp_path: P
     monkeypatch.setenv(RUN_FOLDER, str(tmp_path))
 
     def ask(query: bytes) -> list[bytes]:
-        made = partial(simulated_owner, run=1, owners=NODES, records=RECORDS, concentration=1.0, seed=SEED, query=query)
+        made = partial(
+            simulated_owner, run=1, owners=NODES, records=RECORDS, sizes=SIZES, concentration=1.0, seed=SEED, query=query
+        )
         return [made(owner=owner).answer(signed, query) for owner in range(NODES)]
 
     outcome = run_campaign(plan, ask)
@@ -99,8 +102,8 @@ def test_a_failing_server_app_is_a_failing_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("how", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupted_it_stops_what_it_started(how: signal.Signals, expected: int, tmp_path: Path) -> None:
-    """Ctrl-C or a termination in the middle: nothing of Flower keeps running."""
-    before = flower_processes()
+    """Ctrl-C or a termination in the middle: nothing of Flower keeps running, and no folder stays."""
+    before, folders = flower_processes(), set(Path(tempfile.gettempdir()).glob("confide-flwr-*"))
     process = subprocess.Popen(command(tmp_path), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 60
     while not flower_processes() - before and time.monotonic() < deadline:
@@ -113,13 +116,14 @@ def test_interrupted_it_stops_what_it_started(how: signal.Signals, expected: int
     while flower_processes() - before and time.monotonic() < deadline:
         time.sleep(0.5)
     assert not flower_processes() - before
+    assert set(Path(tempfile.gettempdir()).glob("confide-flwr-*")) <= folders
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
         ["--nodes", "0"], ["--dropout", "1"], ["--records", "16000"], ["--campaigns", "votes:certified"], ["--epsilon", "0"],
-        ["--out", "/proc/nowhere"], ["--concentration", "-1"],
+        ["--out", "/proc/nowhere"], ["--concentration", "-1"], ["--sizes", "1 0"],
     ],
 )  # fmt: skip
 def test_impossible_federations_are_refused_at_once(arguments: list[str], tmp_path: Path) -> None:
@@ -141,3 +145,5 @@ def test_records_are_dealt_once_each() -> None:
         assert (spread > 0.05) == (concentration > 0)
     with pytest.raises(BadInput, match="accepted"):
         deal(labels, owners=0, records=10, concentration=0, seed=1)
+    shares, _ = deal(labels, owners=6, records=3_000, sizes="1 1 4", seed=1)
+    assert [len(share) for share in shares] == [250, 250, 1_000] * 2
