@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from aggregator.campaigns import run_campaign
+from aggregator.keys import read_key
 from protocol.campaign import Plan, sign_plan
 from protocol.certificate import Certificate
 from protocol.channels import auto
 from protocol.embedded import deal, predictions
-from protocol.errors import BadInput
 from protocol.scores import SCORES, all_scores, true_scores
 from protocol.simulated import CONTENT, EMBEDDED_MODEL, SIMULATION_KEY
 
@@ -31,7 +30,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run every campaign, print one row each, and write certificates where the configuration says."""
     config = context.run_config
-    key = read_key(str(config["key-file"]))
+    key = read_key(Path(str(config["key-file"]))) if config["key-file"] else SIMULATION_KEY
     plans = {name: make_plan(name, config, run=context.run_id) for name in str(config["campaigns"]).split()}
     present = answering(sorted(grid.get_node_ids()), float(config["dropout"]), int(config["seed"]))
     log.info("confide: %d nodes answer", len(present))
@@ -95,16 +94,6 @@ def read_reply(reply: Message) -> bytes:
     record: Any = reply.content.get(CONTENT)
     found = record.get("answer") if record is not None else None
     return found if isinstance(found, bytes) else b"\xff"
-
-
-def read_key(path: str) -> Ed25519PrivateKey:
-    """The aggregator's private key; without a file this is a simulation."""
-    if not path:
-        return SIMULATION_KEY
-    try:
-        return Ed25519PrivateKey.from_private_bytes(Path(path).read_bytes())
-    except (OSError, ValueError) as error:
-        raise BadInput(f"key-file {path} cannot be read as a private key of 32 bytes: {error}") from None
 
 
 def make_plan(name: str, config: Any, *, run: int) -> Plan:

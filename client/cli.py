@@ -2,8 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +18,7 @@ from client.records import model_digest, read_records
 from protocol import wire_pb2 as wire
 from protocol.campaign import open_plan, parse
 from protocol.errors import BadInput, Refused
+from protocol.terminal import clear_errors
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, help=__doc__
@@ -28,32 +28,17 @@ Folder = Annotated[Path, typer.Option("--home", help="folder of policy, secret a
 DEFAULT = Path("~/.confide").expanduser()
 
 
-INTERRUPTED = 130
-
-
-@contextmanager
-def clear_errors() -> Iterator[None]:
-    """What cannot be used is one line and exit code 2, Ctrl-C a line and 130; anything else is a bug and shows itself."""
-    try:
-        yield
-    except BadInput as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED) from None
-
-
 @app.command()
 def init(home: Folder = DEFAULT) -> None:
-    """Write a commented policy and a secret key; what is there already is left alone."""
+    """Write a commented policy, a secret and a key for a Flower node; what is there already is left alone."""
     with clear_errors():
         place = Home(home)
         written = place.create()
-        for path in (place.policy_file, place.secret_file):
+        for path in (place.policy_file, place.secret_file, place.node_key_file, place.node_public_file):
             print(f"{'wrote' if path in written else 'kept'}  {path}")
         print("Edit the policy, then try `confide-client explain PLAN`.")
         print("Back up the secret: without it old spends are not recognised.")
+        print(f"A Flower aggregator registers your node by {place.node_public_file.name}.")
 
 
 @app.command()

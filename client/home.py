@@ -4,6 +4,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
 from client.ledger import Ledger
 from client.policy import TEMPLATE, Policy, read_policy
 from protocol.errors import BadInput
@@ -27,15 +30,26 @@ class Home:
         return self.folder / "secret.key"
 
     @property
+    def node_key_file(self) -> Path:
+        return self.folder / "node.key"
+
+    @property
+    def node_public_file(self) -> Path:
+        return self.folder / "node.pub"
+
+    @property
     def ledger_file(self) -> Path:
         return self.folder / "ledger.sqlite"
 
     def create(self) -> list[Path]:
-        """Write a commented policy and a fresh secret where there is none yet; returns what was written."""
+        """Write a commented policy, a fresh secret and a node's keys where there are none yet; returns what was written."""
+        files = {self.policy_file: TEMPLATE.encode(), self.secret_file: os_entropy(SECRET_BYTES)}
+        if not self.node_key_file.exists():
+            files |= dict(zip((self.node_key_file, self.node_public_file), _node_keys(), strict=True))
         written = []
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for path, content in ((self.policy_file, TEMPLATE.encode()), (self.secret_file, os_entropy(SECRET_BYTES))):
+            for path, content in files.items():
                 if not path.exists():
                     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
                     with os.fdopen(handle, "wb") as file:
@@ -62,3 +76,11 @@ class Home:
         if not self.folder.is_dir():
             raise BadInput(f"{self.folder} does not exist; `confide-client init` makes it")
         return Ledger(self.ledger_file)
+
+
+def _node_keys() -> tuple[bytes, bytes]:
+    """The private and public key, as OpenSSH writes them, that a Flower node logs in with."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    ssh = serialization.Encoding.OpenSSH
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption())
+    return private, key.public_key().public_bytes(ssh, serialization.PublicFormat.OpenSSH) + b"\n"

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from client.cli import INTERRUPTED, clear_errors
 from protocol.embedded import deal, predictions
 from protocol.errors import BadInput
+from protocol.terminal import INTERRUPTED, clear_errors
 from simulation.evaluate import Setting, evaluate, reference, write_json
 from simulation.federation import RunFailed
 from simulation.federation import federation as own_federation

@@ -1,24 +1,22 @@
-import ipaddress
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aggregator.campaigns import run_campaign
+from aggregator.keys import create_keys, read_key
 from client.home import Home
 from client.pinned import REFUSED_COMMANDS, bundle_hash, pin
 from client.records import read_records
@@ -31,37 +29,12 @@ from simulation.federation import QUIET, free_port, stop
 
 ROOT = Path(__file__).parent.parent
 TOOLS = Path(sys.executable).parent
+SCRIPTS = ROOT / "docs" / "deployment"
 NODES, RECORDS = 3, 3_000
 
 
-def write_tls(folder: Path) -> None:
-    """A certificate authority and a server certificate for this machine, for the length of a test."""
-    now = datetime.now(UTC)
-
-    def certificate(name: str, key: Any, issuer: str, signer: Any, extension: x509.ExtensionType) -> bytes:
-        def named(text: str) -> x509.Name:
-            return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
-
-        builder = x509.CertificateBuilder(named(issuer), named(name), key.public_key(), x509.random_serial_number())
-        builder = builder.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=1))
-        signed = builder.add_extension(extension, critical=False).sign(signer, hashes.SHA256())
-        return signed.public_bytes(serialization.Encoding.PEM)
-
-    authority, server = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    (folder / "ca.pem").write_bytes(
-        certificate("ca", authority, "ca", authority, x509.BasicConstraints(ca=True, path_length=None))
-    )
-    (folder / "server.pem").write_bytes(certificate("server", server, "ca", authority, names))
-    (folder / "server.key").write_bytes(private_pem(server, serialization.PrivateFormat.PKCS8))
-
-
-def private_pem(key: Any, form: serialization.PrivateFormat) -> bytes:
-    return bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
-
-
 def write_owner(folder: Path, number: int, share: Any, aggregator: bytes) -> None:
-    """An owner's folder and records, and the key its node logs in with."""
+    """An owner's folder and records."""
     home = Home(folder / f"home{number}")
     home.create()
     policy = home.policy_file.read_text()
@@ -69,15 +42,12 @@ def write_owner(folder: Path, number: int, share: Any, aggregator: bytes) -> Non
         ("aggregators = []", f'aggregators = ["{aggregator.hex()}"]'),
         ('methods = ["bits"]', 'methods = ["bits", "labels"]'),
         ("features_may_leave = false", "features_may_leave = true"),
+        ("epsilon_per_record = 4.0", "epsilon_per_record = 6.0"),
     ):
         policy = policy.replace(old, new)
     home.policy_file.write_text(policy)
     probs, labels = predictions()
     np.savez(folder / f"records{number}.npz", probs=probs[share], labels=labels[share], ids=share)
-    node = ec.generate_private_key(ec.SECP384R1())
-    (folder / f"node{number}").write_bytes(private_pem(node, serialization.PrivateFormat.OpenSSH))
-    public = node.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    (folder / f"node{number}.pub").write_bytes(public)
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -99,66 +69,64 @@ def flwr(folder: Path, *arguments: str) -> dict[str, Any]:
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A SuperLink over TLS with node authentication, three SuperNodes, and a run of one bits and one labels campaign."""
     folder = tmp_path_factory.mktemp("deployment")
-    write_tls(folder)
-    key = Ed25519PrivateKey.generate()
-    (folder / "aggregator.key").write_bytes(key.private_bytes_raw())
+    create_keys(folder, address="127.0.0.1", now=datetime.now(UTC))
+    key = read_key(folder / "aggregator.key")
     _, labels = predictions()
     shares, _ = deal(labels, owners=NODES, records=RECORDS, concentration=0, seed=1)
     for number, share in enumerate(shares):
         write_owner(folder, number, share, key.public_key().public_bytes_raw())
-    pin(folder / "launchers", [bundle_hash(ROOT)])
-    port = free_port()
+        pin(folder / f"home{number}" / "launchers", [bundle_hash(ROOT)])
+    address = f"127.0.0.1:{free_port()}"
+    (folder / "address").write_text(address)
     (folder / "out").mkdir()
     (folder / "cli").mkdir()
-    own = f'[superlink.own]\naddress = "127.0.0.1:{port}"\nroot-certificates = "{folder}/ca.pem"\n'
+    own = f'[superlink.own]\naddress = "{address}"\nroot-certificates = "{folder}/ca.pem"\n'
     (folder / "cli" / "config.toml").write_text(f'[superlink]\ndefault = "own"\n\n{own}')
-    superlink = [
-        "flower-superlink",
-        "--ssl-ca-certfile",
-        "ca.pem",
-        "--ssl-certfile",
-        "server.pem",
-        "--ssl-keyfile",
-        "server.key",
-    ]
-    superlink += ["--enable-supernode-auth", "--database", "state.db", "--host", "127.0.0.1", "--port", str(port)]
-    commands = [superlink]
-    for number in range(NODES):
-        node = ["flower-supernode", "--superlink", f"127.0.0.1:{port}", "--root-certificates", "ca.pem"]
-        node += ["--auth-supernode-private-key", f"node{number}", "--host", "127.0.0.1", "--port", str(free_port())]
-        node += ["--node-config", f'home="{folder}/home{number}" records="{folder}/records{number}.npz"']
-        commands.append(node)
-    running: list[subprocess.Popen[bytes]] = []
-    try:
-        for place, command in enumerate(commands):
-            with (folder / f"{place}.log").open("wb") as log:
-                env = environment(folder / f"flwr{place}")
-                if place:
-                    env["PATH"] = f"{folder / 'launchers'}{os.pathsep}{env['PATH']}"
-                running.append(subprocess.Popen(
-                    command, cwd=folder, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-                ))  # fmt: skip
-            if place == 0:
-                wait_for(lambda: b"Uvicorn running" in (folder / "0.log").read_bytes())
-                for number in range(NODES):
-                    flwr(folder, "supernode", "register", str(folder / f"node{number}.pub"), "own")
-        nodes_ready = lambda: all(b"SuperNode ID" in (folder / f"{i + 1}.log").read_bytes() for i in range(NODES))  # noqa: E731
-        wait_for(nodes_ready)
+    with ExitStack() as running:
+        superlink = [str(SCRIPTS / "superlink.sh"), str(folder), *address.split(":")]
+        start(running, folder, "superlink", superlink, environment(folder / "flwr"))
+        wait_for(lambda: b"Uvicorn running" in (folder / "superlink.log").read_bytes())
+        nodes = [start_node(running, folder, number) for number in range(NODES)]
+        wait_for(lambda: all(ready() for _, ready in nodes))
         assert run_to_end(folder, ROOT, "bits:certified labels:certified") == "finished:completed"
         yield folder
-    finally:
-        for process in reversed(running):
-            stop(process)
+
+
+Ready = Callable[[], bool]
+
+
+def start(running: ExitStack, folder: Path, name: str, command: list[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start a process that logs into the folder and ends with the stack."""
+    with (folder / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+    running.callback(stop, process)
+    return process
+
+
+def start_node(running: ExitStack, folder: Path, number: int) -> tuple[subprocess.Popen[bytes], Ready]:
+    """Register an owner's SuperNode and start it; with it, what tells when it is ready."""
+    home = folder / f"home{number}"
+    flwr(folder, "supernode", "register", str(home / "node.pub"), "own")
+    command = [str(SCRIPTS / "supernode.sh"), str(home), (folder / "address").read_text(), str(folder / "ca.pem")]
+    command.append(str(folder / f"records{number}.npz"))
+    env = environment(folder / f"flwr{number}") | {"CONFIDE_NODE_PORT": str(free_port())}
+    process = start(running, folder, f"node{number}", command, env)
+    return process, lambda: b"SuperNode ID" in (folder / f"node{number}.log").read_bytes()
+
+
+def start_run(folder: Path, project: Path, campaigns: str, timeout: float = 120.0) -> Any:
+    """Run a bundle of a project against the deployment, and return the run's id."""
+    config = (
+        f'campaigns="{campaigns}" epsilon=2.0 records={RECORDS} timeout={timeout} '
+        f'output="{folder}/out" key-file="{folder}/aggregator.key"'
+    )
+    return flwr(folder, "run", str(project), "own", "--run-config", config)["run-id"]
 
 
 def run_to_end(folder: Path, project: Path, campaigns: str) -> str:
     """Run a bundle of a project against the deployment, and return how the run ended."""
-    config = (
-        f'campaigns="{campaigns}" epsilon=2.0 records={RECORDS} timeout=120.0 '
-        f'output="{folder}/out" key-file="{folder}/aggregator.key"'
-    )
-    run = flwr(folder, "run", str(project), "own", "--run-config", config)["run-id"]
-    wait_for(lambda: status(folder, run).startswith("finished"), seconds=240)
+    run = start_run(folder, project, campaigns)
+    wait_for(lambda: status(folder, run).startswith("finished"), seconds=500)
     return status(folder, run)
 
 
@@ -220,8 +188,68 @@ def test_a_hostile_bundle_is_not_run(deployment: Path, tmp_path: Path) -> None:
     assert [Home(deployment / f"home{number}").ledger().campaigns() for number in range(NODES)] == before
     for number in range(NODES):
         assert (
-            f"bundle {bundle_hash(tmp_path)} is not allowed by the data owner" in (deployment / f"{number + 1}.log").read_text()
+            f"bundle {bundle_hash(tmp_path)} is not allowed by the data owner" in (deployment / f"node{number}.log").read_text()
         )
+
+
+MISBEHAVING = """#!{python}
+import os, pathlib, time
+from client import flower_app, pinned
+from flwr.supernode.runtime import run_clientapp as process
+
+class Garbage:
+    def answer(self, plan, query):
+        return os.urandom(500)
+
+def never(*_):
+    pathlib.Path({marker!r}).touch()
+    time.sleep(600)
+
+def twice(client, message, context, push=process.push_message):
+    push(client, message, context)
+    message.metadata.created_at += 0.001
+    push(client, message, context)
+
+{behaviour}
+pinned.launch({launchers!r})
+"""
+BEHAVIOURS = {
+    "never": "flower_app._respondent = never",
+    "killed": "flower_app._respondent = never",
+    "garbage": "flower_app._respondent = lambda *_: Garbage()",
+    "twice": "process.push_message = twice",
+}
+
+
+def test_misbehaving_nodes_cost_their_own_answers_only(deployment: Path, tmp_path: Path) -> None:
+    """One node never answers, one is killed while it is asked, one sends garbage, one answers twice: the counts are right."""
+    _, labels = predictions()
+    _, rest = deal(labels, owners=1, records=RECORDS, seed=1)
+    aggregator = read_key(deployment / "aggregator.key").public_key().public_bytes_raw()
+    nodes = {}
+    with ExitStack() as running:
+        for number, (name, behaviour) in enumerate(BEHAVIOURS.items(), start=NODES):
+            write_owner(deployment, number, rest[number::100], aggregator)
+            launcher = deployment / f"home{number}" / "launchers" / "flwr-clientapp"
+            launcher.parent.mkdir()
+            launcher.write_text(MISBEHAVING.format(
+                python=sys.executable, marker=str(tmp_path / f"{name}-asked"), behaviour=behaviour,
+                launchers=str(deployment / "home0" / "launchers"),
+            ))  # fmt: skip
+            launcher.chmod(0o755)
+            nodes[name] = start_node(running, deployment, number)
+        wait_for(lambda: all(ready() for _, ready in nodes.values()))
+        run = start_run(deployment, ROOT, "labels:published", timeout=45.0)
+        wait_for(lambda: (tmp_path / "killed-asked").exists())
+        os.killpg(nodes["killed"][0].pid, signal.SIGKILL)
+        wait_for(lambda: status(deployment, run).startswith("finished"), seconds=500)
+        assert status(deployment, run) == "finished:completed"
+    assert (tmp_path / "never-asked").exists()
+    row = json.loads((deployment / "out" / "labels-published.json").read_text())
+    assert row["n"] == RECORDS + len(rest[NODES + 3 :: 100])
+    assert row["received"]["OK"] == NODES + 1
+    # Flower itself drops the second answer of a message; were it to pass it on, it would be a DUPLICATE.
+    assert row["received"]["MALFORMED"] == 1
 
 
 def test_launchers_of_other_tasks_refuse(tmp_path: Path) -> None:
