@@ -14,11 +14,9 @@ from flwr.serverapp import Grid, ServerApp
 
 from aggregator.campaigns import run_campaign
 from aggregator.keys import read_key
+from aggregator.summary import as_text, non_private, simulated
 from protocol.campaign import Plan, sign_plan
-from protocol.certificate import Certificate
 from protocol.channels import auto
-from protocol.embedded import deal, predictions
-from protocol.scores import SCORES, all_scores, true_scores
 from protocol.simulated import CONTENT, EMBEDDED_MODEL, SIMULATION_KEY
 
 log = logging.getLogger("flwr")
@@ -28,49 +26,33 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run every campaign, print one row each, and write certificates where the configuration says."""
+    """Run every campaign, print them as a table, and write certificates where the configuration says."""
     config = context.run_config
     key = read_key(Path(str(config["key-file"]))) if config["key-file"] else SIMULATION_KEY
     plans = {name: make_plan(name, config, run=context.run_id) for name in str(config["campaigns"]).split()}
     present = answering(sorted(grid.get_node_ids()), float(config["dropout"]), int(config["seed"]))
     log.info("confide: %d nodes answer", len(present))
+    simulation = key is SIMULATION_KEY
+    given: dict[str, Any] = {"score": str(config["score"]), "records": int(config["records"]), "seed": int(config["seed"])}
+    rows = [non_private(alpha=float(config["alpha"]), **given)] if simulation else []
     for name, plan in plans.items():
         signed = sign_plan(plan, key)
         outcome = run_campaign(plan, Asking(grid, present, signed, float(config["timeout"])))
         row = {"campaign": name, "plan": signed.hex(), **asdict(outcome.certificate), "received": outcome.received}
-        if key is SIMULATION_KEY:
-            row |= measure(plan, outcome.certificate, seed=int(config["seed"]))
-        log.info("confide: %s", describe(row))
+        if simulation:
+            row |= simulated(outcome.certificate, **given)
+        rows.append(row)
+        log.info("confide: %s is done", name)
         if config["output"]:
             path = Path(str(config["output"])) / f"{name.replace(':', '-')}.json"
             path.write_text(json.dumps(row, indent=2) + "\n")
+    log.info("confide:\n%s", as_text(rows))
 
 
 def answering(nodes: list[int], dropout: float, seed: int) -> list[int]:
     """The nodes of a simulation that ever answer; all of them unless a dropout rate is set."""
     keeps = np.random.default_rng(max(seed, 0)).random(len(nodes)) >= dropout
     return [node for node, kept in zip(nodes, keeps, strict=True) if kept]
-
-
-def measure(plan: Plan, certificate: Certificate, *, seed: int) -> dict[str, float]:
-    """Coverage and set size of a simulated campaign on the embedded records that nobody was dealt."""
-    probs, labels = predictions()
-    _, rest = deal(labels, owners=1, records=plan.expected_records, concentration=0, seed=max(seed, 0))
-    u = np.random.default_rng(max(seed, 0)).random(len(rest))
-    threshold = np.float64(certificate.threshold)
-    own = true_scores(SCORES[plan.score], probs[rest], labels[rest], u=u)
-    every = all_scores(SCORES[plan.score], probs[rest], u=u)
-    return {"coverage": float(np.mean(own <= threshold)), "mean_size": float((every <= threshold).sum(axis=1).mean())}
-
-
-def describe(row: dict[str, Any]) -> str:
-    """One line on a campaign."""
-    tested = f", test coverage {row['coverage']:.4f}, mean set size {row['mean_size']:.2f}" if "coverage" in row else ""
-    return (
-        f"{row['campaign']}: threshold {row['threshold']:.6f}, coverage at least {row['level']:.3f} ({row['kind']}), "
-        f"epsilon {row['epsilon']:.4f}, {row['n']} reports{tested}"
-        + (f"; trivial: {row['reason']}" if row["threshold"] >= 1 else "")
-    )
 
 
 class Asking:

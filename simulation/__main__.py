@@ -12,14 +12,15 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from aggregator.summary import as_text, non_private
 from protocol.embedded import deal, predictions
 from protocol.errors import BadInput
 from protocol.terminal import INTERRUPTED, clear_errors
-from simulation.evaluate import Setting, evaluate, reference, write_json
+from simulation.evaluate import Setting, evaluate, write_json
 from simulation.federation import RunFailed
 from simulation.federation import federation as own_federation
 from simulation.population import Population, embedded, from_npz
-from simulation.report import COLUMNS, cells, notes, write_report
+from simulation.report import write_report
 
 DEMO_CAMPAIGNS = "labels:published-star labels:certified bits:published-star bits:certified"
 LEGEND = (
@@ -177,7 +178,7 @@ def federation(
             method, _, variant = name.partition(":")
             asked = Setting(method=method, variant=variant, score=score, epsilon=epsilon, alpha=alpha, delta=delta, n=records)
             asked.make_channel(26)
-        plain = reference(score=score, alpha=alpha, records=records, seed=seed)
+        plain = non_private(score=score, alpha=alpha, records=records, seed=seed)
         try:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -197,16 +198,7 @@ def federation(
             f"{nodes} nodes, {records:,} records dealt, embedded letters, score {score}, target {1 - alpha:g}, delta {delta:g}."
         )
         page = write_report(out, rows, alpha=alpha, about=about)
-        table = Table(title=about, title_justify="left", box=box.SIMPLE_HEAD)
-        for heading in COLUMNS:
-            table.add_column(heading, no_wrap=heading == "campaign")
-        for row in rows:
-            table.add_row(*cells(row))
-        console = _console()
-        console.print(table)
-        for note in notes(rows):
-            console.print(note)
-        console.print(LEGEND)
+        print(f"{about}\n\n{as_text(rows)}\n\n{LEGEND}")
         print(f"report: {page}")
 
 

@@ -18,7 +18,6 @@ from protocol.campaign import VARIANTS, check_choice
 from protocol.certificate import Certificate
 from protocol.channel import Channel, LabelChannel
 from protocol.channels import LABEL_CHANNELS, Bit, auto
-from protocol.embedded import deal, predictions
 from protocol.errors import BadInput, check_probability
 from protocol.queries import BitQuery, BitTally
 from protocol.sampling import Entropy, SeededEntropy, os_entropy, randomness
@@ -185,17 +184,6 @@ def write_json(result: Any, path: Path) -> None:
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else str(value)
-
-
-def reference(*, score: str, alpha: float, records: int, seed: int) -> dict[str, Any]:
-    """Split conformal prediction without privacy on the records that a simulated federation deals out, as a row."""
-    probs, truth = predictions()
-    (dealt,), rest = deal(truth, owners=1, records=records, concentration=0, seed=max(seed, 0))
-    u = np.random.default_rng(max(seed, 0)).random(len(truth))
-    own = true_scores(SCORES[score], probs, truth, u=u)
-    certificate = split_conformal(own[dealt], alpha=alpha)
-    row = {"campaign": "non-private", **asdict(certificate)}
-    return row | _measure(certificate, own[rest], all_scores(SCORES[score], probs[rest], u=u[rest]))
 
 
 Progress = Callable[[], None]

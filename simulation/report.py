@@ -2,7 +2,6 @@
 
 import html
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,7 @@ import matplotlib as mpl
 mpl.use("svg")
 from matplotlib import pyplot as plt
 
-COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "campaign": lambda row: row["campaign"],
-    "channel": lambda row: row["channel"] or "-",
-    "exact epsilon": lambda row: "-" if row["epsilon"] is None else f"{row['epsilon']:.4f}",
-    "reports": lambda row: f"{row['n']:,}",
-    "threshold": lambda row: f"{row['threshold']:.6f}",
-    "promised": lambda row: f"{row['level']:.3f} {row['kind']}",
-    "test coverage": lambda row: f"{row['coverage']:.4f}",
-    "mean set size": lambda row: f"{row['mean_size']:.2f}",
-}
+from aggregator.summary import COLUMNS, cells, notes
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -42,16 +32,6 @@ and set size are measured on records that took no part. Randomness: {randomness}
 {plot}
 </html>
 """
-
-
-def cells(row: dict[str, Any]) -> list[str]:
-    """A campaign as text, a column each."""
-    return [show(row) for show in COLUMNS.values()]
-
-
-def notes(rows: list[dict[str, Any]]) -> list[str]:
-    """Why campaigns ended with the trivial threshold, where they did."""
-    return [f"{row['campaign']} is trivial: {row['reason']}" for row in rows if row["reason"]]
 
 
 def write_report(folder: Path, rows: list[dict[str, Any]], *, alpha: float, about: str) -> Path:
