@@ -24,6 +24,10 @@ def log_up(ratio: Fraction) -> float:
         quotient = _MORE_DIGITS.next_plus(quotient)
     if quotient == 1:
         return 0.0
-    exact = _MORE_DIGITS.next_plus(_MORE_DIGITS.ln(quotient))
+    return float_up(Fraction(_MORE_DIGITS.next_plus(_MORE_DIGITS.ln(quotient))))
+
+
+def float_up(exact: Fraction) -> float:
+    """The smallest float at or above a rational number."""
     nearest = float(exact)
-    return nearest if Decimal(nearest) >= exact else math.nextafter(nearest, math.inf)
+    return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)

@@ -1,0 +1,1 @@
+"""Central quantile mechanisms: a private threshold from a histogram of scores on a public grid."""

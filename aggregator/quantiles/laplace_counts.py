@@ -1,0 +1,73 @@
+"""CARD's backend: Laplace noise on every cumulative count, and an offset against all of it."""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from aggregator.quantiles.histogram import Histogram
+from aggregator.quantiles.mechanism import Privacy, PureMechanism
+from aggregator.quantiles.noise import ONE, LaplaceTail
+from protocol.exact import exp_below, float_up, log_up
+from protocol.sampling import Entropy
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaplaceCounts(PureMechanism):
+    """The first bin with N_b + Z_b >= r + offset, Z_b discrete Laplace of scale B/epsilon; the last bin if there is none (CARD
+    section 5).
+
+    Privacy. A bit moves by a factor E at most, E^B <= e^epsilon. If all N_b - r rise by 0 or 1, every bit grows likelier; an
+    outcome needs up to B - 1 bits off (the last bin has none) or fewer off and one on, so it moves by at most E^(B - 1).
+
+    Guarantee. A bin with N_b <= r - 1 answers only if Z_b > offset, and there are at most B - 1 of them: the offset is the
+    least with (B - 1) P(Z > offset) <= beta, for the discrete noise and one side. `published_offset` is CARD's.
+    """
+
+    name = "laplace-counts"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.failure * ONE < (self.bins - 1) * self.noise.tail[-1]:
+            raise self.unreachable()
+
+    @cached_property
+    def noise(self) -> LaplaceTail:
+        return LaplaceTail(exp_below(self.epsilon / self.bins))
+
+    @property
+    def published_offset(self) -> float:
+        """B log(B/beta)/epsilon."""
+        return self.bins * math.log(self.bins / self.failure) / self.epsilon
+
+    @cached_property
+    def privacy(self) -> Privacy:
+        loss = Fraction(log_up(self.noise.worst)) * (self.bins - 1)
+        return Privacy(self.adjacency, epsilon=float_up(loss))
+
+    def offset(self, count: int) -> int:
+        """The least offset that `count` noises all stay within, on one side, except with probability beta."""
+        return next(x for x, tail in enumerate(self.noise.tail) if count * tail <= self.failure * ONE)
+
+    @cached_property
+    def raised(self) -> int:
+        return self.offset(self.bins - 1)
+
+    def inflation(self, *, n: int, rank: int) -> int:
+        """The first bin with N_b >= r + raised + offset(1) answers unless its own noise is below -offset(1)."""
+        return self.raised + self.offset(1)
+
+    def choose(self, histogram: Histogram, rank: int, entropy: Entropy) -> int:
+        answers = self.noise.exceeds(rank + self.raised - histogram.cumulative[:-1], entropy)
+        return int(np.argmax(answers)) if answers.any() else self.bins - 1
+
+    def law(self, histogram: Histogram, rank: int) -> list[Fraction]:
+        self.check(histogram, rank)
+        law, silent = [], Fraction(1)
+        for count in histogram.cumulative[:-1]:
+            answers = self.noise.probability(rank + self.raised - int(count))
+            law.append(silent * answers)
+            silent *= 1 - answers
+        return [*law, silent]
