@@ -10,6 +10,7 @@ from protocol.campaign import Plan, digest
 from protocol.certificate import Certificate
 from protocol.errors import ConfideError
 from protocol.messages import write_query
+from protocol.queries import BitTally
 from protocol.sampling import OPERATING_SYSTEM, SEEDED
 from protocol.scores import SCORES
 
@@ -22,10 +23,14 @@ class TooFewReports(ConfideError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """A certificate, stamped with the randomness its reports say they come from, and how answers were received, by code."""
+    """A certificate, stamped with the randomness its reports say they come from, and how answers were received, by code.
+
+    `crowd` is the fewest reports that answered one threshold of one round together: what a shuffler could hide a bit among.
+    """
 
     certificate: Certificate
     received: dict[str, int]
+    crowd: int | None
 
 
 def run_campaign(plan: Plan, ask: Ask) -> Outcome:
@@ -36,7 +41,7 @@ def run_campaign(plan: Plan, ask: Ask) -> Outcome:
         n=plan.expected_records, max_corrupt=plan.max_corrupt,
     )  # fmt: skip
     intake = Intake(plan=name, score=SCORES[plan.score])
-    round_, tally = 0, None
+    round_, tally, crowd = 0, None, None
     while True:
         try:
             query = procedure.send(tally)
@@ -47,10 +52,12 @@ def run_campaign(plan: Plan, ask: Ask) -> Outcome:
         for answer in ask(write_query(query, plan=name, round_=round_)):
             intake.admit(answer)
         round_, tally = round_ + 1, intake.tally()
+        if isinstance(tally, BitTally):
+            crowd = min((count for count in (crowd, *tally.answers) if count), default=None)
     if certificate.n < plan.minimum_reports:
         received = ", ".join(f"{code} {count}" for code, count in sorted(intake.codes.items())) or "nothing"
         raise TooFewReports(
             f"{certificate.n} reports arrived, the plan asks for at least {plan.minimum_reports}; answers received: {received}"
         )
     stamp = SEEDED if intake.seeded else OPERATING_SYSTEM
-    return Outcome(replace(certificate, randomness=stamp), dict(intake.codes))
+    return Outcome(replace(certificate, randomness=stamp), dict(intake.codes), crowd)

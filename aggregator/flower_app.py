@@ -13,6 +13,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from aggregator.campaigns import run_campaign
+from aggregator.cards import campaign_card
 from aggregator.keys import read_key
 from aggregator.summary import as_text, non_private, simulated
 from protocol.campaign import Plan, sign_plan
@@ -38,14 +39,15 @@ def main(grid: Grid, context: Context) -> None:
     for name, plan in plans.items():
         signed = sign_plan(plan, key)
         outcome = run_campaign(plan, Asking(grid, present, signed, float(config["timeout"])))
-        row = {"campaign": name, "plan": signed.hex(), **asdict(outcome.certificate), "received": outcome.received}
-        if simulation:
-            row |= simulated(outcome.certificate, **given)
+        measured = simulated(outcome.certificate, **given) if simulation else {}
+        card = campaign_card(plan, outcome, diagnostic=measured, issued=datetime.now(UTC)).sign(key)
+        row = {"campaign": name, "plan": signed.hex(), **asdict(outcome.certificate), "received": outcome.received, **measured}
         rows.append(row)
         log.info("confide: %s is done", name)
         if config["output"]:
-            path = Path(str(config["output"])) / f"{name.replace(':', '-')}.json"
-            path.write_text(json.dumps(row, indent=2) + "\n")
+            file = Path(str(config["output"])) / name.replace(":", "-")
+            file.with_suffix(".card.json").write_text(card.to_json())
+            file.with_suffix(".json").write_text(json.dumps(row, indent=2) + "\n")
     log.info("confide:\n%s", as_text(rows))
 
 

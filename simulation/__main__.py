@@ -13,9 +13,13 @@ from rich.progress import Progress
 from rich.table import Table
 
 from aggregator.summary import as_text, non_private
+from protocol.card import read_card
+from protocol.card_page import as_html
 from protocol.embedded import deal, predictions
 from protocol.errors import BadInput
+from protocol.simulated import SIMULATION_PUBLIC
 from protocol.terminal import INTERRUPTED, clear_errors
+from protocol.verify import verify
 from simulation.evaluate import Setting, evaluate, write_json
 from simulation.federation import RunFailed
 from simulation.federation import federation as own_federation
@@ -199,6 +203,13 @@ def federation(
         )
         page = write_report(out, rows, alpha=alpha, about=about)
         print(f"{about}\n\n{as_text(rows)}\n\n{LEGEND}")
+        for name in names:
+            path = out / f"{name.replace(':', '-')}.card.json"
+            card = read_card(path)
+            findings = verify(card, key=SIMULATION_PUBLIC)
+            path.with_suffix(".html").write_text(as_html(card, findings))
+            broken = [finding.clause for finding in findings if not finding.holds]
+            print(f"card: {path}: {f'FAILS {broken}' if broken else f'verified, {len(findings)} clauses hold'}")
         print(f"report: {page}")
 
 

@@ -58,8 +58,10 @@ def test_a_flower_simulation_ends_in_a_table_and_a_report(run: Run) -> None:
     done, out, left = run
     assert done.returncode == 0, done.stderr
     assert "non-private" in done.stdout
+    assert done.stdout.count("verified") == 2
     assert {path.name for path in out.iterdir()} == {
-        "labels-certified.json", "bits-certified.json", "set-sizes.svg", "report.html",
+        "labels-certified.json", "bits-certified.json", "set-sizes.svg", "report.html", "labels-certified.card.json",
+        "bits-certified.card.json", "labels-certified.card.html", "bits-certified.card.html",
     }  # fmt: skip
     page = (out / "report.html").read_text()
     assert "labels:certified" in page

@@ -1,0 +1,333 @@
+"""Cards from contracts: search a grid of configurations, or put a campaign's certificate under its contract.
+
+A configuration is feasible when every clause holds: it is certified, its rank exists, its level reaches the target, and its
+budgets and inflation stay within the contract's. All of it is decided before any record is seen. An infeasible contract gets a
+card too, with the margin it failed by and the smallest change of each kind that would make it feasible.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime
+from fractions import Fraction
+from functools import cache
+from itertools import product
+from typing import Any
+
+from aggregator.campaigns import Outcome
+from aggregator.quantiles.histogram import check_bins
+from aggregator.quantiles.mechanism import ADD_REMOVE, CERTIFIED, REPLACE_ONE, Mechanism, Privacy
+from aggregator.quantiles.mechanisms import MECHANISMS
+from aggregator.shuffle import NO_AMPLIFICATION, shuffled_epsilon
+from protocol.campaign import Plan, check_choice, digest
+from protocol.card import CODE_VERSION, PUBLIC, Card, Layer
+from protocol.certificate import MARGINAL, PAC, Certificate
+from protocol.errors import BadInput, check_epsilon, check_probability
+
+GAUSSIAN = ("gaussian-search", "noisy-midpoint")
+WITHOUT_BETA = ("dpcp", "noisy-midpoint")
+MOST_RECORDS = 10**9
+MOST_EPSILON = 40.0
+# Suggested epsilons are rounded up to so many decimals.
+EPSILON_DECIMALS = 3
+SHUFFLE_DELTA = 1e-6
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What a central calibration must promise. `max_inflation` bounds the certified inflation as a share of the ranks."""
+
+    name: str
+    coverage: float
+    beta: float
+    epsilon_train: float
+    epsilon_calibration: float
+    delta: float = 0.0
+    max_inflation: float | None = None
+    adjacency: str = REPLACE_ONE
+    unit: str = "record"
+
+    def __post_init__(self) -> None:
+        check_probability("coverage", self.coverage)
+        check_probability("beta", self.beta)
+        check_choice("adjacency", self.adjacency, (REPLACE_ONE, ADD_REMOVE))
+        check_choice("unit", self.unit, ("record", "client"))
+        for name in ("epsilon_train", "epsilon_calibration"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise BadInput(f"{name} is {getattr(self, name)!r}; it must be 0 or more")
+        if not 0 <= self.delta < 1:
+            raise BadInput(f"delta is {self.delta!r}; it must be 0 or more and below 1")
+        if self.max_inflation is not None:
+            check_probability("max_inflation", self.max_inflation)
+        if decimal(self.beta) + decimal(self.coverage) >= 1:
+            raise BadInput(
+                f"beta is {self.beta} at coverage {self.coverage}; beta must be below 1 - coverage, of which it is a part"
+            )
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One point of the searched grid."""
+
+    mechanism: str
+    gamma: float
+    n: int
+    bins: int
+    epsilon_train: float
+    delta_train: float
+    epsilon_calibration: float
+    delta_calibration: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_choice("mechanism", self.mechanism, MECHANISMS)
+        check_probability("gamma", self.gamma)
+        check_epsilon(self.epsilon_calibration)
+        check_bins(self.bins)
+        if self.n < 1:
+            raise BadInput(f"n is {self.n}; at least 1 record is needed")
+        if self.epsilon_train < 0 or not 0 <= self.delta_train < 1 or not 0 <= self.delta_calibration < 1:
+            raise BadInput(
+                f"epsilon_train {self.epsilon_train}, delta_train {self.delta_train}, delta_calibration "
+                f"{self.delta_calibration}; accepted are an epsilon of 0 or more and deltas from 0 to below 1"
+            )
+        if self.mechanism in GAUSSIAN and self.delta_calibration == 0:
+            raise BadInput(f"{self.mechanism} has Gaussian noise and needs delta_calibration above 0")
+
+
+@cache
+def zcdp_within(epsilon: float, delta: float) -> float:
+    """The largest rho whose conversion to (epsilon, delta)-DP stays within both."""
+    low, high = 0.0, 1000.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if Privacy(REPLACE_ONE, rho=middle).epsilon_at(delta) <= epsilon else (low, middle)
+    if low < 1e-9:
+        raise BadInput(f"epsilon {epsilon} with delta {delta} leaves nothing to Gaussian noise; accepted are larger ones")
+    return low
+
+
+def make_mechanism(configuration: Configuration, *, beta: float, adjacency: str) -> Mechanism:
+    """The mechanism that a configuration names, within its calibration budget."""
+    given: dict[str, Any] = {"bins": configuration.bins, "adjacency": adjacency}
+    if configuration.mechanism not in WITHOUT_BETA:
+        given["beta"] = beta
+    if configuration.mechanism in GAUSSIAN:
+        given["rho"] = zcdp_within(configuration.epsilon_calibration, configuration.delta_calibration)
+    else:
+        given["epsilon"] = configuration.epsilon_calibration
+    return MECHANISMS[configuration.mechanism](**given)
+
+
+def decimal(value: float) -> Fraction:
+    """The number that a float prints as: levels and ranks are decided in these."""
+    return Fraction(repr(value))
+
+
+def judge(contract: Contract, configuration: Configuration) -> Layer:
+    """A configuration with what follows from it, clause by clause."""
+    rank = math.ceil((configuration.n + 1) * decimal(configuration.gamma))
+    try:
+        mechanism = make_mechanism(configuration, beta=contract.beta, adjacency=contract.adjacency)
+        certified, inflation = mechanism.certificate == CERTIFIED, None
+        if certified and rank <= configuration.n:
+            inflation = mechanism.inflation(n=configuration.n, rank=rank)
+    except BadInput:
+        certified, inflation = False, None
+    level = float(max(Fraction(0), decimal(configuration.gamma) - decimal(contract.beta))) if certified else None
+    share = math.inf if inflation is None else inflation / configuration.n
+    delta = decimal(configuration.delta_train) + decimal(configuration.delta_calibration)
+    flags = {
+        "certified": certified,
+        "rank": rank <= configuration.n,
+        "coverage": level is not None and level >= contract.coverage,
+        "epsilon_train": configuration.epsilon_train <= contract.epsilon_train,
+        "epsilon_calibration": configuration.epsilon_calibration <= contract.epsilon_calibration,
+        "delta": delta <= decimal(contract.delta),
+        "inflation": contract.max_inflation is None or share <= contract.max_inflation,
+    }
+    return asdict(configuration) | {
+        "rank": rank, "level": level, "inflation_ranks": inflation, "flags": flags, "feasible": all(flags.values()),
+    }  # fmt: skip
+
+
+def search(contract: Contract, grid: Iterable[Configuration]) -> Layer:
+    """The formal layer of a central card: every configuration judged, one selected or none."""
+    configurations = list(grid)
+    if not configurations:
+        raise BadInput("the grid is empty; accepted is at least one configuration")
+    judged = [judge(contract, configuration) for configuration in configurations]
+    shortlist = _shortlist(judged)
+    best = min(range(len(judged)), key=lambda i: (_failures(judged[i]), -(judged[i]["level"] or 0.0), i))
+    selected = min(shortlist, key=lambda i: _preference(judged[i])) if shortlist else None
+    shown = judged[best if selected is None else selected]
+    return {
+        "track": "central",
+        "contract": {"kind": MARGINAL, **asdict(contract)},
+        "searched": judged,
+        "shortlist": shortlist,
+        "selected": selected,
+        "best": best if selected is None else selected,
+        "decision": "infeasible" if selected is None else "feasible",
+        "margin": None if shown["level"] is None else float(decimal(shown["level"]) - decimal(contract.coverage)),
+        "failed": [name for name, holds in shown["flags"].items() if not holds],
+        "suggestions": suggestions(contract, configurations) if selected is None else [],
+        "total": {
+            "epsilon": float(decimal(shown["epsilon_train"]) + decimal(shown["epsilon_calibration"])),
+            "delta": float(decimal(shown["delta_train"]) + decimal(shown["delta_calibration"])),
+            "composition": "sequential",
+        },
+        "released": None,
+    }
+
+
+def read_grid(values: dict[str, Any]) -> list[Configuration]:
+    """Every combination of the values given; a single value stands for a list of one."""
+    names = [field.name for field in fields(Configuration)]
+    unknown, missing = sorted(set(values) - set(names)), sorted(set(names) - set(values) - {"delta_calibration", "delta_train"})
+    if unknown or missing:
+        raise BadInput(f"[grid] has unknown: {', '.join(unknown) or 'none'}; missing: {', '.join(missing) or 'none'}")
+    given: dict[str, list[Any]] = {"delta_train": [0.0], "delta_calibration": [0.0]} | {
+        name: value if isinstance(value, list) else [value] for name, value in values.items()
+    }
+    return [Configuration(**dict(zip(names, point, strict=True))) for point in product(*(given[name] for name in names))]
+
+
+def _failures(judged: Layer) -> int:
+    return sum(not holds for holds in judged["flags"].values())
+
+
+def _preference(judged: Layer) -> tuple[float, float, float, float]:
+    """Least certified inflation first, as a share of the records; then the lower nominal coverage, then the smaller budget."""
+    inflation = judged["inflation_ranks"]
+    share = math.inf if inflation is None else inflation / judged["n"]
+    return share, judged["gamma"], judged["epsilon_train"] + judged["epsilon_calibration"], judged["bins"]
+
+
+def _shortlist(judged: Sequence[Layer]) -> list[int]:
+    """Of the feasible configurations with the same budgets, the one of least inflation: the others cannot do better."""
+    best: dict[tuple[float, float], int] = {}
+    for i, entry in enumerate(judged):
+        if entry["feasible"]:
+            budgets = entry["epsilon_train"], entry["epsilon_calibration"]
+            if budgets not in best or _preference(entry) < _preference(judged[best[budgets]]):
+                best[budgets] = i
+    return sorted(best.values())
+
+
+def suggestions(contract: Contract, configurations: Sequence[Configuration]) -> list[Layer]:
+    """The smallest change of each kind (records, epsilon, target) under which some configuration is feasible."""
+    found = []
+    for change in (_more_records, _more_epsilon, _lower_target):
+        made = [result for configuration in configurations if (result := change(contract, configuration)) is not None]
+        if made:
+            _, changed, configuration = min(made, key=lambda result: result[0])
+            kind = change.__name__.removeprefix("_").replace("_", " ")
+            found.append({"change": kind, "contract": asdict(changed), "configuration": asdict(configuration)})
+    return found
+
+
+Change = tuple[float, Contract, Configuration] | None
+
+
+def _feasible(contract: Contract, configuration: Configuration) -> bool:
+    return bool(judge(contract, configuration)["feasible"])
+
+
+def _more_records(contract: Contract, configuration: Configuration) -> Change:
+    n = _least(lambda n: _feasible(contract, replace(configuration, n=n)), configuration.n, MOST_RECORDS)
+    return None if n is None else (n, contract, replace(configuration, n=n))
+
+
+def _more_epsilon(contract: Contract, configuration: Configuration) -> Change:
+    """Budgets of the contract and of calibration raised together; in steps of the last decimal."""
+    unit = 10**EPSILON_DECIMALS
+    train = max(contract.epsilon_train, configuration.epsilon_train)
+
+    def raised(steps: int) -> tuple[Contract, Configuration]:
+        epsilon = steps / unit
+        wider = replace(contract, epsilon_train=train, epsilon_calibration=max(epsilon, contract.epsilon_calibration))
+        return wider, replace(configuration, epsilon_calibration=epsilon)
+
+    start = math.ceil(decimal(configuration.epsilon_calibration) * unit)
+    steps = _least(lambda steps: _feasible(*raised(steps)), start, int(MOST_EPSILON * unit))
+    if steps is None:
+        return None
+    wider, changed = raised(steps)
+    return wider.epsilon_train + wider.epsilon_calibration, wider, changed
+
+
+def _lower_target(contract: Contract, configuration: Configuration) -> Change:
+    level = judge(contract, configuration)["level"]
+    if not level or level >= contract.coverage:
+        return None
+    lower = replace(contract, coverage=level)
+    return (-level, lower, configuration) if _feasible(lower, configuration) else None
+
+
+def _least(holds: Callable[[int], bool], start: int, most: int) -> int | None:
+    """The least integer from start to most at which a growing property holds; None when it does not hold at most."""
+    if not holds(most):
+        return None
+    low, high, step = start - 1, start, 1
+    while not holds(high):
+        low, high, step = high, min(most, high + step), 2 * step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def campaign_formal(plan: Plan, certificate: Certificate, *, crowd: int | None) -> Layer:
+    """The formal layer of a local-DP campaign; `crowd` is the fewest reports that answered one question together."""
+    flags = {
+        "coverage": decimal(certificate.level) >= 1 - decimal(plan.alpha),
+        "kind": certificate.kind == PAC,
+        "delta": certificate.delta is not None and certificate.delta <= plan.delta,
+        "epsilon": certificate.epsilon is not None and certificate.epsilon <= plan.epsilon,
+        "reports": certificate.n >= plan.minimum_reports,
+    }
+    shuffle: Layer = {"amplification": NO_AMPLIFICATION}
+    if plan.method == "bits" and crowd and certificate.epsilon is not None:
+        amplified = shuffled_epsilon(local_epsilon=certificate.epsilon, n=crowd, delta=SHUFFLE_DELTA)
+        shuffle = {"amplification": "if reports are shuffled", "n": crowd, "epsilon": amplified, "delta": SHUFFLE_DELTA}
+    return {
+        "track": "local",
+        "contract": {
+            "name": plan.campaign, "coverage": float(1 - decimal(plan.alpha)), "kind": PAC, "delta": plan.delta,
+            "epsilon": plan.epsilon, "minimum_reports": plan.minimum_reports, "max_corrupt": plan.max_corrupt,
+            "adjacency": certificate.adjacency, "unit": certificate.unit,
+        },
+        "certificate": {
+            "method": plan.method, "variant": plan.variant, "score": plan.score, "channel": plan.channel,
+            "labels": plan.labels, "kind": certificate.kind, "level": certificate.level, "alpha": certificate.alpha,
+            "delta": certificate.delta, "epsilon": certificate.epsilon, "n": certificate.n, "planned": certificate.planned,
+            "slack": certificate.slack, "threshold": certificate.threshold,
+            "rungs": [asdict(rung) for rung in certificate.rungs], "reason": certificate.reason,
+            "assumptions": list(certificate.assumptions),
+        },
+        "shuffle": shuffle,
+        "flags": flags,
+        "decision": "feasible" if all(flags.values()) else "infeasible",
+        "margin": float(decimal(certificate.level) - (1 - decimal(plan.alpha))),
+        "failed": [name for name, holds in flags.items() if not holds],
+    }  # fmt: skip
+
+
+def campaign_card(plan: Plan, outcome: Outcome, *, diagnostic: Layer, issued: datetime) -> Card:
+    """The card of a local-DP campaign, not yet signed. Its diagnostics are measured on records that took no part."""
+    origin = provenance(
+        model=plan.model, plan=digest(plan.to_bytes()), randomness=outcome.certificate.randomness,
+        issued=issued.replace(microsecond=0).isoformat(), received=outcome.received,
+    )  # fmt: skip
+    return Card(campaign_formal(plan, outcome.certificate, crowd=outcome.crowd), diagnostic, origin, view=PUBLIC)
+
+
+def provenance(
+    *, model: bytes | None, plan: bytes | None, randomness: str, issued: str, received: dict[str, int] | None = None,
+    training_noise: str | None = None,
+) -> Layer:  # fmt: skip
+    """Where a card comes from."""
+    return {
+        "code": CODE_VERSION, "model": None if model is None else model.hex(), "plan": None if plan is None else plan.hex(),
+        "randomness": randomness, "issued": issued, "received": received or {}, "training_noise": training_noise,
+    }  # fmt: skip

@@ -1,0 +1,182 @@
+"""A card to read: Markdown for reviews, and one HTML file with plots and nothing fetched from elsewhere."""
+
+import html
+from typing import Any
+
+from protocol.card import Card, Layer
+from protocol.verify import Finding
+
+Rows = list[tuple[str, str]]
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
+table { border-collapse: collapse; display: block; overflow-x: auto; margin: 0 0 1.5rem; }
+th, td { padding: .3rem .8rem; border-bottom: 1px solid #ccc; text-align: left; vertical-align: top; }
+.decision { font-size: 1.3rem; font-weight: 600; }
+.bad { color: #a00; }
+svg { max-width: 100%; height: auto; }
+code { overflow-wrap: anywhere; }
+"""
+
+
+def as_markdown(card: Card, findings: list[Finding]) -> str:
+    """Headings and tables."""
+    parts = [f"# Contract card: {_escape(card.formal['contract']['name'])}", "", f"**{headline(card)}**", ""]
+    for title, rows in sections(card, findings):
+        parts += [f"## {title}", "", "| | |", "|---|---|", *(f"| {name} | {_escape(value)} |" for name, value in rows), ""]
+    return "\n".join(parts)
+
+
+def as_html(card: Card, findings: list[Finding]) -> str:
+    """One page; every value is escaped."""
+    name = html.escape(card.formal["contract"]["name"])
+    body = "".join(
+        f"<h2>{html.escape(title)}</h2><table>"
+        + "".join(f'<tr><th scope="row">{html.escape(row)}</th><td>{html.escape(value)}</td></tr>' for row, value in rows)
+        + "</table>"
+        for title, rows in sections(card, findings)
+    )
+    state = "" if all(finding.holds for finding in findings) else " bad"
+    return (
+        '<!doctype html>\n<html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>Contract card: {name}</title><style>{_STYLE}</style><h1>Contract card: {name}</h1>"
+        f'<p class="decision{state}">{html.escape(headline(card))}</p>{_picture(card.formal)}{body}</html>\n'
+    )
+
+
+def headline(card: Card) -> str:
+    """The decision in a sentence."""
+    formal = card.formal
+    contract, margin = formal["contract"], formal["margin"]
+    asked = f"coverage {contract['coverage']:g} ({contract['kind']})"
+    if formal["decision"] == "feasible":
+        return f"FEASIBLE: {asked} is guaranteed, with a margin of {margin:.4g}."
+    by = "" if margin is None else f" (margin {margin:.4g})"
+    return f"INFEASIBLE: {asked} is not guaranteed; failed: {', '.join(formal['failed'])}{by}."
+
+
+def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
+    """Everything a reader is shown, in order."""
+    formal = card.formal
+    failures = [finding for finding in findings if not finding.holds]
+    checked: Rows = [("clauses recomputed", str(len(findings))), ("that do not hold", str(len(failures)))]
+    checked += [(finding.clause, finding.detail) for finding in failures]
+    specific = _central(formal) if formal["track"] == "central" else _local(formal)
+    described = [(name, _text(value)) for name, value in card.diagnostic.items()] or [("measured", "nothing")]
+    origin = [(name, _text(value)) for name, value in card.provenance.items()]
+    return [
+        ("Contract", [(name, _text(value)) for name, value in formal["contract"].items()]),
+        *specific,
+        ("Diagnostics (no guarantee)", described),
+        ("Provenance", [*origin, ("view", card.view), ("signed by", card.key.hex() or "nobody")]),
+        ("Verification", checked),
+    ]
+
+
+def _central(formal: Layer) -> list[tuple[str, Rows]]:
+    shown = formal["searched"][formal["best"]]
+    title = "Selected configuration" if formal["selected"] is not None else "Best configuration tried"
+    chosen = [(name, _text(value)) for name, value in shown.items() if name != "flags"]
+    feasible = sum(entry["feasible"] for entry in formal["searched"])
+    looked = [
+        ("configurations searched", str(len(formal["searched"]))), ("feasible", str(feasible)),
+        ("short list", _text(formal["shortlist"])), ("privacy in all", _text(formal["total"])),
+        ("threshold released", "none yet" if formal["released"] is None else _text(formal["released"]["threshold"])),
+    ]  # fmt: skip
+    found = [(title, chosen), ("Clauses", [(name, _text(holds)) for name, holds in shown["flags"].items()]), ("Search", looked)]
+    if formal["suggestions"]:
+        found.append(("What would make it feasible", [(s["change"], _change(s, formal)) for s in formal["suggestions"]]))
+    return found
+
+
+def _change(suggestion: Layer, formal: Layer) -> str:
+    contract, entry = suggestion["contract"], suggestion["configuration"]
+    with_ = f"with {entry['mechanism']}, gamma {entry['gamma']:g}"
+    if suggestion["change"] == "more records":
+        return f"{entry['n']:,} records, {with_}, epsilon {entry['epsilon_calibration']:g}"
+    if suggestion["change"] == "lower target":
+        return f"coverage {contract['coverage']:g} instead of {formal['contract']['coverage']:g}, {with_}, n {entry['n']:,}"
+    return (
+        f"epsilon {entry['epsilon_calibration']:g} for calibration and a contract of {contract['epsilon_train']:g} + "
+        f"{contract['epsilon_calibration']:g}, {with_}, n {entry['n']:,}"
+    )
+
+
+def _local(formal: Layer) -> list[tuple[str, Rows]]:
+    shown = [(name, _text(value)) for name, value in formal["certificate"].items() if name != "rungs"]
+    rungs = [
+        (f"threshold {rung['threshold']:.6f}", ", ".join(f"{name} {_text(value)}" for name, value in rung.items()))
+        for rung in formal["certificate"]["rungs"]
+    ]
+    found = [
+        ("Certificate", shown), ("Clauses", [(name, _text(holds)) for name, holds in formal["flags"].items()]),
+        ("Shuffling", [(name, _text(value)) for name, value in formal["shuffle"].items()]),
+    ]  # fmt: skip
+    return [*found, ("Thresholds tested", rungs)] if rungs else found
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(inner)}" for name, inner in value.items()) or "-"
+    if isinstance(value, list):
+        return "; ".join(_text(inner) for inner in value) or "none"
+    return str(value)
+
+
+def _escape(text: str) -> str:
+    """Text that Markdown and the HTML in it leave alone."""
+    return html.escape(text, quote=False).replace("|", "\\|").replace("\n", " ")
+
+
+def _picture(formal: Layer) -> str:
+    """The searched configurations, or the tested thresholds, as a drawing."""
+    if formal["track"] == "central":
+        points = [
+            (entry["inflation_ranks"] / entry["n"], entry["level"], entry["feasible"])
+            for entry in formal["searched"]
+            if entry["inflation_ranks"] is not None and entry["level"] is not None
+        ]
+        return _plot(
+            points, line=formal["contract"]["coverage"], x="certified inflation (share of records)", y="guaranteed coverage"
+        )
+    rungs = formal["certificate"]["rungs"]
+    points = [(float(i + 1), rung["threshold"], _passed(rung)) for i, rung in enumerate(rungs)]
+    return _plot(points, line=formal["certificate"]["threshold"], x="threshold tested, in order", y="threshold")
+
+
+def _passed(rung: Layer) -> bool:
+    return bool(rung["level_after"] == 1.0 if "level_after" in rung else rung["log_capital"] >= rung["needed"])
+
+
+def _plot(points: list[tuple[float, float, bool]], *, line: float, x: str, y: str) -> str:
+    if not points:
+        return ""
+    width, height, pad = 560, 260, 46
+    xs, ys = [point[0] for point in points], [point[1] for point in points] + [line]
+    low_x, high_x, low_y, high_y = min(xs), max(xs), min(ys), max(ys)
+    span_x, span_y = (high_x - low_x) or 1.0, (high_y - low_y) or 1.0
+
+    def place(u: float, v: float) -> tuple[float, float]:
+        return pad + (width - 2 * pad) * (u - low_x) / span_x, height - pad - (height - 2 * pad) * (v - low_y) / span_y
+
+    dots = "".join(
+        f'<circle cx="{place(u, v)[0]:.1f}" cy="{place(u, v)[1]:.1f}" r="5" fill="{"#06c" if good else "#fff"}" stroke="#06c"/>'
+        for u, v, good in points
+    )
+    level = place(low_x, line)[1]
+    return (
+        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{x} against {y}" font-size="12">'
+        f'<line x1="{pad}" x2="{width - pad}" y1="{level:.1f}" y2="{level:.1f}" stroke="#a00"/>'
+        f'<text x="{width - pad}" y="{level - 4:.1f}" text-anchor="end" fill="#a00">{line:.4g}</text>{dots}'
+        f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">{x}: {low_x:.3g} to {high_x:.3g}; filled: it holds</text>'
+        f'<text x="12" y="{height / 2}" text-anchor="middle" transform="rotate(-90 12 {height / 2})">{y}</text>'
+        f'<text x="{pad - 4}" y="{pad}" text-anchor="end">{high_y:.3g}</text>'
+        f'<text x="{pad - 4}" y="{height - pad}" text-anchor="end">{low_y:.3g}</text></svg>'
+    )

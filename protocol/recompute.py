@@ -1,0 +1,182 @@
+"""The numbers a card claims, computed a second time: written from the definitions, not from the code that calibrates."""
+
+import math
+from collections.abc import Callable, Iterator
+from decimal import ROUND_FLOOR, Decimal, localcontext
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+from scipy.stats import binom
+
+NOT_CERTIFIED: Final = "not certified"
+STAGE_SHARES = (0.1875, 0.1875, 0.1875, 0.1875)
+# What the exponential mechanisms start their integer weights at, and what the noisy comparisons cut their tails at.
+WEIGHT = 1 << 40
+WORD, RAREST = 1 << 64, 1 << 24
+LOWER_SHARE = 0.75
+
+Bound = int | None | str
+
+
+def inflation(entry: dict[str, Any], *, beta: float, adjacency: str, rank: int) -> Bound:
+    """Ranks by which a certified mechanism may exceed the one asked for, except with probability beta; None: no bound."""
+    if entry["mechanism"] not in INFLATION or (entry["mechanism"] == "pps" and adjacency != "replace-one"):
+        return NOT_CERTIFIED
+    return INFLATION[entry["mechanism"]](entry, Fraction(beta), rank)
+
+
+def _power(exponent: float) -> Fraction:
+    """e^exponent to sixty digits, from below."""
+    with localcontext() as context:
+        context.prec = 70
+        exact = Decimal(exponent).exp()
+        context.prec, context.rounding = 60, ROUND_FLOOR
+        return Fraction(+exact)
+
+
+def _descent(start: int, ratio: Fraction, least: int) -> Iterator[int]:
+    """start, then each divided by the ratio and rounded up, as long as that falls and the one before is above `least`."""
+    value = start
+    while True:
+        yield value
+        lower = math.ceil(Fraction(value) / ratio)
+        if value <= least or lower == value:
+            return
+        value = lower
+
+
+def _distance(ratio: Fraction, bins: int, beta: Fraction) -> int | None:
+    """Steps down until all bins but one weigh together at most beta/(1 - beta) of that one."""
+    for steps, weight in enumerate(_descent(WEIGHT, ratio, 1)):
+        if weight * (bins - 1) * (1 - beta) <= beta * WEIGHT:
+            return steps
+    return None
+
+
+def _rank_exponential(entry: dict[str, Any], beta: Fraction, rank: int) -> Bound:
+    epsilon, bins = entry["epsilon_calibration"], entry["bins"]
+    low = _power(LOWER_SHARE * epsilon)
+    down = _distance(low, bins, beta)
+    if down is None:
+        return NOT_CERTIFIED
+    up = _distance(_power(epsilon) / low, bins, beta)
+    return None if up is None else down + up - 2
+
+
+def _pps(entry: dict[str, Any], beta: Fraction, rank: int) -> Bound:
+    epsilon, bins, n = entry["epsilon_calibration"], entry["bins"], entry["n"]
+    down = _distance(_power(epsilon / 2), bins, beta)
+    if down is None:
+        return NOT_CERTIFIED
+    target = rank + max(down - 1, math.ceil(2 / epsilon * math.log(bins / beta)))
+    if target >= n:
+        return n + 1 - rank
+    slope = epsilon / 2 * (n - target) / target
+    for steps, weight in enumerate(_descent(WEIGHT, _power(slope), 1)):
+        if steps > n - target:
+            break
+        if weight * (bins - 1) * (1 - beta) <= beta * WEIGHT:
+            return target + steps - rank
+    return n + 1 - rank
+
+
+def _rarity(ratio: Fraction) -> list[int]:
+    """2^64 P(Z >= x) for x = 1, 2, ...: about 1/(1 + ratio), falling by the ratio."""
+    return list(_descent(math.ceil(Fraction(WORD) / (ratio + 1)), ratio, RAREST))
+
+
+def _laplace_counts(entry: dict[str, Any], beta: Fraction, rank: int) -> Bound:
+    bins = entry["bins"]
+    tails = _rarity(_power(entry["epsilon_calibration"] / bins))
+    if tails[-1] * (bins - 1) > beta * WORD:
+        return NOT_CERTIFIED
+    together = next(x for x, tail in enumerate(tails) if tail * (bins - 1) <= beta * WORD)
+    alone = next(x for x, tail in enumerate(tails) if tail <= beta * WORD)
+    return together + alone
+
+
+def _above_threshold(entry: dict[str, Any], beta: Fraction, rank: int) -> Bound:
+    """Silence of k bins one short of the rank, and of the threshold's noise, by adding up over that noise."""
+    bins = entry["bins"]
+    ratio = _power(entry["epsilon_calibration"] / 2)
+    tails = np.array(_rarity(ratio), dtype=np.float64) / WORD
+    reach = len(tails) + 1
+    p = math.ceil(Fraction(WORD) / ratio) / WORD
+    shift = np.arange(-reach, reach + 1)
+    mass = (1 - p) / (1 + p) * p ** np.abs(shift)
+    mass[[0, -1]] += p ** (reach + 1) / (1 + p)
+
+    def fails(count: int, offset: int) -> float:
+        x = offset + 1 + shift
+        rare = tails[np.clip(np.abs(np.where(x >= 1, x, 1 - x)) - 1, 0, len(tails) - 1)]
+        on = np.where(x >= 1, rare, 1 - rare)
+        some = 1 - (1 - np.minimum(on, 1 - 1e-16)) ** count
+        some[0] = 1.0
+        return float(mass @ some)
+
+    def least(count: int) -> int:
+        return _first(lambda offset: fails(count, offset) <= float(beta) * (1 - 1e-9), 2 * reach)
+
+    if fails(bins - 1, 2 * reach) > float(beta):
+        return NOT_CERTIFIED
+    return least(bins - 1) + least(1)
+
+
+def _gaussian_search(entry: dict[str, Any], beta: Fraction, rank: int) -> Bound:
+    """Twice the offset that all comparisons stay within: a normal tail on the integers."""
+    if entry["delta_calibration"] <= 0:
+        return NOT_CERTIFIED
+    steps = math.ceil(math.log2(entry["bins"]))
+    rho = zcdp(entry["epsilon_calibration"], entry["delta_calibration"])
+    if rho < 1e-9:
+        return NOT_CERTIFIED
+    variance = steps / (2 * rho)
+    x = np.arange(math.ceil(12 * math.sqrt(variance)) + 3)
+    weights = np.exp(-(x**2) / (2 * variance))
+    above = (weights.sum() - np.cumsum(weights)) / (2 * weights.sum() - 1)
+    return 2 * int(np.argmax(steps * above * (1 + 1e-9) <= float(beta)))
+
+
+def zcdp(epsilon: float, delta: float) -> float:
+    """The largest rho whose best conversion over Renyi orders is at most epsilon at delta."""
+    orders = 1 + np.logspace(-3, 9, 4000)
+
+    def at(rho: float) -> float:
+        return float((orders * rho + np.log1p(-1 / orders) - np.log(orders * delta) / (orders - 1)).min()) * (1 + 1e-9)
+
+    low, high = 0.0, 1000.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if max(0.0, at(middle)) <= epsilon else (low, middle)
+    return low
+
+
+INFLATION: dict[str, Callable[[dict[str, Any], Fraction, int], Bound]] = {
+    "rank-exponential": _rank_exponential,
+    "pps": _pps,
+    "laplace-counts": _laplace_counts,
+    "above-threshold": _above_threshold,
+    "gaussian-search": _gaussian_search,
+}
+
+
+def _first(holds: Callable[[int], bool], most: int) -> int:
+    low, high = -1, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def shuffle_divergence(epsilon: float, *, local: float, n: int) -> float:
+    """The hockey-stick divergence of Feldman, McMillan and Talwar's pair at e^epsilon, by adding it up cell by cell."""
+    p, rate = 1 / (1 + math.exp(-local)), 2 / (math.exp(local) + 1)
+    total = 0.0
+    for c in range(int(binom.ppf(1e-13, n - 1, rate)), int(binom.isf(1e-13, n - 1, rate)) + 1):
+        reach = 8 * math.sqrt(c) + 8
+        a = np.arange(max(0, int(c / 2 - reach)), min(c + 1, int(c / 2 + reach)) + 1)
+        with_one, without = binom.pmf(a - 1, c, 0.5), binom.pmf(a, c, 0.5)
+        excess = p * with_one + (1 - p) * without - math.exp(epsilon) * ((1 - p) * with_one + p * without)
+        total += float(binom.pmf(c, n - 1, rate)) * float(np.maximum(excess, 0).sum())
+    return total

@@ -1,0 +1,342 @@
+import copy
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from aggregator.campaigns import run_campaign
+from aggregator.card_cli import app, differences
+from aggregator.cards import Configuration, Contract, campaign_card, judge, provenance, search
+from aggregator.quantiles.mechanisms import MECHANISMS
+from protocol.card import CODE_VERSION, Card, card_schema, parse_card
+from protocol.card_page import as_html, as_markdown, headline
+from protocol.errors import BadInput
+from protocol.verify import verify
+from tests.owners import LABEL_PLAN, NOW, PLAN, asking, owner, signed
+
+ROOT = Path(__file__).parent.parent
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+OTHER = Ed25519PrivateKey.from_private_bytes(bytes(32))
+ORIGIN = provenance(model=None, plan=None, randomness="none drawn", issued="2026-11-16T12:00:00+00:00")
+CONTRACT = Contract("paper", coverage=0.7, beta=1e-3, epsilon_train=4.0, epsilon_calibration=8.0, delta=1e-5)
+GRID = [
+    Configuration("laplace-counts", gamma, n, 100, 4.0, 1e-5, epsilon)
+    for gamma in (0.55, 0.65, 0.75, 0.85)
+    for n in (1000, 2000, 4000)
+    for epsilon in (2.0, 4.0, 8.0)
+]
+
+
+def make_card(contract: Contract = CONTRACT, grid: list[Configuration] = GRID) -> Card:
+    return Card(search(contract, grid), {}, ORIGIN, view="public").sign(KEY)
+
+
+def broken(card: Card, **arguments: Any) -> list[str]:
+    return [finding.clause for finding in verify(card, **arguments) if not finding.holds]
+
+
+@pytest.mark.parametrize(("target", "feasible"), [(0.6, 27), (0.7, 18), (0.8, 9)])
+def test_the_search_of_the_paper_comes_out_exactly(target: float, feasible: int) -> None:
+    """CARD Table 2: of 36 configurations 27, 18 and 9 are feasible, and three are short-listed."""
+    formal = make_card(replace(CONTRACT, coverage=target)).formal
+    assert len(formal["searched"]) == 36
+    assert sum(entry["feasible"] for entry in formal["searched"]) == feasible
+    assert len(formal["shortlist"]) == 3
+
+
+def test_the_example_card_of_the_paper() -> None:
+    """CARD section 7: gamma 0.75 at epsilon 8 with 4,000 records is selected, and its level is 0.749."""
+    formal = make_card().formal
+    chosen = formal["searched"][formal["selected"]]
+    assert (chosen["gamma"], chosen["epsilon_calibration"], chosen["n"]) == (0.75, 8.0, 4000)
+    assert chosen["level"] == 0.749
+    assert formal["margin"] == 0.049
+    assert not broken(make_card(), key=KEY.public_key().public_bytes_raw())
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    mechanism=st.sampled_from(sorted(MECHANISMS)), gamma=st.sampled_from([0.51, 0.7, 0.9, 0.99, 0.995]),
+    n=st.integers(5, 60_000), bins=st.sampled_from([2, 16, 100, 1000]), epsilon=st.floats(0.1, 10).map(lambda x: round(x, 3)),
+    beta=st.sampled_from([1e-9, 1e-3, 0.02]), limit=st.none() | st.sampled_from([0.01, 0.2]),
+    adjacency=st.sampled_from(["replace-one", "add-remove"]),
+)  # fmt: skip
+def test_two_independent_computations_agree(
+    mechanism: str, gamma: float, n: int, bins: int, epsilon: float, beta: float, limit: float | None, adjacency: str
+) -> None:
+    """Whatever the mechanism and its parameters, what the search wrote is what the verifier computes on its own."""
+    contract = replace(CONTRACT, coverage=0.6, beta=beta, max_inflation=limit, adjacency=adjacency, delta=1.1e-5)
+    card = make_card(contract, [Configuration(mechanism, gamma, n, bins, 4.0, 1e-5, epsilon, 1e-6)])
+    assert not broken(card)
+
+
+def edits(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every leaf of a layer."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from edits(inner, (*place, name))
+    elif isinstance(value, list) and value:
+        for i, inner in enumerate(value):
+            yield from edits(inner, (*place, i))
+    else:
+        yield place
+
+
+def edited(formal: Any, place: tuple[Any, ...]) -> Any:
+    changed = copy.deepcopy(formal)
+    inner = changed
+    for name in place[:-1]:
+        inner = inner[name]
+    old = inner[place[-1]]
+    inner[place[-1]] = (
+        not old if isinstance(old, bool) else old + 1 if isinstance(old, int) else old * 0.99 or 0.01 if isinstance(old, float)
+        else "other" if isinstance(old, str) else [0] if old == [] else 1
+    )  # fmt: skip
+    return changed
+
+
+def campaign(tmp_path: Path, **changes: Any) -> Card:
+    plan = replace(PLAN, **changes) if changes.get("method") != "labels" else replace(LABEL_PLAN, **changes)
+    owners = [owner(tmp_path / str(seed), seed=seed) for seed in range(3)]
+    outcome = run_campaign(plan, asking(signed(plan), owners))
+    return campaign_card(plan, outcome, diagnostic={"coverage": 0.91}, issued=NOW).sign(KEY)
+
+
+def infeasible() -> tuple[Contract, list[Configuration]]:
+    contract = replace(CONTRACT, coverage=0.8, epsilon_calibration=1.0, max_inflation=0.02)
+    return contract, [Configuration("rank-exponential", gamma, 500, 256, 4.0, 1e-5, 0.5) for gamma in (0.75, 0.81)]
+
+
+def test_every_edit_of_a_formal_field_is_caught(tmp_path: Path) -> None:
+    """Change any one field of a feasible, an infeasible or a campaign's card: the signature no longer holds."""
+    for card in (make_card(grid=GRID[-2:]), make_card(*infeasible()), campaign(tmp_path)):
+        assert not broken(card)
+        for place in edits(card.formal):
+            changed = replace(card, formal=edited(card.formal, place))
+            try:
+                found = parse_card(changed.to_json())
+            except BadInput:
+                continue
+            assert "signature" in broken(found), place
+
+
+DERIVED = (
+    "rank", "level", "inflation_ranks", "feasible", "shortlist", "selected", "decision", "margin", "failed", "total",
+    "flags", "best", "level_after", "rest", "threshold", "epsilon", "ones",
+)  # fmt: skip
+
+
+def test_a_signed_lie_is_named(tmp_path: Path) -> None:
+    """Signed again by a forger, an edit of anything that follows from the rest fails the clause it breaks."""
+    named = 0
+    for card in (make_card(grid=GRID[-2:]), make_card(*infeasible()), campaign(tmp_path)):
+        for place in edits(card.formal):
+            free = place[0] in ("suggestions", "contract") or ("rungs" in place and place[-1] == "threshold")
+            if free or not set(map(str, place)) & set(DERIVED):
+                continue
+            forged = replace(card, formal=edited(card.formal, place)).sign(OTHER)
+            if place[-1] == "ones" or (place[-1] == "epsilon" and place[0] == "certificate"):
+                forged.formal["certificate"]["rungs"][-1]["ones"] = 0
+                forged = forged.sign(OTHER)
+            try:
+                forged = parse_card(forged.to_json())
+            except BadInput:
+                continue
+            found = broken(forged)
+            assert found, place
+            assert "signature" not in found
+            named += 1
+    assert named > 60
+
+
+def test_a_forgers_key_is_not_the_one_expected() -> None:
+    """Re-signing needs the signer's key: demanded by name, another one fails."""
+    forged = replace(make_card(), provenance=ORIGIN | {"randomness": "operating system"}).sign(OTHER)
+    assert not broken(forged)
+    assert broken(forged, key=KEY.public_key().public_bytes_raw()) == ["signer"]
+
+
+def test_following_a_suggestion_makes_an_infeasible_contract_feasible() -> None:
+    """Each suggested change alone gives a feasible card, and the verifier finds no smaller one."""
+    contract, grid = infeasible()
+    card = make_card(contract, grid)
+    assert card.formal["decision"] == "infeasible"
+    assert card.formal["failed"] == ["inflation"]
+    kinds = []
+    for suggestion in card.formal["suggestions"]:
+        followed = make_card(Contract(**suggestion["contract"]), [Configuration(**suggestion["configuration"])])
+        assert followed.formal["decision"] == "feasible"
+        assert not broken(followed)
+        kinds.append(suggestion["change"])
+    assert kinds == ["more records", "more epsilon"]
+    assert not broken(card)
+    lavish = copy.deepcopy(card.formal)
+    lavish["suggestions"][0]["configuration"]["n"] += 10
+    assert broken(replace(card, formal=lavish).sign(KEY)) == ["suggestions/0/change"]
+
+
+def test_a_target_that_no_level_reaches_is_lowered() -> None:
+    """Without a level that high, the failed margin is negative and the best level is suggested as the target."""
+    card = make_card(replace(CONTRACT, coverage=0.9))
+    assert card.formal["margin"] == pytest.approx(-0.051)
+    assert [suggestion["change"] for suggestion in card.formal["suggestions"]] == ["lower target"]
+    assert card.formal["suggestions"][0]["contract"]["coverage"] == 0.849
+    assert "INFEASIBLE" in headline(card)
+
+
+def test_a_rank_beyond_the_records_is_infeasible() -> None:
+    """CARD needs k <= m: 99 % of 50 records is rank 51; 99 records are enough, and suggested."""
+    configuration = Configuration("rank-exponential", 0.99, 50, 16, 0.0, 0.0, 1.0)
+    contract = replace(CONTRACT, coverage=0.98)
+    assert not judge(contract, configuration)["flags"]["rank"]
+    card = make_card(contract, [configuration])
+    assert card.formal["suggestions"][0]["configuration"]["n"] == 99
+
+
+def test_mechanisms_without_certificate_are_never_feasible() -> None:
+    """DPCP's correction and the midpoint search promise nothing, so no contract accepts them."""
+    for mechanism in ("dpcp", "noisy-midpoint"):
+        entry = judge(replace(CONTRACT, delta=1e-3), Configuration(mechanism, 0.85, 4000, 100, 1.0, 1e-5, 4.0, 1e-5))
+        assert entry["level"] is None
+        assert not entry["feasible"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {}, {"variant": "one-shot"}, {"variant": "published"}, {"variant": "published-star"}, {"max_corrupt": 40},
+        {"method": "labels", "variant": "certified"}, {"method": "labels", "variant": "published-star"},
+    ],
+)  # fmt: skip
+def test_campaigns_issue_cards_that_verify(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """A local-DP campaign of any variant gets the same card, decided again from its tallies."""
+    card = parse_card(campaign(tmp_path, **changes).to_json())
+    assert not broken(card)
+    published = changes.get("variant") == "published"
+    assert card.formal["decision"] == ("infeasible" if published else "feasible")
+    assert ("epsilon" in card.formal["shuffle"]) == (card.formal["certificate"]["method"] == "bits")
+
+
+def test_only_auditors_see_what_depends_on_the_records() -> None:
+    """W and the observed inflation are left out of the public view, and a public card that holds them does not verify."""
+    card = replace(make_card(), diagnostic={"coverage": 0.9, "width": 0.04, "observed_inflation": 0.02}, view="auditor")
+    assert not broken(card.sign(KEY))
+    assert card.public().diagnostic == {"coverage": 0.9}
+    assert not broken(card.public().sign(KEY))
+    assert broken(replace(card, view="public").sign(KEY)) == ["view"]
+
+
+def test_the_published_schema_is_one_and_fits() -> None:
+    """The schema is valid, accepts what is written and refuses what is not a card."""
+    jsonschema.Draft202012Validator.check_schema(card_schema())
+    text = make_card().to_json()
+    assert parse_card(text).to_json() == text
+    for wrong in ("", "[]", "{}", text.replace('"marginal"', '"hopeful"'), text.replace("0.749", "NaN"), text[:-20]):
+        with pytest.raises(BadInput, match="accepted"):
+            parse_card(wrong)
+
+
+def test_a_hostile_name_stays_text() -> None:
+    """A name with markup in it is shown, not run, and breaks no table."""
+    card = make_card(replace(CONTRACT, name="<script>alert(1)</script> | x"))
+    page = as_html(card, verify(card))
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "src=" not in page
+    assert "http" not in re.sub(r"<svg.*?</svg>", "", page)
+    assert "<script" not in as_markdown(card, verify(card))
+
+
+def test_differences_have_a_direction() -> None:
+    """More epsilon is weaker, more coverage is stronger; equal cards differ in nothing."""
+    stronger = make_card(replace(CONTRACT, coverage=0.71, epsilon_calibration=9.0))
+    lines = differences(make_card(), stronger)
+    assert "formal/contract/coverage: 0.7 -> 0.71 (up by 0.01, stronger)" in lines
+    assert "formal/contract/epsilon_calibration: 8.0 -> 9.0 (up by 1, weaker)" in lines
+    assert differences(make_card(), make_card()) == []
+
+
+def test_the_version_on_cards_is_the_projects() -> None:
+    """Provenance names the version that pyproject.toml states."""
+    assert f'version = "{CODE_VERSION}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def command(*arguments: str | Path) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+CONTRACT_FILE = """
+name = "test"
+[contract]
+coverage = 0.7
+beta = 1e-3
+epsilon_train = 4.0
+epsilon_calibration = 8.0
+delta = 1e-5
+[grid]
+mechanism = ["rank-exponential", "laplace-counts"]
+gamma = 0.75
+n = [1000, 4000]
+bins = 100
+epsilon_train = 4.0
+delta_train = 1e-5
+epsilon_calibration = [2.0, 8.0]
+"""
+
+
+def test_the_command_line_searches_shows_verifies_and_compares(tmp_path: Path) -> None:
+    """Exit codes 0, 1 and 2 mean what the help says."""
+    (tmp_path / "contract.toml").write_text(CONTRACT_FILE)
+    (tmp_path / "key").write_bytes(KEY.private_bytes_raw())
+    card, unsigned = tmp_path / "card.json", tmp_path / "unsigned.json"
+    done = command("search", tmp_path / "contract.toml", "--out", card, "--key", tmp_path / "key")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert command("verify", card, "--key", KEY.public_key().public_bytes_raw().hex()).exit_code == 0
+    assert command("search", tmp_path / "contract.toml", "--out", unsigned).exit_code == 0
+    refused = command("verify", unsigned)
+    assert refused.exit_code == 1
+    assert "FAILS  signature" in refused.stdout
+    assert command("diff", card, card).exit_code == 0
+    assert command("diff", card, unsigned).exit_code in (0, 1)
+    assert "## Contract" in command("show", card).stdout
+    assert command("show", card, "--html", tmp_path / "card.html").exit_code == 0
+    assert "<svg" in (tmp_path / "card.html").read_text()
+    assert json.loads(command("schema").stdout) == card_schema()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("coverage = 0.7", "coverage = 1.7"), ("beta = 1e-3", "beta = 0.3"), ("bins = 100", "bins = 1"), ("[grid]", "[net]"),
+        ("gamma = 0.75", ""), ("laplace-counts", "laplace"), ("delta = 1e-5", "delta = -1"), ("name", "nome"),
+        ('"test"', "test"), ("coverage = 0.7", 'coverage = "most"'), ("beta = 1e-3", ""),
+    ],
+)  # fmt: skip
+def test_bad_contracts_are_one_line_and_exit_code_2(tmp_path: Path, old: str, new: str) -> None:
+    """What was found, what is accepted and where; no card is written."""
+    (tmp_path / "contract.toml").write_text(CONTRACT_FILE.replace(old, new, 1))
+    done = command("search", tmp_path / "contract.toml", "--out", tmp_path / "card.json")
+    assert done.exit_code == 2, done.stdout
+    assert "contract.toml" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "card.json").exists()
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "{}", "\udcff"])
+def test_unreadable_cards_are_exit_code_2(tmp_path: Path, content: str | None) -> None:
+    """A missing file, half a file, something else."""
+    if content is not None:
+        (tmp_path / "card.json").write_text(content, encoding="utf-8", errors="surrogateescape")
+    for action in ("verify", "show"):
+        done = command(action, tmp_path / "card.json")
+        assert done.exit_code == 2
+        assert "card.json" in done.stderr
