@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from aggregator.central import Draw, draw_afresh
 from aggregator.intake import Intake
-from aggregator.procedures import make_procedure
+from aggregator.procedures import plan_procedure
 from protocol.campaign import Plan, digest
-from protocol.certificate import Certificate
+from protocol.certificate import NOT_STATED, Certificate
 from protocol.errors import ConfideError
 from protocol.messages import write_query
 from protocol.queries import BitTally
@@ -33,13 +34,10 @@ class Outcome:
     crowd: int | None
 
 
-def run_campaign(plan: Plan, ask: Ask) -> Outcome:
+def run_campaign(plan: Plan, ask: Ask, *, draw: Draw = draw_afresh) -> Outcome:
     """Drive the plan's procedure; `ask` sends one query to every owner and yields the answers that come back in time."""
     name = digest(plan.to_bytes())
-    procedure: Any = make_procedure(
-        variant=plan.variant, channel=plan.make_channel(), alpha=plan.alpha, delta=plan.delta,
-        n=plan.expected_records, max_corrupt=plan.max_corrupt,
-    )  # fmt: skip
+    procedure: Any = plan_procedure(plan, draw)
     intake = Intake(plan=name, score=SCORES[plan.score])
     round_, tally, crowd = 0, None, None
     while True:
@@ -59,5 +57,6 @@ def run_campaign(plan: Plan, ask: Ask) -> Outcome:
         raise TooFewReports(
             f"{certificate.n} reports arrived, the plan asks for at least {plan.minimum_reports}; answers received: {received}"
         )
-    stamp = SEEDED if intake.seeded else OPERATING_SYSTEM
-    return Outcome(replace(certificate, randomness=stamp), dict(intake.codes), crowd)
+    if certificate.randomness == NOT_STATED:
+        certificate = replace(certificate, randomness=SEEDED if intake.seeded else OPERATING_SYSTEM)
+    return Outcome(certificate, dict(intake.codes), crowd)

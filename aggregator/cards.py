@@ -10,21 +10,21 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from fractions import Fraction
-from functools import cache
 from itertools import product
 from typing import Any
 
 from aggregator.campaigns import Outcome
-from aggregator.quantiles.histogram import check_bins
-from aggregator.quantiles.mechanism import ADD_REMOVE, CERTIFIED, REPLACE_ONE, Mechanism, Privacy
+from aggregator.central import GAUSSIAN, noise_offset
+from aggregator.quantiles.mechanism import ADD_REMOVE, CERTIFIED, REPLACE_ONE, Mechanism
 from aggregator.quantiles.mechanisms import MECHANISMS
 from aggregator.shuffle import NO_AMPLIFICATION, shuffled_epsilon
-from protocol.campaign import Plan, check_choice, digest
+from protocol.campaign import NOISED_COUNTS, Plan, check_choice, digest
 from protocol.card import CODE_VERSION, PUBLIC, Card, Layer
 from protocol.certificate import MARGINAL, PAC, Certificate
 from protocol.errors import BadInput, check_epsilon, check_probability
+from protocol.grid import check_bins
+from protocol.zcdp import search_steps, search_variance, zcdp_within
 
-GAUSSIAN = ("gaussian-search", "noisy-midpoint")
 WITHOUT_BETA = ("dpcp", "noisy-midpoint")
 MOST_RECORDS = 10**9
 MOST_EPSILON = 40.0
@@ -77,9 +77,17 @@ class Configuration:
     delta_train: float
     epsilon_calibration: float
     delta_calibration: float = 0.0
+    noised_by: str = "aggregator"
+    owners: int = 1
 
     def __post_init__(self) -> None:
         check_choice("mechanism", self.mechanism, MECHANISMS)
+        check_choice("noised_by", self.noised_by, ("aggregator", "owners"))
+        if self.owners < 1 or (self.noised_by == "owners" and self.mechanism != "gaussian-search"):
+            raise BadInput(
+                f"{self.owners} owners, {self.mechanism} noised by {self.noised_by}; accepted is at least 1 owner, and "
+                "gaussian-search where owners add the noise"
+            )
         check_probability("gamma", self.gamma)
         check_epsilon(self.epsilon_calibration)
         check_bins(self.bins)
@@ -92,18 +100,6 @@ class Configuration:
             )
         if self.mechanism in GAUSSIAN and self.delta_calibration == 0:
             raise BadInput(f"{self.mechanism} has Gaussian noise and needs delta_calibration above 0")
-
-
-@cache
-def zcdp_within(epsilon: float, delta: float) -> float:
-    """The largest rho whose conversion to (epsilon, delta)-DP stays within both."""
-    low, high = 0.0, 1000.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if Privacy(REPLACE_ONE, rho=middle).epsilon_at(delta) <= epsilon else (low, middle)
-    if low < 1e-9:
-        raise BadInput(f"epsilon {epsilon} with delta {delta} leaves nothing to Gaussian noise; accepted are larger ones")
-    return low
 
 
 def make_mechanism(configuration: Configuration, *, beta: float, adjacency: str) -> Mechanism:
@@ -126,13 +122,7 @@ def decimal(value: float) -> Fraction:
 def judge(contract: Contract, configuration: Configuration) -> Layer:
     """A configuration with what follows from it, clause by clause."""
     rank = math.ceil((configuration.n + 1) * decimal(configuration.gamma))
-    try:
-        mechanism = make_mechanism(configuration, beta=contract.beta, adjacency=contract.adjacency)
-        certified, inflation = mechanism.certificate == CERTIFIED, None
-        if certified and rank <= configuration.n:
-            inflation = mechanism.inflation(n=configuration.n, rank=rank)
-    except BadInput:
-        certified, inflation = False, None
+    certified, inflation = _certified(contract, configuration, rank)
     level = float(max(Fraction(0), decimal(configuration.gamma) - decimal(contract.beta))) if certified else None
     share = math.inf if inflation is None else inflation / configuration.n
     delta = decimal(configuration.delta_train) + decimal(configuration.delta_calibration)
@@ -148,6 +138,25 @@ def judge(contract: Contract, configuration: Configuration) -> Layer:
     return asdict(configuration) | {
         "rank": rank, "level": level, "inflation_ranks": inflation, "flags": flags, "feasible": all(flags.values()),
     }  # fmt: skip
+
+
+def _certified(contract: Contract, configuration: Configuration, rank: int) -> tuple[bool, int | None]:
+    """Whether the mechanism certifies its side of the threshold, and its inflation where the rank exists."""
+    bins, possible = configuration.bins, rank <= configuration.n
+    try:
+        if configuration.noised_by == "owners":
+            if contract.adjacency != REPLACE_ONE:
+                return False, None
+            budget = {"epsilon": configuration.epsilon_calibration, "delta": configuration.delta_calibration}
+            each = contract.beta / search_steps(bins)
+            return True, 2 * noise_offset(
+                search_variance(bins=bins, **budget), configuration.owners, each
+            ) if possible else None
+        mechanism = make_mechanism(configuration, beta=contract.beta, adjacency=contract.adjacency)
+        certified = mechanism.certificate == CERTIFIED
+        return certified, mechanism.inflation(n=configuration.n, rank=rank) if certified and possible else None
+    except BadInput:
+        return False, None
 
 
 def search(contract: Contract, grid: Iterable[Configuration]) -> Layer:
@@ -183,12 +192,16 @@ def search(contract: Contract, grid: Iterable[Configuration]) -> Layer:
 def read_grid(values: dict[str, Any]) -> list[Configuration]:
     """Every combination of the values given; a single value stands for a list of one."""
     names = [field.name for field in fields(Configuration)]
-    unknown, missing = sorted(set(values) - set(names)), sorted(set(names) - set(values) - {"delta_calibration", "delta_train"})
+    optional: dict[str, list[Any]] = {
+        "delta_train": [0.0],
+        "delta_calibration": [0.0],
+        "noised_by": ["aggregator"],
+        "owners": [1],
+    }
+    unknown, missing = sorted(set(values) - set(names)), sorted(set(names) - set(values) - set(optional))
     if unknown or missing:
         raise BadInput(f"[grid] has unknown: {', '.join(unknown) or 'none'}; missing: {', '.join(missing) or 'none'}")
-    given: dict[str, list[Any]] = {"delta_train": [0.0], "delta_calibration": [0.0]} | {
-        name: value if isinstance(value, list) else [value] for name, value in values.items()
-    }
+    given = optional | {name: value if isinstance(value, list) else [value] for name, value in values.items()}
     return [Configuration(**dict(zip(names, point, strict=True))) for point in product(*(given[name] for name in names))]
 
 
@@ -319,7 +332,31 @@ def campaign_card(plan: Plan, outcome: Outcome, *, diagnostic: Layer, issued: da
         model=plan.model, plan=digest(plan.to_bytes()), randomness=outcome.certificate.randomness,
         issued=issued.replace(microsecond=0).isoformat(), received=outcome.received,
     )  # fmt: skip
-    return Card(campaign_formal(plan, outcome.certificate, crowd=outcome.crowd), diagnostic, origin, view=PUBLIC)
+    formal = campaign_formal(plan, outcome.certificate, crowd=outcome.crowd)
+    if plan.central:
+        formal = central_formal(plan, outcome.certificate)
+    return Card(formal, diagnostic, origin, view=PUBLIC)
+
+
+def central_formal(plan: Plan, certificate: Certificate) -> Layer:
+    """The formal layer of a central campaign: its one configuration, and the threshold released under it.
+
+    `complete` tells whether every owner answered every round; if not, coverage still holds and the inflation bound does not.
+    """
+    contract = Contract(
+        plan.campaign, coverage=float(1 - decimal(plan.alpha)), beta=plan.beta, epsilon_train=0.0,
+        epsilon_calibration=plan.epsilon, delta=plan.privacy_delta, adjacency=certificate.adjacency, unit=certificate.unit,
+    )  # fmt: skip
+    noised = plan.channel == NOISED_COUNTS
+    configuration = Configuration(
+        plan.mechanism, float(1 - decimal(plan.alpha) + decimal(plan.beta)), max(certificate.n, 1), plan.bins, 0.0, 0.0,
+        plan.epsilon, plan.privacy_delta, "owners" if noised else "aggregator", max(certificate.owners or 0, 1),
+    )  # fmt: skip
+    released = {
+        "threshold": certificate.threshold, "bin": round(certificate.threshold * plan.bins) - 1,
+        "complete": certificate.inflation is not None,
+    }  # fmt: skip
+    return search(contract, [configuration]) | {"released": released}
 
 
 def provenance(

@@ -14,11 +14,15 @@ from flwr.serverapp import Grid, ServerApp
 
 from aggregator.campaigns import run_campaign
 from aggregator.cards import campaign_card
+from aggregator.central import GAUSSIAN, Draw
 from aggregator.keys import read_key
+from aggregator.releases import Kept
 from aggregator.summary import as_text, non_private, simulated
-from protocol.campaign import Plan, sign_plan
+from protocol.campaign import EXACT_COUNTS, NOISED_COUNTS, Plan, digest, sign_plan
 from protocol.channels import auto
+from protocol.sampling import SeededEntropy, os_entropy
 from protocol.simulated import CONTENT, EMBEDDED_MODEL, SIMULATION_KEY
+from protocol.zcdp import search_variance
 
 log = logging.getLogger("flwr")
 
@@ -34,11 +38,15 @@ def main(grid: Grid, context: Context) -> None:
     present = answering(sorted(grid.get_node_ids()), float(config["dropout"]), int(config["seed"]))
     log.info("confide: %d nodes answer", len(present))
     simulation = key is SIMULATION_KEY
-    given: dict[str, Any] = {"score": str(config["score"]), "records": int(config["records"]), "seed": int(config["seed"])}
+    given: dict[str, Any] = {
+        "score": str(config["score"]), "records": int(config["records"]), "replacement": bool(config["replacement"]),
+        "seed": int(config["seed"]),
+    }  # fmt: skip
     rows = [non_private(alpha=float(config["alpha"]), **given)] if simulation else []
     for name, plan in plans.items():
         signed = sign_plan(plan, key)
-        outcome = run_campaign(plan, Asking(grid, present, signed, float(config["timeout"])))
+        asking = Asking(grid, present, signed, float(config["timeout"]))
+        outcome = run_campaign(plan, asking, draw=kept_draw(str(config["output"]), plan, given["seed"]))
         measured = simulated(outcome.certificate, **given) if simulation else {}
         card = campaign_card(plan, outcome, diagnostic=measured, issued=datetime.now(UTC)).sign(key)
         row = {"campaign": name, "plan": signed.hex(), **asdict(outcome.certificate), "received": outcome.received, **measured}
@@ -49,6 +57,14 @@ def main(grid: Grid, context: Context) -> None:
             file.with_suffix(".card.json").write_text(card.to_json())
             file.with_suffix(".json").write_text(json.dumps(row, indent=2) + "\n")
     log.info("confide:\n%s", as_text(rows))
+
+
+def kept_draw(folder: str, plan: Plan, seed: int) -> Draw:
+    """A draw that is put on disk, where there is a folder, before anybody sees it; found there, it is not drawn again."""
+    entropy = os_entropy if seed < 0 else SeededEntropy("release", seed)
+    if not folder:
+        return lambda mechanism, histogram, rank: mechanism.release(histogram, rank, entropy)
+    return Kept(Path(folder) / f"release-{digest(plan.to_bytes()).hex()}.json", entropy)
 
 
 def answering(nodes: list[int], dropout: float, seed: int) -> list[int]:
@@ -84,16 +100,33 @@ def make_plan(name: str, config: Any, *, run: int) -> Plan:
     """The plan of one campaign, from the run configuration."""
     method, _, variant = name.partition(":")
     epsilon, labels = float(config["epsilon"]), int(config["labels"])
-    channel = "bit"
-    if method == "labels":
-        wanted = str(config["channel"])
-        published = variant.startswith("published")
-        channel = wanted if wanted != "auto" else "k-rr" if published else auto(k=labels, epsilon=epsilon).name
     model = bytes.fromhex(str(config["model"])) if config["model"] else EMBEDDED_MODEL
     now = datetime.now(UTC).replace(microsecond=0)
+    specific = _central(variant, config) if method == "central" else _local(method, variant, config)
     return Plan(
-        campaign=f"{name} {run}", method=method, variant=variant, score=str(config["score"]), channel=channel, epsilon=epsilon,
-        labels=labels, alpha=float(config["alpha"]), delta=float(config["delta"]), expected_records=int(config["records"]),
-        minimum_reports=int(config["minimum-reports"]), model=model, issued=now - timedelta(minutes=5),
-        expires=now + timedelta(days=30), max_corrupt=int(config["max-corrupt"]),
+        campaign=f"{name} {run}", method=method, variant=variant, score=str(config["score"]), epsilon=epsilon, labels=labels,
+        alpha=float(config["alpha"]), expected_records=int(config["records"]), minimum_reports=int(config["minimum-reports"]),
+        model=model, issued=now - timedelta(minutes=5), expires=now + timedelta(days=30), **specific,
     )  # fmt: skip
+
+
+def _local(method: str, variant: str, config: Any) -> dict[str, Any]:
+    channel = "bit"
+    if method == "labels":
+        wanted, published = str(config["channel"]), variant.startswith("published")
+        best = "k-rr" if published else auto(k=int(config["labels"]), epsilon=float(config["epsilon"])).name
+        channel = best if wanted == "auto" else wanted
+    return {"channel": channel, "delta": float(config["delta"]), "max_corrupt": int(config["max-corrupt"])}
+
+
+def _central(variant: str, config: Any) -> dict[str, Any]:
+    bins, delta = int(config["bins"]), float(config["privacy-delta"])
+    chosen: dict[str, Any] = {"delta": 0.0, "bins": bins, "beta": float(config["beta"])}
+    if variant == "owner-noised":
+        variance = search_variance(bins=bins, epsilon=float(config["epsilon"]), delta=delta)
+        given = {"channel": NOISED_COUNTS, "mechanism": "gaussian-search", "privacy_delta": delta, "noise_variance": variance}
+        return chosen | given
+    mechanism = str(config["mechanism"])
+    return chosen | {
+        "channel": EXACT_COUNTS, "mechanism": mechanism, "privacy_delta": delta if mechanism in GAUSSIAN else 0.0,
+    }  # fmt: skip

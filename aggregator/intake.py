@@ -11,8 +11,19 @@ import numpy as np
 from protocol import wire_pb2 as wire
 from protocol.campaign import VERSION, parse
 from protocol.errors import Refused
-from protocol.messages import Batch, read_batch
-from protocol.queries import BitQuery, BitTally, LabelTally, Query
+from protocol.messages import Batch, Counts, read_batch, read_counts
+from protocol.queries import (
+    BitQuery,
+    BitTally,
+    CentralQuery,
+    CountQuery,
+    CountTally,
+    HistogramQuery,
+    HistogramTally,
+    LabelTally,
+    Query,
+    Tally,
+)
 from protocol.scores import Score, all_scores
 
 
@@ -23,6 +34,7 @@ class Intake:
         self._plan, self._score = plan, score
         self._seen: set[bytes] = set()
         self._batches: list[Batch] = []
+        self._counts: dict[bytes, Counts] = {}
         self._query: Query | None = None
         self._round = -1
         self.codes: Counter[str] = Counter()
@@ -30,7 +42,7 @@ class Intake:
 
     def open(self, query: Query, round_: int) -> None:
         """Start taking answers to a query; answers to earlier ones are late from now on."""
-        self._query, self._round, self._batches = query, round_, []
+        self._query, self._round, self._batches, self._counts = query, round_, [], {}
 
     def admit(self, answer: bytes) -> wire.Receipt:
         """Take an answer in, or say why not."""
@@ -52,6 +64,8 @@ class Intake:
             raise Refused(wire.Code.WRONG_ROUND)
         if message.batch.plan == self._plan and message.batch.round < self._round:
             raise Refused(wire.Code.LATE)
+        if isinstance(self._query, HistogramQuery | CountQuery):
+            return self._admit_counts(message.batch, self._query)
         batch = read_batch(message.batch, query=self._query, plan=self._plan, round_=self._round)
         ids = [row.tobytes() for row in batch.ids]
         places = [place for place, name in enumerate(ids) if name not in self._seen]
@@ -70,10 +84,27 @@ class Intake:
         )
         return len(places), len(ids) - len(places)
 
-    def tally(self) -> BitTally | LabelTally:
+    def _admit_counts(self, message: wire.ReportBatch, query: CentralQuery) -> tuple[int, int]:
+        """An owner counts once a round, whoever sends its answer again."""
+        counts = read_counts(message, query=query, plan=self._plan, round_=self._round)
+        if counts.owner in self._counts:
+            return 0, 1
+        self._counts[counts.owner] = counts
+        self.seeded |= counts.seeded
+        return 1, 0
+
+    def tally(self) -> Tally:
         """What the open query's answers add up to so far."""
         if self._query is None:
             raise Refused(wire.Code.WRONG_ROUND)
+        if isinstance(self._query, HistogramQuery):
+            total = np.zeros(self._query.bins, dtype=np.int64)
+            for answer in self._counts.values():
+                total += answer.counts
+            return HistogramTally(total, len(self._counts))
+        if isinstance(self._query, CountQuery):
+            pairs = {name: (int(answer.counts[0]), int(answer.counts[1])) for name, answer in self._counts.items()}
+            return CountTally(pairs)
         if isinstance(self._query, BitQuery):
             count = len(self._query.thresholds)
             answers, ones = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)

@@ -1,10 +1,23 @@
 """The procedure that a method and variant name."""
 
-from aggregator import bits, labels
+from aggregator import bits, central, labels
+from protocol.campaign import Plan
 from protocol.channel import Channel, LabelChannel
 from protocol.channels import Bit
 from protocol.errors import BadInput
-from protocol.queries import BitProcedure, LabelProcedure
+from protocol.queries import BitProcedure, CountProcedure, HistogramProcedure, LabelProcedure
+
+Procedure = BitProcedure | LabelProcedure | HistogramProcedure | CountProcedure
+
+
+def plan_procedure(plan: Plan, draw: central.Draw) -> Procedure:
+    """The procedure of a plan; `draw` makes a trusted release, and keeps it."""
+    if plan.central:
+        return central.trusted(plan, draw) if plan.variant == "trusted" else central.owner_noised(plan)
+    return make_procedure(
+        variant=plan.variant, channel=plan.make_channel(), alpha=plan.alpha, delta=plan.delta, n=plan.expected_records,
+        max_corrupt=plan.max_corrupt,
+    )  # fmt: skip
 
 
 def make_procedure(

@@ -43,10 +43,10 @@ def as_text(rows: list[Row]) -> str:
     return "\n".join([table[0], "-" * (sum(widths) + 2 * len(widths) - 2), *table[1:], *notes(rows)])
 
 
-def simulated(certificate: Certificate, *, score: str, records: int, seed: int) -> dict[str, float]:
+def simulated(certificate: Certificate, *, score: str, records: int, replacement: bool, seed: int) -> dict[str, float]:
     """Coverage and set size of a simulated campaign on the embedded records that nobody was dealt."""
     probs, labels = predictions()
-    _, rest = deal(labels, owners=1, records=records, seed=max(seed, 0))
+    _, rest = deal(labels, owners=1, records=records, replacement=replacement, seed=max(seed, 0))
     u = np.random.default_rng(max(seed, 0)).random(len(labels))[rest]
     threshold = np.float64(certificate.threshold)
     own = true_scores(SCORES[score], probs[rest], labels[rest], u=u)
@@ -54,11 +54,11 @@ def simulated(certificate: Certificate, *, score: str, records: int, seed: int) 
     return {"coverage": float(np.mean(own <= threshold)), "mean_size": float((every <= threshold).sum(axis=1).mean())}
 
 
-def non_private(*, score: str, alpha: float, records: int, seed: int) -> Row:
+def non_private(*, score: str, alpha: float, records: int, replacement: bool, seed: int) -> Row:
     """Split conformal prediction without privacy on the records that a simulated federation deals out, as a row."""
     probs, labels = predictions()
-    (dealt,), _ = deal(labels, owners=1, records=records, seed=max(seed, 0))
+    (dealt,), _ = deal(labels, owners=1, records=records, replacement=replacement, seed=max(seed, 0))
     u = np.random.default_rng(max(seed, 0)).random(len(labels))[dealt]
     certificate = split_conformal(true_scores(SCORES[score], probs[dealt], labels[dealt], u=u), alpha=alpha)
-    measured = simulated(certificate, score=score, records=records, seed=seed)
+    measured = simulated(certificate, score=score, records=records, replacement=replacement, seed=seed)
     return {"campaign": "non-private", **asdict(certificate), **measured}

@@ -4,12 +4,14 @@ import math
 
 from client.policy import Policy
 from protocol import wire_pb2 as wire
-from protocol.campaign import Plan
+from protocol.campaign import EXACT_COUNTS, Plan
 
 REASONS: dict[int, str] = {
     wire.Code.METHOD_NOT_ALLOWED: "its method is not among `methods`",
     wire.Code.EPSILON_PER_CAMPAIGN: "its epsilon is above `epsilon_per_campaign`",
     wire.Code.EPSILON_PER_RECORD: "its epsilon is above `epsilon_per_record`",
+    wire.Code.DELTA_PER_CAMPAIGN: "its delta is above `delta_per_campaign`",
+    wire.Code.EXACT_COUNTS_MAY_NOT_LEAVE: "it needs exact counts, and `exact_counts_may_leave` is false",
     wire.Code.FEATURES_MAY_NOT_LEAVE: "it needs the model's probabilities in clear, and `features_may_leave` is false",
     wire.Code.MODEL_NOT_ALLOWED: "its model is not among `models`",
 }
@@ -17,16 +19,8 @@ REASONS: dict[int, str] = {
 
 def explain(plan: Plan, policy: Policy) -> str:
     """A page for the owner: who asks, what leaves, what it can tell, and whether the policy allows it."""
-    channel = plan.make_channel()
-    keep = float(channel.hit)
-    factor = math.exp(channel.epsilon)
-    leaves = {
-        "bits": f"one bit: whether the record's score is below a threshold, told truly with probability {keep:.1%}.",
-        "labels": (
-            f"its label through the channel {plan.channel} (the true label is supported with probability {keep:.1%}), and the "
-            "model's probabilities for it IN CLEAR."
-        ),
-    }
+    epsilon, leaves = _central(plan) if plan.central else _local(plan)
+    factor = math.exp(epsilon)
     refusals = policy.refusals(plan)
     verdict = "allowed" if not refusals else "refused: " + "; ".join(REASONS[code] for code in refusals)
     return "\n".join([
@@ -34,13 +28,45 @@ def explain(plan: Plan, policy: Policy) -> str:
         f"({plan.variant}), {plan.labels} labels.",
         f"Valid {plan.issued:%Y-%m-%d} to {plan.expires:%Y-%m-%d} (UTC). Model {plan.model.hex()}.",
         "",
-        "From each record, at most once, leaves " + leaves[plan.method],
+        leaves,
         "",
-        f"Privacy: epsilon {channel.epsilon:.4f} a record. Whoever sees the answer, and thought a fact about the record as",
+        f"Privacy: epsilon {epsilon:.4f} a record. Whoever sees the answer, and thought a fact about the record as",
         f"likely as not, can be at most {factor / (1 + factor):.0%} sure of it afterwards: odds move by a factor of at most",
         f"{factor:.2f}.",
-        *([] if plan.method == "bits" else ["That bound is for the label only: what the probabilities tell is not protected."]),
+        *CAVEATS.get(plan.channel, CAVEATS.get(plan.method, ())),
+        *([f"With probability up to {plan.privacy_delta:g} that bound does not hold."] if plan.privacy_delta else []),
         f"Your policy: {policy.epsilon_per_record:g} a record over its life, {policy.epsilon_per_campaign:g} a campaign.",
         "",
         f"Under your policy this plan is {verdict}.",
     ])  # fmt: skip
+
+
+CAVEATS = {
+    "labels": ("That bound is for the label only: what the probabilities tell is not protected.",),
+    EXACT_COUNTS: ("That bound is for what the aggregator publishes. The aggregator itself sees your exact counts.",),
+}
+
+
+def _local(plan: Plan) -> tuple[float, str]:
+    channel = plan.make_channel()
+    keep = float(channel.hit)
+    leaves = {
+        "bits": f"one bit: whether the record's score is below a threshold, told truly with probability {keep:.1%}.",
+        "labels": (
+            f"its label through the channel {plan.channel} (the true label is supported with probability {keep:.1%}), and the "
+            "model's probabilities for it IN CLEAR."
+        ),
+    }
+    return channel.epsilon, "From each record, at most once, leaves " + leaves[plan.method]
+
+
+def _central(plan: Plan) -> tuple[float, str]:
+    if plan.channel == EXACT_COUNTS:
+        return plan.epsilon, (
+            f"Once leave the EXACT counts of your records' scores in {plan.bins:,} bins. The aggregator promises to publish "
+            f"one threshold, drawn by {plan.mechanism}."
+        )
+    return plan.epsilon, (
+        f"Up to {plan.rounds} times leaves the number of your records whose score is below a threshold, each time with fresh "
+        f"noise of standard deviation {math.sqrt(plan.noise_variance):.1f} added here; and, once, how many records you have."
+    )

@@ -44,7 +44,8 @@ def _respondent(context: Context, query: bytes) -> Respondent:
         return owner(Path(str(node["home"])), Path(str(node["records"])), node.get("model"))
     return simulated_owner(
         run=context.run_id, owner=int(node["partition-id"]), owners=int(node["num-partitions"]), records=int(config["records"]),
-        sizes=str(config["sizes"]), concentration=float(config["concentration"]), seed=int(config["seed"]), query=query,
+        sizes=str(config["sizes"]), concentration=float(config["concentration"]), replacement=bool(config["replacement"]),
+        seed=int(config["seed"]), query=query,
     )  # fmt: skip
 
 

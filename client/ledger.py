@@ -91,12 +91,14 @@ class Ledger:
 
     def spend(
         self, *, plan: bytes, query: bytes, round_: int, campaign: str, epsilon: float, limit: float, records: Sequence[bytes],
-        enough: Callable[[int], bool], now: datetime,
+        enough: Callable[[int], bool], now: datetime, rounds: int = 1,
     ) -> list[int]:  # fmt: skip
         """Charge the records that may still answer, durably, and return their places; none when they are not `enough`.
 
         A record may answer when it has not answered this plan before and its total, this charge included, stays within the
-        limit. The query is noted in the same commit, so a second asker of it finds it spent.
+        limit. The query is noted in the same commit, so a second asker of it finds it spent. A plan of several rounds charges
+        the whole of it with the first query; the records charged then, and no others, take part in later ones, of which there
+        are at most `rounds` in all.
         """
         with self._transaction() as db:
             db.execute("INSERT OR IGNORE INTO plans (digest, campaign, epsilon) VALUES (?, ?, ?)", (plan, campaign, epsilon))
@@ -104,6 +106,9 @@ class Ledger:
             db.execute("CREATE TEMP TABLE IF NOT EXISTS asked (place INTEGER PRIMARY KEY, record BLOB NOT NULL)")
             db.execute("DELETE FROM asked")
             db.executemany("INSERT INTO asked VALUES (?, ?)", enumerate(records))
+            (before,) = db.execute("SELECT COUNT(*) FROM queries WHERE plan = ?", (plan_id,)).fetchone()
+            if rounds > 1 and before:
+                return self._again(plan_id, query, round_, now, before < rounds)
             rows = db.execute(
                 "SELECT place FROM asked LEFT JOIN spends USING (record) GROUP BY place "
                 "HAVING COALESCE(SUM(spends.epsilon), 0) + ? <= ? AND COALESCE(SUM(spends.plan = ?), 0) = 0 ORDER BY place",
@@ -118,6 +123,17 @@ class Ledger:
             # In the order of the key, which is that of the file.
             spends = sorted((records[place], plan_id, inserted.lastrowid, epsilon) for place in places)
             db.executemany("INSERT INTO spends VALUES (?, ?, ?, ?)", spends)
+        return places
+
+    def _again(self, plan_id: int, query: bytes, round_: int, now: datetime, more: bool) -> list[int]:
+        """A later query of a plan that is paid for: the records that paid, in the caller's order."""
+        if not more:
+            return []
+        found = self._db.execute("SELECT place FROM asked JOIN spends USING (record) WHERE plan = ? ORDER BY place", (plan_id,))
+        places = [row[0] for row in found.fetchall()]
+        self._db.execute(
+            "INSERT INTO queries (plan, digest, round, at) VALUES (?, ?, ?, ?)", (plan_id, query, round_, now.isoformat())
+        )
         return places
 
     def remember(self, *, plan: bytes, query: bytes, answer: bytes) -> None:

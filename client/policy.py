@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol import wire_pb2 as wire
-from protocol.campaign import VARIANTS, Plan
+from protocol.campaign import EXACT_COUNTS, VARIANTS, Plan
 from protocol.errors import BadInput, Refused, check_epsilon
 
 TEMPLATE = """\
@@ -16,11 +16,18 @@ TEMPLATE = """\
 epsilon_per_record = 4.0
 epsilon_per_campaign = 2.0
 
-# bits: one randomised bit a record. labels: the randomised label, with the model's probabilities in clear.
+# The largest delta of a campaign with Gaussian noise: the probability that its epsilon does not hold.
+delta_per_campaign = 1e-6
+
+# bits: one randomised bit a record. labels: the randomised label, with the model's probabilities in clear. central: counts of
+# records, with noise of this machine's own, or exact if you allow it below.
 methods = ["bits"]
 
 # Whether anything but randomised answers may leave; method labels needs it.
 features_may_leave = false
+
+# Whether exact counts may leave, to an aggregator you trust to add the noise.
+exact_counts_may_leave = false
 
 # A query that concerns fewer of your records than this is refused.
 minimum_group = 20
@@ -44,10 +51,14 @@ class Policy:
     minimum_group: int
     aggregators: frozenset[bytes]
     models: frozenset[bytes]
+    delta_per_campaign: float = 0.0
+    exact_counts_may_leave: bool = False
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon_per_record)
         check_epsilon(self.epsilon_per_campaign)
+        if not 0 <= self.delta_per_campaign < 1:
+            raise BadInput(f"delta_per_campaign is {self.delta_per_campaign!r}; it must be 0 or more and below 1")
         unknown = self.methods - set(VARIANTS)
         if unknown:
             raise BadInput(f"methods holds {', '.join(sorted(unknown))}; accepted: {', '.join(VARIANTS)}")
@@ -63,6 +74,8 @@ class Policy:
             wire.Code.METHOD_NOT_ALLOWED: plan.method not in self.methods,
             wire.Code.EPSILON_PER_CAMPAIGN: plan.epsilon > self.epsilon_per_campaign,
             wire.Code.EPSILON_PER_RECORD: plan.epsilon > self.epsilon_per_record,
+            wire.Code.DELTA_PER_CAMPAIGN: plan.privacy_delta > self.delta_per_campaign,
+            wire.Code.EXACT_COUNTS_MAY_NOT_LEAVE: plan.channel == EXACT_COUNTS and not self.exact_counts_may_leave,
             wire.Code.FEATURES_MAY_NOT_LEAVE: plan.method == "labels" and not self.features_may_leave,
             wire.Code.MODEL_NOT_ALLOWED: bool(self.models) and plan.model not in self.models,
         }
@@ -91,8 +104,10 @@ def read_policy(path: Path) -> Policy:
 _KINDS: dict[str, tuple[type, ...]] = {
     "epsilon_per_record": (int, float),
     "epsilon_per_campaign": (int, float),
+    "delta_per_campaign": (int, float),
     "methods": (list,),
     "features_may_leave": (bool,),
+    "exact_counts_may_leave": (bool,),
     "minimum_group": (int,),
     "aggregators": (list,),
     "models": (list,),
@@ -115,6 +130,8 @@ def _policy(values: dict[str, Any]) -> Policy:
         minimum_group=values["minimum_group"],
         aggregators=frozenset(_unhex("aggregators", value) for value in values["aggregators"]),
         models=frozenset(_unhex("models", value) for value in values["models"]),
+        delta_per_campaign=float(values["delta_per_campaign"]),
+        exact_counts_may_leave=values["exact_counts_may_leave"],
     )
 
 

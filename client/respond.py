@@ -7,6 +7,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,10 @@ from client.records import Records
 from protocol import wire_pb2 as wire
 from protocol.campaign import VERSION, Plan, open_plan
 from protocol.errors import Refused
-from protocol.messages import ID_BYTES, Batch, query_digest, read_query, write_batch
-from protocol.queries import BitQuery, Query
-from protocol.sampling import SEEDED, Entropy, randomness
+from protocol.grid import bin_indices, uniform_grid
+from protocol.messages import ID_BYTES, Batch, Counts, query_digest, read_query, write_batch, write_counts
+from protocol.queries import BitQuery, CentralQuery, CountQuery, HistogramQuery, LabelQuery
+from protocol.sampling import SEEDED, Entropy, discrete_gaussian, randomness
 from protocol.scores import RANDOMIZED, SCORES, true_scores
 
 log = logging.getLogger(__name__)
@@ -59,18 +61,23 @@ class Respondent:
         self._policy.check(plan)
         self._check_records(plan)
         positions = self._positions(plan_digest)
-        inside = np.flatnonzero((positions >= asked.start) & (positions < asked.stop))
+        inside = np.arange(len(positions))
+        if not isinstance(asked, HistogramQuery | CountQuery):
+            inside = np.flatnonzero((positions >= asked.start) & (positions < asked.stop))
         if len(inside) < self._policy.minimum_group:
             raise Refused(wire.Code.GROUP_TOO_SMALL)
         places = self._ledger.spend(
             plan=plan_digest, query=name, round_=round_, campaign=plan.campaign, epsilon=plan.epsilon,
             limit=self._policy.epsilon_per_record, records=[self._names[i] for i in inside],
-            enough=lambda count: count >= self._policy.minimum_group, now=self._now(),
+            enough=lambda count: count >= self._policy.minimum_group, now=self._now(), rounds=plan.rounds,
         )  # fmt: skip
         if not places:
             raise Refused(wire.Code.ALREADY_SPENT)
-        batch = self._randomize(plan, plan_digest, asked, inside[places], positions)
-        packed = write_batch(batch, channel=asked.channel, plan=plan_digest, round_=round_)
+        if isinstance(asked, HistogramQuery | CountQuery):
+            packed = write_counts(self._count(plan, plan_digest, asked, inside[places]), plan=plan_digest, round_=round_)
+        else:
+            batch = self._randomize(plan, plan_digest, asked, inside[places], positions)
+            packed = write_batch(batch, channel=asked.channel, plan=plan_digest, round_=round_)
         answer = wire.Answer(version=VERSION, code=wire.Code.OK, batch=packed).SerializeToString(deterministic=True)
         self._ledger.remember(plan=plan_digest, query=name, answer=answer)
         return answer
@@ -80,7 +87,24 @@ class Respondent:
         if self._records.model not in (None, plan.model) or self._records.probs.shape[1] != plan.labels:
             raise Refused(wire.Code.MODEL_NOT_ALLOWED)
 
-    def _randomize(self, plan: Plan, plan_digest: bytes, asked: Query, chosen: NDArray[Any], positions: NDArray[Any]) -> Batch:
+    def _count(self, plan: Plan, plan_digest: bytes, asked: CentralQuery, chosen: NDArray[Any]) -> Counts:
+        """How many of the chosen records fall into each bin; or at or below a threshold, with this owner's noise."""
+        scores = self._scores(plan, plan_digest, chosen)
+        name = self._hash(plan_digest, b"owner", ID_BYTES)
+        if isinstance(asked, HistogramQuery):
+            return Counts(name, np.bincount(bin_indices(scores, uniform_grid(asked.bins)), minlength=asked.bins))
+        noise = discrete_gaussian(Fraction(asked.variance), 1, self._entropy)[0]
+        counts = np.array([len(chosen), np.count_nonzero(scores <= asked.threshold) + noise])
+        return Counts(name, counts, seeded=randomness(self._entropy) == SEEDED)
+
+    def _scores(self, plan: Plan, plan_digest: bytes, chosen: NDArray[Any]) -> NDArray[Any]:
+        """The scores of the true labels, a function of the record, the plan and the owner's secret."""
+        u = self._units(plan_digest, chosen, b"score") if plan.score in RANDOMIZED else None
+        return true_scores(SCORES[plan.score], self._records.probs[chosen], self._records.labels[chosen], u=u)
+
+    def _randomize(
+        self, plan: Plan, plan_digest: bytes, asked: BitQuery | LabelQuery, chosen: NDArray[Any], positions: NDArray[Any]
+    ) -> Batch:
         # In the order of their ids: the order of the file would tell which reports of two campaigns are the same record's.
         named = sorted((self._hash(plan_digest + self._names[i], b"report", ID_BYTES), i) for i in chosen.tolist())
         ids = np.frombuffer(b"".join(name for name, _ in named), dtype=np.uint8).reshape(-1, ID_BYTES)
@@ -88,8 +112,7 @@ class Respondent:
         probs, labels = self._records.probs[chosen], self._records.labels[chosen]
         seeded = randomness(self._entropy) == SEEDED
         if isinstance(asked, BitQuery):
-            u = self._units(plan_digest, chosen, b"score") if plan.score in RANDOMIZED else None
-            scores = true_scores(SCORES[plan.score], probs, labels, u=u)
+            scores = self._scores(plan, plan_digest, chosen)
             parts = asked.part(positions[chosen])
             bits = scores <= np.asarray(asked.thresholds, dtype=np.float64)[parts]
             return Batch(ids, asked.channel.randomize(bits, self._entropy), parts=parts, seeded=seeded)

@@ -14,6 +14,7 @@ from client.ledger import Ledger
 from client.policy import Policy
 from client.records import Records
 from client.respond import Respondent
+from protocol.campaign import VARIANTS
 from protocol.embedded import deal, predictions
 from protocol.sampling import Entropy, SeededEntropy, os_entropy
 from protocol.simulated import EMBEDDED_MODEL, RUN_FOLDER, SIMULATION_PUBLIC
@@ -21,34 +22,41 @@ from protocol.simulated import EMBEDDED_MODEL, RUN_FOLDER, SIMULATION_PUBLIC
 SIMULATION_POLICY = Policy(
     epsilon_per_record=40.0,
     epsilon_per_campaign=40.0,
-    methods=frozenset({"labels", "bits"}),
+    methods=frozenset(VARIANTS),
     features_may_leave=True,
     minimum_group=1,
     aggregators=frozenset({SIMULATION_PUBLIC}),
     models=frozenset({EMBEDDED_MODEL}),
+    delta_per_campaign=1e-3,
+    exact_counts_may_leave=True,
 )
 
 
 @cache
-def _dealt(owners: int, records: int, sizes: str, concentration: float, seed: int) -> list[NDArray[Any]]:
+def _dealt(owners: int, records: int, sizes: str, concentration: float, replacement: bool, seed: int) -> list[NDArray[Any]]:
     """Every owner's share, dealt once in the life of a process."""
     _, labels = predictions()
-    return deal(labels, owners=owners, records=records, sizes=sizes, concentration=concentration, seed=max(seed, 0))[0]
+    shares, _ = deal(
+        labels, owners=owners, records=records, sizes=sizes, concentration=concentration, replacement=replacement,
+        seed=max(seed, 0),
+    )  # fmt: skip
+    return shares
 
 
 def simulated_owner(
-    *, run: int, owner: int, owners: int, records: int, sizes: str, concentration: float, seed: int, query: bytes
-) -> Respondent:
+    *, run: int, owner: int, owners: int, records: int, sizes: str, concentration: float, replacement: bool, seed: int,
+    query: bytes,
+) -> Respondent:  # fmt: skip
     """A simulated owner: a share of the embedded records, a ledger in the folder of the run.
 
     A node is made anew for every query, so a seeded stream is named by the query too: no two queries share their words.
     """
     probs, labels = predictions()
-    mine = _dealt(owners, records, sizes, concentration, seed)[owner]
+    mine = _dealt(owners, records, sizes, concentration, replacement, seed)[owner]
     folder = Path(os.environ.get(RUN_FOLDER, tempfile.gettempdir())) / f"confide-run-{run}"
     folder.mkdir(exist_ok=True)
     entropy: Entropy = os_entropy if seed < 0 else SeededEntropy("owner", seed, owner, query.hex())
-    names = tuple(str(place).encode() for place in mine.tolist())
+    names = tuple(f"{i}/{place}".encode() for i, place in enumerate(mine.tolist()))
     return Respondent(
         records=Records(names, probs[mine].astype(np.float32), labels[mine], EMBEDDED_MODEL), policy=SIMULATION_POLICY,
         ledger=Ledger(folder / f"{owner}.sqlite"), secret=owner.to_bytes(32, "little"), entropy=entropy,

@@ -14,7 +14,9 @@ from protocol import wire_pb2 as wire
 from protocol.channel import Channel, LabelChannel
 from protocol.channels import LABEL_CHANNELS, Bit
 from protocol.errors import BadInput, Refused, check_epsilon, check_probability
+from protocol.grid import check_bins
 from protocol.scores import SCORES
+from protocol.zcdp import search_steps, zcdp_epsilon
 
 AnyMessage = TypeVar("AnyMessage", wire.Plan, wire.SignedPlan, wire.Query, wire.ReportBatch, wire.Answer)
 
@@ -24,6 +26,13 @@ _SIGNED = b"confide plan v1\0"
 VARIANTS = {
     "labels": ("certified", "published", "published-star"),
     "bits": ("certified", "published", "published-star", "one-shot"),
+    "central": ("trusted", "owner-noised"),
+}
+# What leaves an owner in a central calibration: exact counts to an aggregator it trusts, or counts with its own noise.
+EXACT_COUNTS, NOISED_COUNTS = "exact-counts", "discrete-gaussian"
+RELEASES = {
+    "trusted": ("rank-exponential", "laplace-counts", "pps", "gaussian-search", "above-threshold"),
+    "owner-noised": ("gaussian-search",),
 }
 
 
@@ -46,15 +55,27 @@ class Plan:
     issued: datetime
     expires: datetime
     max_corrupt: int = 0
+    mechanism: str = ""
+    bins: int = 0
+    beta: float = 0.0
+    privacy_delta: float = 0.0
+    noise_variance: int = 0
 
     def __post_init__(self) -> None:
         check_choice("method", self.method, VARIANTS)
         check_choice(f"variant of {self.method}", self.variant, VARIANTS[self.method])
         check_choice("score", self.score, SCORES)
-        check_choice(f"channel of {self.method}", self.channel, LABEL_CHANNELS if self.method == "labels" else ("bit",))
+        check_choice(f"channel of {self.method}", self.channel, self._channels())
         check_epsilon(self.epsilon)
         check_probability("alpha", self.alpha)
-        check_probability("delta", self.delta)
+        if self.central:
+            self._check_central()
+        elif self.mechanism or self.bins or self.beta or self.privacy_delta or self.noise_variance:
+            raise BadInput(
+                f"method {self.method} has no mechanism, bins, beta, privacy_delta or noise_variance; leave them out"
+            )
+        else:
+            check_probability("delta", self.delta)
         if not self.campaign or len(self.campaign) > 200:
             raise BadInput(f"campaign name has {len(self.campaign)} characters; accepted are 1 to 200")
         if self.expected_records < 1 or self.minimum_reports < 0 or self.max_corrupt < 0:
@@ -66,10 +87,52 @@ class Plan:
             raise BadInput(f"model digest has {len(self.model)} bytes; accepted is a SHA-256 of 32")
         if self.expires <= self.issued:
             raise BadInput(f"plan expires {self.expires} and was issued {self.issued}; it must expire later")
-        self.make_channel()
+        if not self.central:
+            self.make_channel()
+
+    @property
+    def central(self) -> bool:
+        """Whether owners send counts instead of reports of records."""
+        return self.method == "central"
+
+    @property
+    def rounds(self) -> int:
+        """How often a record takes part: once, except in counts that owners noise, whose epsilon is for all of them."""
+        return search_steps(self.bins) if self.channel == NOISED_COUNTS else 1
+
+    def _channels(self) -> Collection[str]:
+        central = (EXACT_COUNTS if self.variant == "trusted" else NOISED_COUNTS,)
+        return {"labels": LABEL_CHANNELS, "bits": ("bit",), "central": central}[self.method]
+
+    def _check_central(self) -> None:
+        check_choice(f"mechanism of {self.variant}", self.mechanism, RELEASES[self.variant])
+        check_probability("beta", self.beta)
+        if self.beta >= self.alpha:
+            raise BadInput(f"beta is {self.beta} and alpha {self.alpha}; beta must be below alpha, of which it is a part")
+        check_bins(self.bins)
+        if not 0 <= self.privacy_delta < 1:
+            raise BadInput(f"privacy_delta is {self.privacy_delta}; it must be 0 or more and below 1")
+        if self.max_corrupt:
+            raise BadInput(
+                f"max_corrupt is {self.max_corrupt}; one owner's counts can move a threshold anywhere: 0 is accepted"
+            )
+        if self.delta:
+            raise BadInput(f"delta is {self.delta}; central certificates are marginal and have none: leave it at 0")
+        if self.channel == EXACT_COUNTS:
+            if self.noise_variance:
+                raise BadInput(f"noise_variance is {self.noise_variance}; exact counts have none")
+            return
+        if self.noise_variance < 1:
+            raise BadInput(f"noise_variance is {self.noise_variance}; owners add noise of variance 1 or more")
+        spent = zcdp_epsilon(self.rounds / (2 * self.noise_variance), self.privacy_delta)
+        if spent > self.epsilon:
+            raise BadInput(
+                f"{self.rounds} counts with noise of variance {self.noise_variance} cost epsilon {spent:.6g} at delta "
+                f"{self.privacy_delta}; the plan says {self.epsilon}"
+            )
 
     def make_channel(self) -> Channel:
-        """The channel that every report of this campaign goes through."""
+        """The channel that every report of a local-DP campaign goes through."""
         return Bit(epsilon=self.epsilon) if self.method == "bits" else self.label_channel()
 
     def label_channel(self) -> LabelChannel:

@@ -4,10 +4,13 @@ from dataclasses import dataclass
 
 PAC = "PAC"
 MARGINAL = "marginal"
+NOT_STATED = "not stated"
 
 IID = "records are independent draws from the population the guarantee speaks of"
 MIXTURE = "per-record weighting: the guarantee is for the mixture of owners the reports were drawn from"
 DROPOUTS = "whether a report is missing does not depend on the record"
+EXCHANGEABLE = "calibration records and test record are exchangeable, owners taken together"
+HONEST_COUNTS = "owners count as the protocol says"
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,9 @@ class Certificate:
     kind `PAC`: with probability at least 1 - delta over calibration and mechanism, coverage is at least `level`.
     kind `marginal`: coverage is at least `level` on average over calibration, mechanism and test point.
     `epsilon` is the exact local epsilon of the channel used, for the privacy unit and adjacency named; `slack` is the Delta
-    of the published variants; `planned` is the number of records the stages of a search were planned for.
+    of the published variants; `planned` is the number of records the stages of a search were planned for. Of a central
+    calibration, `epsilon` with `privacy_delta` is what the release costs, `rank` what it aimed at, `inflation` by how many
+    ranks it may be too high, each side except with probability `beta`, and `owners` how many were counted.
     """
 
     method: str
@@ -67,10 +72,16 @@ class Certificate:
     planned: int | None = None
     unit: str = "record"
     adjacency: str = "replace-one"
-    randomness: str = "not stated"
+    randomness: str = NOT_STATED
     rungs: tuple[BitRung | LabelRung, ...] = ()
     reason: str | None = None
     assumptions: tuple[str, ...] = (IID, MIXTURE, DROPOUTS)
+    privacy_delta: float = 0.0
+    beta: float | None = None
+    bins: int | None = None
+    rank: int | None = None
+    inflation: int | None = None
+    owners: int | None = None
 
     @property
     def trivial(self) -> bool:

@@ -47,24 +47,35 @@ def discriminant(features: Floats, labels: Array, unseen: Floats) -> Floats:
 
 
 def deal(
-    labels: Array, *, owners: int, records: int, sizes: str = "1", concentration: float = 0.0, seed: int
+    labels: Array,
+    *,
+    owners: int,
+    records: int,
+    sizes: str = "1",
+    concentration: float = 0.0,
+    replacement: bool = False,
+    seed: int,
 ) -> tuple[list[Array], Array]:
     """Deal `records` of the given labels out to owners, and return their shares and what is left to test with.
 
     At random, in proportion to `sizes` (numbers repeated over the owners: "1" is even, "1 1 10" makes every third owner ten
     times as large). With a positive concentration each owner has label frequencies of its own, drawn from a Dirichlet
-    distribution around its size: the smaller the concentration, the less alike owners are.
+    distribution around its size: the smaller the concentration, the less alike owners are. With replacement, records are
+    independent draws from the given ones, which then are the whole population, and the test.
     """
-    if not 1 <= records < len(labels) or owners < 1 or concentration < 0:
+    most = 1_000_000 if replacement else len(labels) - 1
+    if not 1 <= records <= most or owners < 1 or concentration < 0:
         raise BadInput(
             f"{records} records to {owners} owners, concentration {concentration}; accepted are 1 to "
-            f"{len(labels) - 1} records, at least 1 owner and a concentration of 0 or more"
+            f"{most} records, at least 1 owner and a concentration of 0 or more"
         )
     shares = np.resize(_sizes(sizes), owners)
     shares = shares / shares.sum()
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(labels))
     dealt, rest = order[:records], order[records:]
+    if replacement:
+        dealt, rest = rng.integers(len(labels), size=records), order
     if concentration == 0:
         return np.split(dealt, np.rint(np.cumsum(shares)[:-1] * records).astype(np.int64)), rest
     weights = rng.dirichlet(concentration * owners * shares, labels.max() + 1)

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol import wire_pb2 as wire
-from protocol.campaign import VERSION, Plan, parse
+from protocol.campaign import EXACT_COUNTS, NOISED_COUNTS, VERSION, Plan, parse
 from protocol.channel import Channel, LabelChannel
 from protocol.channels import Bit, KaryRR, SubsetSelection
 from protocol.errors import BadInput, Refused
-from protocol.queries import BitQuery, LabelQuery, Query
+from protocol.queries import BitQuery, CentralQuery, CountQuery, HistogramQuery, LabelQuery, Query
 from protocol.scores import check_probabilities
 
 Array = NDArray[Any]
@@ -20,6 +20,8 @@ Array = NDArray[Any]
 ID_BYTES = 16
 MOST_REPORTS = 1_000_000
 MOST_THRESHOLDS = 1 << 16
+# Records of one owner: far above any, and far below what a sum over owners could overflow.
+MOST_RECORDS = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,24 @@ class Batch:
         return len(self.ids)
 
 
+@dataclass(frozen=True)
+class Counts:
+    """One owner's counts: a histogram, or its number of records and its noised count."""
+
+    owner: bytes
+    counts: Array
+    seeded: bool = False
+
+
 def write_query(query: Query, *, plan: bytes, round_: int) -> bytes:
     """A query of the campaign with this plan digest."""
-    thresholds = query.thresholds if isinstance(query, BitQuery) else ()
-    message = wire.Query(version=VERSION, plan=plan, round=round_, start=query.start, stop=query.stop, thresholds=thresholds)
+    if isinstance(query, HistogramQuery | CountQuery):
+        start, stop = 0.0, 1.0
+        thresholds: tuple[float, ...] = (query.threshold,) if isinstance(query, CountQuery) else ()
+    else:
+        start, stop = query.start, query.stop
+        thresholds = query.thresholds if isinstance(query, BitQuery) else ()
+    message = wire.Query(version=VERSION, plan=plan, round=round_, start=start, stop=stop, thresholds=thresholds)
     return message.SerializeToString(deterministic=True)
 
 
@@ -48,8 +64,10 @@ def read_query(data: bytes, *, plan: Plan, plan_digest: bytes) -> tuple[Query, i
     message = parse(wire.Query, data)
     if message.plan != plan_digest:
         raise Refused(wire.Code.WRONG_PLAN)
-    channel = plan.make_channel()
     try:
+        if plan.central:
+            return _central_query(message, plan), message.round
+        channel = plan.make_channel()
         if isinstance(channel, Bit):
             if len(message.thresholds) > MOST_THRESHOLDS:
                 raise Refused(wire.Code.MALFORMED)
@@ -59,6 +77,16 @@ def read_query(data: bytes, *, plan: Plan, plan_digest: bytes) -> tuple[Query, i
         return LabelQuery(channel, message.start, message.stop), message.round
     except BadInput:
         raise Refused(wire.Code.MALFORMED) from None
+
+
+def _central_query(message: wire.Query, plan: Plan) -> CentralQuery:
+    if (message.start, message.stop) != (0.0, 1.0) or message.round >= plan.rounds:
+        raise Refused(wire.Code.MALFORMED)
+    if plan.channel == EXACT_COUNTS and not message.thresholds:
+        return HistogramQuery(plan.bins)
+    if plan.channel == NOISED_COUNTS and len(message.thresholds) == 1:
+        return CountQuery(message.thresholds[0], plan.noise_variance)
+    raise Refused(wire.Code.MALFORMED)
 
 
 def query_digest(data: bytes) -> bytes:
@@ -77,14 +105,35 @@ def write_batch(batch: Batch, *, channel: Channel, plan: bytes, round_: int) -> 
     )  # fmt: skip
 
 
-def read_batch(message: wire.ReportBatch, *, query: Query, plan: bytes, round_: int) -> Batch:
+def write_counts(counts: Counts, *, plan: bytes, round_: int) -> wire.ReportBatch:
+    """Pack an owner's counts."""
+    return wire.ReportBatch(
+        version=VERSION, plan=plan, round=round_, ids=counts.owner, counts=counts.counts.astype("<i8").tobytes(),
+        seeded=counts.seeded,
+    )  # fmt: skip
+
+
+def read_counts(message: wire.ReportBatch, *, query: CentralQuery, plan: bytes, round_: int) -> Counts:
+    """Unpack an owner's counts; anything that cannot be an answer to this query is refused with a code."""
+    _check_envelope(message, plan=plan, round_=round_)
+    if len(message.ids) != ID_BYTES or message.parts or message.reports or message.probabilities:
+        raise Refused(wire.Code.MALFORMED)
+    exact = isinstance(query, HistogramQuery)
+    counts = _column(message.counts, "<i8", query.bins if isinstance(query, HistogramQuery) else 2).astype(np.int64)
+    # A noised count may be anything; a number of records and an exact count may not.
+    owned = counts if exact else counts[:1]
+    if owned.min() < 0 or owned.max() > MOST_RECORDS or (exact and int(counts.sum()) > MOST_RECORDS):
+        raise Refused(wire.Code.OUT_OF_ALPHABET)
+    if not exact and not -MOST_RECORDS <= int(counts[1]) <= 2 * MOST_RECORDS:
+        raise Refused(wire.Code.OUT_OF_ALPHABET)
+    return Counts(message.ids, counts, seeded=message.seeded)
+
+
+def read_batch(message: wire.ReportBatch, *, query: BitQuery | LabelQuery, plan: bytes, round_: int) -> Batch:
     """Unpack a batch that answers this query; anything else is refused whole, with a code."""
-    if message.version != VERSION:
-        raise Refused(wire.Code.WRONG_VERSION)
-    if message.plan != plan:
-        raise Refused(wire.Code.WRONG_PLAN)
-    if message.round != round_:
-        raise Refused(wire.Code.WRONG_ROUND)
+    _check_envelope(message, plan=plan, round_=round_)
+    if message.counts:
+        raise Refused(wire.Code.MALFORMED)
     n, rest = divmod(len(message.ids), ID_BYTES)
     if rest or n > MOST_REPORTS:
         raise Refused(wire.Code.MALFORMED)
@@ -105,6 +154,15 @@ def read_batch(message: wire.ReportBatch, *, query: Query, plan: bytes, round_: 
     except BadInput:
         raise Refused(wire.Code.OUT_OF_ALPHABET) from None
     return Batch(ids, reports, probabilities=probabilities, seeded=message.seeded)
+
+
+def _check_envelope(message: wire.ReportBatch, *, plan: bytes, round_: int) -> None:
+    if message.version != VERSION:
+        raise Refused(wire.Code.WRONG_VERSION)
+    if message.plan != plan:
+        raise Refused(wire.Code.WRONG_PLAN)
+    if message.round != round_:
+        raise Refused(wire.Code.WRONG_ROUND)
 
 
 def _column(data: bytes, dtype: str, count: int) -> Array:

@@ -74,8 +74,45 @@ class LabelTally:
             raise BadInput(f"scores of shape {self.scores.shape} with {len(self.reports)} reports; accepted is a row a report")
 
 
-Query = BitQuery | LabelQuery
-Tally = BitTally | LabelTally
+@dataclass(frozen=True)
+class HistogramQuery:
+    """Ask every owner for the exact counts of its scores on a uniform grid."""
+
+    bins: int
+
+
+@dataclass(frozen=True)
+class CountQuery:
+    """Ask every owner how many of its scores are at or below a threshold, with noise of the owner's own."""
+
+    threshold: float
+    variance: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.threshold <= 1 or self.variance < 1:
+            raise BadInput(f"threshold {self.threshold}, variance {self.variance}; accepted are [0, 1] and at least 1")
+
+
+@dataclass(frozen=True)
+class HistogramTally:
+    """The counts of all owners that answered, added up."""
+
+    counts: NDArray[np.int64]
+    owners: int
+
+
+@dataclass(frozen=True)
+class CountTally:
+    """Every owner's number of records and noised count, by its id in this campaign."""
+
+    answers: dict[bytes, tuple[int, int]]
+
+
+CentralQuery = HistogramQuery | CountQuery
+Query = BitQuery | LabelQuery | CentralQuery
+Tally = BitTally | LabelTally | HistogramTally | CountTally
+HistogramProcedure = Generator[HistogramQuery, HistogramTally, Certificate]
+CountProcedure = Generator[CountQuery, CountTally, Certificate]
 BitProcedure = Generator[BitQuery, BitTally, Certificate]
 LabelProcedure = Generator[LabelQuery, LabelTally, Certificate]
 

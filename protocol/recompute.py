@@ -21,6 +21,8 @@ Bound = int | None | str
 
 def inflation(entry: dict[str, Any], *, beta: float, adjacency: str, rank: int) -> Bound:
     """Ranks by which a certified mechanism may exceed the one asked for, except with probability beta; None: no bound."""
+    if entry["noised_by"] == "owners":
+        return _owner_noised(entry, beta) if adjacency == "replace-one" else NOT_CERTIFIED
     if entry["mechanism"] not in INFLATION or (entry["mechanism"] == "pps" and adjacency != "replace-one"):
         return NOT_CERTIFIED
     return INFLATION[entry["mechanism"]](entry, Fraction(beta), rank)
@@ -136,6 +138,26 @@ def _gaussian_search(entry: dict[str, Any], beta: Fraction, rank: int) -> Bound:
     weights = np.exp(-(x**2) / (2 * variance))
     above = (weights.sum() - np.cumsum(weights)) / (2 * weights.sum() - 1)
     return 2 * int(np.argmax(steps * above * (1 + 1e-9) <= float(beta)))
+
+
+def _owner_noised(entry: dict[str, Any], beta: float) -> Bound:
+    """As the search, with the sum of all owners' noises: their law by convolving it step by step."""
+    steps = math.ceil(math.log2(entry["bins"]))
+    rho = zcdp(entry["epsilon_calibration"], entry["delta_calibration"])
+    if entry["mechanism"] != "gaussian-search" or rho < 1e-9:
+        return NOT_CERTIFIED
+    variance = math.ceil(steps / (2 * rho) * (1 - 1e-12))
+    x = np.arange(-math.ceil(9 * math.sqrt(variance)), math.ceil(9 * math.sqrt(variance)) + 1)
+    one = np.exp(-(x**2) / (2 * variance))
+    total = one = one / one.sum()
+    for _ in range(entry["owners"] - 1):
+        total = np.convolve(total, one)
+        spread = math.ceil(11 * math.sqrt(variance * entry["owners"]))
+        middle = len(total) // 2
+        total = total[max(0, middle - spread) : middle + spread + 1]
+    upper = total[len(total) // 2 + 1 :]
+    above = np.append(np.cumsum(upper[::-1])[::-1], 0.0) + 1e-13 * 12 * math.sqrt(variance * entry["owners"])
+    return 2 * int(np.argmax(above <= beta / steps))
 
 
 def zcdp(epsilon: float, delta: float) -> float:

@@ -30,6 +30,8 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DUPLICATE: _ClassVar[Code]
     LATE: _ClassVar[Code]
     INTERNAL: _ClassVar[Code]
+    DELTA_PER_CAMPAIGN: _ClassVar[Code]
+    EXACT_COUNTS_MAY_NOT_LEAVE: _ClassVar[Code]
 OK: Code
 MALFORMED: Code
 WRONG_VERSION: Code
@@ -51,9 +53,11 @@ OUT_OF_ALPHABET: Code
 DUPLICATE: Code
 LATE: Code
 INTERNAL: Code
+DELTA_PER_CAMPAIGN: Code
+EXACT_COUNTS_MAY_NOT_LEAVE: Code
 
 class Plan(_message.Message):
-    __slots__ = ("version", "campaign", "method", "variant", "score", "channel", "epsilon", "labels", "alpha", "delta", "expected_records", "minimum_reports", "max_corrupt", "model", "issued", "expires")
+    __slots__ = ("version", "campaign", "method", "variant", "score", "channel", "epsilon", "labels", "alpha", "delta", "expected_records", "minimum_reports", "max_corrupt", "model", "issued", "expires", "mechanism", "bins", "beta", "privacy_delta", "noise_variance")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CAMPAIGN_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
@@ -70,6 +74,11 @@ class Plan(_message.Message):
     MODEL_FIELD_NUMBER: _ClassVar[int]
     ISSUED_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    MECHANISM_FIELD_NUMBER: _ClassVar[int]
+    BINS_FIELD_NUMBER: _ClassVar[int]
+    BETA_FIELD_NUMBER: _ClassVar[int]
+    PRIVACY_DELTA_FIELD_NUMBER: _ClassVar[int]
+    NOISE_VARIANCE_FIELD_NUMBER: _ClassVar[int]
     version: int
     campaign: str
     method: str
@@ -86,7 +95,12 @@ class Plan(_message.Message):
     model: bytes
     issued: int
     expires: int
-    def __init__(self, version: _Optional[int] = ..., campaign: _Optional[str] = ..., method: _Optional[str] = ..., variant: _Optional[str] = ..., score: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., labels: _Optional[int] = ..., alpha: _Optional[float] = ..., delta: _Optional[float] = ..., expected_records: _Optional[int] = ..., minimum_reports: _Optional[int] = ..., max_corrupt: _Optional[int] = ..., model: _Optional[bytes] = ..., issued: _Optional[int] = ..., expires: _Optional[int] = ...) -> None: ...
+    mechanism: str
+    bins: int
+    beta: float
+    privacy_delta: float
+    noise_variance: int
+    def __init__(self, version: _Optional[int] = ..., campaign: _Optional[str] = ..., method: _Optional[str] = ..., variant: _Optional[str] = ..., score: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., labels: _Optional[int] = ..., alpha: _Optional[float] = ..., delta: _Optional[float] = ..., expected_records: _Optional[int] = ..., minimum_reports: _Optional[int] = ..., max_corrupt: _Optional[int] = ..., model: _Optional[bytes] = ..., issued: _Optional[int] = ..., expires: _Optional[int] = ..., mechanism: _Optional[str] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., noise_variance: _Optional[int] = ...) -> None: ...
 
 class SignedPlan(_message.Message):
     __slots__ = ("plan", "key", "signature")
@@ -115,7 +129,7 @@ class Query(_message.Message):
     def __init__(self, version: _Optional[int] = ..., plan: _Optional[bytes] = ..., round: _Optional[int] = ..., start: _Optional[float] = ..., stop: _Optional[float] = ..., thresholds: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class ReportBatch(_message.Message):
-    __slots__ = ("version", "plan", "round", "ids", "parts", "reports", "probabilities", "seeded")
+    __slots__ = ("version", "plan", "round", "ids", "parts", "reports", "probabilities", "seeded", "counts")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
@@ -124,6 +138,7 @@ class ReportBatch(_message.Message):
     REPORTS_FIELD_NUMBER: _ClassVar[int]
     PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
     SEEDED_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
     version: int
     plan: bytes
     round: int
@@ -132,7 +147,8 @@ class ReportBatch(_message.Message):
     reports: bytes
     probabilities: bytes
     seeded: bool
-    def __init__(self, version: _Optional[int] = ..., plan: _Optional[bytes] = ..., round: _Optional[int] = ..., ids: _Optional[bytes] = ..., parts: _Optional[bytes] = ..., reports: _Optional[bytes] = ..., probabilities: _Optional[bytes] = ..., seeded: _Optional[bool] = ...) -> None: ...
+    counts: bytes
+    def __init__(self, version: _Optional[int] = ..., plan: _Optional[bytes] = ..., round: _Optional[int] = ..., ids: _Optional[bytes] = ..., parts: _Optional[bytes] = ..., reports: _Optional[bytes] = ..., probabilities: _Optional[bytes] = ..., seeded: _Optional[bool] = ..., counts: _Optional[bytes] = ...) -> None: ...
 
 class Receipt(_message.Message):
     __slots__ = ("version", "code", "accepted", "duplicates")

@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from aggregator.flower_app import make_plan
 from aggregator.summary import as_text, non_private
+from protocol.campaign import RELEASES
 from protocol.card import read_card
 from protocol.card_page import as_html
 from protocol.embedded import deal, predictions
@@ -21,7 +23,7 @@ from protocol.simulated import SIMULATION_PUBLIC
 from protocol.terminal import INTERRUPTED, clear_errors
 from protocol.verify import verify
 from simulation.evaluate import Setting, evaluate, write_json
-from simulation.federation import RunFailed
+from simulation.federation import RunFailed, run_defaults
 from simulation.federation import federation as own_federation
 from simulation.population import Population, embedded, from_npz
 from simulation.report import write_report
@@ -159,11 +161,20 @@ def federation(
     records: Annotated[
         int, typer.Option(help="calibration records in all; the rest of the embedded 16,000 is the test")
     ] = 10_000,
-    campaigns: Annotated[str, typer.Option(help="method:variant, one after the other")] = DEMO_CAMPAIGNS,
+    campaigns: Annotated[
+        str, typer.Option(help="method:variant, one after the other (labels, bits, central)")
+    ] = DEMO_CAMPAIGNS,
     score: Annotated[str, typer.Option(help="hps, aps, aps-randomized, raps, saps or top-k")] = "hps",
     epsilon: Annotated[float, typer.Option(help="local privacy loss allowed a record and campaign")] = 2.0,
     alpha: Annotated[float, typer.Option(help="the promise is coverage of at least 1 - alpha")] = 0.1,
     delta: Annotated[float, typer.Option(help="probability, over calibration, that the promise may fail")] = 0.1,
+    mechanism: Annotated[str, typer.Option(help=f"of central:trusted: {', '.join(RELEASES['trusted'])}")] = "rank-exponential",
+    bins: Annotated[int, typer.Option(help="of central campaigns: thresholds to choose from")] = 1024,
+    beta: Annotated[float, typer.Option(help="of central campaigns: the part of alpha that is the mechanism's own")] = 0.002,
+    privacy_delta: Annotated[float, typer.Option(help="of central campaigns with Gaussian noise: delta")] = 1e-6,
+    replacement: Annotated[
+        bool, typer.Option("--replacement", help="draw records with replacement: any number, and the test is all 16,000")
+    ] = False,
     sizes: Annotated[
         str, typer.Option(help='relative sizes, repeated over the nodes: "1" is even, "1 1 10" makes every third node larger')
     ] = "1",
@@ -176,21 +187,23 @@ def federation(
     with clear_errors():
         if nodes < 1 or not 0 <= dropout < 1:
             raise BadInput(f"nodes is {nodes}, dropout {dropout}; accepted are at least 1 node and a dropout from 0 to below 1")
-        deal(predictions()[1], owners=nodes, records=records, sizes=sizes, concentration=concentration, seed=max(seed, 0))
+        deal(
+            predictions()[1], owners=nodes, records=records, sizes=sizes, concentration=concentration, replacement=replacement,
+            seed=max(seed, 0),
+        )  # fmt: skip
         names = campaigns.split()
+        given = {
+            "campaigns": campaigns, "score": score, "epsilon": epsilon, "alpha": alpha, "delta": delta, "mechanism": mechanism,
+            "bins": bins, "beta": beta, "privacy-delta": privacy_delta, "records": records, "replacement": replacement,
+            "sizes": sizes, "concentration": concentration, "dropout": dropout, "seed": seed, "output": str(out.resolve()),
+        }  # fmt: skip
         for name in names:
-            method, _, variant = name.partition(":")
-            asked = Setting(method=method, variant=variant, score=score, epsilon=epsilon, alpha=alpha, delta=delta, n=records)
-            asked.make_channel(26)
-        plain = non_private(score=score, alpha=alpha, records=records, seed=seed)
+            make_plan(name, run_defaults() | given, run=0)
+        plain = non_private(score=score, alpha=alpha, records=records, replacement=replacement, seed=seed)
         try:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInput(f"cannot write into {out}: {error.strerror}; accepted is a folder of your own") from None
-        given = {
-            "campaigns": campaigns, "score": score, "epsilon": epsilon, "alpha": alpha, "delta": delta, "records": records,
-            "sizes": sizes, "concentration": concentration, "dropout": dropout, "seed": seed, "output": str(out.resolve()),
-        }  # fmt: skip
         for name in names:
             (out / f"{name.replace(':', '-')}.json").unlink(missing_ok=True)
         try:

@@ -79,7 +79,15 @@ def test_flower_and_the_in_process_driver_agree(run: Run, name: str, tmp_path: P
 
     def ask(query: bytes) -> list[bytes]:
         made = partial(
-            simulated_owner, run=1, owners=NODES, records=RECORDS, sizes=SIZES, concentration=1.0, seed=SEED, query=query
+            simulated_owner,
+            run=1,
+            owners=NODES,
+            records=RECORDS,
+            sizes=SIZES,
+            concentration=1.0,
+            replacement=False,
+            seed=SEED,
+            query=query,
         )
         return [made(owner=owner).answer(signed, query) for owner in range(NODES)]
 

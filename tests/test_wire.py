@@ -169,7 +169,7 @@ def test_a_report_counts_once() -> None:
     first, overlapping = answer(bit_batch(10), round_=1), answer(bit_batch(10, first=5), round_=1)
     intake, codes = taken(first, first, overlapping)
     assert codes == ["OK", "DUPLICATE", "OK"]
-    assert sum(intake.tally().answers) == 15  # type: ignore[union-attr]
+    assert sum(intake.tally().answers) == 15  # type: ignore[union-attr, arg-type]
 
 
 @settings(max_examples=300, deadline=None)
@@ -191,4 +191,4 @@ def test_damaged_answers_never_raise(place: int, flip: int) -> None:
     data = bytearray(answer(bit_batch(10), round_=1))
     data[place % len(data)] ^= flip
     intake, _ = taken(bytes(data))
-    assert sum(intake.tally().answers) in (0, 10)  # type: ignore[union-attr]
+    assert sum(intake.tally().answers) in (0, 10)  # type: ignore[union-attr, arg-type]

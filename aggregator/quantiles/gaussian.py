@@ -16,6 +16,7 @@ from aggregator.quantiles.histogram import Histogram
 from aggregator.quantiles.mechanism import ASYMPTOTIC, CERTIFIED, UNCERTIFIED, Mechanism, Privacy
 from protocol.errors import BadInput
 from protocol.sampling import Entropy, discrete_gaussian
+from protocol.zcdp import search_steps
 
 VARIANTS = ("F", "A")
 # Doubles lose this much, relatively, over sums of positive terms.
@@ -34,7 +35,7 @@ class _Bisection(Mechanism):
     @property
     def steps(self) -> int:
         """Queries that halve `bins` bins down to one: ceil(log2(bins))."""
-        return (self.bins - 1).bit_length()
+        return search_steps(self.bins)
 
     @cached_property
     def variance(self) -> Fraction:

@@ -14,24 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import BadInput, check_probability
+from protocol.grid import Floats, bin_indices, check_bins
 from protocol.sampling import Integers
 
-Floats = NDArray[np.float64]
-
-MOST_BINS = 1 << 20
 MOST_RECORDS = 1 << 40
-
-
-def check_bins(bins: int) -> None:
-    """Accept a number of bins whose weights 63 bits can hold."""
-    if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or not 2 <= bins <= MOST_BINS:
-        raise BadInput(f"bins is {bins!r}; accepted is an integer from 2 to {MOST_BINS}")
-
-
-def uniform_grid(bins: int) -> Floats:
-    """Right edges 1/bins, 2/bins, ..., 1."""
-    check_bins(bins)
-    return np.arange(1, bins + 1) / bins
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,23 +63,7 @@ class Histogram:
 
 def histogram(scores: NDArray[Any], grid: Floats) -> Histogram:
     """Count scores into bins: O(n) on `uniform_grid(m)`, O(n log m) on any other grid."""
-    scores, grid = np.asarray(scores, dtype=np.float64), np.asarray(grid, dtype=np.float64)
-    if scores.ndim != 1 or grid.ndim != 1:
-        raise BadInput(f"scores of shape {scores.shape} on a grid of shape {grid.shape}; accepted is one row each")
-    check_bins(grid.size)
-    # A NaN fails this comparison too.
-    if scores.size and not (scores.max() <= grid[-1] and scores.min() > -np.inf):
-        raise BadInput(
-            f"scores run from {scores.min()} to {scores.max()}; accepted are numbers up to {grid[-1]}, the last edge"
-        )
-    if np.array_equal(grid, uniform_grid(grid.size)):
-        # The product may be rounded across an edge; the edges themselves decide.
-        at = np.clip(np.ceil(scores * grid.size).astype(np.int64) - 1, 0, grid.size - 1)
-        at += scores > grid[at]
-        at -= (at > 0) & (scores <= grid[at - 1])
-    else:
-        at = np.searchsorted(grid, scores)
-    return Histogram(np.bincount(at, minlength=grid.size), grid)
+    return Histogram(np.bincount(bin_indices(scores, grid), minlength=len(grid)), grid)
 
 
 def conformal_rank(*, n: int, level: float) -> int:

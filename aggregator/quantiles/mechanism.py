@@ -18,9 +18,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from aggregator.quantiles.histogram import Histogram, check_bins
+from aggregator.quantiles.histogram import Histogram
 from protocol.errors import BadInput, check_epsilon, check_probability
+from protocol.grid import check_bins
 from protocol.sampling import Entropy, randomness
+from protocol.zcdp import zcdp_epsilon
 
 REPLACE_ONE = "replace-one"
 ADD_REMOVE = "add-remove"
@@ -39,19 +41,11 @@ class Privacy:
     rho: float | None = None
 
     def epsilon_at(self, delta: float) -> float:
-        """The epsilon of (epsilon, delta)-DP. From rho-zCDP by the least over orders a of
-
-        a rho + log(1 - 1/a) - log(a delta) / (a - 1)     (Canonne, Kamath, Steinke 2020, Corollary 13);
-
-        every order gives a bound, so a finite search rounds up.
-        """
+        """The epsilon of (epsilon, delta)-DP."""
         if self.epsilon is not None:
             return self.epsilon
-        check_probability("delta", delta)
         assert self.rho is not None
-        orders = 1 + np.geomspace(1e-3, 1e9, 4000)
-        bounds = orders * self.rho + np.log1p(-1 / orders) - np.log(orders * delta) / (orders - 1)
-        return max(0.0, float(bounds.min()) * (1 + 1e-9))
+        return zcdp_epsilon(self.rho, delta)
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ import numpy as np
 
 from aggregator.quantiles.above_threshold import AboveThreshold
 from aggregator.quantiles.gaussian import GaussianSearch, NoisyMidpoint
-from aggregator.quantiles.histogram import Histogram, uniform_grid
+from aggregator.quantiles.histogram import Histogram
 from aggregator.quantiles.laplace_counts import LaplaceCounts
 from aggregator.quantiles.mechanism import Mechanism
 from aggregator.quantiles.published import Dpcp, Pps
 from aggregator.quantiles.rank_exponential import RankExponential
 from protocol.errors import BadInput
+from protocol.grid import uniform_grid
 from protocol.sampling import SeededEntropy
 
 DEFAULT = "rank-exponential"

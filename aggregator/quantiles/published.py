@@ -19,11 +19,12 @@ from functools import cached_property
 
 import numpy as np
 
-from aggregator.quantiles.histogram import Histogram, check_bins
+from aggregator.quantiles.histogram import Histogram
 from aggregator.quantiles.mechanism import REPLACE_ONE, Privacy, PureMechanism
 from aggregator.quantiles.weights import START, bin_weights, exact_law, falling, margin, pick
 from protocol.errors import BadInput, check_epsilon, check_probability
 from protocol.exact import exp_below, log_up
+from protocol.grid import check_bins
 from protocol.sampling import Entropy, Integers
 
 

@@ -1,0 +1,58 @@
+"""Releases that are drawn once: a second draw from the same counts would cost the budget a second time."""
+
+import json
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from aggregator.quantiles.histogram import Histogram
+from aggregator.quantiles.mechanism import Mechanism, Privacy, Release
+from protocol.errors import BadInput
+from protocol.sampling import Entropy
+
+
+class Kept:
+    """A release in a file: made and synced before it is returned, and from then on only read."""
+
+    def __init__(self, path: Path, entropy: Entropy) -> None:
+        self._path, self._entropy = path, entropy
+
+    def __call__(self, mechanism: Mechanism, histogram: Histogram, rank: int) -> Release:
+        if not self._path.exists():
+            drawn = asdict(mechanism.release(histogram, rank, self._entropy))
+            handle, partial = tempfile.mkstemp(dir=self._path.parent)
+            with os.fdopen(handle, "w") as file:
+                json.dump(drawn, file)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                # A link fails where a file exists: of two that draw at once, one is kept and both return it.
+                os.link(partial, self._path)
+            except FileExistsError:
+                pass
+            finally:
+                os.unlink(partial)
+            _sync(self._path.parent)
+        return self._read(mechanism)
+
+    def _read(self, mechanism: Mechanism) -> Release:
+        try:
+            values: dict[str, Any] = json.loads(self._path.read_text())
+            release = Release(**values | {"privacy": Privacy(**values["privacy"])})
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise BadInput(
+                f"{self._path} cannot be read as a release: {error}; a lost release must not be drawn again"
+            ) from None
+        if release.mechanism != mechanism.name:
+            raise BadInput(f"{self._path} holds a release of {release.mechanism}; this campaign asks for {mechanism.name}")
+        return release
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
