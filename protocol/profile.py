@@ -23,7 +23,8 @@ RDP = "rdp"
 # Orders of Renyi divergence, as Opacus has them by default.
 ORDERS = np.array([1 + x / 10 for x in range(1, 100)] + list(range(12, 64)), dtype=np.float64)
 
-# The closed form loses at most this much, relatively, to doubles; a convolution this much a step, absolutely.
+# What doubles lose: the closed form this much relatively (tested with 400 digits); a convolution by FFT this much a step,
+# absolutely, which is an estimate with room to spare and no theorem. It matters for deltas below 1e-9 only.
 _CLOSED, _CONVOLVED = 1e-9, 1e-15
 _MOST_EPSILON = 1e4
 
