@@ -98,16 +98,18 @@ class AboveThreshold(PureMechanism):
         return int(np.argmax(answers)) if answers.any() else self.bins - 1
 
     def law(self, histogram: Histogram, rank: int) -> list[Fraction]:
-        """A sum over Y. From |Y| = reach on no bit depends on Y any more, so the two ends are summed in closed form."""
+        """A sum over Y, in integers over a common denominator. From |Y| = reach on no bit depends on Y any more, so the two
+        ends are summed in closed form: P(Y = y) = (1 - p)/(1 + p) p^|y| and P(Y >= reach) = p^reach/(1 + p)."""
         self.check(histogram, rank)
-        p, level = Fraction(self.numerator, ONE), rank + self.raised
+        p, level = self.numerator, rank + self.raised
         reach = self._reach + level + histogram.n
-        law = [Fraction(0)] * self.bins
+        sums = [0] * self.bins
         for y in range(-reach, reach + 1):
-            chance = p**reach / (1 + p) if abs(y) == reach else (1 - p) / (1 + p) * p ** abs(y)
-            for j, count in enumerate(histogram.cumulative[:-1]):
-                answers = self.noise.probability(level + y - int(count))
-                law[j] += chance * answers
-                chance *= 1 - answers
-            law[-1] += chance
-        return law
+            mass = ONE * p**reach if abs(y) == reach else (ONE - p) * p ** abs(y) * ONE ** (reach - abs(y))
+            answers = self.noise.numerators(level + y - histogram.cumulative[:-1]).tolist()
+            for j, answer in enumerate(answers):
+                sums[j] += mass * answer
+                mass *= ONE - answer
+            sums[-1] += mass
+        whole = (ONE + p) * ONE**reach
+        return [Fraction(total, whole * ONE ** min(j + 1, self.bins - 1)) for j, total in enumerate(sums)]

@@ -6,6 +6,7 @@ bin is drawn, so what is drawn has exactly the law that these integers spell.
 """
 
 import itertools
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -23,6 +24,8 @@ Table = NDArray[np.int64]
 
 def falling(start: int, ratio: Fraction, *, floor: int = 1, most: int = MOST_ENTRIES) -> list[int]:
     """start, ceil(start/ratio), ... until the floor is reached, the fall ends, or `most` entries are made."""
+    if most == MOST_ENTRIES and math.log(start / floor) > most * math.log(ratio):
+        raise BadInput(f"a margin of more than {most} ranks; accepted is a larger epsilon")
     up, down = ratio.numerator, ratio.denominator
     table = [start]
     while table[-1] > floor and len(table) < most:
@@ -30,8 +33,6 @@ def falling(start: int, ratio: Fraction, *, floor: int = 1, most: int = MOST_ENT
         if following == table[-1]:
             break
         table.append(following)
-    if len(table) == MOST_ENTRIES:
-        raise BadInput(f"a margin of more than {MOST_ENTRIES} ranks; accepted is a larger epsilon")
     return table
 
 
