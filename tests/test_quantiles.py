@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from aggregator.quantiles.above_threshold import AboveThreshold
 from aggregator.quantiles.gaussian import GaussianSearch, NoisyMidpoint
-from aggregator.quantiles.histogram import Histogram, certified_rank, conformal_rank, histogram, uniform_grid
+from aggregator.quantiles.histogram import Histogram, certified_rank, conformal_rank, histogram
 from aggregator.quantiles.laplace_counts import LaplaceCounts
 from aggregator.quantiles.mechanism import ADD_REMOVE, REPLACE_ONE, Mechanism, Privacy, PureMechanism
 from aggregator.quantiles.mechanisms import DEFAULT, MECHANISMS, automatic_bins
@@ -22,6 +22,7 @@ from aggregator.quantiles.rank_exponential import RankExponential
 from aggregator.quantiles.weights import START, bin_weights, exact_law, falling
 from protocol.errors import BadInput
 from protocol.exact import exp_below, float_up, log_up
+from protocol.grid import uniform_grid
 from protocol.sampling import SeededEntropy, os_entropy
 from tests.known import assert_follows
 
