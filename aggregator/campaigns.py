@@ -7,11 +7,12 @@ from typing import Any
 from aggregator.central import Draw, draw_afresh
 from aggregator.intake import Intake
 from aggregator.procedures import plan_procedure
+from aggregator.training import Learned, federated_averaging
 from protocol.campaign import Plan, digest
 from protocol.certificate import NOT_STATED, Certificate
 from protocol.errors import ConfideError
 from protocol.messages import write_query
-from protocol.queries import BitTally
+from protocol.queries import BitTally, Tally
 from protocol.sampling import OPERATING_SYSTEM, SEEDED
 from protocol.scores import SCORES
 
@@ -36,27 +37,48 @@ class Outcome:
 
 def run_campaign(plan: Plan, ask: Ask, *, draw: Draw = draw_afresh) -> Outcome:
     """Drive the plan's procedure; `ask` sends one query to every owner and yields the answers that come back in time."""
+    crowds: list[int] = []
+
+    def watch(tally: Tally) -> None:
+        if isinstance(tally, BitTally):
+            crowds.extend(count for count in tally.answers if count)
+
+    certificate, intake = _conduct(plan, plan_procedure(plan, draw), ask, watch)
+    if certificate.n < plan.minimum_reports:
+        raise TooFewReports(
+            f"{certificate.n} reports arrived, the plan asks for at least {plan.minimum_reports}; answers received: "
+            f"{_summary(intake)}"
+        )
+    if certificate.randomness == NOT_STATED:
+        certificate = replace(certificate, randomness=SEEDED if intake.seeded else OPERATING_SYSTEM)
+    return Outcome(certificate, dict(intake.codes), min(crowds, default=None))
+
+
+def run_training(plan: Plan, ask: Ask) -> tuple[Learned, dict[str, int]]:
+    """Drive a plan of federated training; returns the common weights and how answers were received, by code."""
+    assert plan.training is not None
+    learned, intake = _conduct(plan, federated_averaging(plan.training), ask, lambda _: None)
+    if not any(learned.owners):
+        raise TooFewReports(f"no owner took part in the training; answers received: {_summary(intake)}")
+    return learned, dict(intake.codes)
+
+
+def _conduct(plan: Plan, procedure: Any, ask: Ask, watch: Callable[[Tally], None]) -> tuple[Any, Intake]:
+    """Send a procedure's queries and give it the tallies, until it returns."""
     name = digest(plan.to_bytes())
-    procedure: Any = plan_procedure(plan, draw)
     intake = Intake(plan=name, score=SCORES[plan.score])
-    round_, tally, crowd = 0, None, None
+    round_, tally = 0, None
     while True:
         try:
             query = procedure.send(tally)
         except StopIteration as finished:
-            certificate: Certificate = finished.value
-            break
+            return finished.value, intake
         intake.open(query, round_)
         for answer in ask(write_query(query, plan=name, round_=round_)):
             intake.admit(answer)
         round_, tally = round_ + 1, intake.tally()
-        if isinstance(tally, BitTally):
-            crowd = min((count for count in (crowd, *tally.answers) if count), default=None)
-    if certificate.n < plan.minimum_reports:
-        received = ", ".join(f"{code} {count}" for code, count in sorted(intake.codes.items())) or "nothing"
-        raise TooFewReports(
-            f"{certificate.n} reports arrived, the plan asks for at least {plan.minimum_reports}; answers received: {received}"
-        )
-    if certificate.randomness == NOT_STATED:
-        certificate = replace(certificate, randomness=SEEDED if intake.seeded else OPERATING_SYSTEM)
-    return Outcome(certificate, dict(intake.codes), crowd)
+        watch(tally)
+
+
+def _summary(intake: Intake) -> str:
+    return ", ".join(f"{code} {count}" for code, count in sorted(intake.codes.items())) or "nothing"

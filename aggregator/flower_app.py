@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,19 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from aggregator.campaigns import run_campaign
+from aggregator.campaigns import run_campaign, run_training
 from aggregator.cards import campaign_card
 from aggregator.central import GAUSSIAN, Draw
 from aggregator.keys import read_key
-from aggregator.releases import Kept
-from aggregator.summary import as_text, non_private, simulated
+from aggregator.releases import Audited, Kept
+from aggregator.summary import as_text, non_private, simulated, simulated_accuracy
+from protocol.budget import Budget, noise_multiplier
 from protocol.campaign import EXACT_COUNTS, NOISED_COUNTS, Plan, digest, sign_plan
+from protocol.card import AUDITOR
 from protocol.channels import auto
 from protocol.sampling import SeededEntropy, os_entropy
 from protocol.simulated import CONTENT, EMBEDDED_MODEL, SIMULATION_KEY
+from protocol.training import Terms
 from protocol.zcdp import search_variance
 
 log = logging.getLogger("flwr")
@@ -43,28 +46,53 @@ def main(grid: Grid, context: Context) -> None:
         "seed": int(config["seed"]),
     }  # fmt: skip
     rows = [non_private(alpha=float(config["alpha"]), **given)] if simulation else []
+    folder = Path(str(config["output"])) if config["output"] else None
     for name, plan in plans.items():
         signed = sign_plan(plan, key)
         asking = Asking(grid, present, signed, float(config["timeout"]))
-        outcome = run_campaign(plan, asking, draw=kept_draw(str(config["output"]), plan, given["seed"]))
+        if plan.training is not None:
+            train(plan, asking, folder, given if simulation else None)
+            continue
+        draw = Audited(kept_draw(folder, plan, given["seed"]))
+        outcome = run_campaign(plan, asking, draw=draw)
         measured = simulated(outcome.certificate, **given) if simulation else {}
         card = campaign_card(plan, outcome, diagnostic=measured, issued=datetime.now(UTC)).sign(key)
         row = {"campaign": name, "plan": signed.hex(), **asdict(outcome.certificate), "received": outcome.received, **measured}
         rows.append(row)
         log.info("confide: %s is done", name)
-        if config["output"]:
-            file = Path(str(config["output"])) / name.replace(":", "-")
+        if folder is not None:
+            file = folder / name.replace(":", "-")
             file.with_suffix(".card.json").write_text(card.to_json())
+            if draw.diagnostic:
+                audit = replace(card, diagnostic=measured | draw.diagnostic, view=AUDITOR).sign(key)
+                file.with_suffix(".auditor.json").write_text(audit.to_json())
             file.with_suffix(".json").write_text(json.dumps(row, indent=2) + "\n")
     log.info("confide:\n%s", as_text(rows))
 
 
-def kept_draw(folder: str, plan: Plan, seed: int) -> Draw:
+def train(plan: Plan, asking: "Asking", folder: Path | None, given: dict[str, Any] | None) -> None:
+    """Run a training, say what it cost, and write the weights and the plan's terms."""
+    assert plan.training is not None
+    learned, received = run_training(plan, asking)
+    about = {
+        "campaign": plan.campaign, "epsilon": plan.training.profile().epsilon(plan.privacy_delta), "delta": plan.privacy_delta,
+        "adjacency": "add-remove", "unit": "record", "noise": "floating point", "terms": asdict(plan.training),
+        "owners": learned.owners, "received": received,
+    }  # fmt: skip
+    if given is not None:
+        about["accuracy"] = simulated_accuracy(plan.training, learned.weights, **given)
+    log.info("confide: %s", {name: value for name, value in about.items() if name not in ("terms", "owners")})
+    if folder is not None:
+        np.savez(folder / "training-weights.npz", weights=learned.weights, layers=plan.training.layers)
+        (folder / "training-federated-averaging.json").write_text(json.dumps(about, indent=2) + "\n")
+
+
+def kept_draw(folder: Path | None, plan: Plan, seed: int) -> Draw:
     """A draw that is put on disk, where there is a folder, before anybody sees it; found there, it is not drawn again."""
     entropy = os_entropy if seed < 0 else SeededEntropy("release", seed)
-    if not folder:
+    if folder is None:
         return lambda mechanism, histogram, rank: mechanism.release(histogram, rank, entropy)
-    return Kept(Path(folder) / f"release-{digest(plan.to_bytes()).hex()}.json", entropy)
+    return Kept(folder / f"release-{digest(plan.to_bytes()).hex()}.json", entropy)
 
 
 def answering(nodes: list[int], dropout: float, seed: int) -> list[int]:
@@ -102,7 +130,7 @@ def make_plan(name: str, config: Any, *, run: int) -> Plan:
     epsilon, labels = float(config["epsilon"]), int(config["labels"])
     model = bytes.fromhex(str(config["model"])) if config["model"] else EMBEDDED_MODEL
     now = datetime.now(UTC).replace(microsecond=0)
-    specific = _central(variant, config) if method == "central" else _local(method, variant, config)
+    specific = SPECIFIC.get(method, _local)(name, config)
     return Plan(
         campaign=f"{name} {run}", method=method, variant=variant, score=str(config["score"]), epsilon=epsilon, labels=labels,
         alpha=float(config["alpha"]), expected_records=int(config["records"]), minimum_reports=int(config["minimum-reports"]),
@@ -110,7 +138,8 @@ def make_plan(name: str, config: Any, *, run: int) -> Plan:
     )  # fmt: skip
 
 
-def _local(method: str, variant: str, config: Any) -> dict[str, Any]:
+def _local(name: str, config: Any) -> dict[str, Any]:
+    method, _, variant = name.partition(":")
     channel = "bit"
     if method == "labels":
         wanted, published = str(config["channel"]), variant.startswith("published")
@@ -119,10 +148,10 @@ def _local(method: str, variant: str, config: Any) -> dict[str, Any]:
     return {"channel": channel, "delta": float(config["delta"]), "max_corrupt": int(config["max-corrupt"])}
 
 
-def _central(variant: str, config: Any) -> dict[str, Any]:
+def _central(name: str, config: Any) -> dict[str, Any]:
     bins, delta = int(config["bins"]), float(config["privacy-delta"])
     chosen: dict[str, Any] = {"delta": 0.0, "bins": bins, "beta": float(config["beta"])}
-    if variant == "owner-noised":
+    if name.endswith(":owner-noised"):
         variance = search_variance(bins=bins, epsilon=float(config["epsilon"]), delta=delta)
         given = {"channel": NOISED_COUNTS, "mechanism": "gaussian-search", "privacy_delta": delta, "noise_variance": variance}
         return chosen | given
@@ -130,3 +159,20 @@ def _central(variant: str, config: Any) -> dict[str, Any]:
     return chosen | {
         "channel": EXACT_COUNTS, "mechanism": mechanism, "privacy_delta": delta if mechanism in GAUSSIAN else 0.0,
     }  # fmt: skip
+
+
+def _training(name: str, config: Any) -> dict[str, Any]:
+    """Noise from the budget: the least with which all rounds together stay within (epsilon, privacy-delta)."""
+    rounds, local, rate = int(config["rounds"]), int(config["local-steps"]), float(config["sampling-rate"])
+    delta = float(config["privacy-delta"])
+    budget = Budget(float(config["epsilon"]), delta)
+    layers = tuple(int(width) for width in str(config["layers"]).split())
+    terms = Terms(
+        layers=layers, noise_multiplier=noise_multiplier(budget, sampling_rate=rate, steps=rounds * local), sampling_rate=rate,
+        rounds=rounds, local_steps=local, clip=float(config["clip"]), batch=float(config["batch"]),
+        learning_rate=float(config["learning-rate"]),
+    )  # fmt: skip
+    return {"channel": "dp-sgd", "delta": 0.0, "privacy_delta": delta, "training": terms}
+
+
+SPECIFIC = {"central": _central, "training": _training}

@@ -11,18 +11,20 @@ import numpy as np
 from protocol import wire_pb2 as wire
 from protocol.campaign import VERSION, parse
 from protocol.errors import Refused
-from protocol.messages import Batch, Counts, read_batch, read_counts
+from protocol.messages import Batch, OwnerAnswer, read_batch, read_owner_answer
 from protocol.queries import (
     BitQuery,
     BitTally,
-    CentralQuery,
     CountQuery,
     CountTally,
     HistogramQuery,
     HistogramTally,
     LabelTally,
+    OwnerQuery,
     Query,
     Tally,
+    TrainingQuery,
+    TrainingTally,
 )
 from protocol.scores import Score, all_scores
 
@@ -34,7 +36,7 @@ class Intake:
         self._plan, self._score = plan, score
         self._seen: set[bytes] = set()
         self._batches: list[Batch] = []
-        self._counts: dict[bytes, Counts] = {}
+        self._owners: dict[bytes, OwnerAnswer] = {}
         self._query: Query | None = None
         self._round = -1
         self.codes: Counter[str] = Counter()
@@ -42,7 +44,7 @@ class Intake:
 
     def open(self, query: Query, round_: int) -> None:
         """Start taking answers to a query; answers to earlier ones are late from now on."""
-        self._query, self._round, self._batches, self._counts = query, round_, [], {}
+        self._query, self._round, self._batches, self._owners = query, round_, [], {}
 
     def admit(self, answer: bytes) -> wire.Receipt:
         """Take an answer in, or say why not."""
@@ -64,8 +66,8 @@ class Intake:
             raise Refused(wire.Code.WRONG_ROUND)
         if message.batch.plan == self._plan and message.batch.round < self._round:
             raise Refused(wire.Code.LATE)
-        if isinstance(self._query, HistogramQuery | CountQuery):
-            return self._admit_counts(message.batch, self._query)
+        if isinstance(self._query, OwnerQuery):
+            return self._admit_owner(message.batch, self._query)
         batch = read_batch(message.batch, query=self._query, plan=self._plan, round_=self._round)
         ids = [row.tobytes() for row in batch.ids]
         places = [place for place, name in enumerate(ids) if name not in self._seen]
@@ -84,13 +86,13 @@ class Intake:
         )
         return len(places), len(ids) - len(places)
 
-    def _admit_counts(self, message: wire.ReportBatch, query: CentralQuery) -> tuple[int, int]:
+    def _admit_owner(self, message: wire.ReportBatch, query: OwnerQuery) -> tuple[int, int]:
         """An owner counts once a round, whoever sends its answer again."""
-        counts = read_counts(message, query=query, plan=self._plan, round_=self._round)
-        if counts.owner in self._counts:
+        answer = read_owner_answer(message, query=query, plan=self._plan, round_=self._round)
+        if answer.owner in self._owners:
             return 0, 1
-        self._counts[counts.owner] = counts
-        self.seeded |= counts.seeded
+        self._owners[answer.owner] = answer
+        self.seeded |= answer.seeded
         return 1, 0
 
     def tally(self) -> Tally:
@@ -99,12 +101,15 @@ class Intake:
             raise Refused(wire.Code.WRONG_ROUND)
         if isinstance(self._query, HistogramQuery):
             total = np.zeros(self._query.bins, dtype=np.int64)
-            for answer in self._counts.values():
-                total += answer.counts
-            return HistogramTally(total, len(self._counts))
+            for answer in self._owners.values():
+                total += answer.values
+            return HistogramTally(total, len(self._owners))
         if isinstance(self._query, CountQuery):
-            pairs = {name: (int(answer.counts[0]), int(answer.counts[1])) for name, answer in self._counts.items()}
+            pairs = {name: (int(answer.values[0]), int(answer.values[1])) for name, answer in self._owners.items()}
             return CountTally(pairs)
+        if isinstance(self._query, TrainingQuery):
+            # In the order of their ids: an average of floats depends on the order.
+            return TrainingTally([self._owners[name].values for name in sorted(self._owners)])
         if isinstance(self._query, BitQuery):
             count = len(self._query.thresholds)
             answers, ones = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from aggregator.central import Draw
 from aggregator.quantiles.histogram import Histogram
 from aggregator.quantiles.mechanism import Mechanism, Privacy, Release
 from protocol.errors import BadInput
@@ -47,6 +48,22 @@ class Kept:
             ) from None
         if release.mechanism != mechanism.name:
             raise BadInput(f"{self._path} holds a release of {release.mechanism}; this campaign asks for {mechanism.name}")
+        return release
+
+
+class Audited:
+    """A draw that also works out, for a trusted auditor, what the release means in thresholds; neither number is private."""
+
+    def __init__(self, draw: Draw) -> None:
+        self._draw = draw
+        self.diagnostic: dict[str, float] = {}
+
+    def __call__(self, mechanism: Mechanism, histogram: Histogram, rank: int) -> Release:
+        release = self._draw(mechanism, histogram, rank)
+        exact = float(histogram.grid[histogram.bin_of(rank)])
+        self.diagnostic = {"observed_inflation": release.threshold - exact}
+        if release.inflation is not None:
+            self.diagnostic["width"] = mechanism.width(histogram, rank)
         return release
 
 

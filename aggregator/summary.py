@@ -8,8 +8,9 @@ import numpy as np
 
 from aggregator.nonprivate import split_conformal
 from protocol.certificate import Certificate
-from protocol.embedded import deal, predictions
+from protocol.embedded import deal, owned, predictions
 from protocol.scores import SCORES, all_scores, true_scores
+from protocol.training import Terms, Weights, predict
 
 Row = dict[str, Any]
 
@@ -52,6 +53,13 @@ def simulated(certificate: Certificate, *, score: str, records: int, replacement
     own = true_scores(SCORES[score], probs[rest], labels[rest], u=u)
     every = all_scores(SCORES[score], probs[rest], u=u)
     return {"coverage": float(np.mean(own <= threshold)), "mean_size": float((every <= threshold).sum(axis=1).mean())}
+
+
+def simulated_accuracy(terms: Terms, weights: Weights, *, score: str, records: int, replacement: bool, seed: int) -> float:
+    """How often a model trained in a simulation is right on the embedded records that nobody was dealt."""
+    features, labels = owned()
+    _, rest = deal(labels, owners=1, records=records, replacement=replacement, seed=max(seed, 0))
+    return float(np.mean(predict(terms, weights, features[rest]).argmax(axis=1) == labels[rest]))
 
 
 def non_private(*, score: str, alpha: float, records: int, replacement: bool, seed: int) -> Row:

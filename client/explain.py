@@ -5,6 +5,7 @@ import math
 from client.policy import Policy
 from protocol import wire_pb2 as wire
 from protocol.campaign import EXACT_COUNTS, Plan
+from protocol.training import Terms
 
 REASONS: dict[int, str] = {
     wire.Code.METHOD_NOT_ALLOWED: "its method is not among `methods`",
@@ -19,12 +20,13 @@ REASONS: dict[int, str] = {
 
 def explain(plan: Plan, policy: Policy) -> str:
     """A page for the owner: who asks, what leaves, what it can tell, and whether the policy allows it."""
-    epsilon, leaves = _central(plan) if plan.central else _local(plan)
+    epsilon, leaves = _training(plan, plan.training) if plan.training else _central(plan) if plan.central else _local(plan)
     factor = math.exp(epsilon)
+    purpose = "trains a model" if plan.training else f"calibrates prediction sets at {1 - plan.alpha:.0%} coverage"
     refusals = policy.refusals(plan)
     verdict = "allowed" if not refusals else "refused: " + "; ".join(REASONS[code] for code in refusals)
     return "\n".join([
-        f"Campaign {plan.campaign!r}: calibrates prediction sets at {1 - plan.alpha:.0%} coverage, method {plan.method} "
+        f"Campaign {plan.campaign!r}: {purpose}, method {plan.method} "
         f"({plan.variant}), {plan.labels} labels.",
         f"Valid {plan.issued:%Y-%m-%d} to {plan.expires:%Y-%m-%d} (UTC). Model {plan.model.hex()}.",
         "",
@@ -43,6 +45,7 @@ def explain(plan: Plan, policy: Policy) -> str:
 
 CAVEATS = {
     "labels": ("That bound is for the label only: what the probabilities tell is not protected.",),
+    "training": ("The noise in training is floating point.",),
     EXACT_COUNTS: ("That bound is for what the aggregator publishes. The aggregator itself sees your exact counts.",),
 }
 
@@ -58,6 +61,14 @@ def _local(plan: Plan) -> tuple[float, str]:
         ),
     }
     return channel.epsilon, "From each record, at most once, leaves " + leaves[plan.method]
+
+
+def _training(plan: Plan, terms: Terms) -> tuple[float, str]:
+    return plan.epsilon, (
+        f"Up to {terms.rounds} times leave the weights of a model after {terms.local_steps} steps of DP-SGD on your records: "
+        f"each step sees about {terms.sampling_rate:.1%} of them, and adds noise of {terms.noise_multiplier:.2f} times the "
+        "most that one record can change."
+    )
 
 
 def _central(plan: Plan) -> tuple[float, str]:

@@ -97,8 +97,8 @@ class Ledger:
 
         A record may answer when it has not answered this plan before and its total, this charge included, stays within the
         limit. The query is noted in the same commit, so a second asker of it finds it spent. A plan of several rounds charges
-        the whole of it with the first query; the records charged then, and no others, take part in later ones, of which there
-        are at most `rounds` in all.
+        the whole of it with the first query; the records charged then, and no others, take part in later ones, one query a
+        round and at most `rounds` in all.
         """
         with self._transaction() as db:
             db.execute("INSERT OR IGNORE INTO plans (digest, campaign, epsilon) VALUES (?, ?, ?)", (plan, campaign, epsilon))
@@ -108,7 +108,7 @@ class Ledger:
             db.executemany("INSERT INTO asked VALUES (?, ?)", enumerate(records))
             (before,) = db.execute("SELECT COUNT(*) FROM queries WHERE plan = ?", (plan_id,)).fetchone()
             if rounds > 1 and before:
-                return self._again(plan_id, query, round_, now, before < rounds)
+                return self._again(plan_id, query, round_, now) if before < rounds else []
             rows = db.execute(
                 "SELECT place FROM asked LEFT JOIN spends USING (record) GROUP BY place "
                 "HAVING COALESCE(SUM(spends.epsilon), 0) + ? <= ? AND COALESCE(SUM(spends.plan = ?), 0) = 0 ORDER BY place",
@@ -125,9 +125,10 @@ class Ledger:
             db.executemany("INSERT INTO spends VALUES (?, ?, ?, ?)", spends)
         return places
 
-    def _again(self, plan_id: int, query: bytes, round_: int, now: datetime, more: bool) -> list[int]:
-        """A later query of a plan that is paid for: the records that paid, in the caller's order."""
-        if not more:
+    def _again(self, plan_id: int, query: bytes, round_: int, now: datetime) -> list[int]:
+        """A later query of a plan that is paid for: the records that paid, in the caller's order; none for a second one of
+        the same round, whose noise may be that of the first."""
+        if self._db.execute("SELECT 1 FROM queries WHERE plan = ? AND round = ?", (plan_id, round_)).fetchone():
             return []
         found = self._db.execute("SELECT place FROM asked JOIN spends USING (record) WHERE plan = ? ORDER BY place", (plan_id,))
         places = [row[0] for row in found.fetchall()]

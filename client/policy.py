@@ -20,7 +20,7 @@ epsilon_per_campaign = 2.0
 delta_per_campaign = 1e-6
 
 # bits: one randomised bit a record. labels: the randomised label, with the model's probabilities in clear. central: counts of
-# records, with noise of this machine's own, or exact if you allow it below.
+# records, with noise of this machine's own, or exact if you allow it below. training: a model's weights after steps of DP-SGD.
 methods = ["bits"]
 
 # Whether anything but randomised answers may leave; method labels needs it.

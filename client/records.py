@@ -27,21 +27,33 @@ ACCEPTED = "accepted are .npz, .csv and .parquet with `label` and either probabi
 
 @dataclass(frozen=True)
 class Records:
-    """Names, class probabilities and labels, with the digest of the model behind the probabilities where it is known."""
+    """Names, class probabilities and labels, with the digest of the model behind the probabilities where it is known.
+
+    Features are kept for training. Records that have them and no model yet have no probabilities.
+    """
 
     names: tuple[bytes, ...]
-    probs: Array
+    probs: Array | None
     labels: Array
     model: bytes | None = None
+    features: Array | None = None
 
     def __post_init__(self) -> None:
-        check_probabilities(self.probs)
-        check_labels(self.labels, n=len(self.probs), k=self.probs.shape[1])
-        if len(set(self.names)) != len(self.probs):
-            raise BadInput(f"{len(set(self.names))} different names for {len(self.probs)} records; each record needs its own")
+        if self.probs is not None:
+            check_probabilities(self.probs)
+            check_labels(self.labels, n=len(self.probs), k=self.probs.shape[1])
+        if len(set(self.names)) != len(self.labels):
+            raise BadInput(f"{len(set(self.names))} different names for {len(self.labels)} records; each record needs its own")
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def scored(self) -> Array:
+        """The probabilities; records without any cannot be scored."""
+        if self.probs is None:
+            raise BadInput("the records hold features and no probabilities; name the model that scores them")
+        return self.probs
 
 
 def read_records(path: Path, *, model: Path | None = None) -> Records:
@@ -74,17 +86,18 @@ def _records(columns: dict[str, Array], model: Path | None) -> Records:
         raise BadInput(f"it has columns {sorted(columns)}; missing: label")
     labels = _whole(columns["label"])
     given = columns.get("probs")
-    if given is None and model is None:
-        raise BadInput("it holds features and no probabilities; name the model that scores them with --model")
-    values = columns["features"] if given is None else given
-    if given is not None:
-        probs, digest = given, None
-    else:
-        assert model is not None
+    features = columns.get("features")
+    values = features if given is None else given
+    if values is None:
+        raise BadInput(f"it has columns {sorted(columns)}; missing: probabilities or features")
+    probs, digest = given, None
+    if given is None and model is not None:
         probs, digest = load_model(model)(values.astype(np.float32)), model_digest(model)
-    if len(labels) != len(values):
+    if len(labels) != len(values) or (features is not None and len(features) != len(values)):
         raise BadInput(f"{len(labels)} labels for {len(values)} rows; accepted is a label a row")
-    return Records(_names(columns.get("id"), values, labels), probs, labels, digest)
+    if features is not None and not np.isfinite(np.asarray(features, dtype=np.float64)).all():
+        raise BadInput("features hold values that are not finite")
+    return Records(_names(columns.get("id"), values, labels), probs, labels, digest, features)
 
 
 def _whole(labels: Array) -> Array:

@@ -20,8 +20,8 @@ from protocol import wire_pb2 as wire
 from protocol.campaign import VERSION, Plan, open_plan
 from protocol.errors import Refused
 from protocol.grid import bin_indices, uniform_grid
-from protocol.messages import ID_BYTES, Batch, Counts, query_digest, read_query, write_batch, write_counts
-from protocol.queries import BitQuery, CentralQuery, CountQuery, HistogramQuery, LabelQuery
+from protocol.messages import ID_BYTES, Batch, OwnerAnswer, query_digest, read_query, write_batch, write_owner_answer
+from protocol.queries import BitQuery, CentralQuery, HistogramQuery, LabelQuery, OwnerQuery, TrainingQuery
 from protocol.sampling import SEEDED, Entropy, discrete_gaussian, randomness
 from protocol.scores import RANDOMIZED, SCORES, true_scores
 
@@ -62,7 +62,7 @@ class Respondent:
         self._check_records(plan)
         positions = self._positions(plan_digest)
         inside = np.arange(len(positions))
-        if not isinstance(asked, HistogramQuery | CountQuery):
+        if not isinstance(asked, OwnerQuery):
             inside = np.flatnonzero((positions >= asked.start) & (positions < asked.stop))
         if len(inside) < self._policy.minimum_group:
             raise Refused(wire.Code.GROUP_TOO_SMALL)
@@ -73,34 +73,59 @@ class Respondent:
         )  # fmt: skip
         if not places:
             raise Refused(wire.Code.ALREADY_SPENT)
-        if isinstance(asked, HistogramQuery | CountQuery):
-            packed = write_counts(self._count(plan, plan_digest, asked, inside[places]), plan=plan_digest, round_=round_)
+        if isinstance(asked, OwnerQuery):
+            values = self._learn(plan, plan_digest, asked, inside[places], round_) if isinstance(asked, TrainingQuery) else (
+                self._count(plan, plan_digest, asked, inside[places])
+            )  # fmt: skip
+            owner = self._hash(plan_digest, b"owner", ID_BYTES)
+            answer = OwnerAnswer(owner, values, seeded=randomness(self._entropy) == SEEDED)
+            packed = write_owner_answer(answer, plan=plan_digest, round_=round_)
         else:
             batch = self._randomize(plan, plan_digest, asked, inside[places], positions)
             packed = write_batch(batch, channel=asked.channel, plan=plan_digest, round_=round_)
-        answer = wire.Answer(version=VERSION, code=wire.Code.OK, batch=packed).SerializeToString(deterministic=True)
-        self._ledger.remember(plan=plan_digest, query=name, answer=answer)
-        return answer
+        reply = wire.Answer(version=VERSION, code=wire.Code.OK, batch=packed).SerializeToString(deterministic=True)
+        self._ledger.remember(plan=plan_digest, query=name, answer=reply)
+        return reply
 
     def _check_records(self, plan: Plan) -> None:
-        """The records must be scored by the model the plan names, over as many labels."""
-        if self._records.model not in (None, plan.model) or self._records.probs.shape[1] != plan.labels:
+        """Records must be scored by the model the plan names, over as many labels; to train, they must have features."""
+        records = self._records
+        if plan.training is not None:
+            features, k = records.features, plan.labels
+            if (
+                features is None
+                or features.ndim != 2
+                or features.shape[1] != plan.training.layers[0]
+                or records.labels.max() >= k
+            ):
+                raise Refused(wire.Code.MODEL_NOT_ALLOWED)
+            if plan.training.profile().delta(plan.epsilon) > plan.privacy_delta:
+                raise Refused(wire.Code.EPSILON_PER_CAMPAIGN)
+        elif records.model not in (None, plan.model) or records.probs is None or records.probs.shape[1] != plan.labels:
             raise Refused(wire.Code.MODEL_NOT_ALLOWED)
 
-    def _count(self, plan: Plan, plan_digest: bytes, asked: CentralQuery, chosen: NDArray[Any]) -> Counts:
+    def _count(self, plan: Plan, plan_digest: bytes, asked: CentralQuery, chosen: NDArray[Any]) -> NDArray[Any]:
         """How many of the chosen records fall into each bin; or at or below a threshold, with this owner's noise."""
         scores = self._scores(plan, plan_digest, chosen)
-        name = self._hash(plan_digest, b"owner", ID_BYTES)
         if isinstance(asked, HistogramQuery):
-            return Counts(name, np.bincount(bin_indices(scores, uniform_grid(asked.bins)), minlength=asked.bins))
+            return np.bincount(bin_indices(scores, uniform_grid(asked.bins)), minlength=asked.bins)
         noise = discrete_gaussian(Fraction(asked.variance), 1, self._entropy)[0]
-        counts = np.array([len(chosen), np.count_nonzero(scores <= asked.threshold) + noise])
-        return Counts(name, counts, seeded=randomness(self._entropy) == SEEDED)
+        return np.array([len(chosen), np.count_nonzero(scores <= asked.threshold) + noise])
+
+    def _learn(self, plan: Plan, plan_digest: bytes, asked: TrainingQuery, chosen: NDArray[Any], round_: int) -> NDArray[Any]:
+        """This owner's steps of the round; all its chance is a function of its secret, the plan and the step."""
+        from client.learning import learn
+
+        assert plan.training is not None
+        assert self._records.features is not None
+        key = self._hash(plan_digest, b"training", 32)
+        features, labels = self._records.features[chosen], self._records.labels[chosen]
+        return learn(plan.training, asked.weights, features, labels, key=key, round_=round_)
 
     def _scores(self, plan: Plan, plan_digest: bytes, chosen: NDArray[Any]) -> NDArray[Any]:
         """The scores of the true labels, a function of the record, the plan and the owner's secret."""
         u = self._units(plan_digest, chosen, b"score") if plan.score in RANDOMIZED else None
-        return true_scores(SCORES[plan.score], self._records.probs[chosen], self._records.labels[chosen], u=u)
+        return true_scores(SCORES[plan.score], self._records.scored[chosen], self._records.labels[chosen], u=u)
 
     def _randomize(
         self, plan: Plan, plan_digest: bytes, asked: BitQuery | LabelQuery, chosen: NDArray[Any], positions: NDArray[Any]
@@ -109,7 +134,7 @@ class Respondent:
         named = sorted((self._hash(plan_digest + self._names[i], b"report", ID_BYTES), i) for i in chosen.tolist())
         ids = np.frombuffer(b"".join(name for name, _ in named), dtype=np.uint8).reshape(-1, ID_BYTES)
         chosen = np.array([i for _, i in named])
-        probs, labels = self._records.probs[chosen], self._records.labels[chosen]
+        probs, labels = self._records.scored[chosen], self._records.labels[chosen]
         seeded = randomness(self._entropy) == SEEDED
         if isinstance(asked, BitQuery):
             scores = self._scores(plan, plan_digest, chosen)

@@ -15,7 +15,7 @@ from client.policy import Policy
 from client.records import Records
 from client.respond import Respondent
 from protocol.campaign import VARIANTS
-from protocol.embedded import deal, predictions
+from protocol.embedded import deal, owned, predictions
 from protocol.sampling import Entropy, SeededEntropy, os_entropy
 from protocol.simulated import EMBEDDED_MODEL, RUN_FOLDER, SIMULATION_PUBLIC
 
@@ -58,7 +58,8 @@ def simulated_owner(
     entropy: Entropy = os_entropy if seed < 0 else SeededEntropy("owner", seed, owner, query.hex())
     names = tuple(f"{i}/{place}".encode() for i, place in enumerate(mine.tolist()))
     return Respondent(
-        records=Records(names, probs[mine].astype(np.float32), labels[mine], EMBEDDED_MODEL), policy=SIMULATION_POLICY,
+        records=Records(names, probs[mine].astype(np.float32), labels[mine], EMBEDDED_MODEL, owned()[0][mine]),
+        policy=SIMULATION_POLICY,
         ledger=Ledger(folder / f"{owner}.sqlite"), secret=owner.to_bytes(32, "little"), entropy=entropy,
         now=lambda: datetime.now(UTC),
     )  # fmt: skip

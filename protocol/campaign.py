@@ -16,6 +16,7 @@ from protocol.channels import LABEL_CHANNELS, Bit
 from protocol.errors import BadInput, Refused, check_epsilon, check_probability
 from protocol.grid import check_bins
 from protocol.scores import SCORES
+from protocol.training import Terms
 from protocol.zcdp import search_steps, zcdp_epsilon
 
 AnyMessage = TypeVar("AnyMessage", wire.Plan, wire.SignedPlan, wire.Query, wire.ReportBatch, wire.Answer)
@@ -27,6 +28,7 @@ VARIANTS = {
     "labels": ("certified", "published", "published-star"),
     "bits": ("certified", "published", "published-star", "one-shot"),
     "central": ("trusted", "owner-noised"),
+    "training": ("federated-averaging",),
 }
 # What leaves an owner in a central calibration: exact counts to an aggregator it trusts, or counts with its own noise.
 EXACT_COUNTS, NOISED_COUNTS = "exact-counts", "discrete-gaussian"
@@ -60,6 +62,7 @@ class Plan:
     beta: float = 0.0
     privacy_delta: float = 0.0
     noise_variance: int = 0
+    training: Terms | None = None
 
     def __post_init__(self) -> None:
         check_choice("method", self.method, VARIANTS)
@@ -68,8 +71,14 @@ class Plan:
         check_choice(f"channel of {self.method}", self.channel, self._channels())
         check_epsilon(self.epsilon)
         check_probability("alpha", self.alpha)
+        if not 0 <= self.privacy_delta < 1:
+            raise BadInput(f"privacy_delta is {self.privacy_delta}; it must be 0 or more and below 1")
+        if (self.training is not None) != (self.method == "training"):
+            raise BadInput(f"method {self.method} with training terms {self.training}; they go together")
         if self.central:
             self._check_central()
+        elif self.training is not None:
+            self._check_training(self.training)
         elif self.mechanism or self.bins or self.beta or self.privacy_delta or self.noise_variance:
             raise BadInput(
                 f"method {self.method} has no mechanism, bins, beta, privacy_delta or noise_variance; leave them out"
@@ -87,7 +96,7 @@ class Plan:
             raise BadInput(f"model digest has {len(self.model)} bytes; accepted is a SHA-256 of 32")
         if self.expires <= self.issued:
             raise BadInput(f"plan expires {self.expires} and was issued {self.issued}; it must expire later")
-        if not self.central:
+        if not self.central and self.training is None:
             self.make_channel()
 
     @property
@@ -97,12 +106,20 @@ class Plan:
 
     @property
     def rounds(self) -> int:
-        """How often a record takes part: once, except in counts that owners noise, whose epsilon is for all of them."""
+        """How often a record takes part: once, but for noised counts and training, whose epsilon is for all rounds together."""
+        if self.training is not None:
+            return self.training.rounds
         return search_steps(self.bins) if self.channel == NOISED_COUNTS else 1
 
     def _channels(self) -> Collection[str]:
         central = (EXACT_COUNTS if self.variant == "trusted" else NOISED_COUNTS,)
-        return {"labels": LABEL_CHANNELS, "bits": ("bit",), "central": central}[self.method]
+        return {"labels": LABEL_CHANNELS, "bits": ("bit",), "central": central, "training": ("dp-sgd",)}[self.method]
+
+    def _check_training(self, terms: Terms) -> None:
+        """That the terms cost no more than epsilon at privacy_delta is checked by whoever spends it: it takes an accountant."""
+        if terms.layers[-1] != self.labels:
+            raise BadInput(f"layers end in {terms.layers[-1]} and labels are {self.labels}; the last layer must have them all")
+        check_probability("privacy_delta", self.privacy_delta)
 
     def _check_central(self) -> None:
         check_choice(f"mechanism of {self.variant}", self.mechanism, RELEASES[self.variant])
@@ -110,8 +127,6 @@ class Plan:
         if self.beta >= self.alpha:
             raise BadInput(f"beta is {self.beta} and alpha {self.alpha}; beta must be below alpha, of which it is a part")
         check_bins(self.bins)
-        if not 0 <= self.privacy_delta < 1:
-            raise BadInput(f"privacy_delta is {self.privacy_delta}; it must be 0 or more and below 1")
         if self.max_corrupt:
             raise BadInput(
                 f"max_corrupt is {self.max_corrupt}; one owner's counts can move a threshold anywhere: 0 is accepted"
@@ -140,6 +155,8 @@ class Plan:
 
     def to_bytes(self) -> bytes:
         values = asdict(self) | {"issued": _seconds(self.issued), "expires": _seconds(self.expires)}
+        if self.training is not None:
+            values["training"] = wire.Training(**asdict(self.training))
         return wire.Plan(version=VERSION, **values).SerializeToString(deterministic=True)
 
     @staticmethod
@@ -149,7 +166,11 @@ class Plan:
         values = {field.name: getattr(message, field.name) for field in fields(Plan)}
         try:
             moments = {name: datetime.fromtimestamp(values[name], UTC) for name in ("issued", "expires")}
-            return Plan(**values | moments)
+            terms = None
+            if message.HasField("training"):
+                found = {field.name: getattr(message.training, field.name) for field in fields(Terms)}
+                terms = Terms(**found | {"layers": tuple(message.training.layers)})
+            return Plan(**values | moments | {"training": terms})
         except (BadInput, ValueError, OverflowError, OSError):
             raise Refused(wire.Code.MALFORMED) from None
 

@@ -28,6 +28,13 @@ def predictions() -> tuple[Floats, Array]:
     return discriminant(features[own], labels[own], features[others]), labels[others]
 
 
+def owned() -> tuple[Floats, Array]:
+    """Features and labels of the records that the provider does not own, in the order of `predictions`."""
+    features, labels = letters()
+    return features[PROVIDER_RECORDS:], labels[PROVIDER_RECORDS:]
+
+
+@cache
 def letters() -> tuple[Floats, Array]:
     """Features in [0, 1] and labels of all records."""
     lines = files("protocol").joinpath("data/letter.jsonl").read_text().splitlines()

@@ -12,7 +12,7 @@ from protocol.campaign import EXACT_COUNTS, NOISED_COUNTS, VERSION, Plan, parse
 from protocol.channel import Channel, LabelChannel
 from protocol.channels import Bit, KaryRR, SubsetSelection
 from protocol.errors import BadInput, Refused
-from protocol.queries import BitQuery, CentralQuery, CountQuery, HistogramQuery, LabelQuery, Query
+from protocol.queries import BitQuery, CountQuery, HistogramQuery, LabelQuery, OwnerQuery, Query, TrainingQuery
 from protocol.scores import check_probabilities
 
 Array = NDArray[Any]
@@ -39,23 +39,27 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Counts:
-    """One owner's counts: a histogram, or its number of records and its noised count."""
+class OwnerAnswer:
+    """What one owner answers as a whole: a histogram; its number of records and its noised count; or its weights."""
 
     owner: bytes
-    counts: Array
+    values: Array
     seeded: bool = False
 
 
 def write_query(query: Query, *, plan: bytes, round_: int) -> bytes:
     """A query of the campaign with this plan digest."""
-    if isinstance(query, HistogramQuery | CountQuery):
+    weights = b""
+    if isinstance(query, OwnerQuery):
         start, stop = 0.0, 1.0
         thresholds: tuple[float, ...] = (query.threshold,) if isinstance(query, CountQuery) else ()
+        weights = query.weights.astype("<f4").tobytes() if isinstance(query, TrainingQuery) else b""
     else:
         start, stop = query.start, query.stop
         thresholds = query.thresholds if isinstance(query, BitQuery) else ()
-    message = wire.Query(version=VERSION, plan=plan, round=round_, start=start, stop=stop, thresholds=thresholds)
+    message = wire.Query(
+        version=VERSION, plan=plan, round=round_, start=start, stop=stop, thresholds=thresholds, weights=weights
+    )
     return message.SerializeToString(deterministic=True)
 
 
@@ -65,8 +69,10 @@ def read_query(data: bytes, *, plan: Plan, plan_digest: bytes) -> tuple[Query, i
     if message.plan != plan_digest:
         raise Refused(wire.Code.WRONG_PLAN)
     try:
-        if plan.central:
-            return _central_query(message, plan), message.round
+        if plan.central or plan.training is not None:
+            return _owner_query(message, plan), message.round
+        if message.weights:
+            raise Refused(wire.Code.MALFORMED)
         channel = plan.make_channel()
         if isinstance(channel, Bit):
             if len(message.thresholds) > MOST_THRESHOLDS:
@@ -79,14 +85,23 @@ def read_query(data: bytes, *, plan: Plan, plan_digest: bytes) -> tuple[Query, i
         raise Refused(wire.Code.MALFORMED) from None
 
 
-def _central_query(message: wire.Query, plan: Plan) -> CentralQuery:
+def _owner_query(message: wire.Query, plan: Plan) -> OwnerQuery:
     if (message.start, message.stop) != (0.0, 1.0) or message.round >= plan.rounds:
         raise Refused(wire.Code.MALFORMED)
-    if plan.channel == EXACT_COUNTS and not message.thresholds:
+    if plan.training is not None and not message.thresholds:
+        return TrainingQuery(_weights(message.weights, plan.training.size))
+    if plan.channel == EXACT_COUNTS and not message.thresholds and not message.weights:
         return HistogramQuery(plan.bins)
-    if plan.channel == NOISED_COUNTS and len(message.thresholds) == 1:
+    if plan.channel == NOISED_COUNTS and len(message.thresholds) == 1 and not message.weights:
         return CountQuery(message.thresholds[0], plan.noise_variance)
     raise Refused(wire.Code.MALFORMED)
+
+
+def _weights(data: bytes, size: int) -> Array:
+    weights = _column(data, "<f4", size)
+    if not np.isfinite(weights).all():
+        raise Refused(wire.Code.OUT_OF_ALPHABET)
+    return weights
 
 
 def query_digest(data: bytes) -> bytes:
@@ -105,18 +120,26 @@ def write_batch(batch: Batch, *, channel: Channel, plan: bytes, round_: int) -> 
     )  # fmt: skip
 
 
-def write_counts(counts: Counts, *, plan: bytes, round_: int) -> wire.ReportBatch:
-    """Pack an owner's counts."""
+def write_owner_answer(answer: OwnerAnswer, *, plan: bytes, round_: int) -> wire.ReportBatch:
+    """Pack an owner's counts (integers) or weights (floats)."""
+    whole = answer.values.dtype.kind == "i"
     return wire.ReportBatch(
-        version=VERSION, plan=plan, round=round_, ids=counts.owner, counts=counts.counts.astype("<i8").tobytes(),
-        seeded=counts.seeded,
+        version=VERSION, plan=plan, round=round_, ids=answer.owner, seeded=answer.seeded,
+        counts=answer.values.astype("<i8").tobytes() if whole else b"",
+        weights=b"" if whole else answer.values.astype("<f4").tobytes(),
     )  # fmt: skip
 
 
-def read_counts(message: wire.ReportBatch, *, query: CentralQuery, plan: bytes, round_: int) -> Counts:
-    """Unpack an owner's counts; anything that cannot be an answer to this query is refused with a code."""
+def read_owner_answer(message: wire.ReportBatch, *, query: OwnerQuery, plan: bytes, round_: int) -> OwnerAnswer:
+    """Unpack what an owner answers as a whole; anything that cannot be an answer to this query is refused with a code."""
     _check_envelope(message, plan=plan, round_=round_)
     if len(message.ids) != ID_BYTES or message.parts or message.reports or message.probabilities:
+        raise Refused(wire.Code.MALFORMED)
+    if isinstance(query, TrainingQuery):
+        if message.counts:
+            raise Refused(wire.Code.MALFORMED)
+        return OwnerAnswer(message.ids, _weights(message.weights, query.weights.size), message.seeded)
+    if message.weights:
         raise Refused(wire.Code.MALFORMED)
     exact = isinstance(query, HistogramQuery)
     counts = _column(message.counts, "<i8", query.bins if isinstance(query, HistogramQuery) else 2).astype(np.int64)
@@ -126,13 +149,13 @@ def read_counts(message: wire.ReportBatch, *, query: CentralQuery, plan: bytes, 
         raise Refused(wire.Code.OUT_OF_ALPHABET)
     if not exact and not -MOST_RECORDS <= int(counts[1]) <= 2 * MOST_RECORDS:
         raise Refused(wire.Code.OUT_OF_ALPHABET)
-    return Counts(message.ids, counts, seeded=message.seeded)
+    return OwnerAnswer(message.ids, counts, message.seeded)
 
 
 def read_batch(message: wire.ReportBatch, *, query: BitQuery | LabelQuery, plan: bytes, round_: int) -> Batch:
     """Unpack a batch that answers this query; anything else is refused whole, with a code."""
     _check_envelope(message, plan=plan, round_=round_)
-    if message.counts:
+    if message.counts or message.weights:
         raise Refused(wire.Code.MALFORMED)
     n, rest = divmod(len(message.ids), ID_BYTES)
     if rest or n > MOST_REPORTS:

@@ -108,9 +108,25 @@ class CountTally:
     answers: dict[bytes, tuple[int, int]]
 
 
+@dataclass(frozen=True, eq=False)
+class TrainingQuery:
+    """Ask every owner to go on from these weights for its steps of the round."""
+
+    weights: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class TrainingTally:
+    """The weights of every owner that answered."""
+
+    weights: list[NDArray[np.float32]]
+
+
 CentralQuery = HistogramQuery | CountQuery
-Query = BitQuery | LabelQuery | CentralQuery
-Tally = BitTally | LabelTally | HistogramTally | CountTally
+# Queries that an owner answers as a whole, not record by record.
+OwnerQuery = CentralQuery | TrainingQuery
+Query = BitQuery | LabelQuery | OwnerQuery
+Tally = BitTally | LabelTally | HistogramTally | CountTally | TrainingTally
 HistogramProcedure = Generator[HistogramQuery, HistogramTally, Certificate]
 CountProcedure = Generator[CountQuery, CountTally, Certificate]
 BitProcedure = Generator[BitQuery, BitTally, Certificate]

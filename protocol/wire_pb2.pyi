@@ -57,7 +57,7 @@ DELTA_PER_CAMPAIGN: Code
 EXACT_COUNTS_MAY_NOT_LEAVE: Code
 
 class Plan(_message.Message):
-    __slots__ = ("version", "campaign", "method", "variant", "score", "channel", "epsilon", "labels", "alpha", "delta", "expected_records", "minimum_reports", "max_corrupt", "model", "issued", "expires", "mechanism", "bins", "beta", "privacy_delta", "noise_variance")
+    __slots__ = ("version", "campaign", "method", "variant", "score", "channel", "epsilon", "labels", "alpha", "delta", "expected_records", "minimum_reports", "max_corrupt", "model", "issued", "expires", "mechanism", "bins", "beta", "privacy_delta", "noise_variance", "training")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CAMPAIGN_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
@@ -79,6 +79,7 @@ class Plan(_message.Message):
     BETA_FIELD_NUMBER: _ClassVar[int]
     PRIVACY_DELTA_FIELD_NUMBER: _ClassVar[int]
     NOISE_VARIANCE_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_FIELD_NUMBER: _ClassVar[int]
     version: int
     campaign: str
     method: str
@@ -100,7 +101,28 @@ class Plan(_message.Message):
     beta: float
     privacy_delta: float
     noise_variance: int
-    def __init__(self, version: _Optional[int] = ..., campaign: _Optional[str] = ..., method: _Optional[str] = ..., variant: _Optional[str] = ..., score: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., labels: _Optional[int] = ..., alpha: _Optional[float] = ..., delta: _Optional[float] = ..., expected_records: _Optional[int] = ..., minimum_reports: _Optional[int] = ..., max_corrupt: _Optional[int] = ..., model: _Optional[bytes] = ..., issued: _Optional[int] = ..., expires: _Optional[int] = ..., mechanism: _Optional[str] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., noise_variance: _Optional[int] = ...) -> None: ...
+    training: Training
+    def __init__(self, version: _Optional[int] = ..., campaign: _Optional[str] = ..., method: _Optional[str] = ..., variant: _Optional[str] = ..., score: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., labels: _Optional[int] = ..., alpha: _Optional[float] = ..., delta: _Optional[float] = ..., expected_records: _Optional[int] = ..., minimum_reports: _Optional[int] = ..., max_corrupt: _Optional[int] = ..., model: _Optional[bytes] = ..., issued: _Optional[int] = ..., expires: _Optional[int] = ..., mechanism: _Optional[str] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., training: _Optional[_Union[Training, _Mapping]] = ...) -> None: ...
+
+class Training(_message.Message):
+    __slots__ = ("layers", "noise_multiplier", "sampling_rate", "rounds", "local_steps", "clip", "batch", "learning_rate")
+    LAYERS_FIELD_NUMBER: _ClassVar[int]
+    NOISE_MULTIPLIER_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_RATE_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_STEPS_FIELD_NUMBER: _ClassVar[int]
+    CLIP_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    layers: _containers.RepeatedScalarFieldContainer[int]
+    noise_multiplier: float
+    sampling_rate: float
+    rounds: int
+    local_steps: int
+    clip: float
+    batch: float
+    learning_rate: float
+    def __init__(self, layers: _Optional[_Iterable[int]] = ..., noise_multiplier: _Optional[float] = ..., sampling_rate: _Optional[float] = ..., rounds: _Optional[int] = ..., local_steps: _Optional[int] = ..., clip: _Optional[float] = ..., batch: _Optional[float] = ..., learning_rate: _Optional[float] = ...) -> None: ...
 
 class SignedPlan(_message.Message):
     __slots__ = ("plan", "key", "signature")
@@ -113,23 +135,25 @@ class SignedPlan(_message.Message):
     def __init__(self, plan: _Optional[bytes] = ..., key: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class Query(_message.Message):
-    __slots__ = ("version", "plan", "round", "start", "stop", "thresholds")
+    __slots__ = ("version", "plan", "round", "start", "stop", "thresholds", "weights")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     THRESHOLDS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     version: int
     plan: bytes
     round: int
     start: float
     stop: float
     thresholds: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, version: _Optional[int] = ..., plan: _Optional[bytes] = ..., round: _Optional[int] = ..., start: _Optional[float] = ..., stop: _Optional[float] = ..., thresholds: _Optional[_Iterable[float]] = ...) -> None: ...
+    weights: bytes
+    def __init__(self, version: _Optional[int] = ..., plan: _Optional[bytes] = ..., round: _Optional[int] = ..., start: _Optional[float] = ..., stop: _Optional[float] = ..., thresholds: _Optional[_Iterable[float]] = ..., weights: _Optional[bytes] = ...) -> None: ...
 
 class ReportBatch(_message.Message):
-    __slots__ = ("version", "plan", "round", "ids", "parts", "reports", "probabilities", "seeded", "counts")
+    __slots__ = ("version", "plan", "round", "ids", "parts", "reports", "probabilities", "seeded", "counts", "weights")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
@@ -139,6 +163,7 @@ class ReportBatch(_message.Message):
     PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
     SEEDED_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     version: int
     plan: bytes
     round: int
@@ -148,7 +173,8 @@ class ReportBatch(_message.Message):
     probabilities: bytes
     seeded: bool
     counts: bytes
-    def __init__(self, version: _Optional[int] = ..., plan: _Optional[bytes] = ..., round: _Optional[int] = ..., ids: _Optional[bytes] = ..., parts: _Optional[bytes] = ..., reports: _Optional[bytes] = ..., probabilities: _Optional[bytes] = ..., seeded: _Optional[bool] = ..., counts: _Optional[bytes] = ...) -> None: ...
+    weights: bytes
+    def __init__(self, version: _Optional[int] = ..., plan: _Optional[bytes] = ..., round: _Optional[int] = ..., ids: _Optional[bytes] = ..., parts: _Optional[bytes] = ..., reports: _Optional[bytes] = ..., probabilities: _Optional[bytes] = ..., seeded: _Optional[bool] = ..., counts: _Optional[bytes] = ..., weights: _Optional[bytes] = ...) -> None: ...
 
 class Receipt(_message.Message):
     __slots__ = ("version", "code", "accepted", "duplicates")

@@ -205,19 +205,23 @@ def federation(
         except OSError as error:
             raise BadInput(f"cannot write into {out}: {error.strerror}; accepted is a folder of your own") from None
         for name in names:
-            (out / f"{name.replace(':', '-')}.json").unlink(missing_ok=True)
+            for kind in (".json", ".card.json"):
+                (out / f"{name.replace(':', '-')}{kind}").unlink(missing_ok=True)
         try:
-            rows = [plain, *run_federation(nodes=nodes, config=given, names=names, out=out)]
+            found = run_federation(nodes=nodes, config=given, names=names, out=out)
         except RunFailed as error:
             print(f"error: {error}", file=sys.stderr)
             raise typer.Exit(1) from None
+        rows = [plain, *(row for row in found if "threshold" in row)]
         about = (
             f"{nodes} nodes, {records:,} records dealt, embedded letters, score {score}, target {1 - alpha:g}, delta {delta:g}."
         )
         page = write_report(out, rows, alpha=alpha, about=about)
         print(f"{about}\n\n{as_text(rows)}\n\n{LEGEND}")
-        for name in names:
-            path = out / f"{name.replace(':', '-')}.card.json"
+        for row in found:
+            if "terms" in row:
+                print(f"trained: accuracy {row['accuracy']:.3f}, epsilon {row['epsilon']:.3f} at delta {row['delta']:g}")
+        for path in sorted(out.glob("*.card.json")):
             card = read_card(path)
             findings = verify(card, key=SIMULATION_PUBLIC)
             path.with_suffix(".html").write_text(as_html(card, findings))

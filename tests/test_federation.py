@@ -15,12 +15,15 @@ import pytest
 from aggregator.campaigns import run_campaign
 from client.simulated import simulated_owner
 from protocol.campaign import open_plan
+from protocol.card import read_card
 from protocol.embedded import deal
 from protocol.errors import BadInput
 from protocol.simulated import RUN_FOLDER, SIMULATION_PUBLIC
+from protocol.verify import verify
 
 ROOT = Path(__file__).parent.parent
 NODES, RECORDS, SEED, SIZES = 12, 6_000, 3, "1 1 4"
+CAMPAIGNS = "labels:certified bits:certified central:trusted central:owner-noised training:federated-averaging"
 Run = tuple[subprocess.CompletedProcess[str], Path, set[str]]
 
 
@@ -48,7 +51,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One real Flower simulation of both methods, labels skewed over owners."""
     out = tmp_path_factory.mktemp("federation")
     before = flower_processes()
-    more = ["--campaigns", "labels:certified bits:certified", "--epsilon", "4", "--concentration", "1", "--sizes", SIZES]
+    more = ["--campaigns", CAMPAIGNS, "--epsilon", "4", "--privacy-delta", "1e-5", "--concentration", "1", "--sizes", SIZES]
     done = subprocess.run(command(out, *more), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     return done, out, flower_processes() - before
 
@@ -58,18 +61,37 @@ def test_a_flower_simulation_ends_in_a_table_and_a_report(run: Run) -> None:
     done, out, left = run
     assert done.returncode == 0, done.stderr
     assert "non-private" in done.stdout
-    assert done.stdout.count("verified") == 2
-    assert {path.name for path in out.iterdir()} == {
-        "labels-certified.json", "bits-certified.json", "set-sizes.svg", "report.html", "labels-certified.card.json",
-        "bits-certified.card.json", "labels-certified.card.html", "bits-certified.card.html",
-    }  # fmt: skip
+    assert done.stdout.count("verified") == 4
+    calibrations = ("labels-certified", "bits-certified", "central-trusted", "central-owner-noised")
+    files = {f"{name}{kind}" for name in calibrations for kind in (".json", ".card.json", ".card.html")}
+    files |= {"training-federated-averaging.json", "training-weights.npz", "central-trusted.auditor.json"}
+    found = {path.name for path in out.iterdir() if not path.name.startswith("release-")}
+    assert found == files | {"set-sizes.svg", "report.html"}
+    assert len(list(out.glob("release-*.json"))) == 1
     page = (out / "report.html").read_text()
     assert "labels:certified" in page
     assert "<svg" in page
     assert not left
 
 
-@pytest.mark.parametrize("name", ["labels-certified", "bits-certified"])
+def test_an_auditor_sees_the_width_and_the_public_does_not(run: Run) -> None:
+    """Both cards of a trusted calibration verify; what depends on the records is in the auditor's only."""
+    cards = {kind: read_card(run[1] / f"central-trusted.{kind}.json") for kind in ("card", "auditor")}
+    assert all(finding.holds for card in cards.values() for finding in verify(card, key=SIMULATION_PUBLIC))
+    seen = cards["auditor"].diagnostic
+    assert 0 <= seen["observed_inflation"] <= seen["width"]
+    assert set(seen) - set(cards["card"].diagnostic) == {"observed_inflation", "width"}
+
+
+def test_a_model_is_trained_over_flower(run: Run) -> None:
+    """Owners' DP-SGD, averaged: within the budget, far better than guessing one letter of 26, and every round answered."""
+    about = json.loads((run[1] / "training-federated-averaging.json").read_text())
+    assert about["epsilon"] <= 4.0
+    assert about["accuracy"] > 0.3
+    assert about["owners"] == [NODES] * 15
+
+
+@pytest.mark.parametrize("name", ["labels-certified", "bits-certified", "central-owner-noised"])
 def test_flower_and_the_in_process_driver_agree(run: Run, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the same plan and seed, owners asked directly give the threshold and the counts that came out over Flower."""
     row = json.loads((run[1] / f"{name}.json").read_text())
@@ -94,7 +116,7 @@ def test_flower_and_the_in_process_driver_agree(run: Run, name: str, tmp_path: P
     outcome = run_campaign(plan, ask)
     assert (row["threshold"], row["n"]) == (outcome.certificate.threshold, outcome.certificate.n)
     # Labels ask everybody; bits may be done before the last stage.
-    assert row["n"] == RECORDS or name.startswith("bits")
+    assert row["n"] == RECORDS or name == "bits-certified"
     assert row["received"] == outcome.received
     assert row["randomness"] == "seeded (simulation only)"
 

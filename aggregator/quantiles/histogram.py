@@ -36,7 +36,7 @@ class Histogram:
         check_bins(counts.size)
         if counts.min() < 0:
             raise BadInput(f"a count is {counts.min()}; accepted are counts of 0 or more")
-        if not (np.isfinite(grid).all() and (np.diff(grid) > 0).all()):
+        if not ((grid[1:] > grid[:-1]).all() and np.isfinite(grid[[0, -1]]).all()):
             raise BadInput("the grid is not increasing; accepted are finite right edges, each above the one before")
         if int(counts.max()) > MOST_RECORDS // counts.size:
             raise BadInput(f"a count is {counts.max()}; accepted are counts of at most {MOST_RECORDS // counts.size}")
