@@ -125,8 +125,9 @@ def _passing_folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        deadline = time.monotonic() + 20
-        while folder.exists() and time.monotonic() < deadline:
+        deadline, quiet = time.monotonic() + 20, 0
+        while quiet < 4 and time.monotonic() < deadline:
+            quiet = 0 if folder.exists() else quiet + 1
             shutil.rmtree(folder, ignore_errors=True)
             time.sleep(0.5)
 
