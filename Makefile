@@ -10,7 +10,7 @@ demo: $(STAMP)
 	$(BIN)/python -m simulation federation --nodes 50 --seed 1
 
 test: check
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder
 
 proto: $(STAMP)
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. protocol/wire.proto

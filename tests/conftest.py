@@ -1,13 +1,25 @@
+from pathlib import PurePath
+from typing import Any
+
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 # These look for processes of Flower on the machine, and so must not run beside each other.
-FLOWER = {"test_federation", "test_deployment"}
+FLOWER = ("test_federation", "test_deployment")
 
 
-@pytest.hookimpl(tryfirst=True)
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+    """A file's tests run in one process, in order; those that start Flower one after the other."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        name = PurePath(nodeid.split("::")[0]).stem
+        return "flower" if name in FLOWER else name
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    return ByFile(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the files of a suite side by side, each in order, and those that start Flower one after the other."""
-    for item in items:
-        name = item.path.stem
-        item.add_marker(pytest.mark.xdist_group("flower" if name in FLOWER else name))
+    """What waits longest starts first."""
     items.sort(key=lambda item: item.path.stem not in FLOWER)
