@@ -1,9 +1,7 @@
 """`confide-card`: search a contract, and show, verify and compare the cards that come of it."""
 
 import json
-import os
 import sys
-import tempfile
 import tomllib
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -17,6 +15,7 @@ from aggregator.keys import read_key
 from protocol.card import Card, card_schema, read_card
 from protocol.card_page import as_html, as_markdown, headline
 from protocol.errors import BadInput
+from protocol.files import write_whole
 from protocol.terminal import clear_errors
 from protocol.verify import verify
 
@@ -84,7 +83,7 @@ def search_command(
         card = Card(search(terms, grid), {}, origin, view="public")
         if key is not None:
             card = card.sign(read_key(key))
-        write(out, card.to_json())
+        write_whole(out, card.to_json())
         print(headline(card))
         for suggestion in card.formal["suggestions"]:
             print(f"  {suggestion['change']}: {json.dumps(suggestion['configuration'])}")
@@ -104,7 +103,7 @@ def show(
         if page is None:
             print(as_markdown(found, verify(found)))
         else:
-            write(page, as_html(found, verify(found)))
+            write_whole(page, as_html(found, verify(found)))
             print(f"wrote {page}")
 
 
@@ -186,18 +185,6 @@ def _flat(value: Any, place: str = "") -> dict[str, Any]:
 
 def _word(value: Any) -> str:
     return "absent" if value is None else str(value)
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror}; accepted is a file in a folder of your own") from None
 
 
 def _now() -> str:

@@ -1,7 +1,6 @@
 """An aggregator's keys: the one that signs plans, and certificates for its servers where no authority has given any."""
 
 import ipaddress
-import os
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from protocol.errors import BadInput
+from protocol.files import write_new
 
 SIGNING_KEY = "aggregator.key"
 VALID = timedelta(days=365)
@@ -22,19 +22,7 @@ def create_keys(folder: Path, *, address: str, now: datetime) -> list[Path]:
     files = {SIGNING_KEY: Ed25519PrivateKey.generate().private_bytes_raw()}
     if not (folder / "server.pem").exists():
         files |= _certificates(address, now)
-    written = []
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for name, content in files.items():
-            path = folder / name
-            if not path.exists():
-                handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644 if path.suffix == ".pem" else 0o600)
-                with os.fdopen(handle, "wb") as file:
-                    file.write(content)
-                written.append(path)
-    except OSError as error:
-        raise BadInput(f"cannot write into {folder}: {error.strerror}; accepted is a folder of your own") from None
-    return written
+    return write_new({folder / name: content for name, content in files.items()})
 
 
 def read_key(path: Path) -> Ed25519PrivateKey:

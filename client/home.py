@@ -1,6 +1,5 @@
 """An owner's folder: policy, secret key and ledger side by side."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from client.ledger import Ledger
 from client.policy import TEMPLATE, Policy, read_policy
 from protocol.errors import BadInput
+from protocol.files import write_new
 from protocol.sampling import os_entropy
 
 SECRET_BYTES = 32
@@ -46,18 +46,7 @@ class Home:
         files = {self.policy_file: TEMPLATE.encode(), self.secret_file: os_entropy(SECRET_BYTES)}
         if not self.node_key_file.exists():
             files |= dict(zip((self.node_key_file, self.node_public_file), _node_keys(), strict=True))
-        written = []
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for path, content in files.items():
-                if not path.exists():
-                    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                    with os.fdopen(handle, "wb") as file:
-                        file.write(content)
-                    written.append(path)
-        except OSError as error:
-            raise BadInput(f"cannot write into {self.folder}: {error.strerror}; accepted is a folder of your own") from None
-        return written
+        return write_new(files)
 
     def policy(self) -> Policy:
         return read_policy(self.policy_file)

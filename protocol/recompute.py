@@ -118,7 +118,7 @@ def _above_threshold(entry: dict[str, Any], beta: Fraction, rank: int) -> Bound:
         return float(mass @ some)
 
     def least(count: int) -> int:
-        return _first(lambda offset: fails(count, offset) <= float(beta) * (1 - 1e-9), 2 * reach)
+        return first(lambda offset: fails(count, offset) <= float(beta) * (1 - 1e-9), 2 * reach)
 
     if fails(bins - 1, 2 * reach) > float(beta):
         return NOT_CERTIFIED
@@ -183,7 +183,8 @@ INFLATION: dict[str, Callable[[dict[str, Any], Fraction, int], Bound]] = {
 }
 
 
-def _first(holds: Callable[[int], bool], most: int) -> int:
+def first(holds: Callable[[int], bool], most: int) -> int:
+    """The least integer from 0 on at which a growing property holds; `most` if it holds nowhere below."""
     low, high = -1, most
     while high - low > 1:
         middle = (low + high) // 2

@@ -210,7 +210,7 @@ def _level_after(ones: int, n: int, rest: int, level: float, rate: float, share:
     def tail(count: int, size: int) -> float:
         return 1.0 if count <= 0 else 0.0 if count > size else float(bdtrc(count - 1, size, rate))
 
-    stop = _first(lambda count: tail(count, n) <= level * (share if rest else 1.0), n + 1)
+    stop = recompute.first(lambda count: tail(count, n) <= level * (share if rest else 1.0), n + 1)
     if ones >= stop:
         return 1.0
     if rest == 0:
@@ -224,17 +224,8 @@ def _level_after(ones: int, n: int, rest: int, level: float, rate: float, share:
         later = np.where(needed <= 0, 1.0, np.where(needed > rest, 0.0, bdtrc(np.clip(needed - 1, 0, rest), rest, rate)))
         return tail(stop, n) + float(masses @ later)
 
-    pooled = _first(lambda count: spent(count) <= level, n + rest + 1)
+    pooled = recompute.first(lambda count: spent(count) <= level, n + rest + 1)
     return tail(pooled - ones, rest)
-
-
-def _first(holds: Callable[[int], bool], most: int) -> int:
-    """The least integer at which a growing property holds."""
-    low, high = -1, most
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
 
 
 def _label_rungs(found: Layer) -> Iterator[Finding]:
