@@ -23,6 +23,8 @@ AUTO, STACK, OPACUS = "auto", "stack", "opacus"
 _ELEMENTWISE = (nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.ELU, nn.LeakyReLU, nn.Softplus, nn.Identity)
 # Opacus divides by the norm and this much; done alike here.
 _TINY = 1e-6
+# Between these, single precision holds the norm of any row of numbers and its square; below the last, no factor.
+_SMALL, _LARGE, _LEAST = 1e-12, 1e12, 1e-30
 
 
 def make_clipper(model: nn.Module, loss: Loss, clip: float, engine: str = AUTO) -> Clipper:
@@ -62,13 +64,15 @@ def _stack(layers: list[nn.Module], loss: Loss, clip: float) -> Clipper:
                 value = layer(value)
         losses = _checked(loss(value, targets), len(features))
         signals = torch.autograd.grad(losses.sum(), outputs)
-        squares = torch.zeros(len(features), device=features.device, dtype=features.dtype)
+        squares = torch.zeros(len(features), device=features.device, dtype=torch.float64)
         for layer, given, signal in zip(linear, inputs, signals, strict=True):
             size = _square(given) + (1.0 if layer.bias is not None else 0.0)
             squares = squares + _square(signal) * size
-        factor = (clip / (squares.sqrt() + _TINY)).clamp(max=1.0).unsqueeze(1)
+        factor, dropped = _factor(squares, clip, features.dtype)
         for layer, given, signal in zip(linear, inputs, signals, strict=True):
-            kept = signal * factor
+            kept = signal * factor.unsqueeze(1)
+            if dropped.any():
+                kept, given = kept.masked_fill(dropped.unsqueeze(1), 0.0), given.masked_fill(dropped.unsqueeze(1), 0.0)
             layer.weight.grad = kept.T @ given
             if layer.bias is not None:
                 layer.bias.grad = kept.sum(dim=0)
@@ -78,13 +82,25 @@ def _stack(layers: list[nn.Module], loss: Loss, clip: float) -> Clipper:
 
 
 def _square(rows: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(rows, dim=1).square()
+    """Squared norms in double precision. A norm whose squares might have vanished or overflowed in single precision is taken
+    again in double, where neither happens: one that came out as 0 would let its gradient through unclipped."""
+    norms = torch.linalg.vector_norm(rows, dim=1)
+    if not bool(((norms > _SMALL) & (norms < _LARGE)).all()):
+        norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    return norms.double().square()
+
+
+def _factor(squares: Tensor, clip: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """What each record's gradient is multiplied by, and the records whose gradient is no number: they count as 0, because an
+    error would tell that they are there. So does a factor that single precision could not hold."""
+    factor = (clip / (squares.sqrt() + _TINY)).clamp(max=1.0)
+    dropped = ~torch.isfinite(squares)
+    return factor.masked_fill(dropped | (factor < _LEAST), 0.0).to(dtype), dropped
 
 
 def _opacus(model: nn.Module, loss: Loss, clip: float) -> Clipper:
     try:
         from opacus import GradSampleModule
-        from opacus.optimizers import DPOptimizer
         from opacus.validators import ModuleValidator
     except ModuleNotFoundError:
         raise BadInput("training this model needs the package opacus; install confide[train]") from None
@@ -93,17 +109,17 @@ def _opacus(model: nn.Module, loss: Loss, clip: float) -> Clipper:
         raise BadInput(f"{type(model).__name__} cannot be trained record by record: {errors[0]}")
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     per_record: Any = GradSampleModule(model, loss_reduction="sum")
-    optimizer = DPOptimizer(
-        torch.optim.SGD(trained), noise_multiplier=0.0, max_grad_norm=clip, expected_batch_size=None, loss_reduction="sum"
-    )
 
     def clipped(features: Tensor, targets: Tensor) -> Tensor:
-        optimizer.zero_grad(set_to_none=True)
+        per_record.zero_grad(set_to_none=True)
         losses = _checked(loss(per_record(features), targets), len(features))
         torch.autograd.backward(losses.sum())
-        optimizer.clip_and_accumulate()
-        for parameter in optimizer.params:
-            parameter.grad = parameter.summed_grad
+        gradients: list[Tensor] = [parameter.grad_sample.flatten(1) for parameter in trained]  # type: ignore[attr-defined]
+        factor, dropped = _factor(sum((_square(rows) for rows in gradients), torch.zeros(())), clip, features.dtype)
+        for parameter, rows in zip(trained, gradients, strict=True):
+            kept = rows.masked_fill(dropped.unsqueeze(1), 0.0) if dropped.any() else rows
+            parameter.grad = (factor @ kept).view_as(parameter)
+            parameter.grad_sample = None  # type: ignore[attr-defined]
         return losses.detach()
 
     return clipped

@@ -50,9 +50,12 @@ class Schedule:
 
 def take_steps(
     model: nn.Module, optimizer: torch.optim.Optimizer, clipped: Clipper, features: Tensor, targets: Tensor,
-    schedule: Schedule, key: bytes, steps: range,
+    schedule: Schedule, key: bytes, steps: range, *, strict: bool,
 ) -> Iterator[int]:  # fmt: skip
-    """Take the numbered steps, yielding after each how many are taken; FloatingPointError before one whose loss is no number.
+    """Take the numbered steps, yielding after each how many are taken.
+
+    `strict` raises FloatingPointError before a step whose loss is no number: for owners who train for themselves. An answer to
+    somebody else must not fail on what a record holds, so there such records count as nothing and the step is taken.
 
     An empty batch is a step like any other: its sum is 0 and it gets its noise. Skipping it, or drawing again, would tell
     that it was empty.
@@ -68,7 +71,7 @@ def take_steps(
         if len(rows) == 0:
             for parameter in trained:
                 parameter.grad = torch.zeros_like(parameter)
-        elif not math.isfinite(float(clipped(features[rows], targets[rows]).sum())):
+        elif not math.isfinite(float(clipped(features[rows], targets[rows]).sum())) and strict:
             raise FloatingPointError(step)
         for parameter, part in zip(trained, torch.split(noise, sizes), strict=True):
             assert parameter.grad is not None
@@ -79,8 +82,8 @@ def take_steps(
 
 def tensors(features: NDArray[Any], targets: NDArray[Any], device: torch.device, key: bytes) -> tuple[Tensor, Tensor]:
     """Records for training, in a random order."""
-    if len(features) != len(targets) or len(features) == 0:
-        raise BadInput(f"{len(features)} rows of features and {len(targets)} targets; accepted is as many of both, at least 1")
+    if len(features) != len(targets):
+        raise BadInput(f"{len(features)} rows of features and {len(targets)} targets; accepted is as many of both")
     if not (np.isfinite(features).all() and np.isfinite(targets).all()):
         raise BadInput("features or targets hold values that are not finite; clipping cannot bound what they do")
     order = random_order(key, len(features))

@@ -11,7 +11,7 @@ REASONS: dict[int, str] = {
     wire.Code.METHOD_NOT_ALLOWED: "its method is not among `methods`",
     wire.Code.EPSILON_PER_CAMPAIGN: "its epsilon is above `epsilon_per_campaign`",
     wire.Code.EPSILON_PER_RECORD: "its epsilon is above `epsilon_per_record`",
-    wire.Code.DELTA_PER_CAMPAIGN: "its delta is above `delta_per_campaign`",
+    wire.Code.DELTA_PER_CAMPAIGN: "its delta is above `delta_per_campaign` or `delta_per_record`",
     wire.Code.EXACT_COUNTS_MAY_NOT_LEAVE: "it needs exact counts, and `exact_counts_may_leave` is false",
     wire.Code.FEATURES_MAY_NOT_LEAVE: "it needs the model's probabilities in clear, and `features_may_leave` is false",
     wire.Code.MODEL_NOT_ALLOWED: "its model is not among `models`",

@@ -25,7 +25,9 @@ def learn(terms: Terms, weights: Weights, features: NDArray[Any], labels: NDArra
         noise_multiplier=terms.noise_multiplier, sampling_rate=terms.sampling_rate, steps=terms.rounds * terms.local_steps,
         clip=terms.clip, batch=terms.batch,
     )  # fmt: skip
-    share = Share(np.clip(features, 0, 1), labels, schedule, key)
+    # A label that the model has no output for takes no part: to refuse would tell that somebody has it.
+    known = labels < terms.layers[-1]
+    share = Share(np.clip(features[known], 0, 1), labels[known], schedule, key)
     taken = local_steps(
         model, model.state_dict(), share, range(round_ * terms.local_steps, (round_ + 1) * terms.local_steps),
         loss=nn.CrossEntropyLoss(reduction="none"),

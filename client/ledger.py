@@ -35,11 +35,14 @@ CREATE TABLE IF NOT EXISTS spends (
     plan INTEGER NOT NULL REFERENCES plans,
     query INTEGER NOT NULL REFERENCES queries,
     epsilon REAL NOT NULL,
+    delta REAL NOT NULL DEFAULT 0,
     PRIMARY KEY (record, plan)
 ) WITHOUT ROWID;
 """
 _ONE_QUERY = "plan = (SELECT id FROM plans WHERE digest = ?) AND digest = ?"
-_FORMAT = 1
+_FORMAT = 2
+# What brings an older ledger up to date.
+_UPGRADES = {1: "ALTER TABLE spends ADD COLUMN delta REAL NOT NULL DEFAULT 0;"}
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,11 @@ class Ledger:
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "temp_store = MEMORY"):
                 self._db.execute(f"PRAGMA {pragma}")
             found = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if found not in (0, _FORMAT):
-                raise BadInput(f"{path} is a ledger of format {found}; this version reads format {_FORMAT}")
-            if not found:
-                self._db.executescript(_SCHEMA + f"PRAGMA user_version = {_FORMAT};")
+            if found > _FORMAT:
+                raise BadInput(f"{path} is a ledger of format {found}; this version reads formats up to {_FORMAT}")
+            if found < _FORMAT:
+                change = _UPGRADES[found] if found else _SCHEMA
+                self._db.executescript(f"BEGIN IMMEDIATE; {change} PRAGMA user_version = {_FORMAT}; COMMIT;")
         except sqlite3.Error as error:
             raise BadInput(f"{path} cannot be used as a ledger: {error}") from None
 
@@ -91,14 +95,14 @@ class Ledger:
 
     def spend(
         self, *, plan: bytes, query: bytes, round_: int, campaign: str, epsilon: float, limit: float, records: Sequence[bytes],
-        enough: Callable[[int], bool], now: datetime, rounds: int = 1,
+        enough: Callable[[int], bool], now: datetime, delta: float = 0.0, delta_limit: float = 0.0, rounds: int | None = None,
     ) -> list[int]:  # fmt: skip
         """Charge the records that may still answer, durably, and return their places; none when they are not `enough`.
 
-        A record may answer when it has not answered this plan before and its total, this charge included, stays within the
-        limit. The query is noted in the same commit, so a second asker of it finds it spent. A plan of several rounds charges
-        the whole of it with the first query; the records charged then, and no others, take part in later ones, one query a
-        round and at most `rounds` in all.
+        A record may answer when it has not answered this plan before and its totals, this charge included, stay within the
+        limits. The query is noted in the same commit, so a second asker of it finds it spent. A plan that asks the owner as a
+        whole has a number of `rounds` and is charged in full with its first query; the records charged then, and no others,
+        take part in later ones, one query a round and at most `rounds` in all.
         """
         with self._transaction() as db:
             db.execute("INSERT OR IGNORE INTO plans (digest, campaign, epsilon) VALUES (?, ?, ?)", (plan, campaign, epsilon))
@@ -107,12 +111,13 @@ class Ledger:
             db.execute("DELETE FROM asked")
             db.executemany("INSERT INTO asked VALUES (?, ?)", enumerate(records))
             (before,) = db.execute("SELECT COUNT(*) FROM queries WHERE plan = ?", (plan_id,)).fetchone()
-            if rounds > 1 and before:
+            if rounds is not None and before:
                 return self._again(plan_id, query, round_, now) if before < rounds else []
             rows = db.execute(
                 "SELECT place FROM asked LEFT JOIN spends USING (record) GROUP BY place "
-                "HAVING COALESCE(SUM(spends.epsilon), 0) + ? <= ? AND COALESCE(SUM(spends.plan = ?), 0) = 0 ORDER BY place",
-                (epsilon, limit, plan_id),
+                "HAVING COALESCE(SUM(spends.epsilon), 0) + ? <= ? AND COALESCE(SUM(spends.delta), 0) + ? <= ? "
+                "AND COALESCE(SUM(spends.plan = ?), 0) = 0 ORDER BY place",
+                (epsilon, limit, delta, delta_limit, plan_id),
             ).fetchall()
             places = [row[0] for row in rows]
             if not enough(len(places)):
@@ -121,8 +126,8 @@ class Ledger:
                 "INSERT INTO queries (plan, digest, round, at) VALUES (?, ?, ?, ?)", (plan_id, query, round_, now.isoformat())
             )
             # In the order of the key, which is that of the file.
-            spends = sorted((records[place], plan_id, inserted.lastrowid, epsilon) for place in places)
-            db.executemany("INSERT INTO spends VALUES (?, ?, ?, ?)", spends)
+            spends = sorted((records[place], plan_id, inserted.lastrowid, epsilon, delta) for place in places)
+            db.executemany("INSERT INTO spends VALUES (?, ?, ?, ?, ?)", spends)
         return places
 
     def _again(self, plan_id: int, query: bytes, round_: int, now: datetime) -> list[int]:

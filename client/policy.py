@@ -16,7 +16,8 @@ TEMPLATE = """\
 epsilon_per_record = 4.0
 epsilon_per_campaign = 2.0
 
-# The largest delta of a campaign with Gaussian noise: the probability that its epsilon does not hold.
+# The same for delta, the probability that an epsilon does not hold (campaigns with Gaussian noise).
+delta_per_record = 1e-5
 delta_per_campaign = 1e-6
 
 # bits: one randomised bit a record. labels: the randomised label, with the model's probabilities in clear. central: counts of
@@ -51,14 +52,16 @@ class Policy:
     minimum_group: int
     aggregators: frozenset[bytes]
     models: frozenset[bytes]
+    delta_per_record: float = 0.0
     delta_per_campaign: float = 0.0
     exact_counts_may_leave: bool = False
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon_per_record)
         check_epsilon(self.epsilon_per_campaign)
-        if not 0 <= self.delta_per_campaign < 1:
-            raise BadInput(f"delta_per_campaign is {self.delta_per_campaign!r}; it must be 0 or more and below 1")
+        for name in ("delta_per_record", "delta_per_campaign"):
+            if not 0 <= getattr(self, name) < 1:
+                raise BadInput(f"{name} is {getattr(self, name)!r}; it must be 0 or more and below 1")
         unknown = self.methods - set(VARIANTS)
         if unknown:
             raise BadInput(f"methods holds {', '.join(sorted(unknown))}; accepted: {', '.join(VARIANTS)}")
@@ -74,7 +77,7 @@ class Policy:
             wire.Code.METHOD_NOT_ALLOWED: plan.method not in self.methods,
             wire.Code.EPSILON_PER_CAMPAIGN: plan.epsilon > self.epsilon_per_campaign,
             wire.Code.EPSILON_PER_RECORD: plan.epsilon > self.epsilon_per_record,
-            wire.Code.DELTA_PER_CAMPAIGN: plan.privacy_delta > self.delta_per_campaign,
+            wire.Code.DELTA_PER_CAMPAIGN: plan.privacy_delta > min(self.delta_per_campaign, self.delta_per_record),
             wire.Code.EXACT_COUNTS_MAY_NOT_LEAVE: plan.channel == EXACT_COUNTS and not self.exact_counts_may_leave,
             wire.Code.FEATURES_MAY_NOT_LEAVE: plan.method == "labels" and not self.features_may_leave,
             wire.Code.MODEL_NOT_ALLOWED: bool(self.models) and plan.model not in self.models,
@@ -104,6 +107,7 @@ def read_policy(path: Path) -> Policy:
 _KINDS: dict[str, tuple[type, ...]] = {
     "epsilon_per_record": (int, float),
     "epsilon_per_campaign": (int, float),
+    "delta_per_record": (int, float),
     "delta_per_campaign": (int, float),
     "methods": (list,),
     "features_may_leave": (bool,),
@@ -130,6 +134,7 @@ def _policy(values: dict[str, Any]) -> Policy:
         minimum_group=values["minimum_group"],
         aggregators=frozenset(_unhex("aggregators", value) for value in values["aggregators"]),
         models=frozenset(_unhex("models", value) for value in values["models"]),
+        delta_per_record=float(values["delta_per_record"]),
         delta_per_campaign=float(values["delta_per_campaign"]),
         exact_counts_may_leave=values["exact_counts_may_leave"],
     )

@@ -1,7 +1,7 @@
 """The owner's records: read from npz, csv or parquet, scored by a model or with probabilities computed beforehand.
 
-A record keeps one name over all campaigns, so that what it has spent adds up: the `id` column if the file has one, else the
-content of its row (and a count for rows that are equal).
+A record keeps one name over all campaigns, so that what it has spent adds up: the `id` column if the file has one, else its
+features and label (and a count for rows that are equal).
 """
 
 import csv
@@ -42,6 +42,8 @@ class Records:
         if self.probs is not None:
             check_probabilities(self.probs)
             check_labels(self.labels, n=len(self.probs), k=self.probs.shape[1])
+        elif len(self.labels) and self.labels.min() < 0:
+            raise BadInput(f"a label is {self.labels.min()}; accepted are whole numbers from 0")
         if len(set(self.names)) != len(self.labels):
             raise BadInput(f"{len(set(self.names))} different names for {len(self.labels)} records; each record needs its own")
 
@@ -97,7 +99,7 @@ def _records(columns: dict[str, Array], model: Path | None) -> Records:
         raise BadInput(f"{len(labels)} labels for {len(values)} rows; accepted is a label a row")
     if features is not None and not np.isfinite(np.asarray(features, dtype=np.float64)).all():
         raise BadInput("features hold values that are not finite")
-    return Records(_names(columns.get("id"), values, labels), probs, labels, digest, features)
+    return Records(_names(columns.get("id"), features, labels), probs, labels, digest, features)
 
 
 def _whole(labels: Array) -> Array:
@@ -110,12 +112,15 @@ def _whole(labels: Array) -> Array:
     return whole
 
 
-def _names(ids: Array | None, values: Array, labels: Array) -> tuple[bytes, ...]:
+def _names(ids: Array | None, features: Array | None, labels: Array) -> tuple[bytes, ...]:
+    """Ids, or what a row says of the record itself. Probabilities do not name a record: another model gives others."""
     if ids is not None:
         return tuple(str(name).encode() for name in ids.tolist())
+    if features is None:
+        raise BadInput("it has probabilities and no `id`; what a record has spent is kept under its id, so each needs one")
     seen: Counter[bytes] = Counter()
     names = []
-    for row, label in zip(np.ascontiguousarray(values), labels.tolist(), strict=True):
+    for row, label in zip(np.ascontiguousarray(features, dtype=np.float64), labels.tolist(), strict=True):
         name = row.tobytes() + int(label).to_bytes(8, "little", signed=True)
         names.append(name + seen[name].to_bytes(4, "little"))
         seen[name] += 1

@@ -64,19 +64,23 @@ class Respondent:
         inside = np.arange(len(positions))
         if not isinstance(asked, OwnerQuery):
             inside = np.flatnonzero((positions >= asked.start) & (positions < asked.stop))
-        if len(inside) < self._policy.minimum_group:
+        # Training hides how many records there are, so it cannot be refused for their number.
+        fewest = 1 if plan.training is not None else self._policy.minimum_group
+        if len(inside) < fewest:
             raise Refused(wire.Code.GROUP_TOO_SMALL)
         places = self._ledger.spend(
             plan=plan_digest, query=name, round_=round_, campaign=plan.campaign, epsilon=plan.epsilon,
-            limit=self._policy.epsilon_per_record, records=[self._names[i] for i in inside],
-            enough=lambda count: count >= self._policy.minimum_group, now=self._now(), rounds=plan.rounds,
+            delta=plan.privacy_delta, limit=self._policy.epsilon_per_record, delta_limit=self._policy.delta_per_record,
+            records=[self._names[i] for i in inside], enough=lambda count: count >= fewest, now=self._now(),
+            rounds=plan.rounds if isinstance(asked, OwnerQuery) else None,
         )  # fmt: skip
         if not places:
             raise Refused(wire.Code.ALREADY_SPENT)
         if isinstance(asked, OwnerQuery):
-            values = self._learn(plan, plan_digest, asked, inside[places], round_) if isinstance(asked, TrainingQuery) else (
-                self._count(plan, plan_digest, asked, inside[places])
-            )  # fmt: skip
+            if isinstance(asked, TrainingQuery):
+                values = self._learn(plan, plan_digest + name, asked, inside[places], round_)
+            else:
+                values = self._count(plan, plan_digest, asked, inside[places])
             owner = self._hash(plan_digest, b"owner", ID_BYTES)
             answer = OwnerAnswer(owner, values, seeded=randomness(self._entropy) == SEEDED)
             packed = write_owner_answer(answer, plan=plan_digest, round_=round_)
@@ -91,13 +95,7 @@ class Respondent:
         """Records must be scored by the model the plan names, over as many labels; to train, they must have features."""
         records = self._records
         if plan.training is not None:
-            features, k = records.features, plan.labels
-            if (
-                features is None
-                or features.ndim != 2
-                or features.shape[1] != plan.training.layers[0]
-                or records.labels.max() >= k
-            ):
+            if records.features is None or records.features.shape != (len(records), plan.training.layers[0]):
                 raise Refused(wire.Code.MODEL_NOT_ALLOWED)
             if plan.training.profile().delta(plan.epsilon) > plan.privacy_delta:
                 raise Refused(wire.Code.EPSILON_PER_CAMPAIGN)
@@ -112,13 +110,13 @@ class Respondent:
         noise = discrete_gaussian(Fraction(asked.variance), 1, self._entropy)[0]
         return np.array([len(chosen), np.count_nonzero(scores <= asked.threshold) + noise])
 
-    def _learn(self, plan: Plan, plan_digest: bytes, asked: TrainingQuery, chosen: NDArray[Any], round_: int) -> NDArray[Any]:
-        """This owner's steps of the round; all its chance is a function of its secret, the plan and the step."""
+    def _learn(self, plan: Plan, question: bytes, asked: TrainingQuery, chosen: NDArray[Any], round_: int) -> NDArray[Any]:
+        """This owner's steps of the round; all their chance is a function of its secret, the question and the step."""
         from client.learning import learn
 
         assert plan.training is not None
         assert self._records.features is not None
-        key = self._hash(plan_digest, b"training", 32)
+        key = self._hash(question, b"training", 32)
         features, labels = self._records.features[chosen], self._records.labels[chosen]
         return learn(plan.training, asked.weights, features, labels, key=key, round_=round_)
 

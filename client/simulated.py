@@ -27,6 +27,7 @@ SIMULATION_POLICY = Policy(
     minimum_group=1,
     aggregators=frozenset({SIMULATION_PUBLIC}),
     models=frozenset({EMBEDDED_MODEL}),
+    delta_per_record=1e-2,
     delta_per_campaign=1e-3,
     exact_counts_may_leave=True,
 )

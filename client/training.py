@@ -61,6 +61,8 @@ def train(
     checkpoint, the state is put on disk every `every` steps; a training that was killed continues from there with the very
     draws of the steps lost, so no step is paid for twice. `progress(taken, steps)` is told no loss: a loss is not private.
     """
+    if len(features) == 0:
+        raise BadInput("there are no records to train on; accepted is at least 1")
     place, before = pick_device(device), spent or Profile()
     mechanism = schedule.mechanism(schedule.steps)
     steps = schedule.steps if budget is None else affordable_steps(budget, mechanism, spent=before)
@@ -84,7 +86,7 @@ def train(
         x, y = tensors(features, targets, place, key)
         clipped = make_clipper(running, loss, schedule.clip, engine)
         try:
-            for taken in take_steps(running, updates, clipped, x, y, schedule, key, range(state.step, steps)):
+            for taken in take_steps(running, updates, clipped, x, y, schedule, key, range(state.step, steps), strict=True):
                 if taken % every == 0 or taken == steps:
                     _check_finite(running, taken)
                     # A finished training needs no more chance, and its file tells nobody the noise.

@@ -18,6 +18,8 @@ from protocol.profile import Profile
 Weights = NDArray[np.float32]
 
 MOST_WEIGHTS = 4_000_000
+# With less no epsilon worth stating comes out, and what it costs takes long to compute.
+LEAST_NOISE = 0.2
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Terms:
             raise BadInput(f"layers are {self.layers}; accepted are two or more widths with at most {MOST_WEIGHTS} weights")
         if not 1 <= self.rounds * self.local_steps <= 1 << 20:
             raise BadInput(f"{self.rounds} rounds of {self.local_steps} steps; accepted are 1 to {1 << 20} steps in all")
+        if not self.noise_multiplier >= LEAST_NOISE:
+            raise BadInput(f"noise_multiplier is {self.noise_multiplier!r}; accepted is {LEAST_NOISE} or more")
         for name in ("clip", "batch", "learning_rate"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise BadInput(f"{name} is {getattr(self, name)!r}; it must be a finite number above 0")

@@ -1,3 +1,4 @@
+import sqlite3
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -17,6 +18,7 @@ from aggregator.releases import Kept
 from client.explain import explain
 from client.ledger import Ledger
 from client.policy import Policy
+from client.respond import Respondent
 from protocol import wire_pb2 as wire
 from protocol.campaign import EXACT_COUNTS, NOISED_COUNTS, Plan, digest, open_plan, parse
 from protocol.certificate import Certificate
@@ -39,8 +41,13 @@ NOISED = replace(
     noise_variance=search_variance(bins=BINS, epsilon=1.0, delta=1e-6),
 )  # fmt: skip
 CENTRAL = replace(
-    POLICY, methods=frozenset({"central"}), delta_per_campaign=1e-6, exact_counts_may_leave=True, epsilon_per_record=1.5
-)
+    POLICY,
+    methods=frozenset({"central"}),
+    delta_per_record=1e-6,
+    delta_per_campaign=1e-6,
+    exact_counts_may_leave=True,
+    epsilon_per_record=1.5,
+)  # fmt: skip
 
 
 def drive(procedure: Any, answer: Any) -> Certificate:
@@ -221,6 +228,52 @@ def test_a_hostile_aggregator_gets_no_more_counts_than_were_paid_for(tmp_path: P
     counts = [np.frombuffer(answer.batch.counts, "<i8") for answer in answers[:8]]
     assert {count[0] for count in counts} == {2_000}
     assert len({answer.batch.ids for answer in answers[:8]}) == 1
+
+
+def test_delta_adds_up_over_a_records_life(tmp_path: Path) -> None:
+    """Two campaigns at delta 1e-6 want 2e-6; a policy of 1.5e-6 a record stops the second, whatever epsilon is left."""
+    one = owner(tmp_path, policy=replace(CENTRAL, epsilon_per_record=40.0, delta_per_record=1.5e-6))
+    assert ask(one, NOISED, 0.5, 0).code == wire.Code.OK
+    assert ask(one, replace(NOISED, campaign="another"), 0.5, 0).code == wire.Code.ALREADY_SPENT
+
+
+@pytest.mark.parametrize("plan", [TRUSTED, NOISED])
+def test_records_that_come_later_take_no_part(plan: Plan, tmp_path: Path) -> None:
+    """An owner whose file grew answers a later round for the records that paid, and a one-round plan not at all."""
+    few, more = records(100, 1), records(200, 1)
+
+    def with_(found: Any) -> Respondent:
+        return Respondent(
+            records=found, policy=CENTRAL, ledger=Ledger(tmp_path / "ledger.sqlite"), secret=bytes(32),
+            entropy=SeededEntropy(1), now=lambda: NOW,
+        )  # fmt: skip
+
+    name = digest(plan.to_bytes())
+    query = HistogramQuery(BINS) if plan.variant == "trusted" else CountQuery(0.5, plan.noise_variance)
+    first = parse(wire.Answer, with_(few).answer(signed(plan), write_query(query, plan=name, round_=0)))
+    assert first.code == wire.Code.OK
+    # Bytes that say the same and are not the same: an unknown field.
+    again = write_query(query, plan=name, round_=0) + b"\xf8\x07\x01"
+    assert parse(wire.Answer, with_(more).answer(signed(plan), again)).code == wire.Code.ALREADY_SPENT
+    if plan.variant != "trusted":
+        assert np.frombuffer(ask(with_(more), plan, 0.6, 1).batch.counts, "<i8")[0] == 100
+
+
+def test_a_ledger_of_the_first_format_is_brought_up_to_date(tmp_path: Path) -> None:
+    """Spends written before delta was kept are still there, at delta 0."""
+    old = sqlite3.connect(tmp_path / "ledger.sqlite")
+    old.executescript(
+        "CREATE TABLE plans (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, campaign TEXT NOT NULL,"
+        "epsilon REAL NOT NULL);"
+        "CREATE TABLE queries (id INTEGER PRIMARY KEY, plan INTEGER NOT NULL, digest BLOB NOT NULL, round INTEGER NOT NULL,"
+        "at TEXT NOT NULL, answer BLOB, UNIQUE (plan, digest));"
+        "CREATE TABLE spends (record BLOB NOT NULL, plan INTEGER NOT NULL, query INTEGER NOT NULL, epsilon REAL NOT NULL,"
+        "PRIMARY KEY (record, plan)) WITHOUT ROWID;"
+        "INSERT INTO spends VALUES (x'01', 1, 1, 3.0); PRAGMA user_version = 1;"
+    )
+    old.close()
+    assert Ledger(tmp_path / "ledger.sqlite").spent_by_record() == (1, 3.0)
+    assert Ledger(tmp_path / "ledger.sqlite").spent_by_record() == (1, 3.0)
 
 
 @pytest.mark.parametrize(

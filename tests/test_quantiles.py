@@ -601,3 +601,10 @@ def test_the_buffer_of_a_search_raises_its_threshold() -> None:
     spread = on_grid([10] * 64)
     plain, buffered = (GaussianSearch(bins=64, rho=50.0, beta=0.01, buffer=buffer) for buffer in (0, 100))
     assert buffered.release(spread, 320, SeededEntropy(0)).bin - plain.release(spread, 320, SeededEntropy(0)).bin == 10
+
+
+@pytest.mark.parametrize("beta", [1e-30, 1e-40, 1e-200])
+def test_a_beta_beyond_the_table_has_an_offset_all_the_same(beta: float) -> None:
+    """The offset grows as beta falls, past the twelve standard deviations that are summed."""
+    offsets = [GaussianSearch(bins=64, rho=0.5, beta=value).offset for value in (1e-6, beta)]
+    assert offsets[1] > offsets[0] > 0

@@ -20,6 +20,7 @@ from tests.owners import PLAN, PUBLIC, signed
 ROOT = Path(__file__).parent.parent
 PROBS = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6], [0.2, 0.2, 0.6]])
 LABELS = np.array([0, 1, 2, 2])
+IDS = np.array(["anna", "ben", "cleo", "dan"])
 FEATURES = np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 1.0], [2.0, 1.0]], dtype=np.float32)
 WEIGHTS = np.array([[0.5, -0.5, 0.0], [0.1, 0.2, 0.3]], dtype=np.float32)
 
@@ -30,12 +31,13 @@ def softmax(logits: NDArray[Any]) -> NDArray[Any]:
 
 
 def write_npz(path: Path, features: bool) -> None:
-    np.savez(path, labels=LABELS, **({"features": FEATURES} if features else {"probs": PROBS}))
+    np.savez(path, labels=LABELS, **({"features": FEATURES} if features else {"probs": PROBS, "ids": IDS}))
 
 
 def columns(features: bool) -> dict[str, list[Any]]:
     values, names = (FEATURES, ("a", "b")) if features else (PROBS, ("p0", "p1", "p2"))
-    return {"label": LABELS.tolist(), **{name: values[:, i].tolist() for i, name in enumerate(names)}}
+    ids = {} if features else {"id": IDS.tolist()}
+    return {**ids, "label": LABELS.tolist(), **{name: values[:, i].tolist() for i, name in enumerate(names)}}
 
 
 def write_csv(path: Path, features: bool) -> None:
@@ -78,7 +80,7 @@ def write_torch(path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", list(WRITERS))
 def test_probabilities_are_read_from_every_format(suffix: str, tmp_path: Path) -> None:
-    """npz, csv and parquet give the same records under the same names; equal rows are told apart."""
+    """npz, csv and parquet give the same records under the same names."""
     path = tmp_path / f"records{suffix}"
     WRITERS[suffix](path, False)
     found = read_records(path)
@@ -102,6 +104,17 @@ def test_features_are_scored_by_a_real_model(suffix: str, write: Callable[[Path]
     assert found.model == model_digest(model)
 
 
+def test_features_name_a_record_whatever_the_model_says(tmp_path: Path) -> None:
+    """Without an id, equal rows are told apart, and probabilities or number formats make no new records of old ones."""
+    names = []
+    extras: tuple[dict[str, Any], ...] = ({}, {}, {"probs": PROBS})
+    for kind, extra in zip((np.float32, np.float64, np.float64), extras, strict=True):
+        np.savez(tmp_path / "r.npz", features=FEATURES.astype(kind), labels=LABELS, **extra)
+        names.append(read_records(tmp_path / "r.npz").names)
+    assert names[0] == names[1] == names[2]
+    assert len(set(names[0])) == 4
+
+
 def test_names_follow_the_id_column(tmp_path: Path) -> None:
     """With ids the order of rows and their content do not matter; twice the same id is refused."""
     path = tmp_path / "records.csv"
@@ -119,8 +132,8 @@ def test_names_follow_the_id_column(tmp_path: Path) -> None:
         ("x.csv", "", "no header"),
         ("x.csv", "label,p0,p1\n0,0.5\n", "line 2"),
         ("x.csv", "p0,p1\n0.5,0.5\n", "missing: label"),
-        ("x.csv", "label,p0,p1\n0,0.5,0.6\n", "sum to"),
-        ("x.csv", "label,p0,p1\n2,0.5,0.5\n", "labels run from 2"),
+        ("x.csv", "id,label,p0,p1\n1,0,0.5,0.6\n", "sum to"),
+        ("x.csv", "id,label,p0,p1\n1,2,0.5,0.5\n", "labels run from 2"),
         ("x.csv", "label,p0,p1\n0.5,0.5,0.5\n", "not whole numbers"),
         ("x.csv", "label,p0,p1\nzero,0.5,0.5\n", "cannot be read"),
         ("x.npz", "nothing", "cannot be read"),

@@ -82,7 +82,11 @@ class GaussianSearch(_Bisection):
         x = np.arange(math.ceil(12 * math.sqrt(self.variance)) + 3)
         mass = np.exp(-(x**2) / (2 * float(self.variance)))
         tails = np.cumsum(mass[::-1])[::-1] / (2 * mass.sum() - 1)
-        return max(0, int(np.argmax(self.steps * tails * (1 + _ROUNDING) <= float(self.failure))) - 1)
+        rare = self.steps * tails * (1 + _ROUNDING) <= float(self.failure)
+        if not rare.any():
+            # A beta beyond the table: discrete Gaussians are sub-Gaussian (Canonne, Kamath, Steinke 2020).
+            return math.ceil(math.sqrt(2 * float(self.variance) * math.log(self.steps / float(self.failure))) * (1 + _ROUNDING))
+        return max(0, int(np.argmax(rare)) - 1)
 
     def inflation(self, *, n: int, rank: int) -> int | None:
         """A bin with N_j >= r + buffer + 2 offset is passed over only by a noise below -offset."""
