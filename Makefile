@@ -28,11 +28,12 @@ format: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/local_methods.py
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/training.py
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Confide needs Python 3.11 or newer, found " + sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[client,simulation,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[client,train,simulation,dev]'
 	touch $@
 
 clean:

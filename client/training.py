@@ -1,0 +1,118 @@
+"""Training by DP-SGD, with a stop before the budget is passed and checkpoints that survive a kill.
+
+Guarantee: the trained weights are as private as `Trained.profile` says, per record and under add-remove adjacency, provided
+that the model as given, `Schedule`, loss and optimizer do not depend on the records. The law of the weights does not depend
+on the order of the records. Limits: noise is floating-point (`Trained.noise`), which an adversary who sees every bit of the
+weights may exploit (Opacus' secure mode needs torchcsprng, which current torch has no build of); errors and timing are
+seen by the owner only and are not covered.
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from client.chance import KEY_BYTES
+from client.checkpoint import Checkpoint, about, load, save
+from client.clipping import AUTO, Loss, make_clipper
+from client.descent import FLOATING_POINT, MakeOptimizer, Schedule, pick_device, take_steps, tensors
+from protocol.budget import Budget, affordable_steps
+from protocol.errors import BadInput
+from protocol.profile import Profile
+from protocol.sampling import Entropy, os_entropy, randomness
+
+COMPLETED, OUT_OF_BUDGET, DIVERGED = "completed", "stopped before the budget was passed", "diverged"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model, the whole privacy profile of what it tells, and how its training ended."""
+
+    model: nn.Module
+    profile: Profile
+    steps: int
+    stopped: str
+    randomness: str
+    noise: str = FLOATING_POINT
+
+
+class Diverged(BadInput):
+    """A loss or weight that is no number. `last` is the model of the last checkpoint, charged for every step taken."""
+
+    def __init__(self, message: str, last: Trained) -> None:
+        super().__init__(message)
+        self.last = last
+
+
+def train(
+    model: nn.Module, features: NDArray[Any], targets: NDArray[Any], *, loss: Loss, schedule: Schedule,
+    optimizer: MakeOptimizer, budget: Budget | None = None, spent: Profile | None = None, entropy: Entropy = os_entropy,
+    device: str = "auto", engine: str = AUTO, checkpoint: Path | None = None, every: int = 500,
+    progress: Callable[[int, int], None] | None = None,
+) -> Trained:  # fmt: skip
+    """Train a copy of the model; `loss` gives one number a record, `optimizer` is made from the parameters.
+
+    With a budget, training ends before the first step that would pass it, `spent` (private scaling, say) included. With a
+    checkpoint, the state is put on disk every `every` steps; a training that was killed continues from there with the very
+    draws of the steps lost, so no step is paid for twice. `progress(taken, steps)` is told no loss: a loss is not private.
+    """
+    place, before = pick_device(device), spent or Profile()
+    mechanism = schedule.mechanism(schedule.steps)
+    steps = schedule.steps if budget is None else affordable_steps(budget, mechanism, spent=before)
+    running = copy.deepcopy(model).to(place)
+    updates = optimizer([parameter for parameter in running.parameters() if parameter.requires_grad])
+    name = about(f"{schedule} {steps} {running} {updates}", features, targets)
+    state = None if checkpoint is None else load(checkpoint, name)
+    if state is None:
+        state = _state(name, 0, entropy(KEY_BYTES), randomness(entropy), running, updates)
+        _keep(checkpoint, state)
+    running.load_state_dict(state.model)
+    updates.load_state_dict(state.optimizer)
+
+    def result(last: Checkpoint, taken: int, stopped: str) -> Trained:
+        trained = copy.deepcopy(model)
+        trained.load_state_dict(last.model)
+        return Trained(trained, schedule.profile(taken, spent=before), taken, stopped, last.randomness)
+
+    if state.step < steps:
+        key, taken = state.key, state.step
+        x, y = tensors(features, targets, place, key)
+        clipped = make_clipper(running, loss, schedule.clip, engine)
+        try:
+            for taken in take_steps(running, updates, clipped, x, y, schedule, key, range(state.step, steps)):
+                if taken % every == 0 or taken == steps:
+                    _check_finite(running, taken)
+                    # A finished training needs no more chance, and its file tells nobody the noise.
+                    state = _state(name, taken, key if taken < steps else b"", state.randomness, running, updates)
+                    _keep(checkpoint, state)
+                    if progress is not None:
+                        progress(taken, steps)
+        except FloatingPointError:
+            raise Diverged(
+                f"the loss or a weight is no number after {taken} steps; the model after {state.step} is kept. Accepted are a "
+                "smaller learning rate, a smaller clip or features on a smaller scale",
+                result(state, taken, DIVERGED),
+            ) from None
+    return result(state, state.step, COMPLETED if steps == schedule.steps else OUT_OF_BUDGET)
+
+
+def _check_finite(model: nn.Module, step: int) -> None:
+    if not all(bool(torch.isfinite(value).all()) for value in model.state_dict().values()):
+        raise FloatingPointError(step)
+
+
+def _state(
+    name: str, step: int, key: bytes, source: str, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> Checkpoint:  # fmt: skip
+    # Copies, because training goes on.
+    return Checkpoint(name, step, key, source, copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict()))
+
+
+def _keep(checkpoint: Path | None, state: Checkpoint) -> None:
+    if checkpoint is not None:
+        save(checkpoint, state)
