@@ -25,20 +25,26 @@ def miss_bound(profile: Profile, miss: float) -> float:
     return min(1.0, lowest * (1 + _ROUNDING))
 
 
-def largest_level(profile: Profile, *, alpha: float, beta: float, n: int) -> float | None:
-    """The largest a' with miss_bound(a' + 1/(n+1)) <= alpha - beta, rounded down; None when no a' >= 0 is small enough.
+def largest_miss(profile: Profile, *, alpha: float, beta: float) -> float:
+    """The largest miss with miss_bound(miss) <= alpha - beta, rounded down; it does not depend on the number of records.
 
-    One epsilon suffices for the bound, so the largest miss is sup over epsilon of e^-epsilon (alpha - beta - delta(epsilon)).
-    A private quantile that fails with probability at most beta, at rank ceil((1 - a')(n+1)) of the in-sample scores, then
-    covers with probability at least 1 - alpha. `profile` is that of the training alone.
+    One epsilon suffices for the bound, so this is sup over epsilon of e^-epsilon (alpha - beta - delta(epsilon)).
     """
     check_probability("alpha", alpha)
     if not 0.0 <= beta < alpha:
         raise BadInput(f"beta is {beta!r}; it must lie between 0 and alpha = {alpha!r}")
+    return _highest(profile, lambda epsilon, delta: np.exp(-epsilon) * (alpha - beta - delta)) * (1 - _ROUNDING)
+
+
+def largest_level(profile: Profile, *, alpha: float, beta: float, n: int) -> float | None:
+    """The largest a' with miss_bound(a' + 1/(n+1)) <= alpha - beta, rounded down; None when no a' >= 0 is small enough.
+
+    A private quantile that fails with probability at most beta, at rank ceil((1 - a')(n+1)) of the in-sample scores, then
+    covers with probability at least 1 - alpha. `profile` is that of the training alone.
+    """
     if n < 1:
         raise BadInput(f"n is {n}; at least 1 record is needed")
-    miss = _highest(profile, lambda epsilon, delta: np.exp(-epsilon) * (alpha - beta - delta))
-    level = miss * (1 - _ROUNDING) - 1 / (n + 1)
+    level = largest_miss(profile, alpha=alpha, beta=beta) - 1 / (n + 1)
     return level if level >= 0 else None
 
 

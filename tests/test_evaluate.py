@@ -12,8 +12,9 @@ import pytest
 
 from protocol.campaign import VARIANTS
 from protocol.errors import BadInput
-from simulation.evaluate import Setting, evaluate, run_trials
+from simulation.evaluate import Setting
 from simulation.population import Population, embedded, from_npz
+from simulation.trials import evaluate
 from tests.known import label_population
 
 ROOT = Path(__file__).parent.parent
@@ -196,7 +197,7 @@ def test_calibration_and_test_records_are_disjoint() -> None:
     n = 400
     probs = np.stack([np.linspace(0.6, 0.9, n), 1 - np.linspace(0.6, 0.9, n)], axis=1)
     population = Population("marked", probs, np.zeros(n, dtype=np.int64))
-    rows = list(run_trials(population, Setting(variant="non-private", n=100, trials=5, seed=1, alpha=0.1)))
+    rows = list(Setting(variant="non-private", n=100, trials=5, seed=1, alpha=0.1).run(population))
     for row in rows:
         # The threshold is the rank-91 score of the 100 calibration records: exactly 90 of them lie below it.
         below = np.count_nonzero(1 - probs[:, 0] <= row["threshold"])
