@@ -42,13 +42,7 @@ class Transfer:
 
     @classmethod
     def of(cls, profile: Profile, *, alpha: float, beta: float) -> "Transfer":
-        miss = largest_miss(profile, alpha=alpha, beta=beta)
-        if miss <= 0:
-            raise BadInput(
-                f"infeasible: training this loose carries no coverage of {1 - alpha:g} from in-sample scores; accepted are a "
-                "smaller share for training, less epsilon or a larger alpha"
-            )
-        return cls(miss)
+        return cls(largest_miss(profile, alpha=alpha, beta=beta))
 
     def level(self, n: int) -> float:
         """a', the share of in-sample scores that may lie above the threshold."""

@@ -101,11 +101,13 @@ def dpcp_cells() -> Iterator[Cell]:
 
     methods = ("dpcp", "certified", "pscp", "differential", "split-cp", "naive")
     for n in (500, 1_000, 2_000, 5_000, 10_000):
-        yield Cell("dpcp", Terms(n, Budget(0.1, 1e-9), alpha=ALPHA), methods, 20_000, make)
+        yield Cell("dpcp", Terms(n, Budget(0.1, 1e-9), alpha=ALPHA, bins=1024), methods, 20_000, make)
     for epsilon in (0.2, 0.5, 1.0):
-        yield Cell("dpcp", Terms(2_000, Budget(epsilon, 1e-9), alpha=ALPHA, share=0.05 / epsilon), methods, 20_000, make)
+        yield Cell(
+            "dpcp", Terms(2_000, Budget(epsilon, 1e-9), alpha=ALPHA, share=0.05 / epsilon, bins=1024), methods, 20_000, make
+        )
     for alpha in (0.05, 0.2, 0.3):
-        yield Cell("dpcp", Terms(2_000, Budget(0.1, 1e-9), alpha=alpha), methods, 20_000, make)
+        yield Cell("dpcp", Terms(2_000, Budget(0.1, 1e-9), alpha=alpha, bins=1024), methods, 20_000, make)
 
 
 def memory_cells() -> Iterator[Cell]:
@@ -139,14 +141,16 @@ def run(cells: list[Cell], trials: int, rows: list[dict[str, Any]], keep: Callab
     started = time.monotonic()
     for count, (number, i) in enumerate(todo):
         left = (time.monotonic() - started) / max(count, 1) * (len(todo) - count) / 60
-        print(f"\r{count}/{len(todo)} trials, about {left:.0f} min left  ", end="", file=sys.stderr, flush=True)
+        if sys.stderr.isatty():
+            print(f"\r{count}/{len(todo)} trials, about {left:.0f} min left  ", end="", file=sys.stderr, flush=True)
         if i not in prepared:
             prepared[i], refused = possible(cells[i])
             for method, why in refused.items():
                 print(f"\n{cells[i].key} {method}: {why}", file=sys.stderr)
         rows += list(cells[i].trial(number, prepared[i]))
         keep()
-    print(file=sys.stderr)
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
 
 
 def summary(cell: Cell, rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:

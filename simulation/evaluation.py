@@ -112,7 +112,9 @@ def evaluate_command(
     alpha: Annotated[float, typer.Option(help="the promise is coverage of at least 1 - alpha")] = 0.1,
     delta: Annotated[float, typer.Option(help="labels, bits: probability, over calibration, that the promise may fail")] = 0.1,
     beta: Annotated[float, typer.Option(help="central, full-data: probability that the quantile fails; part of alpha")] = 1e-3,
-    bins: Annotated[int, typer.Option(help="central, full-data: bins of the public grid of scores")] = 1024,
+    bins: Annotated[
+        int | None, typer.Option(help="bins of the public grid of scores [default: central 1,024, full-data 16,384]")
+    ] = None,
     share: Annotated[float, typer.Option(help="full-data: share of epsilon that training gets")] = 0.5,
     buffer: Annotated[int, typer.Option(help="full-data scp-f: ranks added by hand")] = PUBLISHED_BUFFER,
     stability: Annotated[
@@ -152,6 +154,7 @@ def evaluate_command(
             if method == "full-data"
             else predicted(data, task, residual_range)
         )
+        grid: dict[str, Any] = {} if bins is None else {"bins": bins}
         shared: dict[str, Any] = {
             "score": score, "epsilon": epsilon, "alpha": alpha, "n": len(records) // 2 if n is None else n, "trials": trials,
             "seed": seed,
@@ -160,12 +163,12 @@ def evaluate_command(
         if method in VARIANTS:
             setting = Setting(method=method, variant=variant, channel=channel, delta=delta, max_corrupt=max_corrupt, **shared)
         elif method == "central":
-            setting = Central(variant=mechanism, beta=beta, bins=bins, privacy_delta=privacy_delta or 0.0, **shared)
+            setting = Central(variant=mechanism, beta=beta, privacy_delta=privacy_delta or 0.0, **grid, **shared)
         else:
             setting = full_data(
-                variant=variant, beta=beta, bins=bins, share=share, buffer=buffer,
+                variant=variant, beta=beta, share=share, buffer=buffer,
                 privacy_delta=1e-5 if privacy_delta is None else privacy_delta,
-                stability=None if stability is None else Stability(*stability), **shared,
+                stability=None if stability is None else Stability(*stability), **grid, **shared,
             )  # fmt: skip
         (result,), complete = run_all(records, [setting])
         if json_file == "-":

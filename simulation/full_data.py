@@ -17,7 +17,7 @@ from protocol.sampling import Entropy
 from protocol.scores import SCORES
 from simulation.learners import Fitted, Learner, Rows
 from simulation.networks import Labels, Network, Numbers, Recipe
-from simulation.pipelines import PIPELINES, Pipeline, Terms
+from simulation.pipelines import BINS, PIPELINES, Pipeline, Terms
 from simulation.population import Lessons
 from simulation.trials import Repeated, Row, measured
 
@@ -65,7 +65,7 @@ class FullData(Repeated):
     privacy_delta: float = 1e-5
     share: float = 0.5
     beta: float = 1e-3
-    bins: int = 1024
+    bins: int = BINS
     buffer: int = PUBLISHED_BUFFER
     stability: Stability | None = None
     accountant: str = PLD

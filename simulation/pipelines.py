@@ -35,6 +35,8 @@ from simulation.learners import Learner
 # DPCP's quantile needs a public n, DP-SGD is accounted for under add-remove; nobody has put the two together.
 MIXED = "training: add-remove; quantile: replace-one"
 NOT_PRIVATE = "not private"
+# Scores of an overconfident model crowd near 1, and exponential mechanisms pay for the logarithm of the bins only.
+BINS = 1 << 14
 # Rounding of a noise scale into a rho, from the private side.
 _SHY = 1 - 1e-12
 
@@ -51,7 +53,7 @@ class Terms:
     alpha: float = 0.1
     beta: float = 1e-3
     share: float = 0.5
-    bins: int = 1024
+    bins: int = BINS
     buffer: int = PUBLISHED_BUFFER
     stability: Stability | None = None
 
