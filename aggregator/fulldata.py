@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from protocol.errors import BadInput, check_probability
 from protocol.profile import Profile
-from protocol.transfer import largest_miss, miss_bound
+from protocol.transfer import best_point, miss_bound
 
 CONDITIONAL = "conditional on assumptions"
 HEURISTIC_BUFFER = "heuristic buffer"
@@ -42,14 +42,18 @@ class Transfer:
 
     @classmethod
     def of(cls, profile: Profile, *, alpha: float, beta: float) -> "Transfer":
-        return cls(largest_miss(profile, alpha=alpha, beta=beta))
+        return cls(best_point(profile, alpha=alpha, beta=beta)[1])
 
     def level(self, n: int) -> float:
         """a', the share of in-sample scores that may lie above the threshold."""
         return self.miss - 1 / (n + 1)
 
+    def rank_at(self, n: int) -> int:
+        """The rank, whether n records have it or not."""
+        return math.ceil((n + 1) * (1 - Fraction(self.miss))) + 1
+
     def rank(self, n: int) -> int:
-        return check_rank(math.ceil((n + 1) * (1 - Fraction(self.miss))) + 1, n)
+        return check_rank(self.rank_at(n), n)
 
 
 def dpcp_level(*, alpha: float, epsilon: float, delta: float) -> float:

@@ -21,19 +21,21 @@ def miss_bound(profile: Profile, miss: float) -> float:
     """inf over epsilon of e^epsilon * miss + delta(epsilon): how often a model without the record misses it, from above."""
     if not 0.0 <= miss <= 1.0:
         raise BadInput(f"miss is {miss!r}; it must lie between 0 and 1")
-    lowest = -_highest(profile, lambda epsilon, delta: -(np.exp(epsilon) * miss + delta))
-    return min(1.0, lowest * (1 + _ROUNDING))
+    _, highest = _best(profile, lambda epsilon, delta: -(np.exp(epsilon) * miss + delta))
+    return min(1.0, -highest * (1 + _ROUNDING))
 
 
-def largest_miss(profile: Profile, *, alpha: float, beta: float) -> float:
-    """The largest miss with miss_bound(miss) <= alpha - beta, rounded down; it does not depend on the number of records.
+def best_point(profile: Profile, *, alpha: float, beta: float) -> tuple[float, float]:
+    """The epsilon whose point of the profile allows the largest miss, and that miss, rounded down.
 
-    One epsilon suffices for the bound, so this is sup over epsilon of e^-epsilon (alpha - beta - delta(epsilon)).
+    One epsilon suffices for the bound, so the largest miss with miss_bound(miss) <= alpha - beta is the supremum over epsilon
+    of e^-epsilon (alpha - beta - delta(epsilon)). It does not depend on the number of records.
     """
     check_probability("alpha", alpha)
     if not 0.0 <= beta < alpha:
         raise BadInput(f"beta is {beta!r}; it must lie between 0 and alpha = {alpha!r}")
-    return _highest(profile, lambda epsilon, delta: np.exp(-epsilon) * (alpha - beta - delta)) * (1 - _ROUNDING)
+    epsilon, miss = _best(profile, lambda epsilon, delta: np.exp(-epsilon) * (alpha - beta - delta))
+    return epsilon, miss * (1 - _ROUNDING)
 
 
 def largest_level(profile: Profile, *, alpha: float, beta: float, n: int) -> float | None:
@@ -44,15 +46,20 @@ def largest_level(profile: Profile, *, alpha: float, beta: float, n: int) -> flo
     """
     if n < 1:
         raise BadInput(f"n is {n}; at least 1 record is needed")
-    level = largest_miss(profile, alpha=alpha, beta=beta) - 1 / (n + 1)
+    level = best_point(profile, alpha=alpha, beta=beta)[1] - 1 / (n + 1)
     return level if level >= 0 else None
 
 
-def _highest(profile: Profile, value: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]) -> float:
-    """The highest value(epsilon, delta(epsilon)) on a grid narrowed four times; any epsilon is valid, so at worst loose."""
+def _best(
+    profile: Profile, value: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
+) -> tuple[float, float]:
+    """The epsilon of the highest value(epsilon, delta(epsilon)) on a grid narrowed four times, and that value.
+
+    Any epsilon is valid, so at worst the answer is loose. Each grid holds the best epsilon of the one before.
+    """
     centre, width, best = 0.0, 16.0, -np.inf
     for _ in range(5):
         epsilons = centre + width * _GRID
         values = value(epsilons, np.array([profile.delta_added(epsilon) for epsilon in epsilons.tolist()]))
-        centre, width, best = float(epsilons[values.argmax()]), width / 8, max(best, float(values.max()))
-    return best
+        centre, width, best = float(epsilons[values.argmax()]), width / 8, float(values.max())
+    return centre, best

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from aggregator.fulldata import PUBLISHED_BUFFER, Stability
 from aggregator.quantiles.mechanisms import DEFAULT
 from protocol.campaign import VARIANTS, check_choice
 from protocol.errors import BadInput
+from protocol.simulated import SIMULATION_KEY
 from protocol.terminal import INTERRUPTED, clear_errors
 from simulation.central import Central
 from simulation.evaluate import Setting
@@ -137,6 +139,9 @@ def evaluate_command(
     max_corrupt: Annotated[
         int, typer.Option(help="reports that may be lies; the certificate is widened by their worst effect")
     ] = 0,
+    card_file: Annotated[
+        Path | None, typer.Option("--card", help="full-data certified: write its contract card, signed as a simulation")
+    ] = None,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE|-", help="write the result as JSON; - prints only JSON")
     ] = None,
@@ -147,8 +152,11 @@ def evaluate_command(
         check_choice("task", task, (CLASSIFICATION, REGRESSION))
         if task == REGRESSION and method in VARIANTS:
             raise BadInput(f"task is regression with method {method}; accepted: central, full-data")
-        if json_file not in (None, "-") and not Path(str(json_file)).parent.is_dir():
-            raise BadInput(f"cannot write {json_file}: its folder does not exist")
+        if card_file is not None and (method, variant) != ("full-data", "certified"):
+            raise BadInput(f"a card of {method} {variant} is asked for; accepted here: full-data certified")
+        for file in (card_file, json_file):
+            if file not in (None, "-") and not Path(str(file)).parent.is_dir():
+                raise BadInput(f"cannot write {file}: its folder does not exist")
         records: Any = (
             lessons(data, task, residual_range, feature_range)
             if method == "full-data"
@@ -177,6 +185,10 @@ def evaluate_command(
             if json_file is not None:
                 write_json(result, Path(json_file))
             output().print(table([result]))
+        if card_file is not None:
+            issued: Any = setting
+            card = issued.card(records, result, issued=datetime.now(UTC).replace(microsecond=0))
+            write_json(json.loads(card.sign(SIMULATION_KEY).to_json()), card_file)
         if not complete:
             raise typer.Exit(INTERRUPTED)
 

@@ -2,16 +2,23 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregator.cards import provenance
 from aggregator.fulldata import PUBLISHED_BUFFER, Stability
+from aggregator.fulldata_card import FullDataContract, full_data_formal
 from aggregator.quantiles.histogram import histogram, uniform_grid
+from aggregator.quantiles.rank_exponential import RankExponential
+from client.descent import FLOATING_POINT
 from protocol.budget import Budget
 from protocol.campaign import check_choice
-from protocol.mechanisms import Mechanism
+from protocol.card import PUBLIC, Card
+from protocol.errors import BadInput
+from protocol.mechanisms import Mechanism, SampledGaussian
 from protocol.profile import PLD
 from protocol.sampling import Entropy
 from protocol.scores import SCORES
@@ -94,6 +101,22 @@ class FullData(Repeated):
         pipeline = self.pipeline(learner)
         for rows, test, entropy in self.splits(records, np.random.default_rng(self.seed)):
             yield measure(Trainings(learner, rows, entropy), pipeline, test)
+
+    def card(self, records: Lessons, result: dict[str, Any], *, issued: datetime) -> Card:
+        """The contract card of the certified pipeline, measured on the test rows of all trials; not yet signed."""
+        pipeline = self.pipeline(self.learner(records))
+        if not (isinstance(pipeline.training, SampledGaussian) and pipeline.method == "certified"):
+            raise BadInput(f"variant is {self.variant}; a card needs a certificate for private training: accepted is certified")
+        assert isinstance(pipeline.quantile, RankExponential)
+        level = round(1 - self.alpha, 12)
+        contract = FullDataContract(records.name, level, self.beta, self.epsilon, self.privacy_delta)
+        origin = provenance(
+            model=None, plan=None, randomness=result["arguments"]["randomness"], issued=issued.isoformat(),
+            training_noise=FLOATING_POINT,
+        )  # fmt: skip
+        shown = {name: result["mean"][name] for name in ("coverage", "mean_size") if result["mean"][name] is not None}
+        formal = full_data_formal(contract, pipeline.training, pipeline.quantile, n=self.n)
+        return Card(formal, shown, origin, view=PUBLIC)
 
     def resolved(self, records: Lessons, rows: list[Row]) -> Row:
         pipeline = self.pipeline(self.learner(records))

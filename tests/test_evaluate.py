@@ -14,7 +14,10 @@ from typer.testing import CliRunner
 
 from aggregator.quantiles.mechanisms import MECHANISMS
 from protocol.campaign import VARIANTS
+from protocol.card import read_card
 from protocol.errors import BadInput
+from protocol.simulated import SIMULATION_PUBLIC
+from protocol.verify import verify
 from simulation.__main__ import app
 from simulation.central import Central
 from simulation.evaluate import Setting
@@ -298,6 +301,7 @@ def test_full_data_from_the_command_line(task: str, variant: str, tmp_path: Path
     run = in_process(
         "--data", path, "--method", "full-data", "--task", task, "--variant", variant, "--epsilon", "4",
         "--n", "1000", "--trials", "1", "--seed", "1", "--json", "-", *more,
+        *(["--card", str(tmp_path / "card.json")] if variant == "certified" else []),
     )  # fmt: skip
     assert run.exit_code == 0, run.output
     result = json.loads(run.stdout)
@@ -307,6 +311,9 @@ def test_full_data_from_the_command_line(task: str, variant: str, tmp_path: Path
     if variant == "certified":
         assert (given["certificate"], result["mean"]["certified_level"]) == ("certified", 0.9)
         assert result["mean"]["coverage"] >= 0.87
+        card = read_card(tmp_path / "card.json")
+        assert all(finding.holds for finding in verify(card, key=SIMULATION_PUBLIC))
+        assert (card.formal["decision"], card.formal["calibration"]["rank"]) == ("feasible", given["rank"])
     else:
         assert (given["certificate"], given["buffer_is"], given["buffer"]) == ("floors only", "heuristic buffer", 10)
         assert 0 < given["black_box_floor"] < 0.9
@@ -334,6 +341,8 @@ FULL = ["--method", "full-data"]
         (["--task", "regression"], "accepted: central, full-data"),
         (FULL, "--feature-range LOW HIGH"),
         ([*FULL, "--feature-range", "1", "0"], "missing: features"),
+        ([*FULL, "--variant", "dpcp", "--card", "x.json"], "accepted here: full-data certified"),
+        ([*CENTRAL, "--card", "x.json"], "accepted here: full-data certified"),
     ],
 )
 def test_impossible_central_arguments_get_one_clear_line(arguments: list[str], says: str, records: Path) -> None:
