@@ -1,6 +1,6 @@
 """Training and calibrating on the same records: the tables of docs/full-data.md, next to what the papers print.
 
-    python benchmarks/full_data.py --json out/full-data.json          everything, about half an hour on one core
+    python benchmarks/full_data.py --json full-data.json              everything, about half an hour on one core
     python benchmarks/full_data.py --only memory --trials 50          one table
 
 Three experiments, all seeded. `scp`: five classes, network 16-16 (SCP Tables S7 to S9). `dpcp`: a location parameter (DPCP
@@ -184,16 +184,38 @@ def summary(cell: Cell, rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
                "size": "-", "trivial": "-", "paper": "-"}  # fmt: skip
 
 
-def show(experiment: str, cells: list[Cell], rows: list[dict[str, Any]], markdown: bool) -> None:
+def show(experiment: str, cells: list[Cell], rows: list[dict[str, Any]]) -> None:
     lines = [line for cell in cells for line in summary(cell, rows)]
     if not lines:
         return
-    table = Table(title=None if markdown else experiment, box=box.MARKDOWN if markdown else box.SIMPLE_HEAD)
+    table = Table(title=experiment, box=box.SIMPLE_HEAD)
     for heading in lines[0]:
         table.add_column(heading, no_wrap=True)
     for line in lines:
         table.add_row(*line.values())
     Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def show_markdown(experiment: str, cells: list[Cell], rows: list[dict[str, Any]]) -> None:
+    """One row a cell and one column a method: coverage, size, and the paper's."""
+    methods = list(dict.fromkeys(method for cell in cells for method in cell.methods))
+    print(f"\n{experiment}\n\n| n | epsilon | alpha | {' | '.join(methods)} |\n|---|---|---|{'---|' * len(methods)}")
+    for cell in cells:
+        found = {line["method"]: line for line in summary(cell, rows)}
+        print(f"| {cell.terms.n:,} | {cell.terms.budget.epsilon:g} | {cell.terms.alpha:g} |", end="")
+        for method in methods:
+            line = found.get(method)
+            print(f" {'' if line is None else _short(line)} |", end="")
+        print()
+
+
+def _short(line: dict[str, str]) -> str:
+    if line["certificate"] == "infeasible":
+        return "infeasible"
+    shown = f"{line['coverage'].split(' ')[0]}, {line['size'].split(' ')[0]}"
+    if line["trivial"] != "0%":
+        shown = "trivial" if line["trivial"] == "100%" else f"{shown}, {line['trivial']} trivial"
+    return shown if line["paper"] == "-" else f"{shown} ({line['paper']})"
 
 
 def main() -> None:
@@ -202,7 +224,7 @@ def main() -> None:
     parser.add_argument("--only", choices=list(EXPERIMENTS), help="one of the experiments")
     parser.add_argument("--records", type=int, help="only the cells of this n")
     parser.add_argument("--json", type=Path, help="keep every trial in this file, and continue from it")
-    parser.add_argument("--markdown", action="store_true", help="print tables for a page")
+    parser.add_argument("--markdown", action="store_true", help="print the tables of the page, a row a cell")
     arguments = parser.parse_args()
     if arguments.trials < 1:
         parser.error(f"--trials is {arguments.trials}; at least 1 is needed")
@@ -223,7 +245,7 @@ def main() -> None:
             run([cell for cells in chosen.values() for cell in cells], arguments.trials, rows, keep)
         finally:
             for name, cells in chosen.items():
-                show(name, cells, rows, arguments.markdown)
+                (show_markdown if arguments.markdown else show)(name, cells, rows)
 
 
 if __name__ == "__main__":

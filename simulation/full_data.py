@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,12 @@ def measure(trainings: Trainings, pipeline: Pipeline, test: Rows) -> Row:
     return row | {"singletons": float(np.mean(sizes == 1))}
 
 
+@lru_cache(maxsize=4)
+def _planned(variant: str, terms: Terms, recipe: Recipe) -> Pipeline:
+    """Accounting takes seconds, and is asked for before the trials and after."""
+    return PIPELINES[variant](terms, recipe)
+
+
 @dataclass(frozen=True, kw_only=True)
 class FullData(Repeated):
     """Train and calibrate on n records; `variant` is a pipeline, (epsilon, privacy_delta) the budget of both together."""
@@ -88,23 +95,24 @@ class FullData(Repeated):
         task = Labels(targets, self.score) if records.bound is None else Numbers(targets.astype(np.float64), records.bound)
         return Network(records.features, task, self.recipe)
 
-    def pipeline(self, learner: Learner) -> Pipeline:
+    @property
+    def pipeline(self) -> Pipeline:
         budget = Budget(self.epsilon, self.privacy_delta, self.accountant)
         terms = Terms(
             self.n, budget, alpha=self.alpha, beta=self.beta, share=self.share, bins=self.bins, buffer=self.buffer,
             stability=self.stability,
         )  # fmt: skip
-        return PIPELINES[self.variant](terms, learner)
+        return _planned(self.variant, terms, self.recipe)
 
     def run(self, records: Lessons) -> Iterator[Row]:
         learner = self.learner(records)
-        pipeline = self.pipeline(learner)
+        pipeline = self.pipeline
         for rows, test, entropy in self.splits(records, np.random.default_rng(self.seed)):
             yield measure(Trainings(learner, rows, entropy), pipeline, test)
 
     def card(self, records: Lessons, result: dict[str, Any], *, issued: datetime) -> Card:
         """The contract card of the certified pipeline, measured on the test rows of all trials; not yet signed."""
-        pipeline = self.pipeline(self.learner(records))
+        pipeline = self.pipeline
         if not (isinstance(pipeline.training, SampledGaussian) and pipeline.method == "certified"):
             raise BadInput(f"variant is {self.variant}; a card needs a certificate for private training: accepted is certified")
         assert isinstance(pipeline.quantile, RankExponential)
@@ -119,7 +127,7 @@ class FullData(Repeated):
         return Card(formal, shown, origin, view=PUBLIC)
 
     def resolved(self, records: Lessons, rows: list[Row]) -> Row:
-        pipeline = self.pipeline(self.learner(records))
+        pipeline = self.pipeline
         spent = None if pipeline.profile is None else pipeline.profile.epsilon(self.privacy_delta, accountant=self.accountant)
         return {
             "labels": None if records.bound is not None else int(records.targets.max()) + 1,

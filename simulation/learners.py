@@ -33,14 +33,18 @@ class Fitted(Protocol):
         """The size of every row's prediction set: labels, or width of the interval."""
 
 
-class Learner(Protocol):
+class Planned(Protocol):
+    """Training as it is planned, before there are records."""
+
+    def mechanism(self, n: int, budget: Budget) -> Mechanism:
+        """The training mechanism for about n records that makes the most of a budget; n is public here."""
+
+
+class Learner(Planned, Protocol):
     """Training that is permutation-invariant and, given a mechanism, as private as that mechanism under add-remove."""
 
     def __len__(self) -> int:
         """Records held."""
-
-    def mechanism(self, n: int, budget: Budget) -> Mechanism:
-        """The training mechanism for about n records that makes the most of a budget; n is public here."""
 
     def fit(self, rows: Rows, mechanism: Mechanism | None, entropy: Entropy) -> Fitted:
         """Train on the rows; without a mechanism, without privacy."""

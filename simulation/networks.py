@@ -43,10 +43,14 @@ class Recipe:
     def steps(self, n: int) -> int:
         return max(1, round(self.epochs / self.sampling_rate(n)))
 
+    def mechanism(self, n: int, budget: Budget) -> Mechanism:
+        rate, steps = self.sampling_rate(n), self.steps(n)
+        return SampledGaussian(noise_multiplier(budget, sampling_rate=rate, steps=steps), rate, steps)
+
 
 @dataclass(frozen=True)
 class Labels:
-    """Classification: softmax and cross-entropy; a score of class probabilities, sets of labels."""
+    """Classification: softmax and cross-entropy; a score of class probabilities, sets of labels. How many there are is public."""
 
     labels: NDArray[Any]
     score: str = "hps"
@@ -142,8 +146,7 @@ class Network:
         return len(self.features)
 
     def mechanism(self, n: int, budget: Budget) -> Mechanism:
-        rate, steps = self.recipe.sampling_rate(n), self.recipe.steps(n)
-        return SampledGaussian(noise_multiplier(budget, sampling_rate=rate, steps=steps), rate, steps)
+        return self.recipe.mechanism(n, budget)
 
     def fit(self, rows: Rows, mechanism: Mechanism | None, entropy: Entropy) -> NetworkFit:
         n, recipe = len(rows), self.recipe

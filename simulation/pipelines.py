@@ -30,7 +30,7 @@ from protocol.budget import Budget, remaining
 from protocol.errors import BadInput, check_probability
 from protocol.mechanisms import DiscreteGaussian, Mechanism, Pure, SampledGaussian
 from protocol.profile import Profile, parallel
-from simulation.learners import Learner
+from simulation.learners import Planned
 
 # DPCP's quantile needs a public n, DP-SGD is accounted for under add-remove; nobody has put the two together.
 MIXED = "training: add-remove; quantile: replace-one"
@@ -72,6 +72,9 @@ class Terms:
     def part(self, share: float) -> Budget:
         return replace(self.budget, epsilon=share * self.budget.epsilon)
 
+    def nominal_rank(self, n: int) -> int:
+        return conformal_rank(n=n, level=round(1 - self.alpha, 12))
+
 
 @dataclass(frozen=True)
 class Promise:
@@ -107,37 +110,37 @@ class Pipeline:
 
 
 def _exact(method: str, terms: Terms, *, halves: bool, promise: Promise) -> Pipeline:
-    rank = conformal_rank(n=terms.n - terms.n // 2 if halves else terms.n, level=round(1 - terms.alpha, 12))
+    rank = terms.nominal_rank(terms.n - terms.n // 2 if halves else terms.n)
     return Pipeline(method, rank, promise, None, None, halves, None, NOT_PRIVATE)
 
 
-def split_cp(terms: Terms, learner: Learner) -> Pipeline:
+def split_cp(terms: Terms, plan: Planned) -> Pipeline:
     """Split conformal prediction without privacy."""
     return _exact("split-cp", terms, halves=True, promise=Promise(CERTIFIED, level=1 - terms.alpha))
 
 
-def naive(terms: Terms, learner: Learner) -> Pipeline:
+def naive(terms: Terms, plan: Planned) -> Pipeline:
     """The exact conformal quantile of in-sample scores, as if they were not."""
     return _exact("naive", terms, halves=False, promise=Promise(UNCERTIFIED))
 
 
-def _full(terms: Terms, learner: Learner) -> tuple[Mechanism, Profile]:
-    training = learner.mechanism(terms.n, terms.part(terms.share))
+def _full(terms: Terms, plan: Planned) -> tuple[Mechanism, Profile]:
+    training = plan.mechanism(terms.n, terms.part(terms.share))
     return training, Profile().then(training)
 
 
-def differential(terms: Terms, learner: Learner) -> Pipeline:
+def differential(terms: Terms, plan: Planned) -> Pipeline:
     """Differential CP (DPCP section 3.2): private training, exact quantile at a lowered level; its threshold is not private."""
-    training, spent = _full(terms, learner)
+    training, spent = _full(terms, plan)
     level = dpcp_level(alpha=terms.alpha, epsilon=spent.epsilon(terms.budget.delta), delta=terms.budget.delta)
     promise = Promise(CERTIFIED, level=1 - terms.alpha)
     rank = differential_rank(n=terms.n, level=level)
     return Pipeline("differential", rank, promise, training, None, False, None, NOT_PRIVATE)
 
 
-def dpcp(terms: Terms, learner: Learner) -> Pipeline:
+def dpcp(terms: Terms, plan: Planned) -> Pipeline:
     """DPCP: level e^-eps1 (alpha - delta), and epsilon - eps1 for its exponential mechanism."""
-    training, spent = _full(terms, learner)
+    training, spent = _full(terms, plan)
     level = dpcp_level(alpha=terms.alpha, epsilon=terms.share * terms.budget.epsilon, delta=terms.budget.delta)
     quantile = Dpcp(bins=terms.bins, epsilon=(1 - terms.share) * terms.budget.epsilon)
     profile = spent.then(Pure(quantile.epsilon))
@@ -163,14 +166,14 @@ def _floors(terms: Terms, training: Mechanism) -> tuple[float, float | None]:
     )
 
 
-def scp_f(terms: Terms, learner: Learner) -> Pipeline:
+def scp_f(terms: Terms, plan: Planned) -> Pipeline:
     """DP-SCP-F: the nominal rank, a buffer and the search's offset. Known of its coverage are floors only."""
-    training, spent = _full(terms, learner)
+    training, spent = _full(terms, plan)
     cost, rho = _noisy_counts(terms, spent)
     floor, never = _floors(terms, training)
     stability = terms.stability
     buffer = terms.buffer if stability is None else stability.buffer(terms.n)
-    rank = conformal_rank(n=terms.n, level=round(1 - terms.alpha, 12))
+    rank = terms.nominal_rank(terms.n)
     check_rank(rank + buffer, terms.n)
     promise = Promise(
         "floors only" if stability is None else CONDITIONAL,
@@ -183,18 +186,18 @@ def scp_f(terms: Terms, learner: Learner) -> Pipeline:
     return Pipeline("scp-f", rank, promise, training, quantile, False, spent.then(cost), ADD_REMOVE)
 
 
-def scp_a(terms: Terms, learner: Learner) -> Pipeline:
+def scp_a(terms: Terms, plan: Planned) -> Pipeline:
     """DP-SCP-A: the same search without buffer and offset."""
-    training, spent = _full(terms, learner)
+    training, spent = _full(terms, plan)
     cost, rho = _noisy_counts(terms, spent)
-    rank = conformal_rank(n=terms.n, level=round(1 - terms.alpha, 12))
+    rank = terms.nominal_rank(terms.n)
     quantile = GaussianSearch(bins=terms.bins, rho=rho, variant="A", adjacency=ADD_REMOVE)
     return Pipeline("scp-a", rank, Promise(ASYMPTOTIC), training, quantile, False, spent.then(cost), ADD_REMOVE)
 
 
-def certified(terms: Terms, learner: Learner) -> Pipeline:
+def certified(terms: Terms, plan: Planned) -> Pipeline:
     """Certified full-data: a rank that the training's whole profile carries to 1 - alpha, by the rank-exponential mechanism."""
-    training, spent = _full(terms, learner)
+    training, spent = _full(terms, plan)
     transfer = Transfer.of(spent, alpha=terms.alpha, beta=terms.beta)
     quantile = _one_sided(terms, spent)
     promise = Promise(CERTIFIED, level=1 - terms.alpha)
@@ -207,24 +210,24 @@ def _one_sided(terms: Terms, spent: Profile) -> RankExponential:
     return RankExponential(bins=terms.bins, beta=terms.beta, epsilon=epsilon, adjacency=ADD_REMOVE)
 
 
-def _halves(terms: Terms, learner: Learner, budget: Budget) -> tuple[Mechanism, Profile, int]:
-    training = learner.mechanism(terms.n // 2, budget)
+def _halves(terms: Terms, plan: Planned, budget: Budget) -> tuple[Mechanism, Profile, int]:
+    training = plan.mechanism(terms.n // 2, budget)
     return training, Profile().then(training), terms.n - terms.n // 2
 
 
-def split(terms: Terms, learner: Learner) -> Pipeline:
+def split(terms: Terms, plan: Planned) -> Pipeline:
     """DP-Split as published: disjoint halves, the whole budget for each, noisy midpoint search."""
-    training, spent, rest = _halves(terms, learner, terms.budget)
+    training, spent, rest = _halves(terms, plan, terms.budget)
     cost, rho = _noisy_counts(terms, Profile())
-    rank = conformal_rank(n=rest, level=round(1 - terms.alpha, 12))
+    rank = terms.nominal_rank(rest)
     quantile = NoisyMidpoint(bins=terms.bins, rho=rho, adjacency=ADD_REMOVE)
     total = parallel(spent, Profile().then(cost))
     return Pipeline("split", rank, Promise(UNCERTIFIED), training, quantile, True, total, ADD_REMOVE)
 
 
-def split_certified(terms: Terms, learner: Learner) -> Pipeline:
+def split_certified(terms: Terms, plan: Planned) -> Pipeline:
     """DP-Split with the rank-exponential mechanism: the plain private split, certified."""
-    training, spent, rest = _halves(terms, learner, terms.budget)
+    training, spent, rest = _halves(terms, plan, terms.budget)
     quantile = _one_sided(terms, Profile())
     rank = certified_rank(n=rest, alpha=terms.alpha, beta=terms.beta)
     total = parallel(spent, Profile().then(Pure(quantile.epsilon)))
@@ -232,9 +235,9 @@ def split_certified(terms: Terms, learner: Learner) -> Pipeline:
     return Pipeline("split-certified", rank, promise, training, quantile, True, total, ADD_REMOVE)
 
 
-def pscp(terms: Terms, learner: Learner) -> Pipeline:
+def pscp(terms: Terms, plan: Planned) -> Pipeline:
     """PSCP, DPCP's baseline: halves, half the epsilon for each, PPS with its own choice of gamma."""
-    training, spent, rest = _halves(terms, learner, terms.part(0.5))
+    training, spent, rest = _halves(terms, plan, terms.part(0.5))
     epsilon = terms.budget.epsilon / 2
     gamma = pps_gamma(n=rest, alpha=terms.alpha, epsilon=epsilon, bins=terms.bins)
     quantile = Pps(bins=terms.bins, beta=gamma * terms.alpha, epsilon=epsilon)
@@ -243,7 +246,7 @@ def pscp(terms: Terms, learner: Learner) -> Pipeline:
     return Pipeline("pscp", rank, promise, training, quantile, True, spent.then(Pure(epsilon)), MIXED)
 
 
-PIPELINES: dict[str, Callable[[Terms, Learner], Pipeline]] = {
+PIPELINES: dict[str, Callable[[Terms, Planned], Pipeline]] = {
     "certified": certified,
     "dpcp": dpcp,
     "scp-f": scp_f,
