@@ -30,6 +30,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/quantile_mechanisms.py
+	$(BIN)/python benchmarks/full_data.py --only memory
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Confide needs Python 3.11 or newer, found " + sys.version.split()[0])'

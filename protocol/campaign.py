@@ -24,12 +24,11 @@ AnyMessage = TypeVar("AnyMessage", wire.Plan, wire.SignedPlan, wire.Query, wire.
 VERSION = 1
 # Signatures cover this prefix too, so that a signature over a plan means nothing anywhere else.
 _SIGNED = b"confide plan v1\0"
-VARIANTS = {
+LOCAL_VARIANTS = {
     "labels": ("certified", "published", "published-star"),
     "bits": ("certified", "published", "published-star", "one-shot"),
-    "central": ("trusted", "owner-noised"),
-    "training": ("federated-averaging",),
 }
+VARIANTS = LOCAL_VARIANTS | {"central": ("trusted", "owner-noised"), "training": ("federated-averaging",)}
 # What leaves an owner in a central calibration: exact counts to an aggregator it trusts, or counts with its own noise.
 EXACT_COUNTS, NOISED_COUNTS = "exact-counts", "discrete-gaussian"
 RELEASES = {

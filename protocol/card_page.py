@@ -4,7 +4,7 @@ import html
 from typing import Any
 
 from protocol.card import Card, Layer
-from protocol.verify import Finding
+from protocol.findings import Finding
 
 Rows = list[tuple[str, str]]
 
@@ -62,7 +62,7 @@ def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
     failures = [finding for finding in findings if not finding.holds]
     checked: Rows = [("clauses recomputed", str(len(findings))), ("that do not hold", str(len(failures)))]
     checked += [(finding.clause, finding.detail) for finding in failures]
-    specific = _central(formal) if formal["track"] == "central" else _local(formal)
+    specific = {"central": _central, "local": _local, "full-data": _full_data}[formal["track"]](formal)
     described = [(name, _text(value)) for name, value in card.diagnostic.items()] or [("measured", "nothing")]
     origin = [(name, _text(value)) for name, value in card.provenance.items()]
     return [
@@ -116,6 +116,17 @@ def _local(formal: Layer) -> list[tuple[str, Rows]]:
     return [*found, ("Thresholds tested", rungs)] if rungs else found
 
 
+def _full_data(formal: Layer) -> list[tuple[str, Rows]]:
+    rows = {title: [(name, _text(value)) for name, value in formal[title].items()] for title in ("training", "calibration")}
+    return [
+        ("Training", rows["training"]),
+        ("Its privacy profile", [(f"epsilon {point['epsilon']:.4g}", _text(point["delta"])) for point in formal["profile"]]),
+        ("Calibration on the same records", rows["calibration"]),
+        ("Clauses", [(name, _text(holds)) for name, holds in formal["flags"].items()]),
+        ("Privacy in all", [(name, _text(value)) for name, value in formal["total"].items()]),
+    ]
+
+
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -146,6 +157,9 @@ def _picture(formal: Layer) -> str:
         return _plot(
             points, line=formal["contract"]["coverage"], x="certified inflation (share of records)", y="guaranteed coverage"
         )
+    if formal["track"] == "full-data":
+        kept = [(point["epsilon"], point["delta"], True) for point in formal["profile"]]
+        return _plot(kept, line=formal["total"]["delta"], x="epsilon of the training", y="delta")
     rungs = formal["certificate"]["rungs"]
     points = [(float(i + 1), rung["threshold"], _passed(rung)) for i, rung in enumerate(rungs)]
     return _plot(points, line=formal["certificate"]["threshold"], x="threshold tested, in order", y="threshold")

@@ -6,27 +6,15 @@ without data (that the counts were as the card says, that owners ran the channel
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from scipy.special import bdtrc, gammaln
 
 from protocol import recompute
 from protocol.card import Card, Layer
-
-# Numbers that were rounded to the safe side by both may differ by this much, relatively.
-CLOSE = 1e-6
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A clause, whether it holds, and what was recomputed."""
-
-    clause: str
-    holds: bool
-    detail: str = ""
+from protocol.findings import CLOSE, Finding, number, same
+from protocol.verify_full_data import full_data
 
 
 def verify(card: Card, *, key: bytes | None = None) -> list[Finding]:
@@ -39,20 +27,9 @@ def verify(card: Card, *, key: bytes | None = None) -> list[Finding]:
     return findings
 
 
-def _same(clause: str, found: Any, expected: Any) -> Finding:
-    close = found == expected
-    if isinstance(found, int | float) and isinstance(expected, int | float) and not isinstance(found, bool):
-        close = math.isclose(found, expected, rel_tol=CLOSE, abs_tol=1e-12)
-    return Finding(clause, close, f"the card says {found}, recomputed {expected}")
-
-
 def _views(card: Card) -> Iterator[Finding]:
     private = {"width", "observed_inflation"} & set(card.diagnostic)
     yield Finding("view", card.view == "auditor" or not private, "data-dependent diagnostics are for the auditor only")
-
-
-def _number(value: float) -> Fraction:
-    return Fraction(repr(value))
 
 
 def _central(formal: Layer) -> Iterator[Finding]:
@@ -60,33 +37,33 @@ def _central(formal: Layer) -> Iterator[Finding]:
     for i, entry in enumerate(searched):
         expected = _judged(contract, entry)
         for name in ("rank", "level", "inflation_ranks", "flags", "feasible"):
-            yield _same(f"searched/{i}/{name}", entry[name], expected[name])
+            yield same(f"searched/{i}/{name}", entry[name], expected[name])
     feasible = [i for i, entry in enumerate(searched) if _judged(contract, entry)["feasible"]]
     budgets = {(searched[i]["epsilon_train"], searched[i]["epsilon_calibration"]) for i in feasible}
     shortlist = sorted(min((i for i in feasible if _budget(searched[i]) == budget), key=lambda i: (*_order(searched[i]), i))
                        for budget in budgets)  # fmt: skip
-    yield _same("shortlist", formal["shortlist"], shortlist)
+    yield same("shortlist", formal["shortlist"], shortlist)
     selected = min(shortlist, key=lambda i: (*_order(searched[i]), i)) if shortlist else None
-    yield _same("selected", formal["selected"], selected)
-    yield _same("decision", formal["decision"], "feasible" if shortlist else "infeasible")
+    yield same("selected", formal["selected"], selected)
+    yield same("decision", formal["decision"], "feasible" if shortlist else "infeasible")
     fewest = min(sum(not holds for holds in entry["flags"].values()) for entry in searched)
     nearest = [i for i, entry in enumerate(searched) if sum(not holds for holds in entry["flags"].values()) == fewest]
     best = selected if selected is not None else max(nearest, key=lambda i: (searched[i]["level"] or 0.0, -i))
-    yield _same("best", formal["best"], best)
+    yield same("best", formal["best"], best)
     shown = searched[best]
     failed = [name for name, holds in _judged(contract, shown)["flags"].items() if not holds]
-    yield _same("failed", formal["failed"], failed)
-    margin = None if shown["level"] is None else float(_number(shown["level"]) - _number(contract["coverage"]))
-    yield _same("margin", formal["margin"], margin)
+    yield same("failed", formal["failed"], failed)
+    margin = None if shown["level"] is None else float(number(shown["level"]) - number(contract["coverage"]))
+    yield same("margin", formal["margin"], margin)
     for name in ("epsilon", "delta"):
-        total = float(_number(shown[f"{name}_train"]) + _number(shown[f"{name}_calibration"]))
-        yield _same(f"total/{name}", formal["total"][name], total)
-    yield _same("total/composition", formal["total"]["composition"], "sequential")
+        total = float(number(shown[f"{name}_train"]) + number(shown[f"{name}_calibration"]))
+        yield same(f"total/{name}", formal["total"][name], total)
+    yield same("total/composition", formal["total"]["composition"], "sequential")
     yield from _suggestions(formal, shortlist)
     released = formal["released"]
     if released is not None:
         edge = (released["bin"] + 1) / shown["bins"]
-        yield _same("released/threshold", released["threshold"], edge)
+        yield same("released/threshold", released["threshold"], edge)
         yield Finding("released/bin", released["bin"] < shown["bins"], f"of {shown['bins']} bins")
         yield Finding("released", bool(shortlist), "a threshold was released under an infeasible contract")
 
@@ -103,11 +80,11 @@ def _order(entry: Layer) -> tuple[float, ...]:
 
 def _judged(contract: Layer, entry: Layer) -> Layer:
     """What follows from a configuration under a contract."""
-    n, rank = entry["n"], math.ceil((entry["n"] + 1) * _number(entry["gamma"]))
+    n, rank = entry["n"], math.ceil((entry["n"] + 1) * number(entry["gamma"]))
     bound = recompute.inflation(entry, beta=contract["beta"], adjacency=contract["adjacency"], rank=rank)
     certified = bound is not recompute.NOT_CERTIFIED
     inflation = bound if certified and rank <= n else None
-    level = float(max(Fraction(0), _number(entry["gamma"]) - _number(contract["beta"]))) if certified else None
+    level = float(max(Fraction(0), number(entry["gamma"]) - number(contract["beta"]))) if certified else None
     most = contract["max_inflation"]
     flags = {
         "certified": certified,
@@ -115,7 +92,7 @@ def _judged(contract: Layer, entry: Layer) -> Layer:
         "coverage": level is not None and level >= contract["coverage"],
         "epsilon_train": entry["epsilon_train"] <= contract["epsilon_train"],
         "epsilon_calibration": entry["epsilon_calibration"] <= contract["epsilon_calibration"],
-        "delta": _number(entry["delta_train"]) + _number(entry["delta_calibration"]) <= _number(contract["delta"]),
+        "delta": number(entry["delta_train"]) + number(entry["delta_calibration"]) <= number(contract["delta"]),
         "inflation": most is None or (inflation is not None and inflation <= most * n),
     }
     return {"rank": rank, "level": level, "inflation_ranks": inflation, "flags": flags, "feasible": all(flags.values())}
@@ -149,18 +126,18 @@ def _slightly_less(suggestion: Layer, formal: Layer) -> tuple[Layer, Layer]:
 
 def _local(formal: Layer) -> Iterator[Finding]:
     contract, found = formal["contract"], formal["certificate"]
-    yield _same("contract/coverage", contract["coverage"], float(1 - _number(found["alpha"])))
+    yield same("contract/coverage", contract["coverage"], float(1 - number(found["alpha"])))
     flags = {
-        "coverage": _number(found["level"]) >= _number(contract["coverage"]),
+        "coverage": number(found["level"]) >= number(contract["coverage"]),
         "kind": found["kind"] == contract["kind"],
         "delta": found["delta"] is not None and found["delta"] <= contract["delta"],
         "epsilon": found["epsilon"] is not None and found["epsilon"] <= contract["epsilon"],
         "reports": found["n"] >= contract["minimum_reports"],
     }
-    yield _same("flags", formal["flags"], flags)
-    yield _same("decision", formal["decision"], "feasible" if all(flags.values()) else "infeasible")
-    yield _same("failed", formal["failed"], [name for name, holds in flags.items() if not holds])
-    yield _same("margin", formal["margin"], float(_number(found["level"]) - _number(contract["coverage"])))
+    yield same("flags", formal["flags"], flags)
+    yield same("decision", formal["decision"], "feasible" if all(flags.values()) else "infeasible")
+    yield same("failed", formal["failed"], [name for name, holds in flags.items() if not holds])
+    yield same("margin", formal["margin"], float(number(found["level"]) - number(contract["coverage"])))
     yield from _level(found)
     if found["method"] == "bits" and found["variant"] in ("certified", "one-shot"):
         yield from _bit_rungs(found, contract["max_corrupt"])
@@ -172,7 +149,7 @@ def _local(formal: Layer) -> Iterator[Finding]:
 def _level(found: Layer) -> Iterator[Finding]:
     slack = found["slack"] or 0.0 if found["variant"] == "published" else 0.0
     expected = max(0.0, 1 - found["alpha"] - slack)
-    yield _same("certificate/level", found["level"], expected)
+    yield same("certificate/level", found["level"], expected)
 
 
 def _bit_rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
@@ -186,8 +163,8 @@ def _bit_rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
         allowed = (0.0 if failed is None else failed) <= rung["threshold"] < certified
         yield Finding(f"{name}/threshold", allowed and level > 0, f"below {certified}, from {failed or 0.0}, at level {level}")
         rest = sum(planned[i + 1 :]) if found["variant"] == "certified" else 0
-        yield _same(f"{name}/rest", rung["rest"], rest)
-        yield _same(f"{name}/level", rung["level"], level)
+        yield same(f"{name}/rest", rung["rest"], rest)
+        yield same(f"{name}/level", rung["level"], level)
         yield Finding(f"{name}/ones", 0 <= rung["ones"] <= rung["n"], "ones among the answers")
         risen = risen or (failed is not None and rung["threshold"] > failed)
         share = 0.0 if risen else 0.25
@@ -201,7 +178,7 @@ def _bit_rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
             certified, level, failed = rung["threshold"], 0.0 if risen else found["delta"], None
         else:
             level, failed = rung["level_after"], rung["threshold"]
-    yield _same("certificate/threshold", found["threshold"], certified)
+    yield same("certificate/threshold", found["threshold"], certified)
 
 
 def _level_after(ones: int, n: int, rest: int, level: float, rate: float, share: float) -> float:
@@ -239,7 +216,7 @@ def _label_rungs(found: Layer) -> Iterator[Finding]:
         )
         going = rung["log_capital"] >= rung["needed"]
         certified = rung["threshold"] if going else certified
-    yield _same("certificate/threshold", found["threshold"], certified)
+    yield same("certificate/threshold", found["threshold"], certified)
 
 
 def _shuffle(formal: Layer) -> Iterator[Finding]:
@@ -251,4 +228,8 @@ def _shuffle(formal: Layer) -> Iterator[Finding]:
     yield Finding("shuffle/epsilon", holds, f"delta at {shuffle['epsilon']} is {divergence:.3g} of {shuffle['delta']:.3g}")
 
 
-TRACKS: dict[str, Callable[[Layer], Iterator[Finding]]] = {"central": _central, "local": _local}
+TRACKS: dict[str, Callable[[Layer], Iterator[Finding]]] = {
+    "central": _central,
+    "local": _local,
+    "full-data": full_data,
+}

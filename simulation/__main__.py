@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from aggregator.flower_app import make_plan
 from aggregator.summary import as_text, non_private
@@ -22,10 +20,11 @@ from protocol.errors import BadInput
 from protocol.simulated import SIMULATION_PUBLIC
 from protocol.terminal import INTERRUPTED, clear_errors
 from protocol.verify import verify
-from simulation.evaluate import Setting, evaluate, write_json
+from simulation.evaluate import Setting
+from simulation.evaluation import evaluate_command, output, run_all, table
 from simulation.federation import RunFailed, run_defaults
 from simulation.federation import federation as own_federation
-from simulation.population import Population, embedded, from_npz
+from simulation.population import embedded
 from simulation.report import write_report
 
 DEMO_CAMPAIGNS = "labels:published-star labels:certified bits:published-star bits:certified"
@@ -39,101 +38,7 @@ app = typer.Typer(
 )
 
 
-def _load(data: Path | None) -> Population:
-    return embedded() if data is None else from_npz(data)
-
-
-def _run(population: Population, settings: list[Setting]) -> tuple[list[dict[str, Any]], bool]:
-    """Evaluate each setting behind one progress bar (on a terminal's standard error only)."""
-    console = Console(stderr=True)
-    results, complete = [], True
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("campaigns", total=sum(setting.trials for setting in settings))
-        for setting in settings:
-            bar.update(task, description=f"{setting.method} {setting.variant}")
-            result, complete = evaluate(population, setting, progress=lambda: bar.advance(task))
-            results.append(result)
-            if not complete:
-                print(f"interrupted: {len(result['trials'])} of {setting.trials} trials are kept", file=sys.stderr)
-                break
-    return results, complete
-
-
-def _console() -> Console:
-    """Standard output; wide enough for the table where it is not a terminal."""
-    return Console() if sys.stdout.isatty() else Console(width=140)
-
-
-def _table(results: list[dict[str, Any]]) -> Table:
-    table = Table(title=_title(results[0]["arguments"]), title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in ("method", "channel", "exact epsilon", "promised", "test coverage", "mean set size", "trivial"):
-        table.add_column(heading, justify="left" if heading in ("method", "channel") else "right", no_wrap=True)
-    for result in results:
-        given, mean, std = result["arguments"], result["mean"], result["std"]
-        private = given["channel"] is not None
-        table.add_row(
-            f"{given['method']} {given['variant']}" if private else "non-private",
-            given["channel"] or "-",
-            f"{given['exact_epsilon']:.4f}" if private else "-",
-            f"{mean['certified_level']:.3f} {given['kind']}",
-            f"{mean['coverage']:.3f} ± {std['coverage']:.3f}",
-            f"{mean['mean_size']:.2f} ± {std['mean_size']:.2f}",
-            f"{100 * mean['trivial']:.0f} %",
-        )
-    return table
-
-
-def _title(given: dict[str, Any]) -> str:
-    return (
-        f"{given['data']}, {given['labels']} labels, score {given['score']}: n = {given['n']}, "
-        f"alpha = {given['alpha']}, delta = {given['delta']}, {given['trials']} trials, randomness: {given['randomness']}"
-    )
-
-
-@app.command("evaluate")
-def evaluate_command(
-    data: Annotated[
-        Path | None, typer.Option(help="npz with probs (n, K) and labels (n,); default: the embedded data set")
-    ] = None,
-    method: Annotated[str, typer.Option(help="labels: private labels, features in clear; bits: both private")] = "labels",
-    variant: Annotated[
-        str, typer.Option(help="certified, published, published-star, one-shot (bits only) or non-private")
-    ] = "certified",
-    channel: Annotated[str, typer.Option(help="auto, k-rr, subset or unary (method labels)")] = "auto",
-    score: Annotated[str, typer.Option(help="hps, aps, aps-randomized, raps, saps or top-k")] = "hps",
-    epsilon: Annotated[float, typer.Option(help="local privacy loss allowed a record")] = 1.0,
-    alpha: Annotated[float, typer.Option(help="the promise is coverage of at least 1 - alpha")] = 0.1,
-    delta: Annotated[float, typer.Option(help="probability, over calibration, that the promise may fail")] = 0.1,
-    n: Annotated[int | None, typer.Option(help="calibration records; the rest is the test [default: half]")] = None,
-    trials: Annotated[int, typer.Option(help="repetitions, each with a fresh split")] = 20,
-    seed: Annotated[
-        int | None, typer.Option(help="repeatable randomness, stamped as such; default: the operating system's")
-    ] = None,
-    max_corrupt: Annotated[
-        int, typer.Option(help="reports that may be lies; the certificate is widened by their worst effect")
-    ] = 0,
-    json_file: Annotated[
-        str | None, typer.Option("--json", metavar="FILE|-", help="write the result as JSON; - prints only JSON")
-    ] = None,
-) -> None:
-    """What would this cost me? Coverage and set sizes of one method on your records, over repeated splits."""
-    with clear_errors():
-        if json_file not in (None, "-") and not Path(str(json_file)).parent.is_dir():
-            raise BadInput(f"cannot write {json_file}: its folder does not exist")
-        population = _load(data)
-        setting = Setting(
-            method=method, variant=variant, channel=channel, score=score, epsilon=epsilon, alpha=alpha, delta=delta,
-            n=len(population) // 2 if n is None else n, trials=trials, seed=seed, max_corrupt=max_corrupt,
-        )  # fmt: skip
-        (result,), complete = _run(population, [setting])
-        if json_file == "-":
-            print(json.dumps(result, indent=2, allow_nan=False))
-        else:
-            if json_file is not None:
-                write_json(result, Path(json_file))
-            _console().print(_table([result]))
-        if not complete:
-            raise typer.Exit(INTERRUPTED)
+app.command("evaluate")(evaluate_command)
 
 
 @app.command()
@@ -147,9 +52,9 @@ def compare(
         base = Setting(epsilon=epsilon, trials=trials, seed=seed)
         rows = [("labels", "non-private"), ("labels", "published-star"), ("labels", "certified")]
         rows += [("bits", "published-star"), ("bits", "certified"), ("bits", "one-shot")]
-        results, complete = _run(embedded(), [replace(base, method=method, variant=variant) for method, variant in rows])
-        console = _console()
-        console.print(_table(results))
+        results, complete = run_all(embedded(), [replace(base, method=method, variant=variant) for method, variant in rows])
+        console = output()
+        console.print(table(results))
         console.print(LEGEND)
         if not complete:
             raise typer.Exit(INTERRUPTED)

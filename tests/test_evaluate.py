@@ -9,11 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
-from protocol.campaign import VARIANTS
+from aggregator.quantiles.mechanisms import MECHANISMS
+from protocol.campaign import LOCAL_VARIANTS
+from protocol.card import read_card
 from protocol.errors import BadInput
-from simulation.evaluate import Setting, evaluate, run_trials
-from simulation.population import Population, embedded, from_npz
+from protocol.simulated import SIMULATION_PUBLIC
+from protocol.verify import verify
+from simulation.__main__ import app
+from simulation.central import Central
+from simulation.evaluate import Setting
+from simulation.population import Population, Predictions, embedded, from_npz
+from simulation.synthetic import Clusters, line
+from simulation.trials import evaluate
 from tests.known import label_population
 
 ROOT = Path(__file__).parent.parent
@@ -33,7 +43,9 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("method", "variant"), [(m, v) for m, names in VARIANTS.items() for v in (*names, "non-private")])
+@pytest.mark.parametrize(
+    ("method", "variant"), [(m, v) for m, names in LOCAL_VARIANTS.items() for v in (*names, "non-private")]
+)
 def test_json_holds_what_was_asked_and_what_came_out(records: Path, method: str, variant: str) -> None:
     """Arguments resolved, every trial with its measures, means and deviations; only JSON on standard output."""
     run = simulation(
@@ -196,7 +208,7 @@ def test_calibration_and_test_records_are_disjoint() -> None:
     n = 400
     probs = np.stack([np.linspace(0.6, 0.9, n), 1 - np.linspace(0.6, 0.9, n)], axis=1)
     population = Population("marked", probs, np.zeros(n, dtype=np.int64))
-    rows = list(run_trials(population, Setting(variant="non-private", n=100, trials=5, seed=1, alpha=0.1)))
+    rows = list(Setting(variant="non-private", n=100, trials=5, seed=1, alpha=0.1).run(population))
     for row in rows:
         # The threshold is the rank-91 score of the 100 calibration records: exactly 90 of them lie below it.
         below = np.count_nonzero(1 - probs[:, 0] <= row["threshold"])
@@ -223,3 +235,170 @@ def test_populations_check_themselves(tmp_path: Path) -> None:
     letters = embedded()
     assert (len(letters), letters.probs.shape[1]) == (16_000, 26)
     assert np.mean(letters.probs.argmax(axis=1) == letters.labels) > 0.65
+
+
+def in_process(*arguments: str | Path) -> Result:
+    """The command in this process: what is printed and the exit code, without a second interpreter's start."""
+    return CliRunner().invoke(app, ["evaluate", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_central_calibration_by_every_mechanism(mechanism: str, records: Path) -> None:
+    """Certified mechanisms promise 1 - alpha and keep it, the others promise nothing and say why; epsilon is as asked."""
+    gaussian = mechanism in ("gaussian-search", "noisy-midpoint")
+    run = in_process(
+        "--data", records, "--method", "central", "--mechanism", mechanism, "--epsilon", "2", "--bins", "64",
+        "--trials", "5", "--seed", "1", "--json", "-", *(["--privacy-delta", "1e-6"] if gaussian else []),
+    )  # fmt: skip
+    assert run.exit_code == 0, run.output
+    result = json.loads(run.stdout)
+    given = result["arguments"]
+    assert 1.9 <= given["exact_epsilon"] <= 2.0 or mechanism in ("laplace-counts", "pps", "dpcp")
+    assert given["exact_epsilon"] <= 2.0
+    assert (given["kind"], given["adjacency"]) == ("marginal", "replace-one")
+    if given["certificate"] == "certified":
+        assert result["mean"]["certified_level"] == 0.9
+        # Marginal over calibration; 5 x 1,500 calibration records leave a deviation of 0.004, five of which are allowed.
+        assert result["mean"]["coverage"] >= 0.9 - 0.02
+    else:
+        assert mechanism in ("dpcp", "noisy-midpoint")
+        assert result["mean"]["certified_level"] is None
+
+
+def test_central_regression_covers_with_intervals(tmp_path: Path) -> None:
+    """Predictions and targets from a file, a public range: intervals of the right width, promised and kept."""
+    _, targets, truth = line(4_000, np.random.default_rng(1))
+    np.savez(tmp_path / "numbers.npz", predictions=truth, targets=targets)
+    run = in_process(
+        "--data", tmp_path / "numbers.npz", "--method", "central", "--task", "regression", "--range", "2", "--trials", "5",
+        "--seed", "1", "--json", "-",
+    )  # fmt: skip
+    assert run.exit_code == 0, run.output
+    result = json.loads(run.stdout)
+    assert (result["arguments"]["bound"], result["arguments"]["labels"]) == (2.0, None)
+    assert 0.89 <= result["mean"]["coverage"] <= 0.95
+    # Noise of deviation 0.5 cut at three: 90% of it lies within 0.81, so a width of 1.63 and what privacy adds.
+    assert 1.6 <= result["mean"]["mean_size"] <= 1.9
+
+
+def test_an_interval_without_bound_has_no_width() -> None:
+    """With a range too small for the residuals the threshold is trivial: everything is covered and no width is claimed."""
+    numbers = Predictions("far off", np.zeros(400), np.full(400, 9.0), 1.0)
+    result, _ = evaluate(numbers, Central(n=200, trials=2, seed=1))
+    assert (result["mean"]["coverage"], result["mean"]["mean_size"], result["mean"]["trivial"]) == (1.0, None, 1.0)
+
+
+@pytest.mark.parametrize(("task", "variant"), [("classification", "certified"), ("regression", "scp-f")])
+def test_full_data_from_the_command_line(task: str, variant: str, tmp_path: Path) -> None:
+    """Features and targets from a file are trained on and calibrated on; the total epsilon is the one asked for."""
+    rng, path = np.random.default_rng(1), tmp_path / "records.npz"
+    if task == "classification":
+        features, labels = Clusters.drawn(rng, separation=1.5).draw(1_500, rng)
+        np.savez(path, features=features, labels=labels)
+        more = ["--feature-range", "-6", "6"]
+    else:
+        features, targets, _ = line(1_500, rng)
+        np.savez(path, features=features, targets=targets)
+        more = ["--feature-range", "-1", "1", "--range", "4"]
+    run = in_process(
+        "--data", path, "--method", "full-data", "--task", task, "--variant", variant, "--epsilon", "4",
+        "--n", "1000", "--trials", "1", "--seed", "1", "--json", "-", *more,
+        *(["--card", str(tmp_path / "card.json")] if variant == "certified" else []),
+    )  # fmt: skip
+    assert run.exit_code == 0, run.output
+    result = json.loads(run.stdout)
+    given = result["arguments"]
+    assert 3.95 <= given["exact_epsilon"] <= 4.0
+    assert given["adjacency"] == "add-remove"
+    if variant == "certified":
+        assert (given["certificate"], result["mean"]["certified_level"]) == ("certified", 0.9)
+        assert result["mean"]["coverage"] >= 0.87
+        card = read_card(tmp_path / "card.json")
+        assert all(finding.holds for finding in verify(card, key=SIMULATION_PUBLIC))
+        assert (card.formal["decision"], card.formal["calibration"]["rank"]) == ("feasible", given["rank"])
+    else:
+        assert (given["certificate"], given["buffer_is"], given["buffer"]) == ("floors only", "heuristic buffer", 10)
+        assert 0 < given["black_box_floor"] < 0.9
+        assert given["stability_bound"] is None
+
+
+CENTRAL = ["--method", "central"]
+FULL = ["--method", "full-data"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([*CENTRAL, "--beta", "0.1"], "beta must be below alpha"),
+        ([*CENTRAL, "--beta", "0"], "beta is 0.0"),
+        ([*CENTRAL, "--bins", "1"], "bins is 1"),
+        ([*CENTRAL, "--n", "5"], "infeasible"),
+        ([*CENTRAL, "--n", "3000"], "accepted are 1 to 2999"),
+        ([*CENTRAL, "--mechanism", "median"], "accepted: laplace-counts"),
+        ([*CENTRAL, "--mechanism", "gaussian-search"], "needs --privacy-delta"),
+        ([*CENTRAL, "--privacy-delta", "1e-6"], "is pure"),
+        ([*CENTRAL, "--epsilon", "0"], "epsilon is 0.0"),
+        ([*CENTRAL, "--task", "ranking"], "accepted: classification, regression"),
+        ([*CENTRAL, "--task", "regression"], "missing: predictions, targets"),
+        (["--task", "regression"], "accepted: central, full-data"),
+        (FULL, "--feature-range LOW HIGH"),
+        ([*FULL, "--feature-range", "1", "0"], "missing: features"),
+        ([*FULL, "--variant", "dpcp", "--card", "x.json"], "accepted here: full-data certified"),
+        ([*CENTRAL, "--card", "x.json"], "accepted here: full-data certified"),
+    ],
+)
+def test_impossible_central_arguments_get_one_clear_line(arguments: list[str], says: str, records: Path) -> None:
+    """Exit code 2 and one line with what was found and what is accepted, for central and full-data methods too."""
+    run = in_process("--data", records, *arguments)
+    assert run.exit_code == 2, run.output
+    assert run.stderr.count("\n") == 1
+    assert says in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--share", "1"], "share is 1.0"),
+        (["--variant", "median"], "accepted: certified, dpcp, scp-f"),
+        (["--beta", "0.2"], "beta must be below alpha"),
+        (["--privacy-delta", "0"], "delta is 0.0"),
+        (["--n", "20", "--epsilon", "4"], "infeasible: rank"),
+        (["--stability", "1", "1", "1", "0"], "probability"),
+        (["--feature-range", "1", "0"], "low < high"),
+        (["--data", "nan"], "no finite numbers"),
+        (["--data", "text"], "no finite numbers"),
+        (["--data", "short"], "features have shape"),
+        (["--data", "plain", "--task", "regression"], "missing: targets"),
+    ],
+)
+def test_impossible_full_data_arguments_get_one_clear_line(arguments: list[str], says: str, tmp_path: Path) -> None:
+    """Exit code 2 before anything is trained."""
+    features, labels = np.random.default_rng(0).uniform(-1, 1, (60, 2)), np.arange(60) % 3
+    files: dict[str, dict[str, Any]] = {
+        "plain": {"features": features, "labels": labels},
+        "nan": {"features": np.where(features > 0.9, np.nan, features), "labels": labels},
+        "text": {"features": features.astype(str), "labels": labels},
+        "short": {"features": features, "labels": labels[:-1]},
+    }
+    for name, arrays in files.items():
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+    named = [str(tmp_path / f"{word}.npz") if word in files else word for word in arguments]
+    run = in_process("--data", tmp_path / "plain.npz", "--feature-range", "-1", "1", *FULL, *named)
+    assert run.exit_code == 2, run.output
+    assert run.stderr.count("\n") == 1
+    assert says in run.stderr
+
+
+def test_constants_vouched_for_bring_the_bound_they_are_for(tmp_path: Path) -> None:
+    """With Theorem 3's constants DP-SCP-F uses its buffer, states its bound, and calls it conditional."""
+    features, targets, _ = line(1_500, np.random.default_rng(1))
+    np.savez(tmp_path / "numbers.npz", features=features, targets=targets)
+    run = in_process(
+        "--data", tmp_path / "numbers.npz", *FULL, "--task", "regression", "--range", "4", "--feature-range", "-1", "1",
+        "--variant", "scp-f", "--stability", "1", "2", "0.0001", "0.01", "--n", "1000", "--trials", "1", "--seed", "1",
+        "--json", "-",
+    )  # fmt: skip
+    assert run.exit_code == 0, run.output
+    given = json.loads(run.stdout)["arguments"]
+    assert (given["certificate"], given["buffer_is"]) == ("conditional on assumptions", "Theorem 3's")
+    assert given["stability_bound"] == pytest.approx(0.999 * (0.9 - 0.0004 - 0.03 - 1 / 1001))

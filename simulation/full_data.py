@@ -1,0 +1,143 @@
+"""Training and calibrating on one's own records: run a pipeline, measure it on rows that took no part."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregator.cards import provenance
+from aggregator.fulldata import PUBLISHED_BUFFER, Stability
+from aggregator.fulldata_card import FullDataContract, full_data_formal
+from aggregator.quantiles.histogram import histogram
+from aggregator.quantiles.rank_exponential import RankExponential
+from client.descent import FLOATING_POINT
+from protocol.budget import Budget
+from protocol.campaign import check_choice
+from protocol.card import PUBLIC, Card
+from protocol.errors import BadInput
+from protocol.grid import uniform_grid
+from protocol.mechanisms import Mechanism, SampledGaussian
+from protocol.profile import PLD
+from protocol.sampling import Entropy
+from protocol.scores import SCORES
+from simulation.learners import Fitted, Learner, Rows
+from simulation.networks import Labels, Network, Numbers, Recipe
+from simulation.pipelines import BINS, PIPELINES, Pipeline, Terms
+from simulation.population import Lessons
+from simulation.trials import Repeated, Row, measured
+
+
+@dataclass
+class Trainings:
+    """The models of one trial, trained once for all pipelines that agree on rows and noise."""
+
+    learner: Learner
+    rows: Rows
+    entropy: Entropy
+    _made: dict[tuple[bool, Mechanism | None], Fitted] = field(default_factory=dict)
+
+    def run(self, pipeline: Pipeline) -> tuple[Fitted, float]:
+        """The model of a pipeline and its threshold."""
+        half = len(self.rows) // 2
+        first, second = (self.rows[:half], self.rows[half:]) if pipeline.halves else (self.rows, self.rows)
+        key = pipeline.halves, pipeline.training
+        if key not in self._made:
+            self._made[key] = self.learner.fit(first, pipeline.training, self.entropy)
+        return self._made[key], self._quantile(pipeline, self._made[key].scores(second))
+
+    def _quantile(self, pipeline: Pipeline, scores: NDArray[Any]) -> float:
+        if pipeline.quantile is None:
+            return float(np.partition(scores, pipeline.rank - 1)[pipeline.rank - 1])
+        counts = histogram(scores, uniform_grid(pipeline.quantile.bins))
+        return pipeline.quantile.release(counts, pipeline.rank, self.entropy).threshold
+
+
+def measure(trainings: Trainings, pipeline: Pipeline, test: Rows) -> Row:
+    """One run of a pipeline, on rows that it has not seen."""
+    fitted, threshold = trainings.run(pipeline)
+    sizes = fitted.sizes(test, threshold)
+    row = measured(threshold, fitted.scores(test), float(sizes.mean()), level=pipeline.promise.level)
+    return row | {"singletons": float(np.mean(sizes == 1))}
+
+
+@lru_cache(maxsize=4)
+def _planned(variant: str, terms: Terms, recipe: Recipe) -> Pipeline:
+    """Accounting takes seconds, and is asked for before the trials and after."""
+    return PIPELINES[variant](terms, recipe)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullData(Repeated):
+    """Train and calibrate on n records; `variant` is a pipeline, (epsilon, privacy_delta) the budget of both together."""
+
+    method: str = "full-data"
+    variant: str = "certified"
+    score: str = "hps"
+    privacy_delta: float = 1e-5
+    share: float = 0.5
+    beta: float = 1e-3
+    bins: int = BINS
+    buffer: int = PUBLISHED_BUFFER
+    stability: Stability | None = None
+    accountant: str = PLD
+    recipe: Recipe = field(default_factory=Recipe)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("variant of full-data", self.variant, PIPELINES)
+        check_choice("score", self.score, SCORES)
+
+    def learner(self, records: Lessons) -> Network:
+        targets = records.targets
+        task = Labels(targets, self.score) if records.bound is None else Numbers(targets.astype(np.float64), records.bound)
+        return Network(records.features, task, self.recipe)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        budget = Budget(self.epsilon, self.privacy_delta, self.accountant)
+        terms = Terms(
+            self.n, budget, alpha=self.alpha, beta=self.beta, share=self.share, bins=self.bins, buffer=self.buffer,
+            stability=self.stability,
+        )  # fmt: skip
+        return _planned(self.variant, terms, self.recipe)
+
+    def run(self, records: Lessons) -> Iterator[Row]:
+        learner = self.learner(records)
+        pipeline = self.pipeline
+        for rows, test, entropy in self.splits(records, np.random.default_rng(self.seed)):
+            yield measure(Trainings(learner, rows, entropy), pipeline, test)
+
+    def card(self, records: Lessons, result: dict[str, Any], *, issued: datetime) -> Card:
+        """The contract card of the certified pipeline, measured on the test rows of all trials; not yet signed."""
+        pipeline = self.pipeline
+        if not (isinstance(pipeline.training, SampledGaussian) and pipeline.method == "certified"):
+            raise BadInput(f"variant is {self.variant}; a card needs a certificate for private training: accepted is certified")
+        assert isinstance(pipeline.quantile, RankExponential)
+        level = round(1 - self.alpha, 12)
+        contract = FullDataContract(records.name, level, self.beta, self.epsilon, self.privacy_delta)
+        origin = provenance(
+            model=None, plan=None, randomness=result["arguments"]["randomness"], issued=issued.isoformat(),
+            training_noise=FLOATING_POINT,
+        )  # fmt: skip
+        shown = {name: result["mean"][name] for name in ("coverage", "mean_size") if result["mean"][name] is not None}
+        formal = full_data_formal(contract, pipeline.training, pipeline.quantile, n=self.n)
+        return Card(formal, shown, origin, view=PUBLIC)
+
+    def resolved(self, records: Lessons, rows: list[Row]) -> Row:
+        pipeline = self.pipeline
+        spent = None if pipeline.profile is None else pipeline.profile.epsilon(self.privacy_delta, accountant=self.accountant)
+        return {
+            "labels": None if records.bound is not None else int(records.targets.max()) + 1,
+            "bound": records.bound,
+            "channel": "exact" if pipeline.quantile is None else pipeline.quantile.name,
+            "exact_epsilon": spent,
+            "kind": "marginal",
+            "adjacency": pipeline.adjacency,
+            "rank": pipeline.rank,
+            "training": None if pipeline.training is None else asdict(pipeline.training),
+            **asdict(pipeline.promise),
+        }
