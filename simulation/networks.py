@@ -50,7 +50,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Labels:
-    """Classification: softmax and cross-entropy; a score of class probabilities, sets of labels. How many there are is public."""
+    """Classification: softmax and cross-entropy, a score of class probabilities, sets of labels; their number is public."""
 
     labels: NDArray[Any]
     score: str = "hps"
