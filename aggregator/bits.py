@@ -90,7 +90,7 @@ def published(
         reason = f"no round saw enough ones: Delta is {slack:.3f} with {smallest} answers a round"
     return Certificate(
         "bits", "published-star" if star else "published", PAC, high, level, alpha, delta, arrived,
-        channel.name, channel.epsilon, slack=slack if smallest else None, max_corrupt=max_corrupt, reason=reason,
+        channel.name, channel.epsilon, slack=slack if smallest else None, max_corrupt=max_corrupt, planned=n, reason=reason,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ card too, with the margin it failed by and the smallest change of each kind that
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from datetime import datetime
 from fractions import Fraction
 from itertools import product
@@ -26,7 +26,7 @@ from protocol.grid import check_bins
 from protocol.zcdp import search_steps, search_variance, zcdp_within
 
 WITHOUT_BETA = ("dpcp", "noisy-midpoint")
-MOST_RECORDS = 10**9
+MOST_RECORDS, MOST_OWNERS = 10**9, 100_000
 MOST_EPSILON = 40.0
 # Suggested epsilons are rounded up to so many decimals.
 EPSILON_DECIMALS = 3
@@ -79,20 +79,20 @@ class Configuration:
     delta_calibration: float = 0.0
     noised_by: str = "aggregator"
     owners: int = 1
+    noise_variance: int = 0
 
     def __post_init__(self) -> None:
         check_choice("mechanism", self.mechanism, MECHANISMS)
         check_choice("noised_by", self.noised_by, ("aggregator", "owners"))
-        if self.owners < 1 or (self.noised_by == "owners" and self.mechanism != "gaussian-search"):
-            raise BadInput(
-                f"{self.owners} owners, {self.mechanism} noised by {self.noised_by}; accepted is at least 1 owner, and "
-                "gaussian-search where owners add the noise"
-            )
+        if self.noised_by == "owners" and self.mechanism != "gaussian-search":
+            raise BadInput(f"{self.mechanism} noised by owners; accepted is gaussian-search where owners add the noise")
         check_probability("gamma", self.gamma)
         check_epsilon(self.epsilon_calibration)
         check_bins(self.bins)
-        if self.n < 1:
-            raise BadInput(f"n is {self.n}; at least 1 record is needed")
+        for name, least, most in (("n", 1, MOST_RECORDS), ("owners", 1, MOST_OWNERS), ("noise_variance", 0, MOST_RECORDS)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+                raise BadInput(f"{name} is {value!r}; accepted is a whole number from {least} to {most}")
         if self.epsilon_train < 0 or not 0 <= self.delta_train < 1 or not 0 <= self.delta_calibration < 1:
             raise BadInput(
                 f"epsilon_train {self.epsilon_train}, delta_train {self.delta_train}, delta_calibration "
@@ -145,13 +145,12 @@ def _certified(contract: Contract, configuration: Configuration, rank: int) -> t
     bins, possible = configuration.bins, rank <= configuration.n
     try:
         if configuration.noised_by == "owners":
-            if contract.adjacency != REPLACE_ONE:
+            least = search_variance(bins=bins, epsilon=configuration.epsilon_calibration, delta=configuration.delta_calibration)
+            variance = configuration.noise_variance or least
+            if contract.adjacency != REPLACE_ONE or variance < least:
                 return False, None
-            budget = {"epsilon": configuration.epsilon_calibration, "delta": configuration.delta_calibration}
-            each = contract.beta / search_steps(bins)
-            return True, 2 * noise_offset(
-                search_variance(bins=bins, **budget), configuration.owners, each
-            ) if possible else None
+            offset = noise_offset(variance, configuration.owners, contract.beta / search_steps(bins))
+            return True, 2 * offset if possible else None
         mechanism = make_mechanism(configuration, beta=contract.beta, adjacency=contract.adjacency)
         certified = mechanism.certificate == CERTIFIED
         return certified, mechanism.inflation(n=configuration.n, rank=rank) if certified and possible else None
@@ -192,12 +191,8 @@ def search(contract: Contract, grid: Iterable[Configuration]) -> Layer:
 def read_grid(values: dict[str, Any]) -> list[Configuration]:
     """Every combination of the values given; a single value stands for a list of one."""
     names = [field.name for field in fields(Configuration)]
-    optional: dict[str, list[Any]] = {
-        "delta_train": [0.0],
-        "delta_calibration": [0.0],
-        "noised_by": ["aggregator"],
-        "owners": [1],
-    }
+    defaults = {field.name: field.default for field in fields(Configuration) if field.default is not MISSING}
+    optional: dict[str, list[Any]] = {name: [value] for name, value in (defaults | {"delta_train": 0.0}).items()}
     unknown, missing = sorted(set(values) - set(names)), sorted(set(names) - set(values) - set(optional))
     if unknown or missing:
         raise BadInput(f"[grid] has unknown: {', '.join(unknown) or 'none'}; missing: {', '.join(missing) or 'none'}")
@@ -351,6 +346,7 @@ def central_formal(plan: Plan, certificate: Certificate) -> Layer:
     configuration = Configuration(
         plan.mechanism, float(1 - decimal(plan.alpha) + decimal(plan.beta)), max(certificate.n, 1), plan.bins, 0.0, 0.0,
         plan.epsilon, plan.privacy_delta, "owners" if noised else "aggregator", max(certificate.owners or 0, 1),
+        plan.noise_variance,
     )  # fmt: skip
     released = {
         "threshold": certificate.threshold, "bin": round(certificate.threshold * plan.bins) - 1,

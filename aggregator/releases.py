@@ -9,7 +9,7 @@ from typing import Any
 
 from aggregator.central import Draw
 from aggregator.quantiles.histogram import Histogram
-from aggregator.quantiles.mechanism import Mechanism, Privacy, Release
+from aggregator.quantiles.mechanism import REPLACE_ONE, Mechanism, Privacy, Release
 from protocol.errors import BadInput
 from protocol.sampling import Entropy
 
@@ -36,9 +36,9 @@ class Kept:
             finally:
                 os.unlink(partial)
             _sync(self._path.parent)
-        return self._read(mechanism)
+        return self._read(mechanism, rank)
 
-    def _read(self, mechanism: Mechanism) -> Release:
+    def _read(self, mechanism: Mechanism, rank: int) -> Release:
         try:
             values: dict[str, Any] = json.loads(self._path.read_text())
             release = Release(**values | {"privacy": Privacy(**values["privacy"])})
@@ -46,8 +46,11 @@ class Kept:
             raise BadInput(
                 f"{self._path} cannot be read as a release: {error}; a lost release must not be drawn again"
             ) from None
-        if release.mechanism != mechanism.name:
-            raise BadInput(f"{self._path} holds a release of {release.mechanism}; this campaign asks for {mechanism.name}")
+        if (release.mechanism, release.rank) != (mechanism.name, rank if mechanism.adjacency == REPLACE_ONE else None):
+            raise BadInput(
+                f"{self._path} holds a release of {release.mechanism} at rank {release.rank}; this campaign asks for "
+                f"{mechanism.name} at rank {rank}"
+            )
         return release
 
 

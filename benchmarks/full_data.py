@@ -35,7 +35,7 @@ from simulation.synthetic import Clusters, located
 from simulation.trials import write_json
 
 ALPHA, DELTA = 0.1, 1e-5
-# SCP bisects with 20 queries: with RDP that gives the noise of its Tables S1 to S3 to the last digit.
+# SCP bisects with 20 queries: with RDP that gives the noise of its Tables S1 to S3.
 SEARCH_BINS = 1 << 20
 SEARCHES = ("scp-f", "scp-a", "split")
 # SCP Tables S7 to S9, coverage and set size: (n, epsilon) -> method -> (coverage, size).

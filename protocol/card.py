@@ -92,10 +92,10 @@ def card_schema() -> Layer:
 def parse_card(text: str) -> Card:
     """A card from JSON of the published schema."""
     try:
-        data = json.loads(text, parse_constant=_no_constant)
-    except ValueError as error:
-        raise BadInput(f"not JSON: {error}; accepted is a card of format {FORMAT}") from None
-    problem = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(card_schema()).iter_errors(data))
+        data = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_no_repeats)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"not JSON: {str(error)[:200]}; accepted is a card of format {FORMAT}") from None
+    problem = jsonschema.exceptions.best_match(_Validator(card_schema()).iter_errors(data))
     if problem is not None:
         place = "/".join(map(str, problem.absolute_path)) or "the card"
         raise BadInput(f"{place}: {problem.message[:200]}; `confide-card schema` prints what is accepted")
@@ -117,3 +117,24 @@ def read_card(path: Path) -> Card:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not a number of JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is too large a number")
+    return value
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> Layer:
+    """One value a name: of two, a reader and a verifier might believe different ones."""
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return dict(pairs)
+
+
+# An integer is written as one: 2.0 would pass for 2 in JSON Schema, and for an index nowhere.
+_whole = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine(
+    "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
+)
+_Validator = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=_whole)

@@ -21,7 +21,7 @@ code { overflow-wrap: anywhere; }
 
 def as_markdown(card: Card, findings: list[Finding]) -> str:
     """Headings and tables."""
-    parts = [f"# Contract card: {_escape(card.formal['contract']['name'])}", "", f"**{headline(card)}**", ""]
+    parts = [f"# Contract card: {_escape(card.formal['contract']['name'])}", "", f"**{_escape(headline(card))}**", ""]
     for title, rows in sections(card, findings):
         parts += [f"## {title}", "", "| | |", "|---|---|", *(f"| {name} | {_escape(value)} |" for name, value in rows), ""]
     return "\n".join(parts)
@@ -142,8 +142,9 @@ def _text(value: Any) -> str:
 
 
 def _escape(text: str) -> str:
-    """Text that Markdown and the HTML in it leave alone."""
-    return html.escape(text, quote=False).replace("|", "\\|").replace("\n", " ")
+    """Text that Markdown, the HTML in it and terminals leave alone."""
+    plain = "".join(letter if letter.isprintable() else " " for letter in text)
+    return html.escape(plain, quote=False).replace("|", "\\|")
 
 
 def _picture(formal: Layer) -> str:

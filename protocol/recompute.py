@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
+from scipy.signal import fftconvolve
 from scipy.stats import binom
 
 NOT_CERTIFIED: Final = "not certified"
@@ -15,6 +16,9 @@ STAGE_SHARES = (0.1875, 0.1875, 0.1875, 0.1875)
 WEIGHT = 1 << 40
 WORD, RAREST = 1 << 64, 1 << 24
 LOWER_SHARE = 0.75
+MOST_ENTRIES = 1 << 22
+# Absolute error of a mass that comes out of a Fourier transform of doubles.
+FOURIER = 1e-13
 
 Bound = int | None | str
 
@@ -25,7 +29,10 @@ def inflation(entry: dict[str, Any], *, beta: float, adjacency: str, rank: int) 
         return _owner_noised(entry, beta) if adjacency == "replace-one" else NOT_CERTIFIED
     if entry["mechanism"] not in INFLATION or (entry["mechanism"] == "pps" and adjacency != "replace-one"):
         return NOT_CERTIFIED
-    return INFLATION[entry["mechanism"]](entry, Fraction(beta), rank)
+    try:
+        return INFLATION[entry["mechanism"]](entry, Fraction(beta), rank)
+    except Endless:
+        return NOT_CERTIFIED
 
 
 def _power(exponent: float) -> Fraction:
@@ -39,13 +46,19 @@ def _power(exponent: float) -> Fraction:
 
 def _descent(start: int, ratio: Fraction, least: int) -> Iterator[int]:
     """start, then each divided by the ratio and rounded up, as long as that falls and the one before is above `least`."""
-    value = start
+    if math.log(start / least) > MOST_ENTRIES * math.log(ratio):
+        raise Endless
+    value, down, up = start, ratio.denominator, ratio.numerator
     while True:
         yield value
-        lower = math.ceil(Fraction(value) / ratio)
+        lower = -(-value * down // up)
         if value <= least or lower == value:
             return
         value = lower
+
+
+class Endless(Exception):
+    """A table too long for the mechanism to be made."""
 
 
 def _distance(ratio: Fraction, bins: int, beta: Fraction) -> int | None:
@@ -136,41 +149,53 @@ def _gaussian_search(entry: dict[str, Any], beta: Fraction, rank: int) -> Bound:
     variance = steps / (2 * rho)
     x = np.arange(math.ceil(12 * math.sqrt(variance)) + 3)
     weights = np.exp(-(x**2) / (2 * variance))
-    above = (weights.sum() - np.cumsum(weights)) / (2 * weights.sum() - 1)
-    return 2 * int(np.argmax(steps * above * (1 + 1e-9) <= float(beta)))
+    above = np.append(np.cumsum(weights[:0:-1])[::-1], 0.0) / (2 * weights.sum() - 1)
+    rare = steps * above[:-1] * (1 + 1e-9) <= float(beta)
+    if rare.any():
+        return 2 * int(np.argmax(rare))
+    return 2 * math.ceil(math.sqrt(2 * variance * math.log(steps / float(beta))) * (1 + 1e-9))
 
 
 def _owner_noised(entry: dict[str, Any], beta: float) -> Bound:
-    """As the search, with the sum of all owners' noises: their law by convolving it step by step."""
-    steps = math.ceil(math.log2(entry["bins"]))
-    rho = zcdp(entry["epsilon_calibration"], entry["delta_calibration"])
-    if entry["mechanism"] != "gaussian-search" or rho < 1e-9:
+    """As the search, with the sum of all owners' noises: their law by convolving it with itself, doubling each time."""
+    steps, variance = math.ceil(math.log2(entry["bins"])), entry["noise_variance"]
+    if entry["mechanism"] != "gaussian-search" or not 0 < entry["delta_calibration"] < 1:
         return NOT_CERTIFIED
-    variance = math.ceil(steps / (2 * rho) * (1 - 1e-12))
-    x = np.arange(-math.ceil(9 * math.sqrt(variance)), math.ceil(9 * math.sqrt(variance)) + 1)
-    one = np.exp(-(x**2) / (2 * variance))
-    total = one = one / one.sum()
-    for _ in range(entry["owners"] - 1):
-        total = np.convolve(total, one)
-        spread = math.ceil(11 * math.sqrt(variance * entry["owners"]))
-        middle = len(total) // 2
-        total = total[max(0, middle - spread) : middle + spread + 1]
-    upper = total[len(total) // 2 + 1 :]
-    above = np.append(np.cumsum(upper[::-1])[::-1], 0.0) + 1e-13 * 12 * math.sqrt(variance * entry["owners"])
-    return 2 * int(np.argmax(above <= beta / steps))
+    if not variance:
+        rho = zcdp(entry["epsilon_calibration"], entry["delta_calibration"])
+        variance = math.ceil(steps / (2 * rho) * (1 - 1e-12)) if rho >= 1e-9 else 0
+    if not variance or zcdp_cost(steps / (2 * variance), entry["delta_calibration"]) > entry["epsilon_calibration"]:
+        return NOT_CERTIFIED
+    owners, each = entry["owners"], beta / steps
+    reach = math.ceil(12 * math.sqrt(variance * owners)) + 4
+    x = np.arange(-reach, reach + 1)
+    power = np.exp(-(x**2) / (2 * variance))
+    power, total, left = power / power.sum(), None, owners
+    while left:
+        if left % 2:
+            total = power if total is None else fftconvolve(total, power, "same")
+        power, left = fftconvolve(power, power, "same"), left // 2
+    assert total is not None
+    above = np.append(np.cumsum(total[:reach:-1])[::-1], 0.0) + FOURIER * reach
+    rare = above <= each
+    if rare[:-1].any():
+        return 2 * int(np.argmax(rare))
+    return 2 * math.ceil(math.sqrt(2 * owners * variance * math.log(1 / each)))
+
+
+def zcdp_cost(rho: float, delta: float) -> float:
+    """The least epsilon at delta over Renyi orders."""
+    orders = 1 + np.logspace(-3, 9, 4000)
+    bounds = orders * rho + np.log1p(-1 / orders) - np.log(orders * delta) / (orders - 1)
+    return max(0.0, float(bounds.min()) * (1 + 1e-9))
 
 
 def zcdp(epsilon: float, delta: float) -> float:
     """The largest rho whose best conversion over Renyi orders is at most epsilon at delta."""
-    orders = 1 + np.logspace(-3, 9, 4000)
-
-    def at(rho: float) -> float:
-        return float((orders * rho + np.log1p(-1 / orders) - np.log(orders * delta) / (orders - 1)).min()) * (1 + 1e-9)
-
     low, high = 0.0, 1000.0
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if max(0.0, at(middle)) <= epsilon else (low, middle)
+        low, high = (middle, high) if zcdp_cost(middle, delta) <= epsilon else (low, middle)
     return low
 
 

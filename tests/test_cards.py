@@ -158,6 +158,128 @@ def test_a_signed_lie_is_named(tmp_path: Path) -> None:
     assert named > 60
 
 
+LOCAL_LIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "a published threshold from nothing": ({"variant": "published-star"}, {"n": 0, "threshold": 0.0}),
+    "no slack": ({"variant": "published"}, {"slack": 0.0, "level": 0.9}),
+    "less slack than n leaves": ({"variant": "published", "method": "labels"}, {"slack": 1e-4, "level": 0.9 - 1e-4}),
+    "a variant of another method": ({"method": "labels", "variant": "certified"}, {"variant": "one-shot", "rungs": []}),
+    "fewer reports than the rungs count": ({}, {"n": 100}),
+    "another score": ({}, {"score": "nonsense"}),
+    "another channel": ({}, {"channel": "k-rr"}),
+    "no assumptions": ({}, {"assumptions": []}),
+    "a threshold a hair lower": ({}, {"threshold": 0.5}),
+    "slack where there is none": ({}, {"slack": 0.1}),
+}
+
+
+@pytest.mark.parametrize("lie", list(LOCAL_LIES))
+def test_an_issuer_who_contradicts_itself_is_caught(lie: str, tmp_path: Path) -> None:
+    """Signed by its own issuer, a campaign's card whose parts do not belong together fails a clause."""
+    campaign_of, changes = LOCAL_LIES[lie]
+    card = campaign(tmp_path, **campaign_of)
+    formal = copy.deepcopy(card.formal)
+    formal["certificate"] |= changes
+    forged = parse_card(replace(card, formal=formal).sign(KEY).to_json())
+    assert any(clause.startswith("certificate") for clause in broken(forged)), broken(forged)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"n": 9_999_999, "epsilon": 0.01}, {"delta": 0.5, "epsilon": 0.0}, {"epsilon": 0.001},
+    ],
+)  # fmt: skip
+def test_a_lie_about_shuffling_is_caught(changes: dict[str, Any], tmp_path: Path) -> None:
+    """More reports than there were, another delta, a smaller epsilon."""
+    card = campaign(tmp_path)
+    formal = copy.deepcopy(card.formal)
+    formal["shuffle"] |= changes
+    assert any(clause.startswith("shuffle") for clause in broken(replace(card, formal=formal).sign(KEY)))
+
+
+def test_labels_never_claim_amplification(tmp_path: Path) -> None:
+    """With probabilities in clear there is none, whatever number is put there; a free text is no amplification."""
+    card = campaign(tmp_path, method="labels", variant="certified")
+    formal = copy.deepcopy(card.formal)
+    formal["shuffle"] = {"amplification": "if reports are shuffled", "n": 100, "epsilon": 3.9, "delta": 1e-6}
+    assert "shuffle" in broken(replace(card, formal=formal).sign(KEY))
+    formal["shuffle"] = {"amplification": "epsilon 0.01 by shuffling"}
+    with pytest.raises(BadInput, match="accepted"):
+        parse_card(replace(card, formal=formal).sign(KEY).to_json())
+
+
+def test_a_suggestion_may_change_only_what_it_says() -> None:
+    """Another contract inside a suggestion, or all of them left out, does not verify."""
+    card = make_card(*infeasible())
+    forged = copy.deepcopy(card.formal)
+    forged["suggestions"][0]["contract"] |= {"coverage": 0.01, "beta": 0.2}
+    forged["suggestions"][0]["configuration"]["n"] = 5
+    assert "suggestions/0/kind" in broken(replace(card, formal=forged).sign(KEY))
+    silent = card.formal | {"suggestions": []}
+    assert "suggestions/more records" in broken(replace(card, formal=silent).sign(KEY))
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        ("certificate", "planned", None), ("certificate", "rungs", [{"threshold": 0.5, "log_capital": 9.0, "needed": 3.0}]),
+        ("certificate", "n", 10**400), ("certificate", "delta", None), ("certificate", "alpha", 0),
+        ("certificate", "epsilon", 1e308),
+    ],
+)  # fmt: skip
+def test_strange_cards_are_refused_or_named(place: tuple[str, str, Any], tmp_path: Path) -> None:
+    """Whatever stands in a card, verifying it ends in clauses or in an unreadable card, never in a crash."""
+    card = campaign(tmp_path)
+    formal = copy.deepcopy(card.formal)
+    formal[place[0]][place[1]] = place[2]
+    text = replace(card, formal=formal).sign(KEY).to_json()
+    try:
+        found = parse_card(text)
+    except BadInput:
+        return
+    assert broken(found)
+
+
+def test_cards_with_two_readings_are_unreadable() -> None:
+    """Names that stand twice, numbers beyond floats, floats for integers and bottomless nesting are not cards."""
+    text = make_card().to_json()
+    for wrong in (
+        text.replace('"decision": "feasible"', '"decision": "infeasible", "decision": "feasible"'),
+        text.replace('"beta": 0.001', '"beta": 1e400'), text.replace('"best": 26', '"best": 26.0'), "[" * 100_000,
+    ):  # fmt: skip
+        assert wrong != text
+        with pytest.raises(BadInput, match="accepted"):
+            parse_card(wrong)
+
+
+@pytest.mark.parametrize(("epsilon", "bins"), [(1e-6, 1 << 20), (1e-5, 100)])
+def test_verifying_ends_however_small_epsilon_is(epsilon: float, bins: int) -> None:
+    """Tables too long to be made are not certified, for the writer and for the verifier alike."""
+    grid = [Configuration(name, 0.85, 4000, bins, 0.0, 0.0, epsilon) for name in ("laplace-counts", "rank-exponential")]
+    assert not broken(make_card(CONTRACT, grid))
+
+
+@pytest.mark.parametrize("beta", [1e-9, 1e-18, 1e-40])
+def test_rare_failures_are_recomputed_too(beta: float) -> None:
+    """Far out in the tail of the noise both computations still agree, for one source of noise and for many."""
+    contract = replace(CONTRACT, beta=beta)
+    grid = [
+        Configuration("gaussian-search", 0.85, 40_000, 64, 0.0, 0.0, 2.0, 1e-6),
+        Configuration("gaussian-search", 0.85, 40_000, 64, 0.0, 0.0, 2.0, 1e-6, "owners", 10),
+        Configuration("gaussian-search", 0.85, 40_000, 64, 0.0, 0.0, 2.0, 1e-6, "owners", 200),
+    ]
+    assert not broken(make_card(contract, grid))
+
+
+def test_noise_beyond_what_epsilon_asks_for_is_reckoned_with() -> None:
+    """A card of owners who add more noise says so, and bounds the inflation by it; less noise is not certified."""
+    base = Configuration("gaussian-search", 0.85, 40_000, 64, 0.0, 0.0, 2.0, 1e-6, "owners", 10)
+    usual, more, less = (judge(CONTRACT, replace(base, noise_variance=variance)) for variance in (0, 10_000, 1))
+    assert more["inflation_ranks"] > usual["inflation_ranks"]
+    assert not less["flags"]["certified"]
+    assert not broken(make_card(CONTRACT, [replace(base, noise_variance=10_000)]))
+
+
 def test_a_forgers_key_is_not_the_one_expected() -> None:
     """Re-signing needs the signer's key: demanded by name, another one fails."""
     forged = replace(make_card(), provenance=ORIGIN | {"randomness": "operating system"}).sign(OTHER)

@@ -171,6 +171,18 @@ def test_too_few_records_end_in_the_top_of_the_grid() -> None:
     assert "infeasible" in str(certificate.reason)
 
 
+@pytest.mark.parametrize("plan", [TRUSTED, NOISED])
+def test_an_infeasible_campaign_has_a_card_that_verifies(plan: Plan, tmp_path: Path) -> None:
+    """With eight records there is no rank for this target: the top of the grid is released, and the card says why."""
+    plan = replace(plan, minimum_reports=0)
+    few = owner(tmp_path, n=8, policy=replace(CENTRAL, minimum_group=1))
+    outcome = run_campaign(plan, asking(signed(plan), [few]))
+    card = campaign_card(plan, outcome, diagnostic={}, issued=NOW).sign(KEY)
+    assert card.formal["decision"] == "infeasible"
+    assert card.formal["failed"][0] == "rank"
+    assert [finding.clause for finding in verify(card) if not finding.holds] == []
+
+
 def test_the_tail_of_summed_noise_is_the_true_one() -> None:
     """For one owner the offset is exact by the definition of the law; for many it is within a rank of the normal one."""
     x = np.arange(-400, 401)
