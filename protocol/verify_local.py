@@ -161,6 +161,8 @@ def _shuffle(formal: Layer) -> Iterator[Finding]:
         return
     possible = found["method"] == "bits" and shuffle["n"] <= found["n"] and shuffle["delta"] == SHUFFLE_DELTA
     yield Finding("shuffle", possible, f"bits only, at delta {SHUFFLE_DELTA}, among at most {found['n']} reports")
+    if not possible:
+        return
     divergence = recompute.shuffle_divergence(shuffle["epsilon"], local=found["epsilon"], n=shuffle["n"])
     holds = divergence <= shuffle["delta"] * (1 + 1e-3) or shuffle["epsilon"] >= found["epsilon"]
     yield Finding("shuffle/epsilon", holds, f"delta at {shuffle['epsilon']} is {divergence:.3g} of {shuffle['delta']:.3g}")
