@@ -28,6 +28,7 @@ CREATE TABLE IF NOT EXISTS queries (
     round INTEGER NOT NULL,
     at TEXT NOT NULL,
     answer BLOB,
+    receipt INTEGER,
     UNIQUE (plan, digest)
 );
 CREATE TABLE IF NOT EXISTS spends (
@@ -39,7 +40,9 @@ CREATE TABLE IF NOT EXISTS spends (
 ) WITHOUT ROWID;
 """
 _ONE_QUERY = "plan = (SELECT id FROM plans WHERE digest = ?) AND digest = ?"
-_FORMAT = 1
+_FORMAT = 2
+# From format 1: whether the aggregator has acknowledged an answer, and with which code.
+_UPGRADE = "ALTER TABLE queries ADD COLUMN receipt INTEGER"
 
 
 @dataclass(frozen=True)
@@ -64,15 +67,23 @@ class Ledger:
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "temp_store = MEMORY"):
                 self._db.execute(f"PRAGMA {pragma}")
             found = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if found not in (0, _FORMAT):
+            if found not in (0, 1, _FORMAT):
                 raise BadInput(f"{path} is a ledger of format {found}; this version reads format {_FORMAT}")
-            if not found:
+            if found == 0:
                 self._db.executescript(_SCHEMA + f"PRAGMA user_version = {_FORMAT};")
+            elif found != _FORMAT:
+                self._upgrade()
         except sqlite3.Error as error:
             raise BadInput(f"{path} cannot be used as a ledger: {error}") from None
 
     def close(self) -> None:
         self._db.close()
+
+    def _upgrade(self) -> None:
+        with self._transaction() as db:
+            if db.execute("PRAGMA user_version").fetchone()[0] != _FORMAT:
+                db.execute(_UPGRADE)
+                db.execute(f"PRAGMA user_version = {_FORMAT}")
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -145,6 +156,19 @@ class Ledger:
             ).rowcount
             if changed != 1:
                 raise BadInput("an answer was remembered before, or nothing was spent on its query")
+
+    def acknowledge(self, *, plan: bytes, query: bytes, code: int) -> None:
+        """Note that the aggregator has answered for an answer, with a code; the first is kept."""
+        with self._transaction() as db:
+            db.execute(f"UPDATE queries SET receipt = ? WHERE {_ONE_QUERY} AND receipt IS NULL", (code, plan, query))
+
+    def unacknowledged(self, plan: bytes) -> list[tuple[bytes, bytes]]:
+        """The queries whose answers may not have arrived, with those answers, oldest first."""
+        return self._db.execute(
+            "SELECT q.digest, q.answer FROM queries q JOIN plans p ON q.plan = p.id "
+            "WHERE p.digest = ? AND q.answer IS NOT NULL AND q.receipt IS NULL ORDER BY q.id",
+            (plan,),
+        ).fetchall()
 
     def campaigns(self) -> list[Campaign]:
         """Every campaign answered so far, oldest first."""
