@@ -33,7 +33,8 @@ from protocol.scores import SCORES
 
 log = logging.getLogger(__name__)
 
-LEASE_SECONDS = 5.0
+# How long a campaign stands still, at most, when the process that advances it dies.
+LEASE_SECONDS = 2.0
 
 
 class Conductor:

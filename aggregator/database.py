@@ -15,12 +15,13 @@ ACCEPTED = "accepted are a file, sqlite:///FILE and postgresql://USER@HOST/NAME"
 # Any number, the same in every process: upgrades wait for each other.
 _UPGRADE_LOCK = 0xC0F1DE
 _PRAGMAS = (
+    # Batches are large: long pages, moved to their place after 128 MB of them were written ahead.
+    "page_size = 32768",
+    "wal_autocheckpoint = 4096",
     "journal_mode = WAL",
     "synchronous = FULL",
     "foreign_keys = ON",
     "busy_timeout = 30000",
-    # Pages written ahead before they are moved to their place: fewer, longer moves.
-    "wal_autocheckpoint = 8000",
 )
 
 

@@ -23,7 +23,7 @@ from protocol import service_pb2
 from protocol import wire_pb2 as wire
 from protocol.card import PUBLIC
 from protocol.errors import BadInput, Refused
-from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN, SERVICE
+from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN, MESSAGES, SERVICE
 
 log = logging.getLogger(__name__)
 
@@ -72,28 +72,32 @@ class Service:
         }
         return grpc.method_handlers_generic_handler(SERVICE, made)
 
-    async def _plan(self, _: Any, owner: Owner, standing: Standing) -> wire.SignedPlan:
+    async def _plan(self, _: Any, context: Any, owner: Owner, standing: Standing) -> wire.SignedPlan:
         return wire.SignedPlan.FromString(standing.campaign.signed_plan)
 
-    async def _query(self, _: Any, owner: Owner, standing: Standing) -> service_pb2.Asked:
+    async def _query(self, _: Any, context: Any, owner: Owner, standing: Standing) -> service_pb2.Asked:
         if standing.last is None or not standing.taking:
             return service_pb2.Asked(code=wire.Code.CLOSED)
         return service_pb2.Asked(code=wire.Code.OK, query=standing.last.query)
 
-    async def _card(self, _: Any, owner: Owner, standing: Standing) -> service_pb2.CardJson:
+    async def _card(self, _: Any, context: Any, owner: Owner, standing: Standing) -> service_pb2.CardJson:
         if standing.campaign.state != PUBLISHED:
             return service_pb2.CardJson(code=wire.Code.CLOSED)
         card = await asyncio.to_thread(self._store.card, standing.campaign.id, PUBLIC)
         return service_pb2.CardJson(code=wire.Code.OK, card=card)
 
-    async def _submit(self, messages: AsyncIterator[bytes], owner: Owner, standing: Standing) -> wire.Receipt:
+    async def _submit(
+        self, messages: AsyncIterator[bytes], context: Any, owner: Owner, standing: Standing
+    ) -> wire.Receipt:  # fmt: skip
         name = standing.campaign.id
 
         async def look_again() -> Standing:
             await asyncio.to_thread(self._desk.refresh)
             return self._desk.standing(name)
 
-        stream = Stream(owner, standing, self._writer, self._turnstile, self._limits, look_again)
+        said = _metadata(context).get(MESSAGES, "")
+        announced = int(said) if said.isascii() and said.isdigit() and len(said) < 10 else None
+        stream = Stream(owner, standing, self._writer, self._turnstile, self._limits, look_again, announced)
         receipt = await stream.take(messages)
         if receipt.code != wire.Code.OK and not stream.declined:
             self._reject(name, owner, receipt.code)
@@ -129,7 +133,7 @@ class Service:
             try:
                 owner = await self._who(context)
                 with self._turnstile.call(owner.id):
-                    return await work(request, owner, self._desk.standing(_metadata(context).get(CAMPAIGN, "")))
+                    return await work(request, context, owner, self._desk.standing(_metadata(context).get(CAMPAIGN, "")))
             except Refused as refused:
                 await self._refuse(context, refused.code)
 

@@ -87,8 +87,8 @@ class Store:
         name = campaign_id(digest(plan))
         row = {"id": name, "signed_plan": signed_plan, "settings": json.dumps(asdict(settings))}
         with self._writing.begin() as db:
-            made = db.execute(insert(db, campaigns).on_conflict_do_nothing().values(**row, state=DRAFT, created=now))
-            if made.rowcount != 1:
+            made = insert(db, campaigns).on_conflict_do_nothing().returning(campaigns.c.id)
+            if db.execute(made.values(**row, state=DRAFT, created=now)).first() is None:
                 raise BadInput(f"campaign {name} exists already")
         return self.campaign(name)
 

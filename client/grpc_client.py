@@ -12,7 +12,7 @@ import grpc
 from protocol import service_pb2
 from protocol import wire_pb2 as wire
 from protocol.errors import ConfideError
-from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN, LARGEST_ANSWER
+from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN, LARGEST_ANSWER, MESSAGES
 
 log = logging.getLogger(__name__)
 Reply = TypeVar("Reply")
@@ -22,6 +22,8 @@ CALL_SECONDS = 30.0
 SUBMIT_SECONDS = 900.0
 # Longer than the server ever stays silent on a watch.
 WATCH_SECONDS = 300.0
+# States in which a campaign takes no more answers.
+ENDED = ("closed", "calibrated", "published")
 _PASSING = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -58,8 +60,8 @@ class Access:
 class Aggregator:
     """The calls of one campaign. `patience` is how many seconds a call is tried again before it is given up."""
 
-    def __init__(self, access: Access, campaign: str, *, patience: float) -> None:
-        self._channel, self._patience = access.channel(), patience
+    def __init__(self, access: Access, campaign: str, *, patience: float, longest_delay: float = LONGEST_DELAY) -> None:
+        self._channel, self._patience, self._longest_delay = access.channel(), patience, longest_delay
         self._metadata = ((CAMPAIGN, campaign), (AUTHORIZATION, f"Bearer {access.token}"))
 
     def close(self) -> None:
@@ -89,7 +91,8 @@ class Aggregator:
             stream = self._channel.stream_unary(
                 CALLS["Submit"].path, request_serializer=None, response_deserializer=CALLS["Submit"].reply.FromString
             )
-            receipt: wire.Receipt = stream(iter(pieces), timeout=SUBMIT_SECONDS, metadata=self._metadata)
+            announced = (MESSAGES, str(len(pieces)))
+            receipt: wire.Receipt = stream(iter(pieces), timeout=SUBMIT_SECONDS, metadata=(*self._metadata, announced))
             return receipt
 
         return self._patiently(send)
@@ -97,7 +100,7 @@ class Aggregator:
     def watch(self) -> Iterator[service_pb2.Progress]:
         """Where the campaign stands: now, and whenever that changes, until it is over."""
         call = CALLS["Watch"]
-        begun = self._delays()
+        delays = self._delays()
         while True:
             try:
                 stream = self._channel.unary_stream(
@@ -105,13 +108,11 @@ class Aggregator:
                 )
                 for progress in stream(call.request(), timeout=WATCH_SECONDS, metadata=self._metadata):
                     yield progress
-                    begun = self._delays()
-                    over = not progress.taking and progress.state not in ("draft", "open")
-                    if over:
+                    delays = self._delays()
+                    if progress.state in ENDED:
                         return
-                next(begun)
             except grpc.RpcError as error:
-                self._wait(error, begun)
+                self._wait(error, delays)
 
     def _call(self, name: str) -> Any:
         call = CALLS[name]
@@ -143,7 +144,7 @@ class Aggregator:
         until, longest = time.monotonic() + self._patience, FIRST_DELAY
         while time.monotonic() < until:
             yield random.uniform(longest / 2, longest)
-            longest = min(2 * longest, LONGEST_DELAY)
+            longest = min(2 * longest, self._longest_delay)
 
 
 _EXPLAINED = {

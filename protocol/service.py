@@ -8,7 +8,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from protocol import service_pb2
 
-CAMPAIGN, AUTHORIZATION = "confide-campaign", "authorization"
+CAMPAIGN, AUTHORIZATION, MESSAGES = "confide-campaign", "authorization", "confide-messages"
 CAMPAIGN_DIGITS = 16
 # The largest answer that travels as one message; longer ones are split. A transport's own limit lies above it.
 LARGEST_ANSWER = 4 << 20

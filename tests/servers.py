@@ -24,6 +24,7 @@ from client.ledger import Ledger
 from client.policy import Policy
 from client.respond import Respondent
 from protocol.campaign import Plan, digest, sign_plan
+from protocol.service import campaign_id
 from tests.owners import KEY, PLAN, POLICY, owner
 
 ROOT = Path(__file__).parent.parent
@@ -97,12 +98,14 @@ class Place:
         self.store.open(made.id, now=time.time())
         return made.id
 
-    def serve(self, *options: str, port: int = 0, before: Callable[[], None] | None = None) -> Running:
+    def serve(
+        self, *options: str, port: int = 0, insecure: bool = False, before: Callable[[], None] | None = None
+    ) -> Running:  # fmt: skip
         """A server process that is ready."""
         log = self.folder / f"server-{len(self.servers)}.log"
         command = [sys.executable, "-m", "aggregator.cli", "serve", "--listen", f"127.0.0.1:{port}", "--db", self.url]
-        command += ["--key", str(self.keys / SIGNING_KEY), "--tls-cert", str(self.keys / "server.pem")]
-        command += ["--tls-key", str(self.keys / "server.key"), *options]
+        tls = ["--tls-cert", str(self.keys / "server.pem"), "--tls-key", str(self.keys / "server.key")]
+        command += ["--key", str(self.keys / SIGNING_KEY), *(["--insecure-loopback"] if insecure else tls), *options]
         with log.open("wb") as file:
             process = subprocess.Popen(
                 command, cwd=ROOT, stderr=file, preexec_fn=before, env=os.environ | {"GRPC_VERBOSITY": "NONE"}
@@ -133,7 +136,7 @@ def contribution(
     name = digest(plan.to_bytes())
     if respondent is None:
         respondent = owner(folder, seed=seed, n=n, policy=policy, now=lambda: datetime.now(UTC))
-    remote = Aggregator(access, name.hex()[:16], patience=patience)
+    remote = Aggregator(access, campaign_id(name), patience=patience, longest_delay=0.5)
     assert remote.plan() == signed
     return Contribution(remote, respondent, Ledger(folder / "ledger.sqlite"), plan, name, signed)
 
