@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass
 
 from aggregator.intake import read_answer
-from aggregator.store import OPEN, Campaign, Round, Store
+from aggregator.store import ENOUGH, OPEN, Campaign, Round, Store
 from aggregator.writer import Packed
 from protocol import wire_pb2 as wire
 from protocol.campaign import parse
@@ -18,10 +18,14 @@ class Standing:
     """Where a campaign stands: its last round, and what has come in for it."""
 
     campaign: Campaign
-    last: Round | None
-    query: Query | None
-    owners: int
-    reports: int
+    rounds: tuple[Round, ...] = ()
+    query: Query | None = None
+    owners: int = 0
+    reports: int = 0
+
+    @property
+    def last(self) -> Round | None:
+        return self.rounds[-1] if self.rounds else None
 
     @property
     def taking(self) -> bool:
@@ -31,8 +35,16 @@ class Standing:
         """The answer as a batch to be stored, and whether it was drawn from a seed; refused with a code otherwise."""
         if self.last is None or self.query is None or self.campaign.state != OPEN:
             raise Refused(wire.Code.CLOSED)
-        found = read_answer(answer, query=self.query, plan=self.campaign.digest, round_=self.last.number)
+        try:
+            found = read_answer(answer, query=self.query, plan=self.campaign.digest, round_=self.last.number)
+        except Refused as refused:
+            if refused.code == wire.Code.LATE and self._had_enough(parse(wire.Answer, answer).batch.round):
+                raise Refused(wire.Code.SURPLUS) from None
+            raise
         return Packed(hashlib.sha256(answer).digest(), len(found), answer), found.seeded
+
+    def _had_enough(self, number: int) -> bool:
+        return number < len(self.rounds) and self.rounds[number].because == ENOUGH
 
 
 def declined(answer: bytes) -> str | None:
@@ -54,6 +66,9 @@ class Desk:
         changed, self._standings = found != self._standings, found
         return changed
 
+    def knows(self, campaign: str) -> bool:
+        return campaign in self._standings
+
     def standing(self, campaign: str) -> Standing:
         """Where this campaign stands, refused if there is none of this id."""
         standing = self._standings.get(campaign)
@@ -68,12 +83,11 @@ class Desk:
             campaign = before.campaign
             if campaign.state != OPEN:
                 return before
-        rounds = self._store.rounds(campaign.id)
+        rounds = tuple(self._store.rounds(campaign.id))
         if not rounds:
-            return Standing(campaign, None, None, 0, 0)
-        last = rounds[-1]
-        owners, reports = self._store.finished(campaign.id, last.number)
-        if before is not None and before.last is not None and before.last.query == last.query:
-            return Standing(campaign, last, before.query, owners, reports)
-        query, _ = read_query(last.query, plan=campaign.plan, plan_digest=campaign.digest)
-        return Standing(campaign, last, query, owners, reports)
+            return Standing(campaign)
+        owners, reports = self._store.finished(campaign.id, rounds[-1].number)
+        if before is not None and before.last is not None and before.last.query == rounds[-1].query:
+            return Standing(campaign, rounds, before.query, owners, reports)
+        query, _ = read_query(rounds[-1].query, plan=campaign.plan, plan_digest=campaign.digest)
+        return Standing(campaign, rounds, query, owners, reports)

@@ -33,6 +33,8 @@ GRACE_SECONDS = 10.0
 HEARTBEAT_SECONDS = 10.0
 # How long a token that was looked up is believed.
 BELIEVED_SECONDS = 5.0
+# Open calls of all owners together.
+MOST_CALLS = 1_000
 
 STATUS: dict[int, Any] = {
     wire.Code.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
@@ -104,14 +106,14 @@ class Service:
         return receipt
 
     async def _watch(self, _: Any, context: Any) -> AsyncIterator[service_pb2.Progress]:
-        campaign = _metadata(context).get(CAMPAIGN, "")
+        owner = None
         try:
             owner = await self._who(context)
             with self._turnstile.call(owner.id):
-                async for progress in self._changes(campaign):
+                async for progress in self._changes(_metadata(context).get(CAMPAIGN, "")):
                     yield progress
         except Refused as refused:
-            await self._refuse(context, refused.code)
+            await self._refuse(context, owner, refused.code)
 
     async def _changes(self, campaign: str) -> AsyncIterator[service_pb2.Progress]:
         while not self._stopping:
@@ -130,18 +132,19 @@ class Service:
         """A handler that is told who calls and about what; whatever is refused ends the call with a status and is counted."""
 
         async def call(request: Any, context: Any) -> Any:
+            owner = None
             try:
                 owner = await self._who(context)
                 with self._turnstile.call(owner.id):
                     return await work(request, context, owner, self._desk.standing(_metadata(context).get(CAMPAIGN, "")))
             except Refused as refused:
-                await self._refuse(context, refused.code)
+                await self._refuse(context, owner, refused.code)
 
         return call
 
-    async def _refuse(self, context: Any, code: int) -> None:
-        known = code not in (wire.Code.UNKNOWN_CAMPAIGN, wire.Code.UNAUTHENTICATED)
-        self._reject(_metadata(context).get(CAMPAIGN, "") if known else "", None, code)
+    async def _refuse(self, context: Any, owner: Owner | None, code: int) -> None:
+        campaign = _metadata(context).get(CAMPAIGN, "")
+        self._reject(campaign if self._desk.knows(campaign) and owner is not None else "", owner, code)
         await context.abort(STATUS.get(code, grpc.StatusCode.FAILED_PRECONDITION), wire.Code.Name(code))
 
     def _reject(self, campaign: str, owner: Owner | None, code: int) -> None:
@@ -197,6 +200,7 @@ async def serve(store: Store, conductor: Conductor, door: Door, limits: Limits) 
     await asyncio.to_thread(desk.refresh)
     service, checks = Service(store, writer, desk, limits), health.aio.HealthServicer()
     server = grpc.aio.server(
+        maximum_concurrent_rpcs=MOST_CALLS,
         options=[
             # Above the limit on answers, so that one somewhat too large is refused by its code and counted.
             ("grpc.max_receive_message_length", 2 * limits.message_bytes),

@@ -89,7 +89,8 @@ class Stream:
 
     async def _flush(self, *, finished: bool = False, code: str | None = None) -> None:
         """Hand what waits to the writer, once enough of what was handed over before is durable."""
-        await self._settle(PIECES - 1)
+        # An owner has finished only when all that came before is durable.
+        await self._settle(0 if finished else PIECES - 1)
         if self._code != wire.Code.OK:
             raise Refused(self._code)
         self._hand_over(finished=finished, code=code)

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, func, select
 
 from aggregator.schema import batches, campaigns, owners, parts, queries, rejections
 from aggregator.store import Settings
@@ -155,4 +155,4 @@ def points(engine: Engine, campaign: str) -> list[Point]:
 def stored_batches(engine: Engine, campaign: str) -> int:
     """How many batches are on disk: none once they were purged."""
     with engine.connect() as db:
-        return len(db.execute(select(batches.c.id).where(batches.c.campaign == campaign)).all())
+        return db.execute(select(func.count()).select_from(batches).where(batches.c.campaign == campaign)).scalar_one()

@@ -62,26 +62,24 @@ class Contribution:
     def once(self) -> Left:
         """Send what was never acknowledged, and answer the query that is open now."""
         self._resend()
-        query = self.remote.query()
-        if query is not None:
-            self._answer(query)
+        self._answer(self.remote.query())
         return self.left
 
     def watch(self) -> Left:
         """Answer every query until the campaign is over."""
         self._resend()
         for progress in self.remote.watch():
-            query = self.remote.query() if progress.taking else None
-            if query is not None and query_digest(query) not in self._done:
-                self._answer(query)
+            if progress.taking:
+                self._answer(self.remote.query())
         return self.left
 
     def _resend(self) -> None:
         for digest, answer in self.ledger.unacknowledged(self.plan_digest):
             self._send(digest, answer)
 
-    def _answer(self, query: bytes) -> None:
-        self._send(query_digest(query), self.respondent.answer(self.signed_plan, query))
+    def _answer(self, query: bytes | None) -> None:
+        if query is not None and query_digest(query) not in self._done:
+            self._send(query_digest(query), self.respondent.answer(self.signed_plan, query))
 
     def _send(self, query: bytes, answer: bytes) -> None:
         self._done.add(query)

@@ -50,9 +50,9 @@ def postgres(folder: Path) -> Iterator[str]:
     as_user = {"user": user, "capture_output": True, "check": True, "timeout": PATIENCE, "cwd": place}
     subprocess.run([bin_ / "initdb", "-D", data, "-U", "confide", "--auth=trust", "--no-sync"], **as_user)  # type: ignore[call-overload]
     options = f"-h '' -k {place} -c max_connections=60"
-    start = [bin_ / "pg_ctl", "-D", data, "-w", "-l", place / "log", "-o", options]
+    start: list[str | Path] = [bin_ / "pg_ctl", "-D", data, "-w", "-l", place / "log", "-o", options, "start"]
     with (place / "ctl").open("w") as out:
-        subprocess.run([*start, "start"], user=user, check=True, timeout=PATIENCE, cwd=place, stdout=out, stderr=out)
+        subprocess.run(start, user=user, check=True, timeout=PATIENCE, cwd=place, stdout=out, stderr=out)
     try:
         yield f"postgresql://confide@/postgres?host={place}"
     finally:
