@@ -32,12 +32,13 @@ def connect(url: str) -> Engine:
     try:
         made = make_url(url)
         if made.get_backend_name() == "postgresql":
-            return create_engine(made.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
+            return create_engine(made.set(drivername="postgresql+psycopg"), pool_pre_ping=True, hide_parameters=True)
         if made.get_backend_name() != "sqlite":
             raise BadInput(f"database is {url!r}; {ACCEPTED}")
         if made.database is None or not Path(made.database).resolve().parent.is_dir():
             raise BadInput(f"database {url!r} is in a folder that does not exist; {ACCEPTED}")
-        engine = create_engine(made, connect_args={"check_same_thread": False})
+        # Errors must not carry what was to be written into the logs.
+        engine = create_engine(made, connect_args={"check_same_thread": False}, hide_parameters=True)
     except ArgumentError:
         raise BadInput(f"database is {url!r}; {ACCEPTED}") from None
     event.listen(engine, "connect", _prepare)

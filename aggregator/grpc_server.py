@@ -27,7 +27,7 @@ from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN, MESSAGES, SERVICE
 
 log = logging.getLogger(__name__)
 
-BEAT_SECONDS = 0.2
+BEAT_SECONDS, FAILED_SECONDS = 0.2, 2.0
 GRACE_SECONDS = 10.0
 # A watcher hears from the server at least this often.
 HEARTBEAT_SECONDS = 10.0
@@ -218,10 +218,14 @@ async def serve(store: Store, conductor: Conductor, door: Door, limits: Limits) 
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
     async def look() -> None:
-        if await asyncio.to_thread(desk.refresh):
-            service.wake()
-        serving = health_pb2.HealthCheckResponse.SERVING
-        await checks.set(SERVICE, serving if writer.healthy else health_pb2.HealthCheckResponse.NOT_SERVING)
+        healthy = False
+        try:
+            if await asyncio.to_thread(desk.refresh):
+                service.wake()
+            healthy = writer.healthy
+        finally:
+            status = health_pb2.HealthCheckResponse
+            await checks.set(SERVICE, status.SERVING if healthy else status.NOT_SERVING)
 
     await server.start()
     log.info("listening", extra={"port": port, "tls": door.certificate is not None})
@@ -240,14 +244,16 @@ async def serve(store: Store, conductor: Conductor, door: Door, limits: Limits) 
 
 
 async def _beat(stop: asyncio.Event, work: Callable[[], Any]) -> None:
-    """Do the work again and again; whatever fails is tried again with the next beat."""
+    """Do the work again and again; whatever fails is tried again, somewhat later."""
     while not stop.is_set():
+        rest = BEAT_SECONDS
         try:
             await work()
         except Exception:
             log.exception("a beat failed; it is tried again")
+            rest = FAILED_SECONDS
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), BEAT_SECONDS)
+            await asyncio.wait_for(stop.wait(), rest)
 
 
 def _metadata(context: Any) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Campaigns under kill -9, and servers under random bytes, for the record; the tests run shorter ones.
 
-Run with the project's environment: `python benchmarks/chaos.py [--reports 100000] [--kills 20] [--messages 100000] [--postgres]`.
+Run with the project's environment: `python benchmarks/chaos.py [--reports N] [--kills N] [--messages N] [--postgres]`.
 A campaign of twenty owners runs while its server, and two of the owners, are killed at random instants. Its card must be
 that of the owners' ledgers to the last report. Then random and damaged messages go to a server that must stay up, take none of
 them, and count them all.
@@ -32,8 +32,7 @@ OWNERS, PROCESSES = 20, 2
 
 def killed(place: Place, folder: Path, *, reports: int, kills: int, seed: int) -> bool:
     """Whether a campaign came out right after so many kills."""
-    # Ten rounds: more instants to be killed at.
-    plan = plan_now(replace(PLAN, variant="published", expected_records=reports))
+    plan = plan_now(expected_records=reports)
     started = time.perf_counter()
     found = chaos(
         place, plan, folder, owners=OWNERS, processes=PROCESSES, n=reports // OWNERS, kills=kills, client_kills=kills // 4,

@@ -1,6 +1,6 @@
 """How fast the aggregator takes reports in, durably, next to a service that only sends every message back.
 
-Run with the project's environment: `python benchmarks/ingest.py [--postgres URL] [--turns 3] [--long 10000000] [--json FILE]`.
+Run with the project's environment: `python benchmarks/ingest.py [--postgres] [--turns 3] [--long 10000000] [--json FILE]`.
 Both services run in a process of their own behind the same gRPC library without TLS, and get the same messages over one stream
 from this process. They take turns, and the claim is the ratio within one run. `--long` then sends so many reports
 in messages of 10,000 and prints the memory of the server on the way.
@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -30,6 +31,7 @@ from protocol.messages import Batch, read_query, write_batch
 from protocol.queries import BitQuery
 from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN
 from tests.owners import PLAN
+from tests.postgres import postgres
 from tests.servers import Place, eventually, plan_now
 
 # Reports in a message, and messages sent in one turn.
@@ -115,7 +117,7 @@ def memory(process: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--postgres", help="URL of an empty PostgreSQL database to measure beside SQLite")
+    parser.add_argument("--postgres", action="store_true", help="measure PostgreSQL beside SQLite")
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), choices=list(SIZES), help="reports a message")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--long", type=int, default=0, help="then send so many reports and watch the server's memory")
@@ -124,8 +126,11 @@ def main() -> None:
     given = parser.parse_args()
     rows: list[dict[str, Any]] = []
     rng = np.random.default_rng(1)
-    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-        urls = {"sqlite": ""} | ({"postgres": given.postgres} if given.postgres else {})
+    with (
+        tempfile.TemporaryDirectory(dir=given.folder) as folder,
+        postgres(given.folder or Path("/tmp")) if given.postgres else nullcontext("") as url,
+    ):
+        urls = {"sqlite": ""} | ({"postgres": url} if url else {})
         sides = Sides(Path(folder), urls)
         plan = digest(sides.plan.to_bytes())
         try:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from client.explain import REASONS
 from client.ledger import Ledger
 from client.respond import Respondent
 from protocol import service_pb2
@@ -44,6 +45,11 @@ class Left:
         """Whether every round was answered, or came when the round was over."""
         return set(self.rounds) <= {"OK", "LATE", "SURPLUS", "CLOSED", "GROUP_TOO_SMALL"}
 
+    @property
+    def refused(self) -> bool:
+        """Whether the policy does not allow this plan: it will not allow its next query either."""
+        return any(wire.Code.Value(code) in REASONS for code in self.rounds)
+
 
 @dataclass
 class Contribution:
@@ -66,11 +72,13 @@ class Contribution:
         return self.left
 
     def watch(self) -> Left:
-        """Answer every query until the campaign is over."""
+        """Answer every query until the campaign is over; a plan that the policy refuses is declined once."""
         self._resend()
         for progress in self.remote.watch():
             if progress.taking:
                 self._answer(self.remote.query())
+            if self.left.refused:
+                break
         return self.left
 
     def _resend(self) -> None:

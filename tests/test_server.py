@@ -303,6 +303,11 @@ def test_the_life_of_a_campaign_on_the_command_line(place: Place, tmp_path: Path
     assert aggregator("campaign", "open", campaign[:6], *db)[0] == 0
     eventually(lambda: place.store.rounds(campaign))
     time.sleep(0.5)
+    (home / "policy.toml").write_text(text.replace('methods = ["bits"]', "methods = []"))
+    code, said = client(*part, "--watch")
+    assert (code, "0 reports" in said, "its method is not among `methods`" in said) == (1, True, True), said
+    assert views.received(place.store.engine, campaign) == {"METHOD_NOT_ALLOWED": 1}
+    (home / "policy.toml").write_text(text)
     code, said = client(*part)
     assert (code, "2000 reports" in said) == (0, True), said
     assert client(*part, "--aggregator", "127.0.0.1:1", "--patience", "0.1")[0] == 1
