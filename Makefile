@@ -13,7 +13,7 @@ test: check
 	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder
 
 proto: $(STAMP)
-	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. protocol/wire.proto
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. protocol/wire.proto protocol/service.proto
 
 check: $(STAMP)
 	$(BIN)/python -m pytest --quiet --no-header -p no:cacheprovider tests/test_wire.py -k generated_code --durations=0
@@ -35,7 +35,7 @@ bench: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Confide needs Python 3.11 or newer, found " + sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[client,train,simulation,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[client,train,simulation,server,dev]'
 	touch $@
 
 clean:

@@ -1,6 +1,6 @@
 """Running a campaign: a procedure asks, answers come in, and what arrived is what counts."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,21 +37,26 @@ class Outcome:
 
 def run_campaign(plan: Plan, ask: Ask, *, draw: Draw = draw_afresh) -> Outcome:
     """Drive the plan's procedure; `ask` sends one query to every owner and yields the answers that come back in time."""
-    crowds: list[int] = []
+    found: list[int] = []
+    certificate, intake = _conduct(plan, plan_procedure(plan, draw), ask, lambda tally: found.extend(crowds(tally)))
+    return conclude(plan, certificate, received=dict(intake.codes), seeded=intake.seeded, crowds=found)
 
-    def watch(tally: Tally) -> None:
-        if isinstance(tally, BitTally):
-            crowds.extend(count for count in tally.answers if count)
 
-    certificate, intake = _conduct(plan, plan_procedure(plan, draw), ask, watch)
+def conclude(plan: Plan, certificate: Certificate, *, received: dict[str, int], seeded: bool, crowds: Iterable[int]) -> Outcome:
+    """The outcome of a campaign whose procedure has ended, if enough reports arrived."""
     if certificate.n < plan.minimum_reports:
         raise TooFewReports(
             f"{certificate.n} reports arrived, the plan asks for at least {plan.minimum_reports}; answers received: "
-            f"{_summary(intake)}"
+            f"{_summary(received)}"
         )
     if certificate.randomness == NOT_STATED:
-        certificate = replace(certificate, randomness=SEEDED if intake.seeded else OPERATING_SYSTEM)
-    return Outcome(certificate, dict(intake.codes), min(crowds, default=None))
+        certificate = replace(certificate, randomness=SEEDED if seeded else OPERATING_SYSTEM)
+    return Outcome(certificate, received, min(crowds, default=None))
+
+
+def crowds(tally: Tally) -> list[int]:
+    """How many reports answered each threshold, of those that got any."""
+    return [count for count in tally.answers if count] if isinstance(tally, BitTally) else []
 
 
 def run_training(plan: Plan, ask: Ask) -> tuple[Learned, dict[str, int]]:
@@ -59,7 +64,7 @@ def run_training(plan: Plan, ask: Ask) -> tuple[Learned, dict[str, int]]:
     assert plan.training is not None
     learned, intake = _conduct(plan, federated_averaging(plan.training), ask, lambda _: None)
     if not any(learned.owners):
-        raise TooFewReports(f"no owner took part in the training; answers received: {_summary(intake)}")
+        raise TooFewReports(f"no owner took part in the training; answers received: {_summary(intake.codes)}")
     return learned, dict(intake.codes)
 
 
@@ -80,5 +85,5 @@ def _conduct(plan: Plan, procedure: Any, ask: Ask, watch: Callable[[Tally], None
         watch(tally)
 
 
-def _summary(intake: Intake) -> str:
-    return ", ".join(f"{code} {count}" for code, count in sorted(intake.codes.items())) or "nothing"
+def _summary(received: Mapping[str, int]) -> str:
+    return ", ".join(f"{code} {count}" for code, count in sorted(received.items())) or "nothing"

@@ -1,22 +1,39 @@
 """`confide-aggregator`: for whoever runs campaigns."""
 
+import asyncio
+import os
+import secrets
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from aggregator.campaign_cli import Database, campaign_app, open_store
+from aggregator.conductor import Conductor
+from aggregator.database import DEFAULT, connect, upgrade
+from aggregator.enrolment import Enrolment
+from aggregator.grpc_server import Door
+from aggregator.grpc_server import serve as serve_until_stopped
 from aggregator.keys import SIGNING_KEY, create_keys, read_key
+from aggregator.limits import Limits
+from aggregator.logs import log_to_stderr
+from protocol.errors import BadInput
+from protocol.sampling import os_entropy
+from protocol.service import is_loopback
 from protocol.terminal import clear_errors
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, help=__doc__
 )
+owner_app = typer.Typer(no_args_is_help=True, help="Who may send reports.")
+database_app = typer.Typer(no_args_is_help=True, help="The database of campaigns.")
+app.add_typer(campaign_app, name="campaign")
+app.add_typer(owner_app, name="owner")
+app.add_typer(database_app, name="db")
 
-
-@app.callback()
-def aggregator() -> None:
-    """For whoever runs campaigns."""
+OwnerName = Annotated[str, typer.Argument(help="name of the owner; under mutual TLS its certificate bears the same")]
 
 
 @app.command()
@@ -31,6 +48,84 @@ def init(
             print(f"{'wrote' if folder / name in written else 'kept'}  {folder / name}")
         public = read_key(folder / SIGNING_KEY).public_key().public_bytes_raw().hex()
         print(f"Give owners ca.pem, and this public key for `aggregators` in their policy:\n{public}")
+
+
+@app.command()
+def serve(
+    key: Annotated[Path, typer.Option(help="key that signs cards (aggregator.key of `init`)")],
+    listen: Annotated[str, typer.Option(help="HOST:PORT to listen on")] = "127.0.0.1:8443",
+    db: Database = DEFAULT,
+    tls_cert: Annotated[Path | None, typer.Option(help="certificate of the server (PEM)")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="its private key (PEM)")] = None,
+    client_ca: Annotated[Path | None, typer.Option(help="authority of owners' certificates: asks for mutual TLS")] = None,
+    insecure_loopback: Annotated[bool, typer.Option(help="no TLS, and only owners on this machine")] = False,
+    message_bytes: Annotated[int, typer.Option(help="largest message")] = Limits.message_bytes,
+    rate: Annotated[float, typer.Option(help="messages a second an owner")] = Limits.messages_a_second,
+    open_calls: Annotated[int, typer.Option(help="open calls an owner")] = Limits.open_calls,
+    idle_seconds: Annotated[float, typer.Option(help="a stream that is silent for so long is ended")] = Limits.idle_seconds,
+    stream_seconds: Annotated[float, typer.Option(help="the longest a stream may last")] = Limits.stream_seconds,
+) -> None:
+    """Take reports over gRPC and advance campaigns, until stopped by SIGTERM or Ctrl-C. Logs are JSON lines on stderr."""
+    with clear_errors():
+        door = _door(listen, tls_cert, tls_key, client_ca, insecure_loopback)
+        limits = Limits(message_bytes, rate, open_calls, idle_seconds, stream_seconds)
+        signing = read_key(key)
+        log_to_stderr()
+        store, name = open_store(db), f"{os.getpid()}-{secrets.token_hex(4)}"
+        conductor = Conductor(store, name=name, key=signing, entropy=os_entropy, now=time.time)
+        asyncio.run(serve_until_stopped(store, conductor, door, limits))
+        store.release_lease(name)
+
+
+def _door(listen: str, cert: Path | None, key: Path | None, client_ca: Path | None, insecure: bool) -> Door:
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdigit():
+        raise BadInput(f"--listen is {listen!r}; accepted is HOST:PORT")
+    if insecure:
+        if not is_loopback(listen):
+            raise BadInput(f"--insecure-loopback with {host}; without TLS only a loopback address is accepted, as 127.0.0.1")
+        if cert or key or client_ca:
+            raise BadInput("--insecure-loopback with certificates; accepted is one or the other")
+        return Door(listen)
+    if cert is None or key is None:
+        raise BadInput("--tls-cert and --tls-key are needed; `confide-aggregator init` writes a pair")
+    return Door(listen, _read(cert), _read(key), None if client_ca is None else _read(client_ca))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; accepted is a PEM file") from None
+
+
+@owner_app.command("add")
+def owner_add(name: OwnerName, db: Database = DEFAULT) -> None:
+    """Enrol an owner and print its token, once; run again, the new token replaces the old one."""
+    with clear_errors():
+        print(Enrolment(open_store(db).engine).add(name))
+
+
+@owner_app.command("remove")
+def owner_remove(name: OwnerName, db: Database = DEFAULT) -> None:
+    """Shut an owner out; what it has sent stays counted."""
+    with clear_errors():
+        Enrolment(open_store(db).engine).remove(name)
+
+
+@owner_app.command("list")
+def owner_list(db: Database = DEFAULT) -> None:
+    """Who is enrolled."""
+    with clear_errors():
+        for name, enrolled in Enrolment(open_store(db).engine).names():
+            print(f"{'enrolled' if enrolled else 'removed '}  {name}")
+
+
+@database_app.command("upgrade")
+def database_upgrade(db: Database = DEFAULT) -> None:
+    """Bring a database to this version; every other command does it too."""
+    with clear_errors():
+        upgrade(connect(db))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,15 @@ from flwr.serverapp import Grid, ServerApp
 
 from aggregator.campaigns import run_campaign, run_training
 from aggregator.cards import campaign_card
-from aggregator.central import GAUSSIAN, Draw
+from aggregator.central import Draw
 from aggregator.keys import read_key
+from aggregator.plans import make_plan
 from aggregator.releases import Audited, Kept
 from aggregator.summary import as_text, non_private, simulated, simulated_accuracy
-from protocol.budget import Budget, noise_multiplier
-from protocol.campaign import EXACT_COUNTS, NOISED_COUNTS, Plan, digest, sign_plan
+from protocol.campaign import Plan, digest, sign_plan
 from protocol.card import AUDITOR
-from protocol.channels import auto
 from protocol.sampling import SeededEntropy, os_entropy
-from protocol.simulated import CONTENT, EMBEDDED_MODEL, SIMULATION_KEY
-from protocol.training import Terms
-from protocol.zcdp import search_variance
+from protocol.simulated import CONTENT, SIMULATION_KEY
 
 log = logging.getLogger("flwr")
 
@@ -37,7 +34,7 @@ def main(grid: Grid, context: Context) -> None:
     """Run every campaign, print them as a table, and write certificates where the configuration says."""
     config = context.run_config
     key = read_key(Path(str(config["key-file"]))) if config["key-file"] else SIMULATION_KEY
-    plans = {name: make_plan(name, config, run=context.run_id) for name in str(config["campaigns"]).split()}
+    plans = {name: make_plan(name, config, title=f"{name} {context.run_id}") for name in str(config["campaigns"]).split()}
     present = answering(sorted(grid.get_node_ids()), float(config["dropout"]), int(config["seed"]))
     log.info("confide: %d nodes answer", len(present))
     simulation = key is SIMULATION_KEY
@@ -122,57 +119,3 @@ def read_reply(reply: Message) -> bytes:
     record: Any = reply.content.get(CONTENT)
     found = record.get("answer") if record is not None else None
     return found if isinstance(found, bytes) else b"\xff"
-
-
-def make_plan(name: str, config: Any, *, run: int) -> Plan:
-    """The plan of one campaign, from the run configuration."""
-    method, _, variant = name.partition(":")
-    epsilon, labels = float(config["epsilon"]), int(config["labels"])
-    model = bytes.fromhex(str(config["model"])) if config["model"] else EMBEDDED_MODEL
-    now = datetime.now(UTC).replace(microsecond=0)
-    specific = SPECIFIC.get(method, _local)(name, config)
-    return Plan(
-        campaign=f"{name} {run}", method=method, variant=variant, score=str(config["score"]), epsilon=epsilon, labels=labels,
-        alpha=float(config["alpha"]), expected_records=int(config["records"]), minimum_reports=int(config["minimum-reports"]),
-        model=model, issued=now - timedelta(minutes=5), expires=now + timedelta(days=30), **specific,
-    )  # fmt: skip
-
-
-def _local(name: str, config: Any) -> dict[str, Any]:
-    method, _, variant = name.partition(":")
-    channel = "bit"
-    if method == "labels":
-        wanted, published = str(config["channel"]), variant.startswith("published")
-        best = "k-rr" if published else auto(k=int(config["labels"]), epsilon=float(config["epsilon"])).name
-        channel = best if wanted == "auto" else wanted
-    return {"channel": channel, "delta": float(config["delta"]), "max_corrupt": int(config["max-corrupt"])}
-
-
-def _central(name: str, config: Any) -> dict[str, Any]:
-    bins, delta = int(config["bins"]), float(config["privacy-delta"])
-    chosen: dict[str, Any] = {"delta": 0.0, "bins": bins, "beta": float(config["beta"])}
-    if name.endswith(":owner-noised"):
-        variance = search_variance(bins=bins, epsilon=float(config["epsilon"]), delta=delta)
-        given = {"channel": NOISED_COUNTS, "mechanism": "gaussian-search", "privacy_delta": delta, "noise_variance": variance}
-        return chosen | given
-    mechanism = str(config["mechanism"])
-    return chosen | {
-        "channel": EXACT_COUNTS, "mechanism": mechanism, "privacy_delta": delta if mechanism in GAUSSIAN else 0.0,
-    }  # fmt: skip
-
-
-def _training(name: str, config: Any) -> dict[str, Any]:
-    """Noise from the budget: the least with which all rounds together stay within (epsilon, privacy-delta)."""
-    rounds, local, rate = int(config["rounds"]), int(config["local-steps"]), float(config["sampling-rate"])
-    delta = float(config["privacy-delta"])
-    budget = Budget(float(config["epsilon"]), delta)
-    layers = tuple(int(width) for width in str(config["layers"]).split())
-    terms = Terms(
-        layers=layers, noise_multiplier=noise_multiplier(budget, sampling_rate=rate, steps=rounds * local), sampling_rate=rate,
-        rounds=rounds, local_steps=local, clip=float(config["clip"]), batch=float(config["batch"]),
-        learning_rate=float(config["learning-rate"]),
-    )  # fmt: skip
-    return {"channel": "dp-sgd", "delta": 0.0, "privacy_delta": delta, "training": terms}
-
-
-SPECIFIC = {"central": _central, "training": _training}

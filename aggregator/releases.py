@@ -40,18 +40,25 @@ class Kept:
 
     def _read(self, mechanism: Mechanism, rank: int) -> Release:
         try:
-            values: dict[str, Any] = json.loads(self._path.read_text())
-            release = Release(**values | {"privacy": Privacy(**values["privacy"])})
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise BadInput(
-                f"{self._path} cannot be read as a release: {error}; a lost release must not be drawn again"
-            ) from None
-        if (release.mechanism, release.rank) != (mechanism.name, rank if mechanism.adjacency == REPLACE_ONE else None):
-            raise BadInput(
-                f"{self._path} holds a release of {release.mechanism} at rank {release.rank}; this campaign asks for "
-                f"{mechanism.name} at rank {rank}"
-            )
-        return release
+            text = self._path.read_text()
+        except (OSError, ValueError) as error:
+            raise BadInput(f"{self._path} cannot be read: {error}; a lost release must not be drawn again") from None
+        return read_release(text, mechanism, rank, where=str(self._path))
+
+
+def read_release(text: str, mechanism: Mechanism, rank: int, *, where: str) -> Release:
+    """A release of this mechanism as it was kept."""
+    try:
+        values: dict[str, Any] = json.loads(text)
+        release = Release(**values | {"privacy": Privacy(**values["privacy"])})
+    except (ValueError, TypeError, KeyError) as error:
+        raise BadInput(f"{where} cannot be read as a release: {error}; a lost release must not be drawn again") from None
+    if (release.mechanism, release.rank) != (mechanism.name, rank if mechanism.adjacency == REPLACE_ONE else None):
+        raise BadInput(
+            f"{where} holds a release of {release.mechanism} at rank {release.rank}; this campaign asks for "
+            f"{mechanism.name} at rank {rank}"
+        )
+    return release
 
 
 class Audited:

@@ -11,13 +11,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from client.explain import explain
+from client.contribute import Contribution
+from client.explain import REASONS, explain
+from client.grpc_client import Access, Aggregator, Unreachable
 from client.home import Home
 from client.pinned import bundle_hash, pin, read_allowed
 from client.records import model_digest, read_records
+from client.respond import Respondent
 from protocol import wire_pb2 as wire
 from protocol.campaign import open_plan, parse
 from protocol.errors import BadInput, Refused
+from protocol.sampling import os_entropy
+from protocol.service import is_loopback
 from protocol.terminal import clear_errors
 
 app = typer.Typer(
@@ -118,6 +123,81 @@ def doctor(
             print(f"WRONG   {name}: {error}")
     if failed:
         raise typer.Exit(1)
+
+
+@app.command()
+def contribute(
+    aggregator: Annotated[str, typer.Option(help="HOST:PORT of the aggregator")],
+    campaign: Annotated[str, typer.Option(help="id of the campaign")],
+    records: Annotated[Path, typer.Option(help="your records (.npz, .csv or .parquet)")],
+    token_file: Annotated[Path, typer.Option(help="file with the token that the aggregator gave you")],
+    model: Annotated[Path | None, typer.Option(help="model that scores them (.onnx or .pt2)")] = None,
+    home: Folder = DEFAULT,
+    ca: Annotated[Path | None, typer.Option(help="authority of the aggregator's certificate (PEM)")] = None,
+    cert: Annotated[Path | None, typer.Option(help="your certificate, where the aggregator asks for one (PEM)")] = None,
+    key: Annotated[Path | None, typer.Option(help="its private key (PEM)")] = None,
+    watch: Annotated[bool, typer.Option("--watch/--once", help="until the campaign is over, or only what is open now")] = True,
+    patience: Annotated[float, typer.Option(help="seconds an aggregator may be out of reach")] = 600.0,
+    insecure_loopback: Annotated[bool, typer.Option(help="no TLS, to an aggregator on this machine")] = False,
+) -> None:
+    """Take part in a campaign: your machine asks what is asked, answers within your policy, and receives no code.
+
+    Exit code 0: all that was asked was answered and is held; 1: refused or not delivered; 2: something here is not in order.
+    """
+    with clear_errors():
+        access = Access(aggregator, _token(token_file), *_certificates(aggregator, ca, cert, key, insecure_loopback))
+        place = Home(home)
+        policy, ledger, own = place.policy(), place.ledger(), read_records(records, model=model)
+        remote = Aggregator(access, campaign, patience=patience)
+        try:
+            signed = remote.plan()
+            plan, digest = open_plan(signed, trusted=policy.aggregators, now=datetime.now(UTC))
+            respondent = Respondent(
+                records=own, policy=policy, ledger=ledger, secret=place.secret(), entropy=os_entropy,
+                now=lambda: datetime.now(UTC),
+            )  # fmt: skip
+            taking_part = Contribution(remote, respondent, ledger, plan, digest, signed)
+            left = taking_part.watch() if watch else taking_part.once()
+        except Refused as refused:
+            print(f"This plan is refused before it is read: {_why(refused.code, signed)}", file=sys.stderr)
+            raise typer.Exit(1) from None
+        except Unreachable as error:
+            print(f"error: {error}; what was not sent is kept and sent next time", file=sys.stderr)
+            raise typer.Exit(1) from None
+        finally:
+            remote.close()
+        print(f"Campaign {plan.campaign!r}: {left.reports} reports, {left.bytes} bytes left this machine and are held.")
+        for code, count in sorted(left.rounds.items()):
+            print(f"  {count} of the rounds: {REASONS.get(wire.Code.Value(code), code)}")
+        print(f"Each record that answered spent epsilon {plan.epsilon:g}; `confide-client status` shows the whole ledger.")
+        if not left.well:
+            raise typer.Exit(1)
+
+
+def _token(path: Path) -> str:
+    try:
+        token = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read as a token: {error}") from None
+    if not token or not token.isascii() or not token.isprintable() or len(token) > 200:
+        raise BadInput(f"{path} holds no token; accepted is the line that `confide-aggregator owner add` printed")
+    return token
+
+
+def _certificates(
+    address: str, ca: Path | None, cert: Path | None, key: Path | None, insecure: bool
+) -> tuple[bytes | None, bytes | None, bytes | None]:
+    if insecure:
+        if not is_loopback(address):
+            raise BadInput(f"--insecure-loopback to {address}; without TLS only an aggregator on this machine is accepted")
+        return None, None, None
+    if ca is None or (cert is None) != (key is None):
+        raise BadInput("--ca is needed, and --cert and --key go together; the aggregator gives you ca.pem")
+    try:
+        own = (None, None) if cert is None or key is None else (cert.read_bytes(), key.read_bytes())
+        return ca.read_bytes(), *own
+    except OSError as error:
+        raise BadInput(f"{error.filename}: {error.strerror}; accepted is a PEM file") from None
 
 
 @app.command("bundle-hash")

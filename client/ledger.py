@@ -28,6 +28,7 @@ CREATE TABLE IF NOT EXISTS queries (
     round INTEGER NOT NULL,
     at TEXT NOT NULL,
     answer BLOB,
+    receipt INTEGER,
     UNIQUE (plan, digest)
 );
 CREATE TABLE IF NOT EXISTS spends (
@@ -41,8 +42,11 @@ CREATE TABLE IF NOT EXISTS spends (
 """
 _ONE_QUERY = "plan = (SELECT id FROM plans WHERE digest = ?) AND digest = ?"
 _FORMAT = 2
-# What brings an older ledger up to date.
-_UPGRADES = {1: "ALTER TABLE spends ADD COLUMN delta REAL NOT NULL DEFAULT 0;"}
+# From format 1: whether the aggregator has acknowledged an answer, and with which code; and the delta of a spend.
+_UPGRADE = (
+    "ALTER TABLE queries ADD COLUMN receipt INTEGER",
+    "ALTER TABLE spends ADD COLUMN delta REAL NOT NULL DEFAULT 0",
+)
 
 
 @dataclass(frozen=True)
@@ -67,16 +71,24 @@ class Ledger:
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "temp_store = MEMORY"):
                 self._db.execute(f"PRAGMA {pragma}")
             found = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if found > _FORMAT:
-                raise BadInput(f"{path} is a ledger of format {found}; this version reads formats up to {_FORMAT}")
-            if found < _FORMAT:
-                change = _UPGRADES[found] if found else _SCHEMA
-                self._db.executescript(f"BEGIN IMMEDIATE; {change} PRAGMA user_version = {_FORMAT}; COMMIT;")
+            if found not in (0, 1, _FORMAT):
+                raise BadInput(f"{path} is a ledger of format {found}; this version reads format {_FORMAT}")
+            if found == 0:
+                self._db.executescript(_SCHEMA + f"PRAGMA user_version = {_FORMAT};")
+            elif found != _FORMAT:
+                self._upgrade()
         except sqlite3.Error as error:
             raise BadInput(f"{path} cannot be used as a ledger: {error}") from None
 
     def close(self) -> None:
         self._db.close()
+
+    def _upgrade(self) -> None:
+        with self._transaction() as db:
+            if db.execute("PRAGMA user_version").fetchone()[0] != _FORMAT:
+                for change in _UPGRADE:
+                    db.execute(change)
+                db.execute(f"PRAGMA user_version = {_FORMAT}")
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -150,6 +162,19 @@ class Ledger:
             ).rowcount
             if changed != 1:
                 raise BadInput("an answer was remembered before, or nothing was spent on its query")
+
+    def acknowledge(self, *, plan: bytes, query: bytes, code: int) -> None:
+        """Note that the aggregator has answered for an answer, with a code; the first is kept."""
+        with self._transaction() as db:
+            db.execute(f"UPDATE queries SET receipt = ? WHERE {_ONE_QUERY} AND receipt IS NULL", (code, plan, query))
+
+    def unacknowledged(self, plan: bytes) -> list[tuple[bytes, bytes]]:
+        """The queries whose answers may not have arrived, with those answers, oldest first."""
+        return self._db.execute(
+            "SELECT q.digest, q.answer FROM queries q JOIN plans p ON q.plan = p.id "
+            "WHERE p.digest = ? AND q.answer IS NOT NULL AND q.receipt IS NULL ORDER BY q.id",
+            (plan,),
+        ).fetchall()
 
     def campaigns(self) -> list[Campaign]:
         """Every campaign answered so far, oldest first."""

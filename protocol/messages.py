@@ -37,6 +37,16 @@ class Batch:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def only(self, places: Array | list[int]) -> "Batch":
+        """The reports at these places."""
+        return Batch(
+            self.ids[places],
+            self.reports[places],
+            parts=None if self.parts is None else self.parts[places],
+            probabilities=None if self.probabilities is None else self.probabilities[places],
+            seeded=self.seeded,
+        )
+
 
 @dataclass(frozen=True)
 class OwnerAnswer:
@@ -45,6 +55,9 @@ class OwnerAnswer:
     owner: bytes
     values: Array
     seeded: bool = False
+
+    def __len__(self) -> int:
+        return 1
 
 
 def write_query(query: Query, *, plan: bytes, round_: int) -> bytes:

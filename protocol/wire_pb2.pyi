@@ -32,6 +32,14 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     INTERNAL: _ClassVar[Code]
     DELTA_PER_CAMPAIGN: _ClassVar[Code]
     EXACT_COUNTS_MAY_NOT_LEAVE: _ClassVar[Code]
+    UNAUTHENTICATED: _ClassVar[Code]
+    UNKNOWN_CAMPAIGN: _ClassVar[Code]
+    CLOSED: _ClassVar[Code]
+    SURPLUS: _ClassVar[Code]
+    TOO_LARGE: _ClassVar[Code]
+    RATE_LIMITED: _ClassVar[Code]
+    TIMED_OUT: _ClassVar[Code]
+    UNAVAILABLE: _ClassVar[Code]
 OK: Code
 MALFORMED: Code
 WRONG_VERSION: Code
@@ -55,6 +63,14 @@ LATE: Code
 INTERNAL: Code
 DELTA_PER_CAMPAIGN: Code
 EXACT_COUNTS_MAY_NOT_LEAVE: Code
+UNAUTHENTICATED: Code
+UNKNOWN_CAMPAIGN: Code
+CLOSED: Code
+SURPLUS: Code
+TOO_LARGE: Code
+RATE_LIMITED: Code
+TIMED_OUT: Code
+UNAVAILABLE: Code
 
 class Plan(_message.Message):
     __slots__ = ("version", "campaign", "method", "variant", "score", "channel", "epsilon", "labels", "alpha", "delta", "expected_records", "minimum_reports", "max_corrupt", "model", "issued", "expires", "mechanism", "bins", "beta", "privacy_delta", "noise_variance", "training")

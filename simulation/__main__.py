@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from aggregator.flower_app import make_plan
+from aggregator.plans import make_plan
 from aggregator.summary import as_text, non_private
 from protocol.campaign import RELEASES
 from protocol.card import read_card
@@ -103,7 +103,7 @@ def federation(
             "sizes": sizes, "concentration": concentration, "dropout": dropout, "seed": seed, "output": str(out.resolve()),
         }  # fmt: skip
         for name in names:
-            make_plan(name, run_defaults() | given, run=0)
+            make_plan(name, run_defaults() | given, title=name)
         plain = non_private(score=score, alpha=alpha, records=records, replacement=replacement, seed=seed)
         try:
             out.mkdir(parents=True, exist_ok=True)

@@ -42,3 +42,23 @@ def test_package_files_hold_a_docstring_only(package: str) -> None:
     body = ast.parse((ROOT / package / "__init__.py").read_text()).body
     assert len(body) == 1
     assert isinstance(body[0], ast.Expr)
+
+
+ADAPTERS = {
+    "grpc": {"aggregator/grpc_server.py", "client/grpc_client.py"},
+    "sqlalchemy": {
+        f"aggregator/{name}.py" for name in ("schema", "database", "store", "enrolment", "writer", "views")
+    },
+    "alembic": {"aggregator/database.py"},
+    "flwr": {"aggregator/flower_app.py", "client/flower_app.py", "client/pinned.py"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("technology", list(ADAPTERS))
+def test_technologies_are_named_in_adapters_only(technology: str) -> None:
+    """What moves or keeps bytes can be exchanged without touching what decides."""
+    for package in ("client", "aggregator"):
+        for path in (ROOT / package).rglob("*.py"):
+            name = path.relative_to(ROOT).as_posix()
+            allowed = name in ADAPTERS[technology] or "/migrations/" in name
+            assert technology not in imports(path) or allowed, name

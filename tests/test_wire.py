@@ -66,10 +66,11 @@ def test_golden_bytes() -> None:
 
 
 def test_generated_code_is_that_of_the_proto(tmp_path: Path) -> None:
-    """Compiling wire.proto afresh gives the committed modules."""
+    """Compiling the descriptions afresh gives the committed modules."""
     command = ["-m", "grpc_tools.protoc", f"-I{ROOT}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
-    subprocess.run([sys.executable, *command, str(ROOT / "protocol/wire.proto")], check=True, timeout=60)
-    for name in ("wire_pb2.py", "wire_pb2.pyi"):
+    sources = [str(ROOT / "protocol" / name) for name in ("wire.proto", "service.proto")]
+    subprocess.run([sys.executable, *command, *sources], check=True, timeout=60)
+    for name in ("wire_pb2.py", "wire_pb2.pyi", "service_pb2.py", "service_pb2.pyi"):
         assert (tmp_path / "protocol" / name).read_text() == (ROOT / "protocol" / name).read_text()
 
 

@@ -1,0 +1,189 @@
+"""Advancing campaigns: close the round that is due, give the procedure every tally so far, and ask what it asks next.
+
+Nothing is remembered between two steps. A procedure is replayed from its stored tallies each time, so a process that died is
+replaced by any other, at any point. The lease only saves work: two that advance the same campaign write the same rows.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from aggregator import views
+from aggregator.campaigns import TooFewReports, conclude, crowds
+from aggregator.cards import campaign_card
+from aggregator.intake import read_answer
+from aggregator.procedures import plan_procedure
+from aggregator.quantiles.histogram import Histogram
+from aggregator.quantiles.mechanism import Mechanism, Release
+from aggregator.releases import Audited, read_release
+from aggregator.store import CLOSED, DEADLINE, ENOUGH, OPEN, Campaign, Round, Store
+from aggregator.tally import counted_once, empty_tally, tally_batches, tally_owners
+from protocol.card import AUDITOR, PUBLIC
+from protocol.certificate import Certificate
+from protocol.messages import ID_BYTES, Array, Batch, OwnerAnswer, read_query, write_query
+from protocol.queries import BitTally, CountTally, OwnerQuery, Query, Tally
+from protocol.sampling import Entropy
+from protocol.scores import SCORES
+
+log = logging.getLogger(__name__)
+
+# How long a campaign stands still, at most, when the process that advances it dies.
+LEASE_SECONDS = 2.0
+
+
+class Conductor:
+    """Advances the campaigns of a store, under this name."""
+
+    def __init__(
+        self, store: Store, *, name: str, key: Ed25519PrivateKey, entropy: Entropy, now: Callable[[], float]
+    ) -> None:  # fmt: skip
+        self._store, self._name, self._key, self._entropy, self._now = store, name, key, entropy, now
+        self._leased_until: dict[str, float] = {}
+
+    def step(self) -> None:
+        """Advance every campaign that has something due and that nobody else advances."""
+        for campaign in self._store.campaigns(OPEN, CLOSED):
+            if campaign.reason is None and self._leads(campaign.id):
+                self.advance(campaign)
+
+    def _leads(self, campaign: str) -> bool:
+        """Renewed when half of it is over: a lease is a write, and a step is taken several times a second."""
+        now = self._now()
+        if self._leased_until.get(campaign, 0.0) > now + LEASE_SECONDS / 2:
+            return True
+        leads = self._store.lease(campaign, self._name, now=now, seconds=LEASE_SECONDS)
+        self._leased_until[campaign] = now + LEASE_SECONDS if leads else 0.0
+        return leads
+
+    def advance(self, campaign: Campaign) -> None:
+        """Do what is due; nothing if the open round may still take answers."""
+        rounds = self._store.rounds(campaign.id)
+        if rounds and rounds[-1].closed is None:
+            because = self._due(campaign, rounds[-1])
+            if because is None:
+                return
+            self._store.close_round(campaign.id, rounds[-1].number, because, now=self._now())
+            log.info("round closed", extra={"campaign": campaign.id, "round": rounds[-1].number, "because": because})
+            rounds = self._store.rounds(campaign.id)
+        self._replay(campaign, rounds)
+
+    def _due(self, campaign: Campaign, last: Round) -> str | None:
+        """Why the open round should be closed now, if it should."""
+        settings, now = campaign.settings, self._now()
+        owners, reports = self._store.finished(campaign.id, last.number)
+        if (settings.owners and owners >= settings.owners) or (settings.enough and reports >= settings.enough):
+            return ENOUGH
+        if now >= campaign.plan.expires.timestamp() or (now >= last.deadline and owners >= settings.minimum_owners):
+            return DEADLINE
+        return None
+
+    def _replay(self, campaign: Campaign, rounds: list[Round]) -> None:
+        """Run a fresh procedure through what is known, up to the query that has no answers yet or to its end."""
+        draw = Audited(self._draw(campaign))
+        procedure: Any = plan_procedure(campaign.plan, draw)
+        tally: Tally | None = None
+        found: list[int] = []
+        for number in count():
+            try:
+                query = procedure.send(tally)
+            except StopIteration as finished:
+                self._finish(campaign, finished.value, found, draw.diagnostic)
+                return
+            asked = write_query(query, plan=campaign.digest, round_=number)
+            if number >= len(rounds):
+                if campaign.state == OPEN and self._now() < campaign.plan.expires.timestamp():
+                    self._store.ask(campaign.id, number, asked, now=self._now(), seconds=campaign.settings.round_seconds)
+                    log.info("round opened", extra={"campaign": campaign.id, "round": number})
+                    return
+                tally = empty_tally(query, SCORES[campaign.plan.score])
+                continue
+            if rounds[number].query != asked:
+                reason = f"round {number} was asked by another version of this program, which must finish the campaign"
+                self._store.fail(campaign.id, reason, now=self._now())
+                return
+            tally = self._tally(campaign, rounds, number)
+            found += crowds(tally)
+
+    def _tally(self, campaign: Campaign, rounds: list[Round], number: int) -> Tally:
+        """The stored tally, or the batches counted; small tallies that are no more exact than the reports are kept."""
+        kept = rounds[number].tally
+        if kept is not None:
+            return tally_from_json(kept)
+        query, _ = read_query(rounds[number].query, plan=campaign.plan, plan_digest=campaign.digest)
+        found = list(self._answers(campaign, query, number))
+        if isinstance(query, OwnerQuery):
+            owners: dict[bytes, OwnerAnswer] = {}
+            for answer in found:
+                assert isinstance(answer, OwnerAnswer)
+                owners.setdefault(answer.owner, answer)
+            tally = tally_owners(query, owners)
+        else:
+            earlier = [ids for before in range(number) for ids in self._ids(campaign, rounds, before)]
+            fresh = counted_once([batch for batch in found if isinstance(batch, Batch)], earlier)
+            tally = tally_batches(query, fresh, SCORES[campaign.plan.score])
+        as_json = tally_to_json(tally)
+        if as_json is not None:
+            self._store.keep_tally(campaign.id, number, as_json)
+        return tally
+
+    def _answers(self, campaign: Campaign, query: Query, number: int) -> Iterator[Batch | OwnerAnswer]:
+        for answer in self._store.answers(campaign.id, number):
+            yield read_answer(answer, query=query, plan=campaign.digest, round_=number)
+
+    def _ids(self, campaign: Campaign, rounds: list[Round], number: int) -> Iterator[Array]:
+        query, _ = read_query(rounds[number].query, plan=campaign.plan, plan_digest=campaign.digest)
+        for batch in self._answers(campaign, query, number):
+            assert isinstance(batch, Batch)
+            yield batch.ids.reshape(-1, ID_BYTES)
+
+    def _draw(self, campaign: Campaign) -> Callable[[Mechanism, Histogram, int], Release]:
+        """A release is stored before it is used; found there, it is not drawn again."""
+
+        def draw(mechanism: Mechanism, histogram: Histogram, rank: int) -> Release:
+            kept = self._store.release(campaign.id)
+            if kept is None:
+                drawn = json.dumps(asdict(mechanism.release(histogram, rank, self._entropy)))
+                kept = self._store.keep_release(campaign.id, drawn)
+            return read_release(kept, mechanism, rank, where=f"campaign {campaign.id}")
+
+        return draw
+
+    def _finish(self, campaign: Campaign, certificate: Certificate, found: list[int], audit: dict[str, float]) -> None:
+        """Issue the signed card, or say why there is none."""
+        plan, now = campaign.plan, self._now()
+        received = views.received(self._store.engine, campaign.id)
+        seeded = views.seeded(self._store.engine, campaign.id)
+        try:
+            outcome = conclude(plan, certificate, received=received, seeded=seeded, crowds=found)
+        except TooFewReports as error:
+            self._store.fail(campaign.id, str(error), now=now)
+            log.warning("too few reports", extra={"campaign": campaign.id})
+            return
+        card = campaign_card(plan, outcome, diagnostic={}, issued=datetime.fromtimestamp(now, UTC))
+        made = {PUBLIC: card.sign(self._key).to_json()}
+        if audit:
+            made[AUDITOR] = replace(card, diagnostic=audit, view=AUDITOR).sign(self._key).to_json()
+        self._store.calibrate(campaign.id, made, now=now)
+        log.info("calibrated", extra={"campaign": campaign.id, "reports": certificate.n})
+
+
+def tally_to_json(tally: Tally) -> str | None:
+    """Tallies of bits and of noised counts; the others are large or exact, and are counted again from the batches."""
+    if isinstance(tally, BitTally):
+        return json.dumps({"answers": tally.answers, "ones": tally.ones})
+    if isinstance(tally, CountTally):
+        return json.dumps({"owners": {name.hex(): pair for name, pair in tally.answers.items()}})
+    return None
+
+
+def tally_from_json(text: str) -> BitTally | CountTally:
+    values = json.loads(text)
+    if "owners" in values:
+        return CountTally({bytes.fromhex(name): (pair[0], pair[1]) for name, pair in values["owners"].items()})
+    return BitTally(tuple(values["answers"]), tuple(values["ones"]))

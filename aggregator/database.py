@@ -1,0 +1,81 @@
+"""A database by its URL: a SQLite file by default, PostgreSQL where several machines serve; brought up to date on the way."""
+
+from pathlib import Path
+from typing import Any
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from protocol.errors import BadInput
+
+DEFAULT = "sqlite:///confide.sqlite"
+ACCEPTED = "accepted are a file, sqlite:///FILE and postgresql://USER@HOST/NAME"
+# Any number, the same in every process: upgrades wait for each other.
+_UPGRADE_LOCK = 0xC0F1DE
+_PRAGMAS = (
+    # Batches are large: long pages, moved to their place after 128 MB of them were written ahead.
+    "page_size = 32768",
+    "wal_autocheckpoint = 4096",
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "foreign_keys = ON",
+    "busy_timeout = 30000",
+)
+
+
+def connect(url: str) -> Engine:
+    """An engine whose every transaction is durable once it has been committed."""
+    if "://" not in url:
+        url = f"sqlite:///{url}"
+    try:
+        made = make_url(url)
+        if made.get_backend_name() == "postgresql":
+            return create_engine(made.set(drivername="postgresql+psycopg"), pool_pre_ping=True, hide_parameters=True)
+        if made.get_backend_name() != "sqlite":
+            raise BadInput(f"database is {url!r}; {ACCEPTED}")
+        if made.database is None or not Path(made.database).resolve().parent.is_dir():
+            raise BadInput(f"database {url!r} is in a folder that does not exist; {ACCEPTED}")
+        # Errors must not carry what was to be written into the logs.
+        engine = create_engine(made, connect_args={"check_same_thread": False}, hide_parameters=True)
+    except ArgumentError:
+        raise BadInput(f"database is {url!r}; {ACCEPTED}") from None
+    event.listen(engine, "connect", _prepare)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def writing(engine: Engine) -> Engine:
+    """The engine for transactions that write: on SQLite they take the one place of a writer from the start."""
+    return engine.execution_options(writing=True)
+
+
+def upgrade(engine: Engine) -> None:
+    """Bring the tables to this version, in one transaction."""
+    config = Config()
+    config.set_main_option("script_location", "aggregator:migrations")
+    try:
+        with writing(engine).begin() as connection:
+            if engine.dialect.name == "postgresql":
+                connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})"))
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+    except SQLAlchemyError as error:
+        place = engine.url.render_as_string(hide_password=True)
+        reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+        raise BadInput(f"database {place} cannot be used: {reason}") from None
+
+
+def _prepare(connection: Any, _: Any) -> None:
+    # Transactions begin where `_begin` says, not where the driver guesses.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in _PRAGMAS:
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    immediate = connection.get_execution_options().get("writing", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")

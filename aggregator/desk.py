@@ -1,0 +1,93 @@
+"""What takes answers now, held in memory: every batch is checked against it before the disk is troubled."""
+
+import hashlib
+from dataclasses import dataclass
+
+from aggregator.intake import read_answer
+from aggregator.store import ENOUGH, OPEN, Campaign, Round, Store
+from aggregator.writer import Packed
+from protocol import wire_pb2 as wire
+from protocol.campaign import parse
+from protocol.errors import Refused
+from protocol.messages import read_query
+from protocol.queries import Query
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a campaign stands: its last round, and what has come in for it."""
+
+    campaign: Campaign
+    rounds: tuple[Round, ...] = ()
+    query: Query | None = None
+    owners: int = 0
+    reports: int = 0
+
+    @property
+    def last(self) -> Round | None:
+        return self.rounds[-1] if self.rounds else None
+
+    @property
+    def taking(self) -> bool:
+        return self.campaign.state == OPEN and self.last is not None and self.last.closed is None
+
+    def admit(self, answer: bytes) -> tuple[Packed, bool]:
+        """The answer as a batch to be stored, and whether it was drawn from a seed; refused with a code otherwise."""
+        if self.last is None or self.query is None or self.campaign.state != OPEN:
+            raise Refused(wire.Code.CLOSED)
+        try:
+            found = read_answer(answer, query=self.query, plan=self.campaign.digest, round_=self.last.number)
+        except Refused as refused:
+            if refused.code == wire.Code.LATE and self._had_enough(parse(wire.Answer, answer).batch.round):
+                raise Refused(wire.Code.SURPLUS) from None
+            raise
+        return Packed(hashlib.sha256(answer).digest(), len(found), answer), found.seeded
+
+    def _had_enough(self, number: int) -> bool:
+        return number < len(self.rounds) and self.rounds[number].because == ENOUGH
+
+
+def declined(answer: bytes) -> str | None:
+    """The code with which an owner says that it sends nothing, if the answer is that."""
+    message = parse(wire.Answer, answer)
+    return wire.Code.Name(message.code) if message.code != wire.Code.OK and message.code in wire.Code.values() else None
+
+
+class Desk:
+    """The standing of every campaign, as of the last look at the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._standings: dict[str, Standing] = {}
+
+    def refresh(self) -> bool:
+        """Look again; whether anything has changed."""
+        found = {campaign.id: self._look(campaign) for campaign in self._store.campaigns()}
+        changed, self._standings = found != self._standings, found
+        return changed
+
+    def knows(self, campaign: str) -> bool:
+        return campaign in self._standings
+
+    def standing(self, campaign: str) -> Standing:
+        """Where this campaign stands, refused if there is none of this id."""
+        standing = self._standings.get(campaign)
+        if standing is None:
+            raise Refused(wire.Code.UNKNOWN_CAMPAIGN)
+        return standing
+
+    def _look(self, campaign: Campaign) -> Standing:
+        before = self._standings.get(campaign.id)
+        if before is not None and before.campaign == campaign:
+            # The same plan, already read.
+            campaign = before.campaign
+            if campaign.state != OPEN:
+                return before
+        rounds = tuple(self._store.rounds(campaign.id))
+        if not rounds:
+            return Standing(campaign)
+        owners, reports = self._store.finished(campaign.id, rounds[-1].number)
+        if before is not None and before.last is not None and before.last.query == rounds[-1].query:
+            return Standing(campaign, rounds, before.query, owners, reports)
+        query, _ = read_query(rounds[-1].query, plan=campaign.plan, plan_digest=campaign.digest)
+        return Standing(campaign, rounds, query, owners, reports)

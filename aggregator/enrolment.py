@@ -1,0 +1,61 @@
+"""Who may send: owners and their tokens, of which only hashes are stored."""
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+
+from sqlalchemy import Engine, select, update
+
+from aggregator.database import writing
+from aggregator.schema import owners
+from aggregator.store import insert
+from protocol.errors import BadInput
+
+TOKEN_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Owner:
+    """An enrolled data owner."""
+
+    id: int
+    name: str
+
+
+class Enrolment:
+    """The owners of one database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._writing = engine, writing(engine)
+
+    def add(self, name: str) -> str:
+        """A fresh token for an owner; an earlier one of the same owner is void from now on."""
+        if not name or len(name) > 200 or not name.isprintable():
+            raise BadInput(f"owner is {name!r}; accepted are 1 to 200 printable characters")
+        token = secrets.token_urlsafe(TOKEN_BYTES)
+        with self._writing.begin() as db:
+            made = insert(db, owners).values(name=name, token=_hash(token))
+            db.execute(made.on_conflict_do_update(index_elements=["name"], set_={"token": _hash(token)}))
+        return token
+
+    def remove(self, name: str) -> None:
+        """Shut an owner out; what it has sent stays counted."""
+        with self._writing.begin() as db:
+            if db.execute(update(owners).where(owners.c.name == name).values(token=None)).rowcount != 1:
+                raise BadInput(f"no owner is called {name!r}")
+
+    def names(self) -> list[tuple[str, bool]]:
+        """Every owner, and whether it may still send."""
+        with self._engine.connect() as db:
+            return [(row.name, row.token is not None) for row in db.execute(select(owners).order_by(owners.c.name))]
+
+    def who(self, token: str) -> Owner | None:
+        """The owner that a token was made for."""
+        with self._engine.connect() as db:
+            row = db.execute(select(owners.c.id, owners.c.name).where(owners.c.token == _hash(token))).first()
+        return None if row is None else Owner(row.id, row.name)
+
+
+def _hash(token: str) -> bytes:
+    """A token has 256 bits of randomness: one hash is enough."""
+    return hashlib.sha256(token.encode()).digest()

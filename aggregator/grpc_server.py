@@ -1,0 +1,265 @@
+"""The gRPC service: thin calls over desk, writer and store. A receipt leaves only after what it speaks of is durable."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from aggregator.conductor import Conductor
+from aggregator.desk import Desk, Standing
+from aggregator.enrolment import Enrolment, Owner
+from aggregator.limits import Limits, Turnstile
+from aggregator.store import CALIBRATED, CLOSED, PUBLISHED, Store
+from aggregator.stream import Stream
+from aggregator.writer import Rejection, Writer
+from protocol import service_pb2
+from protocol import wire_pb2 as wire
+from protocol.card import PUBLIC
+from protocol.errors import BadInput, Refused
+from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN, MESSAGES, SERVICE
+
+log = logging.getLogger(__name__)
+
+BEAT_SECONDS, FAILED_SECONDS = 0.2, 2.0
+GRACE_SECONDS = 10.0
+# A watcher hears from the server at least this often.
+HEARTBEAT_SECONDS = 10.0
+# How long a token that was looked up is believed.
+BELIEVED_SECONDS = 5.0
+# Open calls of all owners together.
+MOST_CALLS = 1_000
+
+STATUS: dict[int, Any] = {
+    wire.Code.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
+    wire.Code.UNKNOWN_CAMPAIGN: grpc.StatusCode.NOT_FOUND,
+    wire.Code.RATE_LIMITED: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    wire.Code.TIMED_OUT: grpc.StatusCode.DEADLINE_EXCEEDED,
+    wire.Code.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+}
+
+
+class Service:
+    """The calls of protocol/service.proto. They run in one event loop; whatever waits for the disk runs in threads."""
+
+    def __init__(self, store: Store, writer: Writer, desk: Desk, limits: Limits) -> None:
+        self._store, self._writer, self._desk, self._limits = store, writer, desk, limits
+        self._enrolment = Enrolment(store.engine)
+        self._turnstile = Turnstile(limits, now=time.monotonic)
+        self._believed: dict[str, tuple[Owner, float]] = {}
+        self._changed, self._stopping = asyncio.Event(), False
+
+    def wake(self, *, stopping: bool = False) -> None:
+        """Tell everybody who watches that something has changed, or that there is no more to see here."""
+        self._stopping = stopping
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def handlers(self) -> Any:
+        """A handler for every call in the description of the service."""
+        unary, streaming = grpc.unary_unary_rpc_method_handler, grpc.stream_unary_rpc_method_handler
+        made = {
+            "FetchPlan": unary(self._guarded(self._plan), **_codecs("FetchPlan")),
+            "PollQuery": unary(self._guarded(self._query), **_codecs("PollQuery")),
+            "FetchCard": unary(self._guarded(self._card), **_codecs("FetchCard")),
+            "Watch": grpc.unary_stream_rpc_method_handler(self._watch, **_codecs("Watch")),
+            # Answers stay bytes: they are stored as they came, and checked in one place.
+            "Submit": streaming(self._guarded(self._submit), **_codecs("Submit") | {"request_deserializer": None}),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, made)
+
+    async def _plan(self, _: Any, context: Any, owner: Owner, standing: Standing) -> wire.SignedPlan:
+        return wire.SignedPlan.FromString(standing.campaign.signed_plan)
+
+    async def _query(self, _: Any, context: Any, owner: Owner, standing: Standing) -> service_pb2.Asked:
+        if standing.last is None or not standing.taking:
+            return service_pb2.Asked(code=wire.Code.CLOSED)
+        return service_pb2.Asked(code=wire.Code.OK, query=standing.last.query)
+
+    async def _card(self, _: Any, context: Any, owner: Owner, standing: Standing) -> service_pb2.CardJson:
+        if standing.campaign.state != PUBLISHED:
+            return service_pb2.CardJson(code=wire.Code.CLOSED)
+        card = await asyncio.to_thread(self._store.card, standing.campaign.id, PUBLIC)
+        return service_pb2.CardJson(code=wire.Code.OK, card=card)
+
+    async def _submit(
+        self, messages: AsyncIterator[bytes], context: Any, owner: Owner, standing: Standing
+    ) -> wire.Receipt:  # fmt: skip
+        name = standing.campaign.id
+
+        async def look_again() -> Standing:
+            await asyncio.to_thread(self._desk.refresh)
+            return self._desk.standing(name)
+
+        said = _metadata(context).get(MESSAGES, "")
+        announced = int(said) if said.isascii() and said.isdigit() and len(said) < 10 else None
+        stream = Stream(owner, standing, self._writer, self._turnstile, self._limits, look_again, announced)
+        receipt = await stream.take(messages)
+        if receipt.code != wire.Code.OK and not stream.declined:
+            self._reject(name, owner, receipt.code)
+        return receipt
+
+    async def _watch(self, _: Any, context: Any) -> AsyncIterator[service_pb2.Progress]:
+        owner = None
+        try:
+            owner = await self._who(context)
+            with self._turnstile.call(owner.id):
+                async for progress in self._changes(_metadata(context).get(CAMPAIGN, "")):
+                    yield progress
+        except Refused as refused:
+            await self._refuse(context, owner, refused.code)
+
+    async def _changes(self, campaign: str) -> AsyncIterator[service_pb2.Progress]:
+        while not self._stopping:
+            changed, standing = self._changed, self._desk.standing(campaign)
+            state, last = standing.campaign.state, standing.last
+            yield service_pb2.Progress(
+                state=state, rounds=0 if last is None else last.number + 1, taking=standing.taking, reports=standing.reports,
+                owners=standing.owners,
+            )  # fmt: skip
+            if state in (CALIBRATED, PUBLISHED) or (state == CLOSED and standing.campaign.reason is not None):
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), HEARTBEAT_SECONDS)
+
+    def _guarded(self, work: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+        """A handler that is told who calls and about what; whatever is refused ends the call with a status and is counted."""
+
+        async def call(request: Any, context: Any) -> Any:
+            owner = None
+            try:
+                owner = await self._who(context)
+                with self._turnstile.call(owner.id):
+                    return await work(request, context, owner, self._desk.standing(_metadata(context).get(CAMPAIGN, "")))
+            except Refused as refused:
+                await self._refuse(context, owner, refused.code)
+
+        return call
+
+    async def _refuse(self, context: Any, owner: Owner | None, code: int) -> None:
+        campaign = _metadata(context).get(CAMPAIGN, "")
+        self._reject(campaign if self._desk.knows(campaign) and owner is not None else "", owner, code)
+        await context.abort(STATUS.get(code, grpc.StatusCode.FAILED_PRECONDITION), wire.Code.Name(code))
+
+    def _reject(self, campaign: str, owner: Owner | None, code: int) -> None:
+        """Count a refusal, when the disk next has time."""
+        self._writer.put(Rejection(campaign, "" if owner is None else owner.name, wire.Code.Name(code)))
+
+    async def _who(self, context: Any) -> Owner:
+        """The owner of the token; under mutual TLS its certificate must bear the same name, so a stolen token is no use."""
+        scheme, _, token = _metadata(context).get(AUTHORIZATION, "").partition(" ")
+        if scheme != "Bearer" or not token:
+            raise Refused(wire.Code.UNAUTHENTICATED)
+        owner, until = self._believed.get(token, (None, 0.0))
+        if owner is None or time.monotonic() >= until:
+            try:
+                owner = await asyncio.to_thread(self._enrolment.who, token)
+            except Exception:
+                log.exception("an owner could not be looked up")
+                raise Refused(wire.Code.UNAVAILABLE) from None
+            if owner is None:
+                self._believed.pop(token, None)
+                raise Refused(wire.Code.UNAUTHENTICATED)
+            self._believed[token] = owner, time.monotonic() + BELIEVED_SECONDS
+        names = context.auth_context().get("x509_common_name")
+        if names and names[0] != owner.name.encode():
+            raise Refused(wire.Code.UNAUTHENTICATED)
+        return owner
+
+
+@dataclass(frozen=True)
+class Door:
+    """Where the server listens, and behind which certificates; without any it is open, for this machine alone."""
+
+    address: str
+    certificate: bytes | None = None
+    key: bytes | None = None
+    client_authority: bytes | None = None
+
+    def add_to(self, server: Any) -> int:
+        try:
+            if self.certificate is None:
+                return int(server.add_insecure_port(self.address))
+            credentials = grpc.ssl_server_credentials(
+                [(self.key, self.certificate)], self.client_authority, require_client_auth=self.client_authority is not None
+            )
+            return int(server.add_secure_port(self.address, credentials))
+        except RuntimeError:
+            raise BadInput(f"cannot listen on {self.address}; accepted is HOST:PORT with a free port") from None
+
+
+async def serve(store: Store, conductor: Conductor, door: Door, limits: Limits) -> None:
+    """Serve until a signal says stop; then finish what has begun."""
+    writer, desk = Writer(store.engine), Desk(store)
+    await asyncio.to_thread(desk.refresh)
+    service, checks = Service(store, writer, desk, limits), health.aio.HealthServicer()
+    server = grpc.aio.server(
+        maximum_concurrent_rpcs=MOST_CALLS,
+        options=[
+            # Above the limit on answers, so that one somewhat too large is refused by its code and counted.
+            ("grpc.max_receive_message_length", 2 * limits.message_bytes),
+            ("grpc.so_reuseport", 0),
+            ("grpc.keepalive_time_ms", 60_000),
+            ("grpc.max_connection_idle_ms", 300_000),
+            ("grpc.server_handshake_timeout_ms", 10_000),
+        ],
+    )
+    server.add_generic_rpc_handlers((service.handlers(),))
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    port = door.add_to(server)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+    async def look() -> None:
+        healthy = False
+        try:
+            if await asyncio.to_thread(desk.refresh):
+                service.wake()
+            healthy = writer.healthy
+        finally:
+            status = health_pb2.HealthCheckResponse
+            await checks.set(SERVICE, status.SERVING if healthy else status.NOT_SERVING)
+
+    await server.start()
+    log.info("listening", extra={"port": port, "tls": door.certificate is not None})
+    beats = [
+        asyncio.create_task(_beat(stop, look)),
+        asyncio.create_task(_beat(stop, lambda: asyncio.to_thread(conductor.step))),
+    ]
+    await stop.wait()
+    log.info("stopping")
+    await checks.enter_graceful_shutdown()
+    await asyncio.gather(*beats)
+    service.wake(stopping=True)
+    await server.stop(GRACE_SECONDS)
+    await asyncio.to_thread(writer.close)
+    log.info("stopped")
+
+
+async def _beat(stop: asyncio.Event, work: Callable[[], Any]) -> None:
+    """Do the work again and again; whatever fails is tried again, somewhat later."""
+    while not stop.is_set():
+        rest = BEAT_SECONDS
+        try:
+            await work()
+        except Exception:
+            log.exception("a beat failed; it is tried again")
+            rest = FAILED_SECONDS
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), rest)
+
+
+def _metadata(context: Any) -> dict[str, str]:
+    return {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
+
+
+def _codecs(name: str) -> dict[str, Any]:
+    call = CALLS[name]
+    return {"request_deserializer": call.request.FromString, "response_serializer": call.reply.SerializeToString}

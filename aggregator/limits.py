@@ -1,0 +1,57 @@
+"""How much one owner may ask of the server."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from protocol import wire_pb2 as wire
+from protocol.errors import BadInput, Refused
+from protocol.service import LARGEST_ANSWER
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bytes a message, messages a second and open calls an owner; seconds without a message and in all for a stream."""
+
+    message_bytes: int = LARGEST_ANSWER
+    messages_a_second: float = 2_000.0
+    open_calls: int = 8
+    idle_seconds: float = 30.0
+    stream_seconds: float = 900.0
+
+    def __post_init__(self) -> None:
+        if not all(value > 0 for value in vars(self).values()):
+            raise BadInput(f"{self}; every limit must be above 0")
+
+
+class Turnstile:
+    """Counts what owners do, and refuses what is too much. One thread."""
+
+    def __init__(self, limits: Limits, *, now: Callable[[], float]) -> None:
+        self._limits, self._now = limits, now
+        self._open: Counter[int] = Counter()
+        # A bucket holds what may be sent at once: the messages of one second.
+        self._buckets: dict[int, tuple[float, float]] = {}
+
+    def message(self, owner: int) -> None:
+        """Count one message."""
+        rate, now = self._limits.messages_a_second, self._now()
+        left, since = self._buckets.get(owner, (rate, now))
+        left = min(rate, left + rate * (now - since))
+        if left < 1:
+            self._buckets[owner] = left, now
+            raise Refused(wire.Code.RATE_LIMITED)
+        self._buckets[owner] = left - 1, now
+
+    @contextmanager
+    def call(self, owner: int) -> Iterator[None]:
+        """Count one call for as long as it is open."""
+        if self._open[owner] >= self._limits.open_calls:
+            raise Refused(wire.Code.RATE_LIMITED)
+        self.message(owner)
+        self._open[owner] += 1
+        try:
+            yield
+        finally:
+            self._open[owner] -= 1

@@ -1,0 +1,1 @@
+"""Versions of the aggregator's tables, one file each, in order."""

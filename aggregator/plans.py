@@ -1,0 +1,66 @@
+"""The plan of a campaign from a flat table of settings: Flower's run configuration, or an operator's file."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from aggregator.central import GAUSSIAN
+from protocol.budget import Budget, noise_multiplier
+from protocol.campaign import EXACT_COUNTS, NOISED_COUNTS, Plan
+from protocol.channels import auto
+from protocol.simulated import EMBEDDED_MODEL
+from protocol.training import Terms
+from protocol.zcdp import search_variance
+
+
+def make_plan(name: str, config: Any, *, title: str, days: float = 30) -> Plan:
+    """The plan of the campaign `method:variant` under a title that tells it from others, valid for so many days from now."""
+    method, _, variant = name.partition(":")
+    epsilon, labels = float(config["epsilon"]), int(config["labels"])
+    model = bytes.fromhex(str(config["model"])) if config["model"] else EMBEDDED_MODEL
+    now = datetime.now(UTC).replace(microsecond=0)
+    specific = SPECIFIC.get(method, _local)(name, config)
+    return Plan(
+        campaign=title, method=method, variant=variant, score=str(config["score"]), epsilon=epsilon, labels=labels,
+        alpha=float(config["alpha"]), expected_records=int(config["records"]), minimum_reports=int(config["minimum-reports"]),
+        model=model, issued=now - timedelta(minutes=5), expires=now + timedelta(days=days), **specific,
+    )  # fmt: skip
+
+
+def _local(name: str, config: Any) -> dict[str, Any]:
+    method, _, variant = name.partition(":")
+    channel = "bit"
+    if method == "labels":
+        wanted, published = str(config["channel"]), variant.startswith("published")
+        best = "k-rr" if published else auto(k=int(config["labels"]), epsilon=float(config["epsilon"])).name
+        channel = best if wanted == "auto" else wanted
+    return {"channel": channel, "delta": float(config["delta"]), "max_corrupt": int(config["max-corrupt"])}
+
+
+def _central(name: str, config: Any) -> dict[str, Any]:
+    bins, delta = int(config["bins"]), float(config["privacy-delta"])
+    chosen: dict[str, Any] = {"delta": 0.0, "bins": bins, "beta": float(config["beta"])}
+    if name.endswith(":owner-noised"):
+        variance = search_variance(bins=bins, epsilon=float(config["epsilon"]), delta=delta)
+        given = {"channel": NOISED_COUNTS, "mechanism": "gaussian-search", "privacy_delta": delta, "noise_variance": variance}
+        return chosen | given
+    mechanism = str(config["mechanism"])
+    return chosen | {
+        "channel": EXACT_COUNTS, "mechanism": mechanism, "privacy_delta": delta if mechanism in GAUSSIAN else 0.0,
+    }  # fmt: skip
+
+
+def _training(name: str, config: Any) -> dict[str, Any]:
+    """Noise from the budget: the least with which all rounds together stay within (epsilon, privacy-delta)."""
+    rounds, local, rate = int(config["rounds"]), int(config["local-steps"]), float(config["sampling-rate"])
+    delta = float(config["privacy-delta"])
+    budget = Budget(float(config["epsilon"]), delta)
+    layers = tuple(int(width) for width in str(config["layers"]).split())
+    terms = Terms(
+        layers=layers, noise_multiplier=noise_multiplier(budget, sampling_rate=rate, steps=rounds * local), sampling_rate=rate,
+        rounds=rounds, local_steps=local, clip=float(config["clip"]), batch=float(config["batch"]),
+        learning_rate=float(config["learning-rate"]),
+    )  # fmt: skip
+    return {"channel": "dp-sgd", "delta": 0.0, "privacy_delta": delta, "training": terms}
+
+
+SPECIFIC = {"central": _central, "training": _training}

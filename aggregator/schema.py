@@ -1,0 +1,116 @@
+"""The tables of the aggregator. A batch of reports is one row with its bytes as they came; nothing is kept a row a report."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata = MetaData()
+# SQLite counts rows by itself only in a column of this very type.
+_Id = BigInteger().with_variant(Integer, "sqlite")
+
+owners = Table(
+    "owners",
+    metadata,
+    Column("id", _Id, primary_key=True),
+    Column("name", String(200), nullable=False, unique=True),
+    # SHA-256 of the enrolment token; an owner without one is shut out.
+    Column("token", LargeBinary(32), unique=True),
+)
+
+campaigns = Table(
+    "campaigns",
+    metadata,
+    Column("id", String(16), primary_key=True),
+    Column("signed_plan", LargeBinary, nullable=False),
+    Column("settings", Text, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("reason", Text),
+    # Moments are seconds since 1970, UTC.
+    Column("created", Double, nullable=False),
+    Column("opened", Double),
+    Column("closed", Double),
+    Column("calibrated", Double),
+    Column("published", Double),
+    Column("purged", Double),
+    # Who advances the campaign, and until when nobody else does.
+    Column("leader", String(64)),
+    Column("leased_until", Double, nullable=False, default=0.0),
+)
+
+queries = Table(
+    "queries",
+    metadata,
+    Column("campaign", ForeignKey("campaigns.id"), primary_key=True),
+    Column("round", Integer, primary_key=True, autoincrement=False),
+    Column("query", LargeBinary, nullable=False),
+    Column("opened", Double, nullable=False),
+    Column("deadline", Double, nullable=False),
+    # Set once and for ever: no batch enters a round with a moment here.
+    Column("closed", Double),
+    Column("because", String(16)),
+    Column("tally", Text),
+)
+
+batches = Table(
+    "batches",
+    metadata,
+    Column("id", _Id, primary_key=True),
+    Column("campaign", ForeignKey("campaigns.id"), nullable=False),
+    Column("round", Integer, nullable=False),
+    Column("owner", ForeignKey("owners.id"), nullable=False),
+    Column("digest", LargeBinary(32), nullable=False),
+    Column("reports", Integer, nullable=False),
+    Column("answer", LargeBinary, nullable=False),
+    UniqueConstraint("campaign", "round", "owner", "digest", name="a_batch_is_stored_once"),
+)
+
+# How far each owner is in each round.
+parts = Table(
+    "parts",
+    metadata,
+    Column("campaign", ForeignKey("campaigns.id"), primary_key=True),
+    Column("round", Integer, primary_key=True, autoincrement=False),
+    Column("owner", ForeignKey("owners.id"), primary_key=True),
+    Column("batches", BigInteger, nullable=False),
+    Column("reports", BigInteger, nullable=False),
+    Column("seeded", Boolean, nullable=False),
+    Column("finished", Boolean, nullable=False),
+    # Why the owner sends nothing, in its own words: a code.
+    Column("code", String(40)),
+)
+
+# What was refused; campaign and owner are empty where they could not be told.
+rejections = Table(
+    "rejections",
+    metadata,
+    Column("campaign", String(16), primary_key=True),
+    Column("owner", String(200), primary_key=True),
+    Column("code", String(40), primary_key=True),
+    Column("times", BigInteger, nullable=False),
+)
+
+releases = Table(
+    "releases",
+    metadata,
+    Column("campaign", ForeignKey("campaigns.id"), primary_key=True),
+    Column("release", Text, nullable=False),
+)
+
+cards = Table(
+    "cards",
+    metadata,
+    Column("campaign", ForeignKey("campaigns.id"), primary_key=True),
+    Column("view", String(16), primary_key=True),
+    Column("card", Text, nullable=False),
+)

@@ -1,0 +1,115 @@
+"""The answers of one stream, on their way to disk."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+from aggregator.desk import Standing, declined
+from aggregator.enrolment import Owner
+from aggregator.limits import Limits, Turnstile
+from aggregator.writer import Packed, Parcel, Writer
+from protocol import wire_pb2 as wire
+from protocol.campaign import VERSION
+from protocol.errors import Refused
+
+# A stream is written piece by piece, so that it may be long, and goes on while so many pieces are on their way to disk.
+PIECE_BYTES, PIECE_BATCHES, PIECES = 1 << 20, 1024, 6
+
+
+@dataclass
+class Stream:
+    """Takes answers of one owner to one round until the stream ends or one is refused."""
+
+    owner: Owner
+    standing: Standing
+    writer: Writer
+    turnstile: Turnstile
+    limits: Limits
+    look_again: Callable[[], Awaitable[Standing]]
+    # How many answers the owner said it sends; an end before that is a broken stream.
+    announced: int | None = None
+    accepted: int = 0
+    declined: bool = False
+    _pending: list[Packed] = field(default_factory=list)
+    _bytes: int = 0
+    _seeded: bool = False
+    _writing: deque[tuple[Awaitable[int], int]] = field(default_factory=deque)
+    _looked: bool = False
+    _code: int = wire.Code.OK
+
+    async def take(self, messages: AsyncIterator[bytes]) -> wire.Receipt:
+        """What was taken in, durably; the code is that of the first answer refused."""
+        try:
+            await self._read(messages)
+        except TimeoutError:
+            raise Refused(wire.Code.TIMED_OUT) from None
+        except Refused as refused:
+            self._code = refused.code
+            self._hand_over()
+        await self._settle()
+        if self._code == wire.Code.UNAVAILABLE:
+            raise Refused(self._code)
+        return wire.Receipt(version=VERSION, code=wire.Code.Name(self._code), accepted=self.accepted)
+
+    async def _read(self, messages: AsyncIterator[bytes]) -> None:
+        clock = asyncio.get_running_loop().time
+        last = clock() + self.limits.stream_seconds
+        count = 0
+        async with asyncio.timeout(self.limits.idle_seconds) as patience:
+            async for answer in messages:
+                count += 1
+                self.turnstile.message(self.owner.id)
+                if len(answer) > self.limits.message_bytes:
+                    raise Refused(wire.Code.TOO_LARGE)
+                try:
+                    batch, seeded = self.standing.admit(answer)
+                except Refused as refused:
+                    batch, seeded = await self._reconsider(answer, refused)
+                self._pending.append(batch)
+                self._bytes += len(answer)
+                self._seeded |= seeded
+                if self._bytes >= PIECE_BYTES or len(self._pending) >= PIECE_BATCHES:
+                    await self._flush()
+                patience.reschedule(min(last, clock() + self.limits.idle_seconds))
+        await self._flush(finished=count == self.announced)
+
+    async def _reconsider(self, answer: bytes, refused: Refused) -> tuple[Packed, bool]:
+        """An owner that declines has finished. A round that is not known here may have been opened by another process."""
+        code = declined(answer)
+        if code is not None:
+            self.declined = True
+            await self._flush(finished=True, code=code)
+            raise refused
+        if refused.code not in (wire.Code.WRONG_ROUND, wire.Code.CLOSED) or self._looked:
+            raise refused
+        await self._flush()
+        self._looked, self.standing = True, await self.look_again()
+        return self.standing.admit(answer)
+
+    async def _flush(self, *, finished: bool = False, code: str | None = None) -> None:
+        """Hand what waits to the writer, once enough of what was handed over before is durable."""
+        # An owner has finished only when all that came before is durable.
+        await self._settle(0 if finished else PIECES - 1)
+        if self._code != wire.Code.OK:
+            raise Refused(self._code)
+        self._hand_over(finished=finished, code=code)
+
+    def _hand_over(self, *, finished: bool = False, code: str | None = None) -> None:
+        last = self.standing.last
+        if last is None or not (self._pending or finished):
+            return
+        name, batches = self.standing.campaign.id, self._pending
+        parcel = Parcel(name, last.number, self.owner.id, batches, self._seeded, finished, code)
+        self._writing.append((asyncio.wrap_future(self.writer.put(parcel)), sum(batch.reports for batch in batches)))
+        self._pending, self._bytes = [], 0
+
+    async def _settle(self, rest: int = 0) -> None:
+        """Wait until no more than so many pieces are on their way."""
+        while len(self._writing) > rest:
+            future, reports = self._writing.popleft()
+            code = await future
+            self.accepted += reports if code == wire.Code.OK else 0
+            # What was refused first is why; but what may not be durable is never acknowledged.
+            if self._code == wire.Code.OK or code == wire.Code.UNAVAILABLE:
+                self._code = code

@@ -1,0 +1,179 @@
+"""Batches on their way to disk: whatever waits when the disk is free goes into one transaction, and is answered together.
+
+A batch is answered `OK` only after the transaction that holds it was committed. One that was stored before is answered the same
+again and adds nothing.
+"""
+
+import logging
+import queue
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sqlalchemy import Connection, Engine, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from aggregator.database import writing
+from aggregator.schema import batches, parts, queries, rejections
+from aggregator.store import DEADLINE, insert
+from protocol import wire_pb2 as wire
+
+log = logging.getLogger(__name__)
+
+# What one transaction takes at most, so that the first in it does not wait for ever.
+MOST_BYTES = 16 << 20
+
+
+class Packed(NamedTuple):
+    """One batch as it is stored."""
+
+    digest: bytes
+    reports: int
+    answer: bytes
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Batches of one owner for one round, stored together or not at all; `finished` when no more will come."""
+
+    campaign: str
+    round: int
+    owner: int
+    batches: Sequence[Packed] = ()
+    seeded: bool = False
+    finished: bool = False
+    code: str | None = None
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        return self.campaign, self.round, self.owner
+
+
+class Rejection(NamedTuple):
+    """Something that was refused: counted, and nothing else."""
+
+    campaign: str
+    owner: str
+    code: str
+
+
+_Item = tuple[Parcel | Rejection, "Future[int]"]
+
+
+class Writer:
+    """The one thread of a process that writes batches."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = writing(engine)
+        self._waiting: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+        self.healthy = True
+        self._thread.start()
+
+    def put(self, item: Parcel | Rejection) -> "Future[int]":
+        """Hand something over; the future holds its wire code once that is durable, or UNAVAILABLE if it could not be."""
+        done: Future[int] = Future()
+        self._waiting.put((item, done))
+        return done
+
+    def close(self) -> None:
+        """Write what waits, and end."""
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (first := self._waiting.get()) is not None:
+            group, size, last = [first], _size(first), False
+            while size < MOST_BYTES and not last:
+                try:
+                    item = self._waiting.get_nowait()
+                except queue.Empty:
+                    break
+                last = item is None
+                if item is not None:
+                    group.append(item)
+                    size += _size(item)
+            self._write(group)
+            if last:
+                return
+
+    def _write(self, group: list[_Item]) -> None:
+        try:
+            with self._engine.begin() as db:
+                codes = store_all(db, [item for item, _ in group])
+        except SQLAlchemyError as error:
+            log.error("not stored", extra={"error": type(error).__name__, "items": len(group)})
+            self.healthy, codes = False, [wire.Code.UNAVAILABLE] * len(group)
+        else:
+            self.healthy = True
+        for (_, done), code in zip(group, codes, strict=True):
+            done.set_result(code)
+
+
+def _size(item: _Item) -> int:
+    return sum(len(batch.answer) for batch in item[0].batches) if isinstance(item[0], Parcel) else 0
+
+
+def store_all(db: Connection, items: Sequence[Parcel | Rejection]) -> list[int]:
+    """Write everything whose round is open, and say of each item what became of it."""
+    parcels = [item for item in items if isinstance(item, Parcel)]
+    doors = {key: _door(db, *key) for key in sorted({(parcel.campaign, parcel.round) for parcel in parcels})}
+    codes = [doors[item.campaign, item.round] if isinstance(item, Parcel) else wire.Code.OK for item in items]
+    admitted = [parcel for parcel in parcels if doors[parcel.campaign, parcel.round] == wire.Code.OK]
+    if admitted:
+        _store(db, admitted)
+    refused = Counter(item for item in items if isinstance(item, Rejection))
+    # In one order everywhere, so that two processes never wait for each other.
+    for (campaign, owner, code), count in sorted(refused.items()):
+        row = insert(db, rejections).values(campaign=campaign, owner=owner, code=code, times=count)
+        more = {"times": rejections.c.times + row.excluded.times}
+        db.execute(row.on_conflict_do_update(index_elements=["campaign", "owner", "code"], set_=more))
+    return codes
+
+
+def _door(db: Connection, campaign: str, number: int) -> int:
+    """Whether a round is open, held open until the transaction ends."""
+    row = select(queries.c.closed, queries.c.because).where(queries.c.campaign == campaign, queries.c.round == number)
+    found = db.execute(row.with_for_update(read=True)).first()
+    if found is None:
+        return wire.Code.WRONG_ROUND
+    if found.closed is None:
+        return wire.Code.OK
+    return wire.Code.LATE if found.because == DEADLINE else wire.Code.SURPLUS
+
+
+def _store(db: Connection, parcels: list[Parcel]) -> None:
+    rows = sorted((*parcel.key, *batch) for parcel in parcels for batch in parcel.batches)
+    new: Counter[tuple[str, int, int]] = Counter()
+    reports: Counter[tuple[str, int, int]] = Counter()
+    if rows:
+        names = ("campaign", "round", "owner", "digest", "reports", "answer")
+        columns = batches.c.campaign, batches.c.round, batches.c.owner, batches.c.reports
+        stored = insert(db, batches).on_conflict_do_nothing().returning(*columns)
+        for row in db.execute(stored, [dict(zip(names, row, strict=True)) for row in rows]):
+            key = row.campaign, row.round, row.owner
+            new[key] += 1
+            reports[key] += row.reports
+    for key in sorted({parcel.key for parcel in parcels}):
+        mine = [parcel for parcel in parcels if parcel.key == key]
+        _count(db, key, mine, batches=new[key], reports=reports[key])
+
+
+def _count(db: Connection, key: tuple[str, int, int], parcels: list[Parcel], *, batches: int, reports: int) -> None:
+    """How far the owner is, after these parcels."""
+    row = insert(db, parts).values(
+        campaign=key[0], round=key[1], owner=key[2], batches=batches, reports=reports,
+        seeded=any(parcel.seeded for parcel in parcels), finished=any(parcel.finished for parcel in parcels),
+        code=next((parcel.code for parcel in parcels if parcel.code), None),
+    )  # fmt: skip
+    more = {
+        "batches": parts.c.batches + row.excluded.batches,
+        "reports": parts.c.reports + row.excluded.reports,
+        "seeded": parts.c.seeded | row.excluded.seeded,
+        "finished": parts.c.finished | row.excluded.finished,
+        "code": row.excluded.code,
+    }
+    db.execute(row.on_conflict_do_update(index_elements=["campaign", "round", "owner"], set_=more))

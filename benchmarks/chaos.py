@@ -1,0 +1,97 @@
+"""Campaigns under kill -9, and servers under random bytes, for the record; the tests run shorter ones.
+
+Run with the project's environment: `python benchmarks/chaos.py [--reports N] [--kills N] [--messages N] [--postgres]`.
+A campaign of twenty owners runs while its server, and two of the owners, are killed at random instants. Its card must be
+that of the owners' ledgers to the last report. Then random and damaged messages go to a server that must stay up, take none of
+them, and count them all.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from aggregator import views
+from protocol.campaign import digest
+from tests.chaos import chaos
+from tests.hostile import Wire, fuzz
+from tests.owners import PLAN
+from tests.postgres import postgres
+from tests.servers import Place, eventually, plan_now
+from tests.test_wire import answer, bit_batch
+
+OWNERS, PROCESSES = 20, 2
+
+
+def killed(place: Place, folder: Path, *, reports: int, kills: int, seed: int) -> bool:
+    """Whether a campaign came out right after so many kills."""
+    plan = plan_now(expected_records=reports)
+    started = time.perf_counter()
+    found = chaos(
+        place, plan, folder, owners=OWNERS, processes=PROCESSES, n=reports // OWNERS, kills=kills, client_kills=kills // 4,
+        seed=seed, pause=(0.05, 0.6),
+    )  # fmt: skip
+    right = (found.card["threshold"], found.card["n"]) == (found.expected.threshold, found.expected.n)
+    print(
+        f"{found.servers_killed} servers and {found.clients_killed} clients killed in {time.perf_counter() - started:.0f} s; "
+        f"{found.card['n']:,} of {reports:,} reports counted, the ledgers say {found.expected.n:,}; threshold "
+        f"{found.card['threshold']:.6f}, the ledgers say {found.expected.threshold:.6f}: {'right' if right else 'WRONG'}",
+        flush=True,
+    )
+    return right
+
+
+def fuzzed(place: Place, *, messages: int, seed: int) -> bool:
+    """Whether a server took none of so many random messages and is still there."""
+    plan = plan_now(replace(PLAN, variant="one-shot"))
+    campaign, token = place.campaign(plan), place.enrol("nobody's friend")
+    server = place.serve("--rate", "1e9")
+    eventually(lambda: place.store.rounds(campaign))
+    hand, started = Wire(server, campaign, token), time.perf_counter()
+    valid = answer(bit_batch(20), plan=digest(plan.to_bytes()))
+    codes = fuzz(hand, valid, messages // 2, np.random.default_rng(seed))
+    alive, stopped = server.process.poll() is None, server.stop()
+    stored = views.stored_batches(place.store.engine, campaign)
+    counted = views.rejected(place.store.engine, campaign)
+    # A call ends with its first refused message.
+    right = alive and stopped == 0 and stored == 0 and sum(counted.values()) == messages // 2
+    print(
+        f"{messages:,} messages in {time.perf_counter() - started:.0f} s: {stored} stored, answered {sorted(codes)}, counted "
+        f"{counted}, server {'up' if alive else 'DOWN'}: {'right' if right else 'WRONG'}"
+    )
+    return right
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--reports", type=int, default=100_000)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--postgres", action="store_true", help="on PostgreSQL instead of SQLite")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    fine = True
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        postgres(Path("/tmp")) if given.postgres else nullcontext("") as url,
+    ):
+        place = Place(Path(folder) / "aggregator", url)
+        try:
+            if given.kills:
+                fine &= killed(place, Path(folder) / "owners", reports=given.reports, kills=given.kills, seed=given.seed)
+            if given.messages:
+                fine &= fuzzed(place, messages=given.messages, seed=given.seed)
+        finally:
+            place.close()
+    sys.exit(not fine)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""How fast the aggregator takes reports in, durably, next to a service that only sends every message back.
+
+Run with the project's environment: `python benchmarks/ingest.py [--postgres] [--turns 3] [--long 10000000] [--json FILE]`.
+Both services run in a process of their own behind the same gRPC library without TLS, and get the same messages over one stream
+from this process. They take turns, and the claim is the ratio within one run. `--long` then sends so many reports
+in messages of 10,000 and prints the memory of the server on the way.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import grpc
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from protocol import wire_pb2 as wire
+from protocol.campaign import digest
+from protocol.messages import Batch, read_query, write_batch
+from protocol.queries import BitQuery
+from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN
+from tests.owners import PLAN
+from tests.postgres import postgres
+from tests.servers import Place, eventually, plan_now
+
+# Reports in a message, and messages sent in one turn.
+SIZES = {1: 20_000, 100: 10_000, 10_000: 600}
+ECHO = """
+import asyncio, grpc
+async def echo(messages, context):
+    async for message in messages:
+        yield message
+async def main():
+    server = grpc.aio.server(options=[("grpc.max_receive_message_length", 8 << 20)])
+    handler = grpc.stream_stream_rpc_method_handler(echo)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("echo", {"Echo": handler}),))
+    print(server.add_insecure_port("127.0.0.1:0"), flush=True)
+    await server.start()
+    await server.wait_for_termination()
+asyncio.run(main())
+"""
+
+
+def answers(plan: bytes, count: int, reports: int, rng: np.random.Generator, query: BitQuery) -> Iterator[bytes]:
+    """Answers with fresh ids to one round."""
+    for _ in range(count):
+        ids = np.frombuffer(rng.bytes(16 * reports), dtype=np.uint8).reshape(reports, 16)
+        parts = rng.integers(0, len(query.thresholds), reports)
+        batch = Batch(ids, rng.random(reports) < 0.5, parts=parts)
+        packed = write_batch(batch, channel=query.channel, plan=plan, round_=0)
+        yield wire.Answer(version=1, batch=packed).SerializeToString(deterministic=True)
+
+
+def timed(work: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+class Sides:
+    """An echo service and servers on their databases, each with an open campaign of one round."""
+
+    def __init__(self, folder: Path, urls: dict[str, str]) -> None:
+        self.echo_process = subprocess.Popen([sys.executable, "-c", ECHO], stdout=subprocess.PIPE, text=True)
+        assert self.echo_process.stdout is not None
+        self.echo_channel = grpc.insecure_channel(f"127.0.0.1:{int(self.echo_process.stdout.readline())}")
+        self.plan = plan_now(replace(PLAN, variant="one-shot", expected_records=10_000_000))
+        self.places, self.channels, self.metadata = {}, {}, {}
+        for name, url in urls.items():
+            place = Place(folder / name, url)
+            campaign, token = place.campaign(self.plan), place.enrol("owner")
+            server = place.serve("--rate", "1e9", insecure=True)
+            self.places[name] = place
+            self.channels[name] = grpc.insecure_channel(f"127.0.0.1:{server.port}")
+            self.metadata[name] = ((CAMPAIGN, campaign), (AUTHORIZATION, f"Bearer {token}"))
+            eventually(lambda place=place, campaign=campaign: place.store.rounds(campaign))
+        query = next(iter(self.places.values())).store.rounds(campaign)[0].query
+        found, _ = read_query(query, plan=self.plan, plan_digest=digest(self.plan.to_bytes()))
+        assert isinstance(found, BitQuery)
+        self.query = found
+
+    def echo(self, messages: list[bytes]) -> None:
+        call = self.echo_channel.stream_stream("/echo/Echo")
+        assert sum(1 for _ in call(iter(messages))) == len(messages)
+
+    def ingest(self, name: str, messages: Any, reports: int | None = None) -> None:
+        call = self.channels[name].stream_unary(
+            CALLS["Submit"].path, request_serializer=None, response_deserializer=wire.Receipt.FromString
+        )
+        receipt = call(iter(messages), metadata=self.metadata[name])
+        assert receipt.code == wire.Code.OK, wire.Code.Name(receipt.code)
+        assert reports is None or receipt.accepted == reports
+
+    def close(self) -> None:
+        self.echo_process.kill()
+        self.echo_process.wait()
+        for place in self.places.values():
+            place.close()
+
+
+def memory(process: int) -> float:
+    """Resident megabytes."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--postgres", action="store_true", help="measure PostgreSQL beside SQLite")
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), choices=list(SIZES), help="reports a message")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--long", type=int, default=0, help="then send so many reports and watch the server's memory")
+    parser.add_argument("--folder", type=Path, help="where the SQLite file goes (default: the temporary folder)")
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    given = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    rng = np.random.default_rng(1)
+    with (
+        tempfile.TemporaryDirectory(dir=given.folder) as folder,
+        postgres(given.folder or Path("/tmp")) if given.postgres else nullcontext("") as url,
+    ):
+        urls = {"sqlite": ""} | ({"postgres": url} if url else {})
+        sides = Sides(Path(folder), urls)
+        plan = digest(sides.plan.to_bytes())
+        try:
+            for reports, count in ((size, SIZES[size]) for size in given.sizes):
+                took: dict[str, list[float]] = {name: [] for name in ("echo", *urls)}
+                for _ in range(given.turns + 1):
+                    messages = list(answers(plan, count, reports, rng, sides.query))
+                    took["echo"].append(timed(lambda messages=messages: sides.echo(messages)))
+                    for name in urls:
+                        took[name].append(timed(lambda name=name, messages=messages: sides.ingest(name, messages)))
+                for name in urls:
+                    # The first turn only warms up.
+                    ratio = median(e / s for e, s in zip(took["echo"][1:], took[name][1:], strict=True))
+                    rate = count / median(took[name][1:])
+                    row = {
+                        "database": name, "reports a message": reports, "bytes": len(messages[0]),
+                        "messages a second": round(rate), "reports a second": round(rate * reports),
+                        "echo, messages a second": round(count / median(took["echo"][1:])), "of echo": round(ratio, 2),
+                    }  # fmt: skip
+                    rows.append(row)
+                    print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+            if given.long:
+                process = sides.places["sqlite"].servers[0].process.pid
+                for done in range(0, given.long, given.long // 10):
+                    sides.ingest("sqlite", answers(plan, given.long // 100_000, 10_000, rng, sides.query))
+                    print(f"{done + given.long // 10:,} reports: the server holds {memory(process):.0f} MB", flush=True)
+        finally:
+            sides.close()
+    if given.json is not None:
+        given.json.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

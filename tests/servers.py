@@ -1,0 +1,166 @@
+"""Real aggregator processes for tests: a database, keys, owners with tokens, and a server that can be killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from aggregator.campaign_cli import open_store
+from aggregator.enrolment import Enrolment
+from aggregator.keys import SIGNING_KEY, create_keys
+from aggregator.keys import _certificate as certificate
+from aggregator.store import Settings, Store
+from client.contribute import Contribution
+from client.grpc_client import Access, Aggregator
+from client.ledger import Ledger
+from client.policy import Policy
+from client.respond import Respondent
+from protocol.campaign import Plan, digest, sign_plan
+from protocol.service import campaign_id
+from tests.owners import KEY, PLAN, POLICY, owner
+
+ROOT = Path(__file__).parent.parent
+START_SECONDS = 60.0
+
+
+def plan_now(plan: Plan = PLAN, **changes: Any) -> Plan:
+    """A plan of the tests that is valid today."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    return replace(plan, issued=now - timedelta(hours=1), expires=now + timedelta(days=1), **changes)
+
+
+def eventually(holds: Callable[[], Any], *, seconds: float = 60.0, what: str = "") -> Any:
+    """Wait until something holds."""
+    until = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < until, f"not within {seconds} s: {what or holds}"
+        time.sleep(0.02)
+    return found
+
+
+@dataclass
+class Running:
+    """One server process."""
+
+    place: "Place"
+    port: int
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=30)
+
+    def access(self, token: str, **given: Any) -> Access:
+        return Access(f"127.0.0.1:{self.port}", token, (self.place.keys / "ca.pem").read_bytes(), **given)
+
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+
+
+@dataclass
+class Place:
+    """An aggregator's folder and database, with the servers on it."""
+
+    folder: Path
+    url: str = ""
+    servers: list[Running] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.keys = self.folder / "keys"
+        self.keys.mkdir(parents=True, exist_ok=True)
+        (self.keys / SIGNING_KEY).write_bytes(KEY.private_bytes_raw())
+        create_keys(self.keys, address="127.0.0.1", now=datetime.now(UTC))
+        self.url = self.url or f"sqlite:///{self.folder / 'confide.sqlite'}"
+
+    @cached_property
+    def store(self) -> Store:
+        return open_store(self.url)
+
+    def enrol(self, name: str) -> str:
+        return Enrolment(self.store.engine).add(name)
+
+    def campaign(self, plan: Plan, **settings: Any) -> str:
+        """An open campaign."""
+        made = self.store.create(sign_plan(plan, KEY), Settings(**settings), now=time.time())
+        self.store.open(made.id, now=time.time())
+        return made.id
+
+    def serve(
+        self, *options: str, port: int = 0, insecure: bool = False, before: Callable[[], None] | None = None
+    ) -> Running:  # fmt: skip
+        """A server process that is ready."""
+        log = self.folder / f"server-{len(self.servers)}.log"
+        command = [sys.executable, "-m", "aggregator.cli", "serve", "--listen", f"127.0.0.1:{port}", "--db", self.url]
+        tls = ["--tls-cert", str(self.keys / "server.pem"), "--tls-key", str(self.keys / "server.key")]
+        command += ["--key", str(self.keys / SIGNING_KEY), *(["--insecure-loopback"] if insecure else tls), *options]
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                command, cwd=ROOT, stderr=file, preexec_fn=before, env=os.environ | {"GRPC_VERBOSITY": "NONE"}
+            )
+        running = Running(self, port, process, log)
+        self.servers.append(running)
+
+        def listening() -> Any:
+            assert process.poll() is None, log.read_text()
+            return next((event["port"] for event in running.events() if event["event"] == "listening"), None)
+
+        running.port = eventually(listening, seconds=START_SECONDS, what="listening")
+        return running
+
+    def close(self) -> None:
+        for running in self.servers:
+            if running.process.poll() is None:
+                running.kill()
+        self.store.engine.dispose()
+
+
+def contribution(
+    access: Access, plan: Plan, folder: Path, *, seed: int, n: int, patience: float = 60.0, policy: Policy = POLICY,
+    respondent: Respondent | None = None,
+) -> Contribution:  # fmt: skip
+    """A seeded owner of the tests behind the native client."""
+    signed = sign_plan(plan, KEY)
+    name = digest(plan.to_bytes())
+    if respondent is None:
+        respondent = owner(folder, seed=seed, n=n, policy=policy, now=lambda: datetime.now(UTC))
+    remote = Aggregator(access, campaign_id(name), patience=patience, longest_delay=0.5)
+    assert remote.plan() == signed
+    return Contribution(remote, respondent, Ledger(folder / "ledger.sqlite"), plan, name, signed)
+
+
+def together(count: int, work: Callable[[int], Any]) -> list[Any]:
+    """Do something once for each owner, all at the same time."""
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(work, range(count)))
+
+
+def owner_certificates(folder: Path, *names: str) -> dict[str, tuple[bytes, bytes]]:
+    """An authority for owners, written to `owners.pem`, and a key and certificate for each name."""
+    signer = ec.generate_private_key(ec.SECP256R1())
+    now, own = datetime.now(UTC), x509.BasicConstraints(ca=True, path_length=0)
+    (folder / "owners.pem").write_bytes(certificate("Confide authority", signer, signer, own, now))
+    made = {}
+    for name in names:
+        key = ec.generate_private_key(ec.SECP256R1())
+        pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        usage = x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH])
+        made[name] = pem, certificate(name, key, signer, usage, now)
+    return made

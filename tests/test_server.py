@@ -1,0 +1,468 @@
+import os
+import resource
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from typer.testing import CliRunner
+
+from aggregator import views
+from aggregator.campaigns import run_campaign
+from aggregator.central import Draw
+from aggregator.cli import app as aggregator_app
+from aggregator.keys import SIGNING_KEY
+from aggregator.quantiles.histogram import Histogram
+from aggregator.quantiles.mechanism import Mechanism, Release
+from aggregator.releases import read_release
+from aggregator.schema import metadata
+from aggregator.writer import Packed, Parcel, Writer
+from client.cli import app as client_app
+from client.grpc_client import Aggregator, Unreachable
+from client.ledger import Ledger
+from protocol import wire_pb2 as wire
+from protocol.campaign import Plan, digest
+from protocol.card import AUDITOR, PUBLIC, parse_card
+from protocol.channels import Bit
+from protocol.service import SERVICE
+from protocol.verify import verify
+from tests.chaos import chaos, leader
+from tests.hostile import Wire, fuzz
+from tests.owners import LABEL_PLAN, PLAN, POLICY, asking, owner, signed
+from tests.owners import PUBLIC as PUBLIC_KEY
+from tests.owners import records as owner_records
+from tests.postgres import binaries, postgres
+from tests.servers import Place, contribution, eventually, owner_certificates, plan_now, together
+from tests.test_central import CENTRAL, NOISED, TRUSTED
+from tests.test_wire import answer as packed
+from tests.test_wire import bit_batch
+
+OPEN_POLICY = replace(CENTRAL, methods=POLICY.methods | CENTRAL.methods, epsilon_per_record=20.0)
+needs_postgres = pytest.mark.skipif(binaries() is None, reason="no PostgreSQL: neither the package pgserver nor initdb here")
+DATABASES = [pytest.param("sqlite"), pytest.param("postgres", marks=needs_postgres)]
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+    """URLs of empty databases by kind; one PostgreSQL serves the whole module."""
+    if binaries() is None:
+        yield lambda kind: ""
+        return
+    with postgres(Path("/tmp")) as url:
+        made = 0
+
+        def empty(kind: str) -> str:
+            nonlocal made
+            if kind == "sqlite":
+                return ""
+            made += 1
+            with psycopg.connect(url, autocommit=True) as db:
+                db.execute(f"CREATE DATABASE test{made}".encode())
+            return url.replace("/postgres?", f"/test{made}?")
+
+        yield empty
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path / "aggregator")
+    yield made
+    made.close()
+
+
+def undisturbed(plan: Plan, folder: Path, *, owners: int, n: int, **given: Any) -> Any:
+    """The same seeded owners, asked in process."""
+    folder.mkdir()
+    made = [owner(folder / str(i), seed=i, n=n, policy=OPEN_POLICY, now=lambda: datetime.now(UTC)) for i in range(owners)]
+    return run_campaign(plan, asking(signed(plan), made), **given)
+
+
+def repeated(kept: str | None) -> Draw:
+    """A draw that was made before."""
+
+    def draw(mechanism: Mechanism, histogram: Histogram, rank: int) -> Release:
+        assert kept is not None
+        return read_release(kept, mechanism, rank, where="the store")
+
+    return draw
+
+
+def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path: Path) -> None:
+    """Bits, labels, trusted and noised counts, all at once on one server: the certificates of the same reports in process."""
+    plans = {name: plan_now(base, campaign=name) for name, base in
+             {"bits": PLAN, "labels": LABEL_PLAN, "trusted": TRUSTED, "noised": NOISED}.items()}  # fmt: skip
+    ids = {name: place.campaign(plan, owners=3) for name, plan in plans.items()}
+    server = place.serve()
+    tokens = [place.enrol(f"owner {i}") for i in range(3)]
+
+    def take_part(job: int) -> int:
+        name, i = list(plans)[job // 3], job % 3
+        folder = tmp_path / f"{name}{i}"
+        part = contribution(server.access(tokens[i]), plans[name], folder, seed=i, n=2_000, policy=OPEN_POLICY)
+        return part.watch().reports
+
+    together(12, take_part)
+    eventually(lambda: {one.state for one in place.store.campaigns()} == {"calibrated"})
+    for name, plan in plans.items():
+        kept = place.store.release(ids[name])
+        outcome = undisturbed(plan, tmp_path / f"in-process {name}", owners=3, n=2_000, draw=repeated(kept))
+        card = parse_card(place.store.card(ids[name], PUBLIC) or "")
+        assert all(finding.holds for finding in verify(card)), name
+        assert card.provenance["received"] == outcome.received, name
+        shown = card.formal["released"] if plan.central else card.formal["certificate"]
+        assert shown["threshold"] == outcome.certificate.threshold, name
+        assert outcome.certificate.n == 6_000
+    assert place.store.card(ids["trusted"], AUDITOR) is not None
+    assert [point.round for point in views.points(place.store.engine, ids["noised"])] == list(range(8))
+    assert server.stop() == 0
+    assert not [event for event in server.events() if event["level"] != "info"]
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+def test_killed_at_random_every_acknowledged_report_counts_once(
+    kind: str, database: Callable[[str], str], tmp_path: Path
+) -> None:  # fmt: skip
+    """kill -9 of server and clients during a campaign of 20 owners and 20,000 reports: the threshold is that of the ledgers."""
+    place = Place(tmp_path / "aggregator", database(kind))
+    try:
+        plan = plan_now(expected_records=20_000)
+        found = chaos(
+            place, plan, tmp_path / "owners", owners=20, processes=1, n=1_000, kills=2, client_kills=1, seed=len(kind)
+        )
+        assert (found.servers_killed, found.clients_killed) == (2, 1)
+        assert found.card["threshold"] == found.expected.threshold
+        assert found.card["n"] == found.expected.n
+        assert found.acknowledged == 19_000
+        assert 19_000 <= found.card["n"] <= 20_000
+    finally:
+        place.close()
+
+
+@needs_postgres
+def test_another_server_takes_over_from_a_killed_leader(database: Callable[[str], str], tmp_path: Path) -> None:
+    """Two servers on one PostgreSQL, half of the owners at each; the leader dies in the middle of a round."""
+    place = Place(tmp_path / "aggregator", database("postgres"))
+    try:
+        plan = plan_now()
+        campaign = place.campaign(plan, owners=4)
+        servers = [place.serve(), place.serve()]
+        tokens = [place.enrol(f"owner {i}") for i in range(4)]
+
+        def take_part(i: int) -> int:
+            if i == 4:
+                first = leader(place, campaign, servers)
+                eventually(lambda: len(place.store.rounds(campaign)) == 2)
+                first.kill()
+                # Owners of the dead server find it again under its address.
+                place.serve(port=first.port)
+                return 0
+            access = servers[i % 2].access(tokens[i])
+            return int(contribution(access, plan, tmp_path / f"{i}", seed=i, n=1_500).watch().reports)
+
+        assert together(5, take_part) == [1_500] * 4 + [0]
+        eventually(lambda: place.store.campaign(campaign).state == "calibrated")
+        outcome = undisturbed(plan, tmp_path / "in-process", owners=4, n=1_500)
+        card = parse_card(place.store.card(campaign, PUBLIC) or "")
+        assert card.formal["certificate"]["threshold"] == outcome.certificate.threshold
+    finally:
+        place.close()
+
+
+def test_a_full_disk_acknowledges_nothing(place: Place, tmp_path: Path) -> None:
+    """The server may not write beyond a file size: no receipt, not healthy; once it may, the same client gets through."""
+    plan = plan_now(variant="one-shot", expected_records=60_000)
+    campaign, token = place.campaign(plan, owners=1), place.enrol("owner")
+    place.store.engine.dispose()
+    limit = sum(file.stat().st_size for file in place.folder.glob("confide.sqlite*")) + 200_000
+    server = place.serve(before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)))
+    eventually(lambda: place.store.rounds(campaign))
+    with pytest.raises(Unreachable, match="UNAVAILABLE"):
+        contribution(server.access(token), plan, tmp_path / "o", seed=1, n=60_000, patience=2).watch()
+    assert not Ledger(tmp_path / "o/ledger.sqlite").campaigns()[0].unanswered
+    assert len(Ledger(tmp_path / "o/ledger.sqlite").unacknowledged(digest(plan.to_bytes()))) == 1
+    assert "not stored" in [event["event"] for event in server.events()]
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    left = contribution(server.access(token), plan, tmp_path / "o", seed=1, n=60_000).watch()
+    assert (left.reports, dict(left.rounds)) == (60_000, {"OK": 1})
+    eventually(lambda: place.store.campaign(campaign).state == "calibrated")
+    card = parse_card(place.store.card(campaign, PUBLIC) or "")
+    assert card.formal["certificate"]["n"] == 60_000
+
+
+def test_hostile_input_is_refused_by_name_and_changes_nothing(place: Place, tmp_path: Path) -> None:
+    """Every attack gets its code and is counted; the honest owner's reports, and only they, make the campaign."""
+    plan = plan_now(variant="one-shot", expected_records=2_000)
+    campaign = place.campaign(plan)
+    good, bad = place.enrol("good"), place.enrol("bad")
+    options = ("--message-bytes", "100000", "--idle-seconds", "1", "--rate", "1000", "--open-calls", "3")
+    server = place.serve(*options)
+    eventually(lambda: place.store.rounds(campaign))
+    name, channel, hand = digest(plan.to_bytes()), Bit(epsilon=4.0), Wire(server, campaign, bad)
+
+    def answer(n: int = 3, round_: int = 0, plan: bytes = name) -> bytes:
+        return packed(bit_batch(n), round_=round_, plan=plan, channel=channel)
+
+    def changed(**fields: bytes) -> bytes:
+        message = wire.Answer.FromString(answer(10))
+        for field, value in fields.items():
+            setattr(message.batch, field, value)
+        return message.SerializeToString()
+
+    attacks = {
+        b"\xff\x01random": "MALFORMED",
+        answer()[:-3]: "MALFORMED",
+        b"": "WRONG_VERSION",
+        answer(plan=b"x" * 32): "WRONG_PLAN",
+        answer(round_=7): "WRONG_ROUND",
+        changed(parts=b"\xff\xff" * 10): "OUT_OF_ALPHABET",
+        changed(ids=b"x" * 17): "MALFORMED",
+        changed(weights=b"1234"): "MALFORMED",
+        answer(6_000): "TOO_LARGE",
+    }
+    for attack, code in attacks.items():
+        assert hand.submit(attack) == code
+    assert "larger than max" in hand.submit(bytes(300_000))
+    assert Wire(server, "f" * 16, bad).submit(answer()) == "UNKNOWN_CAMPAIGN"
+    assert Wire(server, campaign, "made up").submit(answer()) == "UNAUTHENTICATED"
+
+    def slowly() -> Iterator[bytes]:
+        time.sleep(3)
+        yield answer()
+
+    started = time.monotonic()
+    assert set(together(4, lambda i: hand.stream(slowly()))) == {"TIMED_OUT", "RATE_LIMITED"}
+    assert time.monotonic() - started < 15
+    rng = np.random.default_rng(1)
+    assert fuzz(hand, answer(20), 1_000, rng) <= {"MALFORMED", "WRONG_VERSION", "RATE_LIMITED", "WRONG_PLAN", "WRONG_ROUND"}
+    time.sleep(1)
+    # A flood of valid messages: what was taken before the limit is counted as what it is.
+    flood = Wire(server, campaign, place.enrol("flood"))
+    assert flood.submit(*[answer(1)] * 3_000) == "RATE_LIMITED"
+    left = contribution(server.access(good), plan, tmp_path / "o", seed=1, n=2_000).once()
+    assert left.reports == 2_000
+    place.store.close(campaign, now=time.time())
+    eventually(lambda: place.store.campaign(campaign).state == "calibrated")
+    card = parse_card(place.store.card(campaign, PUBLIC) or "")
+    # One report of the flood's, sent many times.
+    assert card.formal["certificate"]["n"] == 2_001
+    counted = views.rejected(place.store.engine, campaign)
+    assert {"MALFORMED", "WRONG_PLAN", "OUT_OF_ALPHABET", "TOO_LARGE", "TIMED_OUT", "RATE_LIMITED"} <= set(counted)
+    assert views.rejected(place.store.engine, "") == {"UNKNOWN_CAMPAIGN": 1, "UNAUTHENTICATED": 1}
+    assert set(views.rejected(place.store.engine, campaign)) <= set(wire.Code.keys())
+    assert server.process.poll() is None
+    assert not [event for event in server.events() if event["level"] == "error"]
+
+
+def test_a_stolen_token_is_no_use_under_another_certificate(place: Place, tmp_path: Path) -> None:
+    """Under mutual TLS a token counts only with its owner's certificate; without a certificate nobody gets in."""
+    plan = plan_now()
+    campaign, token = place.campaign(plan), place.enrol("alice")
+    made = owner_certificates(tmp_path, "alice", "mallory")
+    server = place.serve("--client-ca", str(tmp_path / "owners.pem"))
+    eventually(lambda: place.store.rounds(campaign))
+    name = digest(plan.to_bytes())
+    codes = {who: Wire(server, campaign, token, made[who]).submit(packed(bit_batch(3), plan=name)) for who in made}
+    assert codes == {"alice": "OK", "mallory": "UNAUTHENTICATED"}
+    remote = Aggregator(server.access(token), campaign, patience=1)
+    with pytest.raises(Unreachable, match="did not answer"):
+        remote.plan()
+
+
+def test_the_life_of_a_campaign_on_the_command_line(place: Place, tmp_path: Path) -> None:
+    """create, open, contribute, close, publish, export, purge, each as a command; wrong order and wrong input exit with 2."""
+    home, records = tmp_path / "home", tmp_path / "records.npz"
+    data = owner_records(2_000, 1)
+    np.savez(records, probs=data.scored, labels=data.labels)
+    assert client("init", "--home", home)[0] == 0
+    text = (home / "policy.toml").read_text().replace("aggregators = []", f'aggregators = ["{PUBLIC_KEY.hex()}"]')
+    (home / "policy.toml").write_text(text)
+    (tmp_path / "campaign.toml").write_text(f'campaign = "bits:one-shot"\nlabels = 5\nmodel = "{"00" * 32}"\nrecords = 2000\n')
+    key, db = ("--key", place.keys / SIGNING_KEY), ("--db", place.url)
+    assert aggregator("campaign", "create", *key, *db) == (2, "")
+    code, made = aggregator("campaign", "create", *key, *db, "--file", tmp_path / "campaign.toml", "--round-seconds", "600")
+    assert code == 0
+    campaign = made.strip()
+    assert aggregator("campaign", "publish", campaign, *db)[0] == 2
+    (tmp_path / "token").write_text(aggregator("owner", "add", "me", *db)[1])
+    server = place.serve()
+    part = (
+        "contribute", "--aggregator", f"127.0.0.1:{server.port}", "--campaign", campaign, "--records", records, "--home", home,
+        "--ca", place.keys / "ca.pem", "--token-file", tmp_path / "token", "--once", "--patience", "5",
+    )  # fmt: skip
+    assert aggregator("campaign", "open", campaign[:6], *db)[0] == 0
+    eventually(lambda: place.store.rounds(campaign))
+    time.sleep(0.5)
+    (home / "policy.toml").write_text(text.replace('methods = ["bits"]', "methods = []"))
+    code, said = client(*part, "--watch")
+    assert (code, "0 reports" in said, "its method is not among `methods`" in said) == (1, True, True), said
+    assert views.received(place.store.engine, campaign) == {"METHOD_NOT_ALLOWED": 1}
+    (home / "policy.toml").write_text(text)
+    code, said = client(*part)
+    assert (code, "2000 reports" in said) == (0, True), said
+    assert client(*part, "--aggregator", "127.0.0.1:1", "--patience", "0.1")[0] == 1
+    assert client(*part, "--insecure-loopback", "--aggregator", "192.0.2.1:5")[0] == 2
+    assert "2000 reports of 1 owners" in aggregator("campaign", "status", *db)[1]
+    assert aggregator("campaign", "purge", campaign, *db)[0] == 2
+    assert aggregator("campaign", "close", campaign, *db)[0] == 0
+    eventually(lambda: place.store.campaign(campaign).state == "calibrated")
+    remote = Aggregator(server.access((tmp_path / "token").read_text().strip()), campaign, patience=5)
+    assert remote.card() is None
+    assert aggregator("campaign", "publish", campaign, *db)[0] == 0
+    assert aggregator("campaign", "export", campaign, tmp_path / "out", *db)[0] == 0
+    assert aggregator("campaign", "purge", campaign, *db) == (0, "1 batches deleted\n")
+    card = eventually(remote.card)
+    assert card == (tmp_path / "out/card.json").read_text()
+    assert parse_card(card).formal["certificate"]["n"] == 2_000
+    assert views.stored_batches(place.store.engine, campaign) == 0
+    assert aggregator("owner", "remove", "me", *db)[0] == 0
+    eventually(lambda: Wire(server, campaign, (tmp_path / "token").read_text().strip()).submit() == "UNAUTHENTICATED")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--insecure-loopback", "--listen", "0.0.0.0:0"),
+        ("--insecure-loopback", "--listen", "confide.example:8443"),
+        ("--listen", "127.0.0.1:0"),
+        ("--insecure-loopback", "--listen", "nowhere"),
+        ("--insecure-loopback", "--db", "/no/such/folder/x.sqlite"),
+        ("--insecure-loopback", "--rate", "0"),
+    ],
+)
+def test_a_server_that_would_be_unsafe_or_useless_does_not_start(options: tuple[str, ...], place: Place) -> None:
+    """Without TLS on an address others can reach, without certificates, with a database that cannot be: exit code 2."""
+    assert aggregator("serve", "--key", place.keys / SIGNING_KEY, *options)[0] == 2
+
+
+@pytest.mark.parametrize(("code", "settings"), [("LATE", {"round_seconds": 0.5}), ("SURPLUS", {"enough": 5})])
+def test_late_and_surplus_reports_are_counted_and_not_used(code: str, settings: dict[str, Any], place: Place) -> None:
+    """A round that ended by its deadline answers LATE, one that had enough SURPLUS; neither is stored."""
+    server, token = place.serve(), place.enrol("owner")
+    plan = plan_now(variant="published", minimum_reports=0)
+    campaign = place.campaign(plan, **settings)
+    message = wire.Answer.FromString(packed(bit_batch(6), plan=digest(plan.to_bytes())))
+    message.batch.parts = bytes(12)
+    hand, answer = Wire(server, campaign, token), message.SerializeToString()
+    eventually(lambda: hand.announced(answer) == "OK")
+    eventually(lambda: len(place.store.rounds(campaign)) > 1)
+    eventually(lambda: hand.announced(answer) == code)
+    assert views.stored_batches(place.store.engine, campaign) == 1
+    eventually(lambda: views.rejected(place.store.engine, campaign).get(code) == 1)
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+def test_no_batch_enters_a_closed_round(kind: str, database: Callable[[str], str], tmp_path: Path) -> None:
+    """Four writers race with the close: when it has returned, what is stored is what was acknowledged, and stays that."""
+    place = Place(tmp_path / "aggregator", database(kind))
+    try:
+        plan = plan_now()
+        campaign = place.campaign(plan)
+        place.enrol("owner")
+        place.store.ask(campaign, 0, b"query", now=0.0, seconds=1.0)
+        writers, stop = [Writer(place.store.engine) for _ in range(2)], threading.Event()
+        acknowledged, refused = Counter[int](), Counter[int]()
+
+        def send(i: int) -> None:
+            while not stop.is_set():
+                batch = Packed(os.urandom(32), 1, b"x" * 100)
+                code = writers[i % 2].put(Parcel(campaign, 0, 1, [batch])).result()
+                (acknowledged if code == wire.Code.OK else refused)[i] += 1
+
+        threads = [threading.Thread(target=send, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        eventually(lambda: sum(acknowledged.values()) > 50)
+        place.store.close_round(campaign, 0, "deadline", now=1.0)
+        stored = views.stored_batches(place.store.engine, campaign)
+        eventually(lambda: sum(refused.values()) > 20)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        for writer in writers:
+            writer.close()
+        assert views.stored_batches(place.store.engine, campaign) == stored == sum(acknowledged.values())
+        assert sum(part.reports for part in views.progress(place.store.engine, campaign)) == stored
+    finally:
+        place.close()
+
+
+@needs_postgres
+def test_a_database_that_may_only_be_read_acknowledges_nothing(database: Callable[[str], str], tmp_path: Path) -> None:
+    """While PostgreSQL is read-only everything is UNAVAILABLE; afterwards the same batch is taken, once."""
+    place = Place(tmp_path / "aggregator", database("postgres"))
+    try:
+        campaign = place.campaign(plan_now())
+        place.enrol("owner")
+        place.store.ask(campaign, 0, b"query", now=0.0, seconds=1.0)
+        writer, parcel = Writer(place.store.engine), Parcel(campaign, 0, 1, [Packed(bytes(32), 1, b"batch")])
+        codes = []
+        for mode in ("on", "off"):
+            with psycopg.connect(place.url, autocommit=True) as db:
+                db.execute(f"ALTER SYSTEM SET default_transaction_read_only = {mode}".encode())
+                db.execute("SELECT pg_reload_conf()")
+            time.sleep(0.3)
+            codes += [writer.put(parcel).result() for _ in range(2)]
+        writer.close()
+        assert codes == [wire.Code.UNAVAILABLE] * 2 + [wire.Code.OK] * 2
+        assert views.stored_batches(place.store.engine, campaign) == 1
+    finally:
+        place.close()
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+def test_migrations_make_the_tables_that_the_code_describes(
+    kind: str, database: Callable[[str], str], tmp_path: Path
+) -> None:  # fmt: skip
+    """No difference between the versions run in order and the schema, in either database."""
+    place = Place(tmp_path / "aggregator", database(kind))
+    with place.store.engine.connect() as db:
+        assert compare_metadata(MigrationContext.configure(db), metadata) == []
+    place.close()
+
+
+def test_a_stopped_server_finishes_what_has_begun(place: Place, tmp_path: Path) -> None:
+    """SIGTERM in the middle of a stream: it says so to health checks, the stream gets its receipt, and the exit is clean."""
+    plan = plan_now()
+    campaign, token = place.campaign(plan), place.enrol("owner")
+    server = place.serve()
+    eventually(lambda: place.store.rounds(campaign))
+    hand, mark = Wire(server, campaign, token), digest(plan.to_bytes())
+    checks = health_pb2_grpc.HealthStub(hand.channel)
+
+    def health() -> Any:
+        return checks.Check(health_pb2.HealthCheckRequest(service=SERVICE), timeout=5).status
+
+    eventually(lambda: health() == health_pb2.HealthCheckResponse.SERVING)
+
+    def slowly() -> Iterator[bytes]:
+        yield packed(bit_batch(3), plan=mark)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(1.5)
+        yield packed(bit_batch(3, first=3), plan=mark)
+
+    assert hand.stream(slowly()) == "OK"
+    assert server.process.wait(timeout=30) == 0
+    assert views.rounds(place.store.engine, campaign)[0].reports == 6
+
+
+def aggregator(*arguments: Any) -> tuple[int, str]:
+    """The aggregator's command line, in this process: starting one takes seconds."""
+    result = CliRunner().invoke(aggregator_app, [str(argument) for argument in arguments])
+    return result.exit_code, result.stdout
+
+
+def client(*arguments: Any) -> tuple[int, str]:
+    """The owner's command line, likewise."""
+    result = CliRunner().invoke(client_app, [str(argument) for argument in arguments])
+    return result.exit_code, result.stdout
