@@ -15,9 +15,9 @@ ACCEPTED = "accepted are a file, sqlite:///FILE and postgresql://USER@HOST/NAME"
 # Any number, the same in every process: upgrades wait for each other.
 _UPGRADE_LOCK = 0xC0F1DE
 _PRAGMAS = (
-    # Batches are large: long pages, moved to their place after 128 MB of them were written ahead.
+    # Batches are large: long pages. They are moved to their place by `tidy`, or after 512 MB of them were written ahead.
     "page_size = 32768",
-    "wal_autocheckpoint = 4096",
+    "wal_autocheckpoint = 16384",
     "journal_mode = WAL",
     "synchronous = FULL",
     "foreign_keys = ON",
@@ -49,6 +49,13 @@ def connect(url: str) -> Engine:
 def writing(engine: Engine) -> Engine:
     """The engine for transactions that write: on SQLite they take the one place of a writer from the start."""
     return engine.execution_options(writing=True)
+
+
+def tidy(engine: Engine) -> None:
+    """Move what was written ahead to its place, while nothing else is to be done."""
+    if engine.dialect.name == "sqlite":
+        with engine.connect() as connection:
+            connection.connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
 def upgrade(engine: Engine) -> None:

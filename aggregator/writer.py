@@ -4,6 +4,7 @@ A batch is answered `OK` only after the transaction that holds it was committed.
 again and adds nothing.
 """
 
+import contextlib
 import logging
 import queue
 import threading
@@ -16,7 +17,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, Engine, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from aggregator.database import writing
+from aggregator.database import tidy, writing
 from aggregator.schema import batches, parts, queries, rejections
 from aggregator.store import DEADLINE, insert
 from protocol import wire_pb2 as wire
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 
 # What one transaction takes at most, so that the first in it does not wait for ever.
 MOST_BYTES = 16 << 20
+IDLE_SECONDS = 0.5
 
 
 class Packed(NamedTuple):
@@ -84,8 +86,17 @@ class Writer:
         self._waiting.put(None)
         self._thread.join()
 
+    def _next(self) -> _Item | None:
+        """Whatever comes next; meanwhile, if there is time, the database is tidied."""
+        try:
+            return self._waiting.get(timeout=IDLE_SECONDS)
+        except queue.Empty:
+            with contextlib.suppress(SQLAlchemyError):
+                tidy(self._engine)
+            return self._waiting.get()
+
     def _run(self) -> None:
-        while (first := self._waiting.get()) is not None:
+        while (first := self._next()) is not None:
             group, size, last = [first], _size(first), False
             while size < MOST_BYTES and not last:
                 try:

@@ -4,11 +4,15 @@ import importlib.util
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import psycopg
 
 PATIENCE = 60
 
@@ -45,16 +49,43 @@ def postgres(folder: Path) -> Iterator[str]:
     assert bin_ is not None
     if user is not None:
         shutil.chown(place, user)
-    # libpq's name for a folder of sockets must be short.
     data = place / "d"
-    as_user = {"user": user, "capture_output": True, "check": True, "timeout": PATIENCE, "cwd": place}
-    subprocess.run([bin_ / "initdb", "-D", data, "-U", "confide", "--auth=trust", "--no-sync"], **as_user)  # type: ignore[call-overload]
-    options = f"-h '' -k {place} -c max_connections=60"
-    start: list[str | Path] = [bin_ / "pg_ctl", "-D", data, "-w", "-l", place / "log", "-o", options, "start"]
-    with (place / "ctl").open("w") as out:
-        subprocess.run(start, user=user, check=True, timeout=PATIENCE, cwd=place, stdout=out, stderr=out)
+    make: list[str | Path] = [bin_ / "initdb", "-D", data, "-U", "confide", "--auth=trust", "--no-sync"]
+    subprocess.run(make, user=user, capture_output=True, check=True, timeout=PATIENCE, cwd=place)
+    # No network: a socket in the folder, whose name must be short.
+    run: list[str | Path] = [
+        bin_ / "postgres",
+        "-D",
+        data,
+        "-h",
+        "",
+        "-k",
+        place,
+        "-c",
+        "max_connections=60",
+        "-c",
+        "max_wal_size=4GB",
+    ]
+    with (place / "log").open("w") as log:
+        process = subprocess.Popen(run, user=user, cwd=place, stdout=log, stderr=log)
+    url = f"postgresql://confide@/postgres?host={place}"
     try:
-        yield f"postgresql://confide@/postgres?host={place}"
+        _wait(url, process, place / "log")
+        yield url
     finally:
-        subprocess.run([bin_ / "pg_ctl", "-D", data, "-w", "-m", "immediate", "stop"], **as_user)  # type: ignore[call-overload]
+        # At once, without tidying up: nobody comes back to this database.
+        process.send_signal(signal.SIGQUIT)
+        process.wait(timeout=PATIENCE)
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _wait(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            psycopg.connect(url).close()
+            return
+        except psycopg.OperationalError:
+            if process.poll() is not None or time.monotonic() > until:
+                raise AssertionError(log.read_text()) from None
+            time.sleep(0.05)
