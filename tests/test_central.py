@@ -1,4 +1,3 @@
-import sqlite3
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -269,23 +268,6 @@ def test_records_that_come_later_take_no_part(plan: Plan, tmp_path: Path) -> Non
     assert parse(wire.Answer, with_(more).answer(signed(plan), again)).code == wire.Code.ALREADY_SPENT
     if plan.variant != "trusted":
         assert np.frombuffer(ask(with_(more), plan, 0.6, 1).batch.counts, "<i8")[0] == 100
-
-
-def test_a_ledger_of_the_first_format_is_brought_up_to_date(tmp_path: Path) -> None:
-    """Spends written before delta was kept are still there, at delta 0."""
-    old = sqlite3.connect(tmp_path / "ledger.sqlite")
-    old.executescript(
-        "CREATE TABLE plans (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, campaign TEXT NOT NULL,"
-        "epsilon REAL NOT NULL);"
-        "CREATE TABLE queries (id INTEGER PRIMARY KEY, plan INTEGER NOT NULL, digest BLOB NOT NULL, round INTEGER NOT NULL,"
-        "at TEXT NOT NULL, answer BLOB, UNIQUE (plan, digest));"
-        "CREATE TABLE spends (record BLOB NOT NULL, plan INTEGER NOT NULL, query INTEGER NOT NULL, epsilon REAL NOT NULL,"
-        "PRIMARY KEY (record, plan)) WITHOUT ROWID;"
-        "INSERT INTO spends VALUES (x'01', 1, 1, 3.0); PRAGMA user_version = 1;"
-    )
-    old.close()
-    assert Ledger(tmp_path / "ledger.sqlite").spent_by_record() == (1, 3.0)
-    assert Ledger(tmp_path / "ledger.sqlite").spent_by_record() == (1, 3.0)
 
 
 @pytest.mark.parametrize(

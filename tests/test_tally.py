@@ -141,10 +141,11 @@ def test_told_to_slow_down_an_owner_sends_the_rest(tmp_path: Path, monkeypatch: 
 
 
 def test_a_ledger_of_the_first_format_is_read(tmp_path: Path) -> None:
-    """It gets the column for receipts and keeps what was spent."""
+    """It gets the columns for receipts and delta and keeps what was spent."""
     owner(tmp_path).answer(signed(), Deaf().query() or b"")
     with sqlite3.connect(tmp_path / "ledger.sqlite") as old:
         old.execute("ALTER TABLE queries DROP COLUMN receipt")
+        old.execute("ALTER TABLE spends DROP COLUMN delta")
         old.execute("PRAGMA user_version = 1")
     ledger = Ledger(tmp_path / "ledger.sqlite")
     assert ledger.spent_by_record() == (2_000, 4.0)
