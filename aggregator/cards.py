@@ -152,7 +152,8 @@ def _certified(contract: Contract, configuration: Configuration, rank: int) -> t
             offset = noise_offset(variance, configuration.owners, contract.beta / search_steps(bins))
             return True, 2 * offset if possible else None
         mechanism = make_mechanism(configuration, beta=contract.beta, adjacency=contract.adjacency)
-        certified = mechanism.certificate == CERTIFIED
+        # PPS proves its guarantee for ranks from n/2 on.
+        certified = mechanism.certificate == CERTIFIED and not (mechanism.name == "pps" and 2 * rank < configuration.n)
         return certified, mechanism.inflation(n=configuration.n, rank=rank) if certified and possible else None
     except BadInput:
         return False, None

@@ -14,13 +14,18 @@ from protocol.errors import BadInput
 from protocol.files import write_new
 
 SIGNING_KEY = "aggregator.key"
+CERTIFICATES = ("ca.pem", "server.pem", "server.key")
 VALID = timedelta(days=365)
 
 
 def create_keys(folder: Path, *, address: str, now: datetime) -> list[Path]:
     """Write a signing key, and an authority with a server certificate for the address; what is there is not replaced."""
     files = {SIGNING_KEY: Ed25519PrivateKey.generate().private_bytes_raw()}
-    if not (folder / "server.pem").exists():
+    found = [name for name in CERTIFICATES if (folder / name).exists()]
+    if found and len(found) < len(CERTIFICATES):
+        missing = ", ".join(name for name in CERTIFICATES if name not in found)
+        raise BadInput(f"{folder} holds {', '.join(found)} and no {missing}; accepted are all three or none of them")
+    if not found:
         files |= _certificates(address, now)
     return write_new({folder / name: content for name, content in files.items()})
 

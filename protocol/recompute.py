@@ -81,6 +81,8 @@ def _rank_exponential(entry: dict[str, Any], beta: Fraction, rank: int) -> Bound
 
 def _pps(entry: dict[str, Any], beta: Fraction, rank: int) -> Bound:
     epsilon, bins, n = entry["epsilon_calibration"], entry["bins"], entry["n"]
+    if 2 * rank < n:
+        return NOT_CERTIFIED
     down = _distance(_power(epsilon / 2), bins, beta)
     if down is None:
         return NOT_CERTIFIED

@@ -65,7 +65,7 @@ def test_the_example_card_of_the_paper() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    mechanism=st.sampled_from(sorted(MECHANISMS)), gamma=st.sampled_from([0.51, 0.7, 0.9, 0.99, 0.995]),
+    mechanism=st.sampled_from(sorted(MECHANISMS)), gamma=st.sampled_from([0.3, 0.51, 0.7, 0.9, 0.99, 0.995]),
     n=st.integers(5, 60_000), bins=st.sampled_from([2, 16, 100, 1000]), epsilon=st.floats(0.1, 10).map(lambda x: round(x, 3)),
     beta=st.sampled_from([1e-9, 1e-3, 0.02]), limit=st.none() | st.sampled_from([0.01, 0.2]),
     adjacency=st.sampled_from(["replace-one", "add-remove"]),

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from aggregator.keys import create_keys
 from client.policy import TEMPLATE, read_policy
 from client.records import model_digest, read_records
 from protocol.errors import BadInput
@@ -220,3 +222,13 @@ def test_a_home_that_is_not_there_is_exit_code_2(tmp_path: Path) -> None:
     assert run.returncode == 2
     assert "confide-client init" in run.stderr
     assert run.stderr.count("\n") == 1
+
+
+def test_half_a_set_of_certificates_is_not_completed(tmp_path: Path) -> None:
+    """A key that does not belong to the certificate beside it would be worse than none: exit code 2, nothing written."""
+    create_keys(tmp_path / "new", address="localhost", now=datetime.now(UTC))
+    assert len(list((tmp_path / "new").iterdir())) == 4
+    assert create_keys(tmp_path / "new", address="localhost", now=datetime.now(UTC)) == []
+    (tmp_path / "new" / "server.pem").unlink()
+    with pytest.raises(BadInput, match=r"no server\.pem"):
+        create_keys(tmp_path / "new", address="localhost", now=datetime.now(UTC))
