@@ -133,7 +133,7 @@ class Conductor:
         return tally
 
     def _answers(self, campaign: Campaign, query: Query, number: int) -> Iterator[Batch | OwnerAnswer]:
-        for answer in self._store.answers(campaign.id, number):
+        for answer in self._store.answers(campaign.id, number, one_each=isinstance(query, OwnerQuery)):
             yield read_answer(answer, query=query, plan=campaign.digest, round_=number)
 
     def _ids(self, campaign: Campaign, rounds: list[Round], number: int) -> Iterator[Array]:

@@ -220,14 +220,20 @@ class Store:
             rows = db.execute(select(parts.c.finished, parts.c.reports).where(mine)).all()
         return sum(row.finished for row in rows), sum(row.reports for row in rows)
 
-    def answers(self, campaign: str, number: int) -> Iterator[bytes]:
-        """The batches of a round, in an order that does not depend on when they came."""
+    def answers(self, campaign: str, number: int, *, one_each: bool = False) -> Iterator[bytes]:
+        """The batches of a round, in an order that does not depend on when they came.
+
+        With `one_each`, an owner's first alone: asked as a whole, a token answers once, whatever ids it invents.
+        """
         columns = batches.c
         mine = (columns.campaign == campaign) & (columns.round == number)
+        before = None
         with self.engine.connect() as db:
-            ordered = select(columns.answer).where(mine).order_by(columns.owner, columns.digest)
+            ordered = select(columns.owner, columns.answer).where(mine).order_by(columns.owner, columns.digest)
             for row in db.execution_options(yield_per=256).execute(ordered):
-                yield row.answer
+                if not (one_each and row.owner == before):
+                    yield row.answer
+                before = row.owner
 
     def keep_release(self, campaign: str, release: str) -> str:
         """Keep the release of a campaign, and return the one that is kept: the first."""

@@ -397,6 +397,24 @@ def test_no_batch_enters_a_closed_round(kind: str, database: Callable[[str], str
         place.close()
 
 
+def test_a_token_counts_as_one_owner(tmp_path: Path) -> None:
+    """Two answers under made-up ids from one token, and one from another: asked as a whole, two owners are counted."""
+    place = Place(tmp_path / "aggregator", f"sqlite:///{tmp_path / 'one.sqlite'}")
+    try:
+        campaign = place.campaign(plan_now())
+        tokens = [place.enrol(name) for name in ("north", "south")]
+        assert len(set(tokens)) == 2
+        place.store.ask(campaign, 0, b"query", now=0.0, seconds=1.0)
+        writer = Writer(place.store.engine)
+        for owner, digest in ((1, b"b"), (1, b"a"), (2, b"c")):
+            assert writer.put(Parcel(campaign, 0, owner, [Packed(digest * 32, 1, digest)])).result() == wire.Code.OK
+        writer.close()
+        assert list(place.store.answers(campaign, 0)) == [b"a", b"b", b"c"]
+        assert list(place.store.answers(campaign, 0, one_each=True)) == [b"a", b"c"]
+    finally:
+        place.close()
+
+
 @needs_postgres
 def test_a_database_that_may_only_be_read_acknowledges_nothing(database: Callable[[str], str], tmp_path: Path) -> None:
     """While PostgreSQL is read-only everything is UNAVAILABLE; afterwards the same batch is taken, once."""
