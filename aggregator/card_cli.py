@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from aggregator.cards import Contract, provenance, read_grid, search
+from aggregator.cards import provenance
+from aggregator.contracts import Contract, read_grid, search
 from aggregator.keys import read_key
 from protocol.card import Card, card_schema, read_card
 from protocol.card_page import as_html, as_markdown, headline

@@ -12,14 +12,14 @@ import numpy as np
 
 from aggregator.quantiles.histogram import Histogram, certified_rank
 from aggregator.quantiles.mechanism import REPLACE_ONE, Mechanism, Release
-from aggregator.quantiles.mechanisms import MECHANISMS
+from aggregator.quantiles.mechanisms import within_budget
 from protocol.campaign import Plan
 from protocol.certificate import DROPOUTS, EXCHANGEABLE, HONEST_COUNTS, MARGINAL, NOT_STATED, Certificate
 from protocol.errors import BadInput
 from protocol.grid import Floats, uniform_grid
 from protocol.queries import CountProcedure, CountQuery, HistogramProcedure, HistogramQuery
 from protocol.sampling import os_entropy
-from protocol.zcdp import search_steps, zcdp_epsilon, zcdp_within
+from protocol.zcdp import search_steps, zcdp_epsilon
 
 # A release is drawn through this, so that who drives a procedure can keep it: a retry must never draw again.
 Draw = Callable[[Mechanism, Histogram, int], Release]
@@ -30,24 +30,15 @@ def draw_afresh(mechanism: Mechanism, histogram: Histogram, rank: int) -> Releas
     return mechanism.release(histogram, rank, os_entropy)
 
 
-GAUSSIAN = ("gaussian-search", "noisy-midpoint")
 # Absolute error of tails that come out of a Fourier transform of doubles.
 _FOURIER_ERROR = 1e-13
 
 
-def make_mechanism(plan: Plan) -> Mechanism:
-    """The mechanism that a trusted plan names, within the plan's budget."""
-    given: dict[str, float | int | str] = {"bins": plan.bins, "adjacency": REPLACE_ONE, "beta": plan.beta}
-    if plan.mechanism in GAUSSIAN:
-        given["rho"] = zcdp_within(plan.epsilon, plan.privacy_delta)
-    else:
-        given["epsilon"] = plan.epsilon
-    return MECHANISMS[plan.mechanism](**given)
-
-
 def trusted(plan: Plan, draw: Draw) -> HistogramProcedure:
     """Sum exact histograms and release once, at the rank that gives coverage 1 - alpha (CARD Theorem 5.1)."""
-    mechanism = make_mechanism(plan)
+    mechanism = within_budget(
+        plan.mechanism, bins=plan.bins, beta=plan.beta, adjacency=REPLACE_ONE, epsilon=plan.epsilon, delta=plan.privacy_delta
+    )
     epsilon = mechanism.privacy.epsilon_at(plan.privacy_delta)
     tally = yield HistogramQuery(plan.bins)
     n = int(tally.counts.sum())

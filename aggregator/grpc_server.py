@@ -160,6 +160,7 @@ class Service:
         if owner is None or time.monotonic() >= until:
             try:
                 owner = await asyncio.to_thread(self._enrolment.who, token)
+            # Whatever fails here fails in the store; the owner is told to come back, and nothing is believed meanwhile.
             except Exception:
                 log.exception("an owner could not be looked up")
                 raise Refused(wire.Code.UNAVAILABLE) from None

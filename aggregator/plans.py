@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from aggregator.central import GAUSSIAN
+from aggregator.quantiles.mechanisms import GAUSSIAN
 from protocol.budget import Budget, noise_multiplier
 from protocol.campaign import EXACT_COUNTS, NOISED_COUNTS, Plan
 from protocol.channels import auto

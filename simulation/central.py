@@ -5,12 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aggregator.cards import Configuration, make_mechanism
-from aggregator.central import GAUSSIAN
 from aggregator.fulldata import dpcp_rank
 from aggregator.quantiles.histogram import certified_rank, conformal_rank, histogram
 from aggregator.quantiles.mechanism import CERTIFIED, REPLACE_ONE, Mechanism
-from aggregator.quantiles.mechanisms import DEFAULT, MECHANISMS
+from aggregator.quantiles.mechanisms import DEFAULT, GAUSSIAN, MECHANISMS, within_budget
 from protocol.campaign import check_choice
 from protocol.errors import BadInput, check_epsilon, check_probability
 from protocol.grid import check_bins, uniform_grid
@@ -45,10 +43,9 @@ class Central(Repeated):
 
     @property
     def mechanism(self) -> Mechanism:
-        configuration = Configuration(
-            self.variant, 1 - self.alpha, self.n, self.bins, 0.0, 0.0, self.epsilon, self.privacy_delta
+        return within_budget(
+            self.variant, bins=self.bins, beta=self.beta, adjacency=REPLACE_ONE, epsilon=self.epsilon, delta=self.privacy_delta
         )
-        return make_mechanism(configuration, beta=self.beta, adjacency=REPLACE_ONE)
 
     def rank(self, mechanism: Mechanism) -> int:
         """With room for the mechanism's failure where it is certified; the nominal one where nothing is."""

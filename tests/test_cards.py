@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from aggregator.campaigns import run_campaign
 from aggregator.card_cli import app, differences
-from aggregator.cards import Configuration, Contract, campaign_card, judge, provenance, search
+from aggregator.cards import campaign_card, provenance
+from aggregator.contracts import Configuration, Contract, judge, search
 from aggregator.quantiles.mechanisms import MECHANISMS
 from protocol.card import CODE_VERSION, Card, card_schema, parse_card
 from protocol.card_page import as_html, as_markdown, headline

@@ -131,6 +131,7 @@ def test_an_answer_that_was_not_acknowledged_is_sent_again(tmp_path: Path) -> No
 
 def test_told_to_slow_down_an_owner_sends_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the receipt says is held is not sent again."""
+    # Smaller pieces, so that two thousand reports take several of them.
     monkeypatch.setattr("client.contribute.PIECE_BYTES", 5_000)
     remote = Deaf("RATE_LIMITED", "OK")
     left = part(remote, tmp_path).once()

@@ -1,6 +1,7 @@
-"""The mechanisms by name, and the number of bins that suits one."""
+"""The mechanisms by name, within a budget, and the number of bins that suits one."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from aggregator.quantiles.rank_exponential import RankExponential
 from protocol.errors import BadInput
 from protocol.grid import uniform_grid
 from protocol.sampling import SeededEntropy
+from protocol.zcdp import zcdp_within
 
 DEFAULT = "rank-exponential"
 MECHANISMS: dict[str, Callable[..., Mechanism]] = {
@@ -26,8 +28,23 @@ MECHANISMS: dict[str, Callable[..., Mechanism]] = {
     "noisy-midpoint": NoisyMidpoint,
 }
 
+GAUSSIAN = ("gaussian-search", "noisy-midpoint")
+WITHOUT_BETA = ("dpcp", "noisy-midpoint")
+
 _FINEST = 16
 _TRIALS = 40
+
+
+def within_budget(name: str, *, bins: int, beta: float, adjacency: str, epsilon: float, delta: float) -> Mechanism:
+    """The mechanism of this name whose release is (epsilon, delta)-DP; delta is for those with Gaussian noise."""
+    given: dict[str, Any] = {"bins": bins, "adjacency": adjacency}
+    if name not in WITHOUT_BETA:
+        given["beta"] = beta
+    if name in GAUSSIAN:
+        given["rho"] = zcdp_within(epsilon, delta)
+    else:
+        given["epsilon"] = epsilon
+    return MECHANISMS[name](**given)
 
 
 def automatic_bins(make: Callable[[int], Mechanism], *, n: int, rank: int) -> int:
