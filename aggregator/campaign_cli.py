@@ -3,7 +3,7 @@
 import json
 import time
 import tomllib
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -141,7 +141,7 @@ def status(
     with clear_errors():
         store = open_store(db)
         chosen = store.campaign(campaign).id if campaign else None
-        found = [_status(store, row) for row in views.overviews(store.engine) if chosen in (None, row.id)]
+        found = [views.status(store.engine, row) for row in views.overviews(store.engine) if chosen in (None, row.id)]
         if as_json:
             print(json.dumps(found, indent=2))
             return
@@ -154,14 +154,6 @@ def status(
                 print(f"  rejected {code}: {count}")
 
 
-def _status(store: Store, row: views.Overview) -> dict[str, Any]:
-    return {
-        "id": row.id, "title": row.plan.campaign, "method": f"{row.plan.method}:{row.plan.variant}", "state": row.state,
-        "reason": row.reason, "epsilon": row.plan.epsilon, "settings": asdict(row.settings),
-        "rounds": [asdict(one) for one in views.rounds(store.engine, row.id)], "rejected": views.rejected(store.engine, row.id),
-    }  # fmt: skip
-
-
 @campaign_app.command("export")
 def export(campaign: Id, out: Annotated[Path, typer.Argument(help="folder to write into")], db: Database = DEFAULT) -> None:
     """Write the signed plan, the status and, once calibrated, the cards into a folder."""
@@ -169,7 +161,7 @@ def export(campaign: Id, out: Annotated[Path, typer.Argument(help="folder to wri
         store = open_store(db)
         one = store.campaign(campaign)
         row = next(row for row in views.overviews(store.engine) if row.id == one.id)
-        files = {"plan.bin": one.signed_plan, "status.json": json.dumps(_status(store, row), indent=2).encode()}
+        files = {"plan.bin": one.signed_plan, "status.json": json.dumps(views.status(store.engine, row), indent=2).encode()}
         if one.state in (CALIBRATED, PUBLISHED):
             for view, name in ((PUBLIC, "card.json"), (AUDITOR, "auditor.json")):
                 card = store.card(one.id, view)

@@ -1,8 +1,10 @@
 """What can be read of campaigns while they run: for command lines, pages and gauges. Nothing here changes anything."""
 
 import json
+import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from sqlalchemy import Engine, func, select
 
@@ -60,12 +62,16 @@ class RoundView:
 
 @dataclass(frozen=True)
 class Point:
-    """One question of the search so far: at a threshold, so many answers and so many ones (noised counts: sums)."""
+    """A threshold that was asked, and the share of records at or below it: unbiased, with its standard error.
+
+    Both are None until the round was counted with an answer to it.
+    """
 
     round: int
     threshold: float
     answers: int
-    ones: int
+    coverage: float | None = None
+    error: float | None = None
 
 
 def overviews(engine: Engine) -> list[Overview]:
@@ -132,24 +138,52 @@ def seeded(engine: Engine, campaign: str) -> bool:
 
 
 def points(engine: Engine, campaign: str) -> list[Point]:
-    """The search so far: every threshold whose round was counted."""
+    """Every threshold asked so far, in the order of rounds."""
     with engine.connect() as db:
         signed = db.execute(select(campaigns.c.signed_plan).where(campaigns.c.id == campaign)).scalar_one()
         asked = db.execute(select(queries).where(queries.c.campaign == campaign).order_by(queries.c.round)).all()
     plan_bytes = parse(wire.SignedPlan, signed).plan
-    found = []
+    found: list[Point] = []
     for row in asked:
-        if row.tally is None:
-            continue
         query, number = read_query(row.query, plan=Plan.from_bytes(plan_bytes), plan_digest=digest(plan_bytes))
-        tally = json.loads(row.tally)
+        tally = None if row.tally is None else json.loads(row.tally)
         if isinstance(query, BitQuery):
-            columns = zip(query.thresholds, tally["answers"], tally["ones"], strict=True)
-            found += [Point(number, *column) for column in columns]
+            found += _bit_points(number, query, tally)
         elif isinstance(query, CountQuery):
-            pairs = tally["owners"].values()
-            found.append(Point(number, query.threshold, sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)))
+            found.append(_count_point(number, query, tally))
     return found
+
+
+def _bit_points(number: int, query: BitQuery, tally: Any) -> list[Point]:
+    """A threshold may stand in a query several times; its answers are pooled."""
+    answers, ones = Counter(dict.fromkeys(query.thresholds, 0)), Counter[float]()
+    for i, threshold in enumerate(query.thresholds if tally else ()):
+        answers[threshold] += tally["answers"][i]
+        ones[threshold] += tally["ones"][i]
+    hit, spill = float(query.channel.hit), float(query.channel.spill)
+    made = []
+    for threshold, n in answers.items():
+        rate = ones[threshold] / n if n else 0.0
+        estimate = (rate - spill) / (hit - spill), math.sqrt(rate * (1 - rate) / n) / (hit - spill) if n else 0.0
+        made.append(Point(number, threshold, n, *(estimate if n else ())))
+    return made
+
+
+def _count_point(number: int, query: CountQuery, tally: Any) -> Point:
+    pairs = list(tally["owners"].values()) if tally else []
+    n = sum(pair[0] for pair in pairs)
+    if not n:
+        return Point(number, query.threshold, n)
+    return Point(number, query.threshold, n, sum(pair[1] for pair in pairs) / n, math.sqrt(query.variance * len(pairs)) / n)
+
+
+def status(engine: Engine, one: Overview) -> dict[str, Any]:
+    """A campaign in full, as what JSON can hold."""
+    return {
+        "id": one.id, "title": one.plan.campaign, "method": f"{one.plan.method}:{one.plan.variant}", "state": one.state,
+        "reason": one.reason, "epsilon": one.plan.epsilon, "settings": asdict(one.settings),
+        "rounds": [asdict(row) for row in rounds(engine, one.id)], "rejected": rejected(engine, one.id),
+    }  # fmt: skip
 
 
 def stored_batches(engine: Engine, campaign: str) -> int:

@@ -4,6 +4,7 @@ import html
 from typing import Any
 
 from protocol.card import Card, Layer
+from protocol.card_picture import card_picture
 from protocol.findings import Finding
 
 Rows = list[tuple[str, str]]
@@ -28,7 +29,17 @@ def as_markdown(card: Card, findings: list[Finding]) -> str:
 
 
 def as_html(card: Card, findings: list[Finding]) -> str:
-    """One page; every value is escaped."""
+    """One page that stands alone."""
+    return (
+        '<!doctype html>\n<html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>Contract card: {html.escape(card.formal['contract']['name'])}</title><style>{_STYLE}</style>"
+        f"{card_article(card, findings)}</html>\n"
+    )
+
+
+def card_article(card: Card, findings: list[Finding]) -> str:
+    """The card as part of a page; every value is escaped."""
     name = html.escape(card.formal["contract"]["name"])
     body = "".join(
         f"<h2>{html.escape(title)}</h2><table>"
@@ -38,10 +49,8 @@ def as_html(card: Card, findings: list[Finding]) -> str:
     )
     state = "" if all(finding.holds for finding in findings) else " bad"
     return (
-        '<!doctype html>\n<html lang="en"><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Contract card: {name}</title><style>{_STYLE}</style><h1>Contract card: {name}</h1>"
-        f'<p class="decision{state}">{html.escape(headline(card))}</p>{_picture(card.formal)}{body}</html>\n'
+        f'<h1>Contract card: {name}</h1><p class="decision{state}">{html.escape(headline(card))}</p>'
+        f"{card_picture(card.formal)}{body}"
     )
 
 
@@ -145,53 +154,3 @@ def _escape(text: str) -> str:
     """Text that Markdown, the HTML in it and terminals leave alone."""
     plain = "".join(letter if letter.isprintable() else " " for letter in text)
     return html.escape(plain, quote=False).replace("|", "\\|")
-
-
-def _picture(formal: Layer) -> str:
-    """The searched configurations, or the tested thresholds, as a drawing."""
-    if formal["track"] == "central":
-        points = [
-            (entry["inflation_ranks"] / entry["n"], entry["level"], entry["feasible"])
-            for entry in formal["searched"]
-            if entry["inflation_ranks"] is not None and entry["level"] is not None
-        ]
-        return _plot(
-            points, line=formal["contract"]["coverage"], x="certified inflation (share of records)", y="guaranteed coverage"
-        )
-    if formal["track"] == "full-data":
-        kept = [(point["epsilon"], point["delta"], True) for point in formal["profile"]]
-        return _plot(kept, line=formal["total"]["delta"], x="epsilon of the training", y="delta")
-    rungs = formal["certificate"]["rungs"]
-    points = [(float(i + 1), rung["threshold"], _passed(rung)) for i, rung in enumerate(rungs)]
-    return _plot(points, line=formal["certificate"]["threshold"], x="threshold tested, in order", y="threshold")
-
-
-def _passed(rung: Layer) -> bool:
-    return bool(rung["level_after"] == 1.0 if "level_after" in rung else rung["log_capital"] >= rung["needed"])
-
-
-def _plot(points: list[tuple[float, float, bool]], *, line: float, x: str, y: str) -> str:
-    if not points:
-        return ""
-    width, height, pad = 560, 260, 46
-    xs, ys = [point[0] for point in points], [point[1] for point in points] + [line]
-    low_x, high_x, low_y, high_y = min(xs), max(xs), min(ys), max(ys)
-    span_x, span_y = (high_x - low_x) or 1.0, (high_y - low_y) or 1.0
-
-    def place(u: float, v: float) -> tuple[float, float]:
-        return pad + (width - 2 * pad) * (u - low_x) / span_x, height - pad - (height - 2 * pad) * (v - low_y) / span_y
-
-    dots = "".join(
-        f'<circle cx="{place(u, v)[0]:.1f}" cy="{place(u, v)[1]:.1f}" r="5" fill="{"#06c" if good else "#fff"}" stroke="#06c"/>'
-        for u, v, good in points
-    )
-    level = place(low_x, line)[1]
-    return (
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{x} against {y}" font-size="12">'
-        f'<line x1="{pad}" x2="{width - pad}" y1="{level:.1f}" y2="{level:.1f}" stroke="#a00"/>'
-        f'<text x="{width - pad}" y="{level - 4:.1f}" text-anchor="end" fill="#a00">{line:.4g}</text>{dots}'
-        f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">{x}: {low_x:.3g} to {high_x:.3g}; filled: it holds</text>'
-        f'<text x="12" y="{height / 2}" text-anchor="middle" transform="rotate(-90 12 {height / 2})">{y}</text>'
-        f'<text x="{pad - 4}" y="{pad}" text-anchor="end">{high_y:.3g}</text>'
-        f'<text x="{pad - 4}" y="{height - pad}" text-anchor="end">{low_y:.3g}</text></svg>'
-    )
