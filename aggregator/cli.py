@@ -4,6 +4,7 @@ import asyncio
 import os
 import secrets
 import time
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -15,10 +16,12 @@ from aggregator.conductor import Conductor
 from aggregator.database import DEFAULT, connect, upgrade
 from aggregator.enrolment import Enrolment
 from aggregator.grpc_server import Door
-from aggregator.grpc_server import serve as serve_until_stopped
 from aggregator.keys import SIGNING_KEY, create_keys, read_key
 from aggregator.limits import Limits
 from aggregator.logs import log_to_stderr
+from aggregator.serving import serve as serve_until_stopped
+from aggregator.vitals import Vitals
+from aggregator.web.server import web_page
 from protocol.errors import BadInput
 from protocol.sampling import os_entropy
 from protocol.service import is_loopback
@@ -59,6 +62,9 @@ def serve(
     tls_key: Annotated[Path | None, typer.Option(help="its private key (PEM)")] = None,
     client_ca: Annotated[Path | None, typer.Option(help="authority of owners' certificates: asks for mutual TLS")] = None,
     insecure_loopback: Annotated[bool, typer.Option(help="no TLS, and only owners on this machine")] = False,
+    http: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="port of this machine for the read-only page, /metrics and /healthz")
+    ] = None,
     message_bytes: Annotated[int, typer.Option(help="largest message")] = Limits.message_bytes,
     rate: Annotated[float, typer.Option(help="messages a second an owner")] = Limits.messages_a_second,
     open_calls: Annotated[int, typer.Option(help="open calls an owner")] = Limits.open_calls,
@@ -73,7 +79,9 @@ def serve(
         log_to_stderr()
         store, name = open_store(db), f"{os.getpid()}-{secrets.token_hex(4)}"
         conductor = Conductor(store, name=name, key=signing, entropy=os_entropy, now=time.time)
-        asyncio.run(serve_until_stopped(store, conductor, door, limits))
+        public, vitals = signing.public_key().public_bytes_raw(), Vitals()
+        with nullcontext() if http is None else web_page(http, store=store, key=public, vitals=vitals):
+            asyncio.run(serve_until_stopped(store, conductor, door, limits, vitals))
         store.release_lease(name)
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -12,12 +11,12 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from aggregator.conductor import Conductor
 from aggregator.desk import Desk, Standing
 from aggregator.enrolment import Enrolment, Owner
 from aggregator.limits import Limits, Turnstile
 from aggregator.store import CALIBRATED, CLOSED, PUBLISHED, Store
 from aggregator.stream import Stream
+from aggregator.vitals import Vitals
 from aggregator.writer import Rejection, Writer
 from protocol import service_pb2
 from protocol import wire_pb2 as wire
@@ -27,7 +26,6 @@ from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN, MESSAGES, SERVICE
 
 log = logging.getLogger(__name__)
 
-BEAT_SECONDS, FAILED_SECONDS = 0.2, 2.0
 GRACE_SECONDS = 10.0
 # A watcher hears from the server at least this often.
 HEARTBEAT_SECONDS = 10.0
@@ -48,10 +46,10 @@ STATUS: dict[int, Any] = {
 class Service:
     """The calls of protocol/service.proto. They run in one event loop; whatever waits for the disk runs in threads."""
 
-    def __init__(self, store: Store, writer: Writer, desk: Desk, limits: Limits) -> None:
+    def __init__(self, store: Store, writer: Writer, desk: Desk, limits: Limits, vitals: Vitals) -> None:
         self._store, self._writer, self._desk, self._limits = store, writer, desk, limits
         self._enrolment = Enrolment(store.engine)
-        self._turnstile = Turnstile(limits, now=time.monotonic)
+        self._turnstile = Turnstile(limits, vitals, now=time.monotonic)
         self._believed: dict[str, tuple[Owner, float]] = {}
         self._changed, self._stopping = asyncio.Event(), False
 
@@ -195,66 +193,41 @@ class Door:
             raise BadInput(f"cannot listen on {self.address}; accepted is HOST:PORT with a free port") from None
 
 
-async def serve(store: Store, conductor: Conductor, door: Door, limits: Limits) -> None:
-    """Serve until a signal says stop; then finish what has begun."""
-    writer, desk = Writer(store.engine), Desk(store)
-    await asyncio.to_thread(desk.refresh)
-    service, checks = Service(store, writer, desk, limits), health.aio.HealthServicer()
-    server = grpc.aio.server(
-        maximum_concurrent_rpcs=MOST_CALLS,
-        options=[
-            # Above the limit on answers, so that one somewhat too large is refused by its code and counted.
-            ("grpc.max_receive_message_length", 2 * limits.message_bytes),
-            ("grpc.so_reuseport", 0),
-            ("grpc.keepalive_time_ms", 60_000),
-            ("grpc.max_connection_idle_ms", 300_000),
-            ("grpc.server_handshake_timeout_ms", 10_000),
-        ],
-    )
-    server.add_generic_rpc_handlers((service.handlers(),))
-    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-    port = door.add_to(server)
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+class Server:
+    """The service behind a door, with the health checks of gRPC beside it."""
 
-    async def look() -> None:
-        healthy = False
-        try:
-            if await asyncio.to_thread(desk.refresh):
-                service.wake()
-            healthy = writer.healthy
-        finally:
-            status = health_pb2.HealthCheckResponse
-            await checks.set(SERVICE, status.SERVING if healthy else status.NOT_SERVING)
+    def __init__(self, service: Service, door: Door, limits: Limits) -> None:
+        self._checks = health.aio.HealthServicer()
+        self._server = grpc.aio.server(
+            maximum_concurrent_rpcs=MOST_CALLS,
+            options=[
+                # Above the limit on answers, so that one somewhat too large is refused by its code and counted.
+                ("grpc.max_receive_message_length", 2 * limits.message_bytes),
+                ("grpc.so_reuseport", 0),
+                ("grpc.keepalive_time_ms", 60_000),
+                ("grpc.max_connection_idle_ms", 300_000),
+                ("grpc.server_handshake_timeout_ms", 10_000),
+            ],
+        )
+        self._server.add_generic_rpc_handlers((service.handlers(),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._checks, self._server)
+        self.port = door.add_to(self._server)
 
-    await server.start()
-    log.info("listening", extra={"port": port, "tls": door.certificate is not None})
-    beats = [
-        asyncio.create_task(_beat(stop, look)),
-        asyncio.create_task(_beat(stop, lambda: asyncio.to_thread(conductor.step))),
-    ]
-    await stop.wait()
-    log.info("stopping")
-    await checks.enter_graceful_shutdown()
-    await asyncio.gather(*beats)
-    service.wake(stopping=True)
-    await server.stop(GRACE_SECONDS)
-    await asyncio.to_thread(writer.close)
-    log.info("stopped")
+    async def start(self) -> None:
+        await self._server.start()
 
+    async def say(self, *, healthy: bool) -> None:
+        """Answer health checks so from now on."""
+        status = health_pb2.HealthCheckResponse
+        await self._checks.set(SERVICE, status.SERVING if healthy else status.NOT_SERVING)
 
-async def _beat(stop: asyncio.Event, work: Callable[[], Any]) -> None:
-    """Do the work again and again; whatever fails is tried again, somewhat later."""
-    while not stop.is_set():
-        rest = BEAT_SECONDS
-        try:
-            await work()
-        except Exception:
-            log.exception("a beat failed; it is tried again")
-            rest = FAILED_SECONDS
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), rest)
+    async def decline(self) -> None:
+        """Tell health checks that this server is about to stop."""
+        await self._checks.enter_graceful_shutdown()
+
+    async def stop(self) -> None:
+        """Take no new calls, and give the open ones some time to end."""
+        await self._server.stop(GRACE_SECONDS)
 
 
 def _metadata(context: Any) -> dict[str, str]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from aggregator.vitals import Vitals
 from protocol import wire_pb2 as wire
 from protocol.errors import BadInput, Refused
 from protocol.service import LARGEST_ANSWER
@@ -28,8 +29,8 @@ class Limits:
 class Turnstile:
     """Counts what owners do, and refuses what is too much. One thread."""
 
-    def __init__(self, limits: Limits, *, now: Callable[[], float]) -> None:
-        self._limits, self._now = limits, now
+    def __init__(self, limits: Limits, vitals: Vitals, *, now: Callable[[], float]) -> None:
+        self._limits, self._vitals, self._now = limits, vitals, now
         self._open: Counter[int] = Counter()
         # A bucket holds what may be sent at once: the messages of one second.
         self._buckets: dict[int, tuple[float, float]] = {}
@@ -51,7 +52,9 @@ class Turnstile:
             raise Refused(wire.Code.RATE_LIMITED)
         self.message(owner)
         self._open[owner] += 1
+        self._vitals.open_calls += 1
         try:
             yield
         finally:
             self._open[owner] -= 1
+            self._vitals.open_calls -= 1

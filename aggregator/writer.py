@@ -8,6 +8,7 @@ import contextlib
 import logging
 import queue
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -20,6 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from aggregator.database import tidy, writing
 from aggregator.schema import batches, parts, queries, rejections
 from aggregator.store import DEADLINE, insert
+from aggregator.vitals import Vitals
 from protocol import wire_pb2 as wire
 
 log = logging.getLogger(__name__)
@@ -68,11 +70,10 @@ _Item = tuple[Parcel | Rejection, "Future[int]"]
 class Writer:
     """The one thread of a process that writes batches."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = writing(engine)
+    def __init__(self, engine: Engine, vitals: Vitals) -> None:
+        self._engine, self._vitals = writing(engine), vitals
         self._waiting: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
-        self.healthy = True
         self._thread.start()
 
     def put(self, item: Parcel | Rejection) -> "Future[int]":
@@ -112,14 +113,16 @@ class Writer:
                 return
 
     def _write(self, group: list[_Item]) -> None:
+        started = time.monotonic()
         try:
             with self._engine.begin() as db:
                 codes = store_all(db, [item for item, _ in group])
         except SQLAlchemyError as error:
             log.error("not stored", extra={"error": type(error).__name__, "items": len(group)})
-            self.healthy, codes = False, [wire.Code.UNAVAILABLE] * len(group)
+            codes = [wire.Code.UNAVAILABLE] * len(group)
+            self._vitals.failed()
         else:
-            self.healthy = True
+            self._vitals.committed(time.monotonic() - started)
         for (_, done), code in zip(group, codes, strict=True):
             done.set_result(code)
 

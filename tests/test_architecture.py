@@ -50,6 +50,8 @@ ADAPTERS = {
         f"aggregator/{name}.py" for name in ("schema", "database", "store", "enrolment", "writer", "views")
     },
     "alembic": {"aggregator/database.py"},
+    "starlette": {"aggregator/web/server.py"},
+    "prometheus_client": {"aggregator/web/metrics.py"},
     "flwr": {"aggregator/flower_app.py", "client/flower_app.py", "client/pinned.py"},
 }  # fmt: skip
 

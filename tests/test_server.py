@@ -27,6 +27,7 @@ from aggregator.quantiles.histogram import Histogram
 from aggregator.quantiles.mechanism import Mechanism, Release
 from aggregator.releases import read_release
 from aggregator.schema import metadata
+from aggregator.vitals import Vitals
 from aggregator.writer import Packed, Parcel, Writer
 from client.cli import app as client_app
 from client.grpc_client import Aggregator, Unreachable
@@ -370,7 +371,7 @@ def test_no_batch_enters_a_closed_round(kind: str, database: Callable[[str], str
         campaign = place.campaign(plan)
         place.enrol("owner")
         place.store.ask(campaign, 0, b"query", now=0.0, seconds=1.0)
-        writers, stop = [Writer(place.store.engine) for _ in range(2)], threading.Event()
+        writers, stop = [Writer(place.store.engine, Vitals()) for _ in range(2)], threading.Event()
         acknowledged, refused = Counter[int](), Counter[int]()
 
         def send(i: int) -> None:
@@ -405,7 +406,7 @@ def test_a_token_counts_as_one_owner(tmp_path: Path) -> None:
         tokens = [place.enrol(name) for name in ("north", "south")]
         assert len(set(tokens)) == 2
         place.store.ask(campaign, 0, b"query", now=0.0, seconds=1.0)
-        writer = Writer(place.store.engine)
+        writer = Writer(place.store.engine, Vitals())
         for owner, digest in ((1, b"b"), (1, b"a"), (2, b"c")):
             assert writer.put(Parcel(campaign, 0, owner, [Packed(digest * 32, 1, digest)])).result() == wire.Code.OK
         writer.close()
@@ -423,7 +424,7 @@ def test_a_database_that_may_only_be_read_acknowledges_nothing(database: Callabl
         campaign = place.campaign(plan_now())
         place.enrol("owner")
         place.store.ask(campaign, 0, b"query", now=0.0, seconds=1.0)
-        writer, parcel = Writer(place.store.engine), Parcel(campaign, 0, 1, [Packed(bytes(32), 1, b"batch")])
+        writer, parcel = Writer(place.store.engine, Vitals()), Parcel(campaign, 0, 1, [Packed(bytes(32), 1, b"batch")])
         codes = []
         for mode in ("on", "off"):
             with psycopg.connect(place.url, autocommit=True) as db:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from aggregator.limits import Limits, Turnstile
 from aggregator.tally import counted_once, tally_batches
+from aggregator.vitals import Vitals
 from client.contribute import Contribution
 from client.ledger import Ledger
 from protocol import wire_pb2 as wire
@@ -73,7 +74,7 @@ def test_a_split_answer_says_the_same(name: str) -> None:
 def test_an_owner_sends_so_many_messages_a_second_and_no_more() -> None:
     """The messages of a second may come at once; then one for each share of a second that passes; another owner is free."""
     now = 0.0
-    turnstile = Turnstile(Limits(messages_a_second=10, open_calls=2), now=lambda: now)
+    turnstile = Turnstile(Limits(messages_a_second=10, open_calls=2), Vitals(), now=lambda: now)
     for _ in range(10):
         turnstile.message(1)
     with pytest.raises(Refused):

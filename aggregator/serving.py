@@ -1,0 +1,72 @@
+"""A server process from start to stop: the service, the page, and what is done again and again."""
+
+import asyncio
+import contextlib
+import logging
+import math
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+from aggregator.conductor import Conductor
+from aggregator.desk import Desk
+from aggregator.grpc_server import Door, Server, Service
+from aggregator.limits import Limits
+from aggregator.store import Store
+from aggregator.vitals import Vitals
+from aggregator.writer import Writer
+
+log = logging.getLogger(__name__)
+
+BEAT_SECONDS, FAILED_SECONDS = 0.2, 2.0
+
+
+async def serve(store: Store, conductor: Conductor, door: Door, limits: Limits, vitals: Vitals) -> None:
+    """Serve until a signal says stop; then finish what has begun."""
+    writer, desk = Writer(store.engine, vitals), Desk(store)
+    await asyncio.to_thread(desk.refresh)
+    service = Service(store, writer, desk, limits, vitals)
+    server = Server(service, door, limits)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+    async def look() -> None:
+        try:
+            if await asyncio.to_thread(desk.refresh):
+                service.wake()
+            vitals.looked = time.monotonic()
+        except Exception:
+            vitals.looked = -math.inf
+            raise
+        finally:
+            await server.say(healthy=vitals.well(time.monotonic()))
+
+    await server.start()
+    log.info("listening", extra={"port": server.port, "tls": door.certificate is not None})
+    beats = [
+        asyncio.create_task(_beat(stop, look)),
+        asyncio.create_task(_beat(stop, lambda: asyncio.to_thread(conductor.step))),
+    ]
+    await stop.wait()
+    log.info("stopping")
+    await server.decline()
+    await asyncio.gather(*beats)
+    service.wake(stopping=True)
+    await server.stop()
+    await asyncio.to_thread(writer.close)
+    log.info("stopped")
+
+
+async def _beat(stop: asyncio.Event, work: Callable[[], Any]) -> None:
+    """Do the work again and again; whatever fails is tried again, somewhat later."""
+    while not stop.is_set():
+        rest = BEAT_SECONDS
+        try:
+            await work()
+        except Exception:
+            log.exception("a beat failed; it is tried again")
+            rest = FAILED_SECONDS
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), rest)

@@ -1,0 +1,34 @@
+"""How one server process fares: written by those who do the work, read by gauges and health checks."""
+
+import math
+from dataclasses import dataclass
+
+# A process that has not looked at its database for so long is not well, whatever it found then.
+STALE_SECONDS = 15.0
+
+
+@dataclass
+class Vitals:
+    """Counts since the start, and the last look at the database."""
+
+    transactions: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+    open_calls: int = 0
+    writes: bool = True
+    looked: float = -math.inf
+
+    def committed(self, seconds: float) -> None:
+        """Count a transaction that is durable."""
+        self.writes = True
+        self.transactions += 1
+        self.seconds += seconds
+
+    def failed(self) -> None:
+        """Count a transaction that is not."""
+        self.writes = False
+        self.failures += 1
+
+    def well(self, now: float) -> bool:
+        """Whether the database could be read a moment ago, and the last transaction was committed."""
+        return self.writes and now - self.looked < STALE_SECONDS

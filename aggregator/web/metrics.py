@@ -1,0 +1,69 @@
+"""Gauges for Prometheus: of the campaigns, the same from every process on one database; of this process, its own."""
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from aggregator import views
+from aggregator.store import Store
+from aggregator.vitals import Vitals
+
+
+class Campaigns(Collector):
+    """Read from the store whenever somebody asks."""
+
+    def __init__(self, store: Store) -> None:
+        self._engine = store.engine
+
+    def collect(self) -> Iterator[Metric]:
+        state = GaugeMetricFamily("confide_campaign", "1, with what the campaign is", labels=["campaign", "method", "state"])
+        named = ["campaign"]
+        expected = GaugeMetricFamily("confide_reports_expected", "Reports expected in all", labels=named)
+        reports = CounterMetricFamily("confide_reports", "Reports stored", labels=named)
+        rounds = GaugeMetricFamily("confide_rounds", "Rounds opened", labels=named)
+        deadline = GaugeMetricFamily("confide_round_deadline_seconds", "When the open round is due, since 1970", labels=named)
+        finished = GaugeMetricFamily("confide_owners_finished", "Owners that have finished the last round", labels=named)
+        rejected = CounterMetricFamily("confide_rejections", "Refused, by code", labels=["campaign", "code"])
+        for code, times in views.rejected(self._engine, "").items():
+            rejected.add_metric(["", code], times)
+        for one in views.overviews(self._engine):
+            asked = views.rounds(self._engine, one.id)
+            state.add_metric([one.id, f"{one.plan.method}:{one.plan.variant}", one.state], 1)
+            expected.add_metric([one.id], one.plan.expected_records)
+            reports.add_metric([one.id], sum(row.reports for row in asked))
+            rounds.add_metric([one.id], len(asked))
+            if asked:
+                finished.add_metric([one.id], asked[-1].finished)
+            if asked and asked[-1].closed is None:
+                deadline.add_metric([one.id], asked[-1].deadline)
+            for code, times in views.rejected(self._engine, one.id).items():
+                rejected.add_metric([one.id, code], times)
+        yield from (state, expected, reports, rounds, deadline, finished, rejected)
+
+
+class Process(Collector):
+    """How this process fares."""
+
+    def __init__(self, vitals: Vitals, now: Callable[[], float]) -> None:
+        self._vitals, self._now = vitals, now
+
+    def collect(self) -> Iterator[Metric]:
+        vitals = self._vitals
+        yield GaugeMetricFamily(
+            "confide_healthy", "Whether the database can be read and written", value=vitals.well(self._now())
+        )
+        yield CounterMetricFamily("confide_transactions", "Transactions of reports committed", value=vitals.transactions)
+        yield CounterMetricFamily("confide_transaction_seconds", "Time spent in them", value=vitals.seconds)
+        yield CounterMetricFamily("confide_transaction_failures", "Transactions of reports that failed", value=vitals.failures)
+        yield GaugeMetricFamily("confide_open_calls", "Calls of owners that are open", value=vitals.open_calls)
+
+
+def metrics(store: Store, vitals: Vitals, now: Callable[[], float]) -> Callable[[], bytes]:
+    """What `/metrics` answers."""
+    registry = CollectorRegistry()
+    for collector in (Campaigns(store), Process(vitals, now)):
+        registry.register(collector)
+    ProcessCollector(registry=registry)
+    return lambda: generate_latest(registry)

@@ -1,0 +1,155 @@
+"""The pages as text: what is in the store, rendered. A page has a part that lives, which is also rendered alone."""
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import groupby
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from aggregator import views
+from aggregator.store import CALIBRATED, PUBLISHED, Store
+from aggregator.web.drawing import bracket, search_picture
+from aggregator.web.words import MEANINGS
+from protocol.card import PUBLIC, Card, parse_card
+from protocol.card_page import as_html, card_article, headline
+from protocol.card_picture import card_picture, scatter
+from protocol.findings import Finding
+from protocol.verify import verify
+
+# A table longer than this is cut; `campaign export` has all of it.
+MOST_ROWS = 200
+
+
+@dataclass(frozen=True)
+class OwnerRow:
+    """What one owner has sent in all rounds, and how it stands in the last."""
+
+    name: str
+    reports: int
+    batches: int
+    rounds: int
+    state: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A card, what verifying it found, and the threshold it vouches for."""
+
+    card: Card
+    findings: list[Finding]
+
+    @property
+    def failures(self) -> list[Finding]:
+        return [finding for finding in self.findings if not finding.holds]
+
+    @property
+    def threshold(self) -> float:
+        formal = self.card.formal
+        return float((formal["released"] if formal["track"] == "central" else formal["certificate"])["threshold"])
+
+    @property
+    def level(self) -> float:
+        """The coverage that is guaranteed, whatever was asked for; 0 if none is."""
+        formal = self.card.formal
+        shown = formal["searched"][formal["best"]] if formal["track"] == "central" else formal["certificate"]
+        return float(shown["level"] or 0.0)
+
+
+@lru_cache(maxsize=64)
+def check(text: str, key: bytes) -> Checked:
+    """A stored card never changes, so it is verified once."""
+    card = parse_card(text)
+    return Checked(card, verify(card, key=key))
+
+
+class Pages:
+    """Everything that can be looked at. Cards must be signed by this key."""
+
+    def __init__(self, store: Store, key: bytes) -> None:
+        self._store, self._key = store, key
+        self._templates = Environment(
+            loader=PackageLoader("aggregator.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+            lstrip_blocks=True,
+        )  # fmt: skip
+        self._templates.filters |= {"moment": _moment, "count": lambda value: f"{value:,}"}
+        self._templates.globals["meanings"] = MEANINGS
+
+    def index(self, *, whole: bool) -> str:
+        """All campaigns, the newest first; not `whole` is the part that lives."""
+        rows: list[dict[str, Any]] = [
+            {"one": one, "rounds": views.rounds(self._store.engine, one.id), "checked": self.checked(one)}
+            for one in reversed(views.overviews(self._store.engine))
+        ]
+        known = [(row["one"].plan.epsilon, row["checked"].level, not row["checked"].failures) for row in rows if row["checked"]]
+        promised = max((level for _, level, _ in known), default=0.0)
+        trade_off = scatter(known, line=promised, x="epsilon a record", y="guaranteed coverage") if len(known) > 1 else ""
+        refused = sorted(views.rejected(self._store.engine, "").items())
+        given = {"rows": rows, "trade_off": Markup(trade_off), "refused": refused}
+        return self._templates.get_template("index.html" if whole else "index_live.html").render(given)
+
+    def campaign(self, one: views.Overview, *, whole: bool) -> str:
+        """One campaign; not `whole` is the part that lives."""
+        engine, plan, checked = self._store.engine, one.plan, self.checked(one)
+        parts, points = views.progress(engine, one.id), views.points(engine, one.id)
+        threshold = None if checked is None else checked.threshold
+        level = 1 - plan.alpha
+        picture = search_picture(points, level=level, threshold=threshold)
+        if not points and checked is not None:
+            picture = Markup(card_picture(checked.card.formal))
+        rounds = views.rounds(engine, one.id)
+        given: dict[str, Any] = {
+            "one": one, "plan": plan, "rounds": rounds, "owners": _owners(parts, len(rounds)), "most": MOST_ROWS,
+            "rejected": sorted(views.rejected(engine, one.id).items()), "points": points, "picture": picture, "level": level,
+            "bracket": bracket(points, level), "odds": math.exp(plan.epsilon), "checked": checked,
+            "reports": sum(part.reports for part in parts), "headline": None if checked is None else headline(checked.card),
+            "stored": views.stored_batches(engine, one.id),
+        }  # fmt: skip
+        return self._templates.get_template("campaign.html" if whole else "campaign_live.html").render(given)
+
+    def card(self, one: views.Overview) -> str | None:
+        """The card of a campaign with what verifying it here and now found."""
+        checked = self.checked(one)
+        if checked is None:
+            return None
+        article = Markup(card_article(checked.card, checked.findings))
+        return self._templates.get_template("card.html").render(one=one, article=article, checked=checked)
+
+    def card_file(self, one: views.Overview) -> str | None:
+        """The card as a page that stands alone."""
+        checked = self.checked(one)
+        return None if checked is None else as_html(checked.card, checked.findings)
+
+    def message(self, title: str, text: str) -> str:
+        """A page that says something."""
+        return self._templates.get_template("message.html").render(title=title, text=text)
+
+    def checked(self, one: views.Overview) -> Checked | None:
+        if one.state not in (CALIBRATED, PUBLISHED):
+            return None
+        text = self._store.card(one.id, PUBLIC)
+        return None if text is None else check(text, self._key)
+
+
+def _owners(parts: list[views.Part], rounds: int) -> list[OwnerRow]:
+    """One row an owner, the most reports first."""
+    by_name = sorted(parts, key=lambda part: (part.owner, part.round))
+    rows = []
+    for name, group in groupby(by_name, key=lambda part: part.owner):
+        mine = list(group)
+        last = mine[-1]
+        state = last.code or ("finished" if last.finished else "sending") if last.round == rounds - 1 else "waited for"
+        rows.append(
+            OwnerRow(name, sum(part.reports for part in mine), sum(part.batches for part in mine), len(mine), state)
+        )  # fmt: skip
+    return sorted(rows, key=lambda row: (-row.reports, row.name))
+
+
+def _moment(seconds: float | None) -> Markup:
+    if seconds is None:
+        return Markup("-")
+    at = datetime.fromtimestamp(seconds, UTC)
+    return Markup('<time datetime="{}">{}</time>').format(at.isoformat(timespec="seconds"), f"{at:%Y-%m-%d %H:%M:%S} UTC")

@@ -1,0 +1,207 @@
+"""The page over HTTP, for this machine alone: who may see it from elsewhere comes through a proxy that knows its users."""
+
+import asyncio
+import json
+import logging
+import socket
+import threading
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from aggregator import views
+from aggregator.store import Store
+from aggregator.vitals import Vitals
+from aggregator.web.metrics import metrics
+from aggregator.web.pages import Pages
+from protocol.card import PUBLIC
+from protocol.errors import BadInput
+
+log = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+# Names a browser may call this by: another would be a foreign page that has its name point here.
+HOSTS = [HOST, "localhost"]
+# A page that is watched is rendered so often, once for all who watch it.
+EVERY_SECONDS, HEARTBEAT_SECONDS = 1.0, 15.0
+MOST_CONNECTIONS = 200
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Site:
+    """Every address of the page, and what it answers."""
+
+    def __init__(self, store: Store, key: bytes, vitals: Vitals) -> None:
+        self._store, self._pages, self._vitals = store, Pages(store, key), vitals
+        self._metrics = metrics(store, vitals, time.monotonic)
+        self._rendered: dict[str, tuple[float, str]] = {}
+        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.stopping = False
+
+    def app(self) -> Starlette:
+        campaign = "/campaigns/{id}"
+        routes = [
+            Route("/", self._index),
+            Route("/events", self._index_events),
+            Route(campaign, self._campaign),
+            Route(f"{campaign}/events", self._campaign_events),
+            Route(f"{campaign}/card", self._card),
+            *(Route(f"{campaign}/{name}", self._file(name)) for name in self._files()),
+            Route("/metrics", self._gauges),
+            Route("/healthz", self._health),
+            Mount("/static", StaticFiles(directory=str(files("aggregator.web").joinpath("static")))),
+        ]
+        guards = [Middleware(_Headers), Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)]
+        failures = {HTTPException: self._refused, Exception: self._failed}
+        return Starlette(routes=routes, middleware=guards, exception_handlers=failures)
+
+    def _index(self, request: Request) -> Response:
+        return HTMLResponse(self._pages.index(whole=True))
+
+    def _campaign(self, request: Request) -> Response:
+        return HTMLResponse(self._pages.campaign(self._one(request), whole=True))
+
+    def _card(self, request: Request) -> Response:
+        return HTMLResponse(_found(self._pages.card(self._one(request))))
+
+    def _files(self) -> dict[str, tuple[str, Callable[[views.Overview], bytes | str | None]]]:
+        """What can be downloaded of a campaign: its type and its content. Not the auditor's card: it is not for everybody."""
+        store = self._store
+        return {
+            "plan.bin": ("application/octet-stream", lambda one: store.campaign(one.id).signed_plan),
+            "status.json": ("application/json", lambda one: json.dumps(views.status(store.engine, one), indent=2)),
+            "card.json": ("application/json", lambda one: store.card(one.id, PUBLIC)),
+            "card.html": ("text/html", self._pages.card_file),
+        }
+
+    def _file(self, name: str) -> Callable[[Request], Response]:
+        kind, content = self._files()[name]
+
+        def answer(request: Request) -> Response:
+            one = self._one(request)
+            saved = {"Content-Disposition": f'attachment; filename="{one.id}-{name}"'}
+            return Response(_found(content(one)), media_type=kind, headers=saved)
+
+        return answer
+
+    def _one(self, request: Request) -> views.Overview:
+        wanted = request.path_params["id"]
+        return _found(next((one for one in views.overviews(self._store.engine) if one.id == wanted), None))
+
+    def _gauges(self, request: Request) -> Response:
+        return Response(self._metrics(), media_type="text/plain; version=0.0.4")
+
+    def _health(self, request: Request) -> Response:
+        well = self._vitals.well(time.monotonic())
+        return PlainTextResponse("ok\n" if well else "the database cannot be read or written\n", 200 if well else 503)
+
+    async def _index_events(self, request: Request) -> Response:
+        return _stream(self._changes("", lambda: self._pages.index(whole=False)))
+
+    async def _campaign_events(self, request: Request) -> Response:
+        name = (await run_in_threadpool(self._one, request)).id
+        return _stream(self._changes(name, lambda: self._pages.campaign(self._one(request), whole=False)))
+
+    async def _changes(self, name: str, render: Callable[[], str]) -> AsyncIterator[str]:
+        """The living part of a page, whenever it is another than before."""
+        before, said = "", time.monotonic()
+        while not self.stopping:
+            text = await self._newest(name, render)
+            if text != before:
+                yield "event: parts\n" + "".join(f"data: {line}\n" for line in text.splitlines()) + "\n"
+                before, said = text, time.monotonic()
+            elif time.monotonic() - said >= HEARTBEAT_SECONDS:
+                yield ":\n\n"
+                said = time.monotonic()
+            await asyncio.sleep(EVERY_SECONDS)
+
+    async def _newest(self, name: str, render: Callable[[], str]) -> str:
+        async with self._locks[name]:
+            made, text = self._rendered.get(name, (0.0, ""))
+            if time.monotonic() - made >= EVERY_SECONDS:
+                text = await run_in_threadpool(render)
+                self._rendered[name] = time.monotonic(), text
+            return text
+
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return HTMLResponse(self._pages.message(error.detail, "Campaigns are listed on the first page."), error.status_code)
+
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        log.error("a page failed", extra={"path": request.url.path}, exc_info=error)
+        text = "The log of the server says more; reports are taken in as long as /healthz says ok."
+        return HTMLResponse(self._pages.message("This page could not be made", text), 500, headers=HEADERS)
+
+
+class _Headers:
+    """Puts the headers on every response."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def send_with(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *((k.lower().encode(), v.encode()) for k, v in HEADERS.items())]
+            await send(message)
+
+        await self._app(scope, receive, send_with)
+
+
+def _found(value: Any) -> Any:
+    if value is None:
+        raise HTTPException(404, "There is no such page")
+    return value
+
+
+def _stream(events: AsyncIterator[str]) -> Response:
+    return StreamingResponse(events, media_type="text/event-stream")
+
+
+@contextmanager
+def web_page(port: int, *, store: Store, key: bytes, vitals: Vitals) -> Iterator[None]:
+    """The page on a port of this machine, in a thread of its own."""
+    try:
+        listening = socket.create_server((HOST, port))
+    except OSError as error:
+        raise BadInput(f"--http is {port}: {error.strerror}; accepted is a free port") from None
+    site = Site(store, key, vitals)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            site.app(), log_config=None, log_level="critical", access_log=False, server_header=False, lifespan="off",
+            limit_concurrency=MOST_CONNECTIONS, timeout_graceful_shutdown=2,
+        )
+    )  # fmt: skip
+    thread = threading.Thread(target=server.run, args=([listening],), name="page", daemon=True)
+    thread.start()
+    log.info("page", extra={"address": f"http://{HOST}:{listening.getsockname()[1]}/"})
+    try:
+        yield
+    finally:
+        site.stopping = server.should_exit = True
+        thread.join()
+        listening.close()

@@ -1,0 +1,67 @@
+"""The pictures of the page in docs/: a real server, owners, and a real browser.
+
+Run with the project's environment and Chromium: `python benchmarks/screenshots.py [--out docs]`.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.browser import browser
+from tests.hostile import Wire
+from tests.servers import Place, contribution, eventually, plan_now, together
+from tests.test_page import page_port
+
+OWNERS = ("Hospital North", "Hospital South", "Lakeside Clinic", "St. Anne's", "University Clinic")
+N = 4_000
+
+
+def shoot(chromium: Any, url: str, path: Path, *, width: int, height: int, dark: bool = False) -> None:
+    context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light")
+    page = context.new_page()
+    page.goto(url)
+    page.wait_for_timeout(1500)
+    page.screenshot(path=path)
+    context.close()
+    print(f"wrote {path}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("docs"))
+    given = parser.parse_args()
+    plan = plan_now(campaign="Triage model, autumn", expected_records=N * len(OWNERS))
+    with tempfile.TemporaryDirectory() as folder, browser() as chromium:
+        place = Place(Path(folder) / "aggregator")
+        try:
+            campaign = place.campaign(plan, owners=len(OWNERS))
+            tokens = [place.enrol(name) for name in OWNERS]
+            server = place.serve("--http", "0")
+            eventually(lambda: place.store.rounds(campaign))
+            time.sleep(0.5)
+            Wire(server, campaign, tokens[0]).submit(b"\xff\x01 not an answer")
+
+            def part(i: int) -> Any:
+                return contribution(server.access(tokens[i]), plan, Path(folder) / str(i), seed=i, n=N)
+
+            for number in range(4):
+                eventually(lambda number=number: len(place.store.rounds(campaign)) > number)
+                time.sleep(0.5)
+                together(len(OWNERS) - (number == 3), lambda i: part(i).once())
+            url = f"http://127.0.0.1:{page_port(server)}/campaigns/{campaign}"
+            shoot(chromium, url, given.out / "page-campaign.png", width=880, height=1000)
+            together(len(OWNERS), lambda i: part(i).watch())
+            eventually(lambda: place.store.campaign(campaign).state == "calibrated")
+            shoot(chromium, url, given.out / "page-phone.png", width=390, height=844, dark=True)
+            shoot(chromium, f"{url}/card", given.out / "page-card.png", width=880, height=900)
+        finally:
+            place.close()
+
+
+if __name__ == "__main__":
+    main()
