@@ -20,6 +20,7 @@ from aggregator.keys import SIGNING_KEY, create_keys, read_key
 from aggregator.limits import Limits
 from aggregator.logs import log_to_stderr
 from aggregator.serving import serve as serve_until_stopped
+from aggregator.store import Store
 from aggregator.vitals import Vitals
 from aggregator.web.server import web_page
 from protocol.errors import BadInput
@@ -80,7 +81,8 @@ def serve(
         store, name = open_store(db), f"{os.getpid()}-{secrets.token_hex(4)}"
         conductor = Conductor(store, name=name, key=signing, entropy=os_entropy, now=time.time)
         public, vitals = signing.public_key().public_bytes_raw(), Vitals()
-        with nullcontext() if http is None else web_page(http, store=store, key=public, vitals=vitals):
+        # The page reads through connections of its own: however many look at it, reports do not wait for them.
+        with nullcontext() if http is None else web_page(http, store=Store(connect(db)), key=public, vitals=vitals):
             asyncio.run(serve_until_stopped(store, conductor, door, limits, vitals))
         store.release_lease(name)
 

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from aggregator import views
-from aggregator.store import CALIBRATED, PUBLISHED, Store
+from aggregator.store import CALIBRATED, OPEN, PUBLISHED, Store
 from aggregator.web.drawing import bracket, search_picture
 from aggregator.web.words import MEANINGS
 from protocol.card import PUBLIC, Card, parse_card
@@ -32,7 +32,7 @@ class OwnerRow:
     reports: int
     batches: int
     rounds: int
-    state: str
+    now: str
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Pages:
             picture = Markup(card_picture(checked.card.formal))
         rounds = views.rounds(engine, one.id)
         given: dict[str, Any] = {
-            "one": one, "plan": plan, "rounds": rounds, "owners": _owners(parts, len(rounds)), "most": MOST_ROWS,
+            "one": one, "plan": plan, "rounds": rounds, "owners": _owners(parts, len(rounds) - 1, one.state), "most": MOST_ROWS,
             "rejected": sorted(views.rejected(engine, one.id).items()), "points": points, "picture": picture, "level": level,
             "bracket": bracket(points, level), "odds": math.exp(plan.epsilon), "checked": checked,
             "reports": sum(part.reports for part in parts), "headline": None if checked is None else headline(checked.card),
@@ -134,17 +134,17 @@ class Pages:
         return None if text is None else check(text, self._key)
 
 
-def _owners(parts: list[views.Part], rounds: int) -> list[OwnerRow]:
+def _owners(parts: list[views.Part], last: int, state: str) -> list[OwnerRow]:
     """One row an owner, the most reports first."""
+    absent = "waited for" if state == OPEN else "missing"
     by_name = sorted(parts, key=lambda part: (part.owner, part.round))
     rows = []
     for name, group in groupby(by_name, key=lambda part: part.owner):
         mine = list(group)
-        last = mine[-1]
-        state = last.code or ("finished" if last.finished else "sending") if last.round == rounds - 1 else "waited for"
-        rows.append(
-            OwnerRow(name, sum(part.reports for part in mine), sum(part.batches for part in mine), len(mine), state)
-        )  # fmt: skip
+        newest = mine[-1]
+        now = newest.code or ("finished" if newest.finished else "sending") if newest.round == last else absent
+        sums = sum(part.reports for part in mine), sum(part.batches for part in mine)
+        rows.append(OwnerRow(name, *sums, len(mine), now))
     return sorted(rows, key=lambda row: (-row.reports, row.name))
 
 
