@@ -17,6 +17,7 @@ from aggregator.cli import app as aggregator_app
 from aggregator.keys import SIGNING_KEY
 from aggregator.vitals import STALE_SECONDS, Vitals
 from aggregator.web.drawing import Bracket, bracket, search_picture
+from aggregator.web.server import MOST_WATCHERS
 from aggregator.web.words import MEANINGS
 from client.contribute import Contribution
 from protocol import wire_pb2 as wire
@@ -339,13 +340,19 @@ def test_pages_fit_a_phone_and_work_without_scripts(shown: Shown, chromium: Any)
         context.close()
 
 
-def test_a_server_stops_while_its_page_is_watched(place: Place) -> None:
-    """An open stream of events does not keep a stopped server alive."""
+def test_many_may_watch_and_a_server_stops_all_the_same(place: Place) -> None:
+    """Beyond its limit nobody more is let in to watch, pages and health checks are still served, and no watcher delays a stop."""
     server = place.serve("--http", "0")
-    link = http.client.HTTPConnection("127.0.0.1", page_port(server), timeout=30)
-    link.request("GET", "/events")
-    answer = link.getresponse()
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    assert answer.readline() == b"event: parts\n"
+    links = [http.client.HTTPConnection("127.0.0.1", page_port(server), timeout=30) for _ in range(MOST_WATCHERS + 5)]
+    codes = []
+    for link in links:
+        link.request("GET", "/events")
+        answer = link.getresponse()
+        codes.append(answer.status)
+        if answer.status == 200:
+            assert answer.readline() == b"event: parts\n"
+    assert codes == [200] * MOST_WATCHERS + [503] * 5
+    assert get(server, "/healthz")[0] == 200
     assert server.stop() == 0
-    link.close()
+    for link in links:
+        link.close()

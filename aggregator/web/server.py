@@ -38,7 +38,8 @@ HOST = "127.0.0.1"
 HOSTS = [HOST, "localhost"]
 # A page that is watched is rendered so often, once for all who watch it.
 EVERY_SECONDS, HEARTBEAT_SECONDS = 1.0, 15.0
-MOST_CONNECTIONS = 200
+# Those who watch leave room for those who look, gauges and health checks among them.
+MOST_WATCHERS, MOST_CONNECTIONS = 100, 200
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -60,7 +61,7 @@ class Site:
         self._metrics = metrics(store, vitals, time.monotonic)
         self._rendered: dict[str, tuple[float, str]] = {}
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self.stopping = False
+        self._watching, self.stopping = 0, False
 
     def app(self) -> Starlette:
         campaign = "/campaigns/{id}"
@@ -120,24 +121,33 @@ class Site:
         return PlainTextResponse("ok\n" if well else "the database cannot be read or written\n", 200 if well else 503)
 
     async def _index_events(self, request: Request) -> Response:
-        return _stream(self._changes("", lambda: self._pages.index(whole=False)))
+        return self._stream("", lambda: self._pages.index(whole=False))
 
     async def _campaign_events(self, request: Request) -> Response:
         name = (await run_in_threadpool(self._one, request)).id
-        return _stream(self._changes(name, lambda: self._pages.campaign(self._one(request), whole=False)))
+        return self._stream(name, lambda: self._pages.campaign(self._one(request), whole=False))
+
+    def _stream(self, name: str, render: Callable[[], str]) -> Response:
+        if self._watching >= MOST_WATCHERS:
+            raise HTTPException(503, "Too many are watching")
+        return StreamingResponse(self._changes(name, render), media_type="text/event-stream")
 
     async def _changes(self, name: str, render: Callable[[], str]) -> AsyncIterator[str]:
         """The living part of a page, whenever it is another than before."""
         before, said = "", time.monotonic()
-        while not self.stopping:
-            text = await self._newest(name, render)
-            if text != before:
-                yield "event: parts\n" + "".join(f"data: {line}\n" for line in text.splitlines()) + "\n"
-                before, said = text, time.monotonic()
-            elif time.monotonic() - said >= HEARTBEAT_SECONDS:
-                yield ":\n\n"
-                said = time.monotonic()
-            await asyncio.sleep(EVERY_SECONDS)
+        self._watching += 1
+        try:
+            while not self.stopping:
+                text = await self._newest(name, render)
+                if text != before:
+                    yield "event: parts\n" + "".join(f"data: {line}\n" for line in text.splitlines()) + "\n"
+                    before, said = text, time.monotonic()
+                elif time.monotonic() - said >= HEARTBEAT_SECONDS:
+                    yield ":\n\n"
+                    said = time.monotonic()
+                await asyncio.sleep(EVERY_SECONDS)
+        finally:
+            self._watching -= 1
 
     async def _newest(self, name: str, render: Callable[[], str]) -> str:
         async with self._locks[name]:
@@ -176,10 +186,6 @@ def _found(value: Any) -> Any:
     if value is None:
         raise HTTPException(404, "There is no such page")
     return value
-
-
-def _stream(events: AsyncIterator[str]) -> Response:
-    return StreamingResponse(events, media_type="text/event-stream")
 
 
 @contextmanager
