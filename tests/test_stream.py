@@ -181,6 +181,22 @@ def test_what_is_larger_than_all_the_room_goes_alone() -> None:
     assert asyncio.run(run()) == ["large", "small"]
 
 
+def test_what_was_written_leaves_memory(ready: OpenRound) -> None:
+    """Transactions of ever more batches, 24 MB each: the process grows by less than two of them."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    sizes, before = [], 0
+    for count in range(10, 30):
+        batches = [Packed(os.urandom(16), 1, os.urandom(24_000_000 // count)) for _ in range(count)]
+        assert ready.writer.put(Parcel(ready.campaign, 0, 1, batches)).result() == wire.Code.OK
+        del batches
+        before = before or resident()
+        sizes.append(resident() - before)
+    assert max(sizes) < 48_000_000
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_batches_are_counted_once_however_they_come(kind: str, tmp_path: Path) -> None:
     """Of many sizes, more than one statement takes, some of them twice in a parcel, in another, or from another process."""
