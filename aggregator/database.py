@@ -37,8 +37,10 @@ def connect(url: str) -> Engine:
             raise BadInput(f"database is {url!r}; {ACCEPTED}")
         if made.database is None or not Path(made.database).resolve().parent.is_dir():
             raise BadInput(f"database {url!r} is in a folder that does not exist; {ACCEPTED}")
+        # A statement that is kept for another time keeps the batches that were written with it.
+        given = {"check_same_thread": False, "cached_statements": 0}
         # Errors must not carry what was to be written into the logs.
-        engine = create_engine(made, connect_args={"check_same_thread": False}, hide_parameters=True)
+        engine = create_engine(made, connect_args=given, hide_parameters=True)
     except ArgumentError:
         raise BadInput(f"database is {url!r}; {ACCEPTED}") from None
     event.listen(engine, "connect", _prepare)

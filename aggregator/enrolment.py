@@ -34,7 +34,7 @@ class Enrolment:
             raise BadInput(f"owner is {name!r}; accepted are 1 to 200 printable characters")
         token = secrets.token_urlsafe(TOKEN_BYTES)
         with self._writing.begin() as db:
-            made = insert(db, owners).values(name=name, token=_hash(token))
+            made = insert(db.dialect.name, owners).values(name=name, token=_hash(token))
             db.execute(made.on_conflict_do_update(index_elements=["name"], set_={"token": _hash(token)}))
         return token
 

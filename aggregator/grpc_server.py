@@ -13,7 +13,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from aggregator.desk import Desk, Standing
 from aggregator.enrolment import Enrolment, Owner
-from aggregator.limits import Limits, Turnstile
+from aggregator.limits import Limits, Room, Turnstile
 from aggregator.store import CALIBRATED, CLOSED, PUBLISHED, Store
 from aggregator.stream import Stream
 from aggregator.vitals import Vitals
@@ -31,8 +31,9 @@ GRACE_SECONDS = 10.0
 HEARTBEAT_SECONDS = 10.0
 # How long a token that was looked up is believed.
 BELIEVED_SECONDS = 5.0
-# Open calls of all owners together.
-MOST_CALLS = 1_000
+# Open calls of all owners together, and the bytes of their answers that are not yet durable; besides these, each call may have
+# one answer that waits for room.
+MOST_CALLS, MOST_HELD = 1_000, 64 << 20
 
 STATUS: dict[int, Any] = {
     wire.Code.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
@@ -49,7 +50,7 @@ class Service:
     def __init__(self, store: Store, writer: Writer, desk: Desk, limits: Limits, vitals: Vitals) -> None:
         self._store, self._writer, self._desk, self._limits = store, writer, desk, limits
         self._enrolment = Enrolment(store.engine)
-        self._turnstile = Turnstile(limits, vitals, now=time.monotonic)
+        self._turnstile, self._room = Turnstile(limits, vitals, now=time.monotonic), Room(MOST_HELD)
         self._believed: dict[str, tuple[Owner, float]] = {}
         self._changed, self._stopping = asyncio.Event(), False
 
@@ -97,7 +98,7 @@ class Service:
 
         said = _metadata(context).get(MESSAGES, "")
         announced = int(said) if said.isascii() and said.isdigit() and len(said) < 10 else None
-        stream = Stream(owner, standing, self._writer, self._turnstile, self._limits, look_again, announced)
+        stream = Stream(owner, standing, self._writer, self._turnstile, self._limits, self._room, look_again, announced)
         receipt = await stream.take(messages)
         if receipt.code != wire.Code.OK and not stream.declined:
             self._reject(name, owner, receipt.code)

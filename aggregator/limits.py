@@ -1,5 +1,6 @@
-"""How much one owner may ask of the server."""
+"""How much one owner may ask of the server, and all of them together."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,3 +59,28 @@ class Turnstile:
         finally:
             self._open[owner] -= 1
             self._vitals.open_calls -= 1
+
+
+class Room:
+    """The bytes that all streams together may hold: who finds too little of it waits its turn, and its owner with it."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self.held = most, 0
+        self._turn, self._freed = asyncio.Lock(), asyncio.Event()
+
+    @property
+    def scarce(self) -> bool:
+        """Whether nobody should keep back what could be written: so at least half the room always becomes free again."""
+        return self.held > self._most // 2
+
+    async def take(self, size: int) -> None:
+        """Wait for so much room; what is larger than all of it goes alone."""
+        async with self._turn:
+            while self.held and self.held + size > self._most:
+                self._freed.clear()
+                await self._freed.wait()
+            self.held += size
+
+    def give(self, size: int) -> None:
+        self.held -= size
+        self._freed.set()

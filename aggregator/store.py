@@ -87,7 +87,7 @@ class Store:
         name = campaign_id(digest(plan))
         row = {"id": name, "signed_plan": signed_plan, "settings": json.dumps(asdict(settings))}
         with self._writing.begin() as db:
-            made = insert(db, campaigns).on_conflict_do_nothing().returning(campaigns.c.id)
+            made = insert(db.dialect.name, campaigns).on_conflict_do_nothing().returning(campaigns.c.id)
             if db.execute(made.values(**row, state=DRAFT, created=now)).first() is None:
                 raise BadInput(f"campaign {name} exists already")
         return self.campaign(name)
@@ -124,7 +124,7 @@ class Store:
         with self._writing.begin() as db:
             for view, card in made.items():
                 values = {"campaign": campaign, "view": view, "card": card}
-                db.execute(insert(db, cards).on_conflict_do_nothing().values(**values))
+                db.execute(insert(db.dialect.name, cards).on_conflict_do_nothing().values(**values))
             ready = (campaigns.c.id == campaign) & campaigns.c.state.in_((OPEN, CLOSED))
             db.execute(update(campaigns).where(ready).values(state=CALIBRATED, calibrated=now, reason=None))
 
@@ -194,7 +194,7 @@ class Store:
             alive = select(campaigns.c.id).where(campaigns.c.id == campaign, campaigns.c.state == OPEN).with_for_update()
             if db.execute(alive).first() is not None:
                 row = {"campaign": campaign, "round": number, "query": query, "opened": now, "deadline": now + seconds}
-                db.execute(insert(db, queries).on_conflict_do_nothing().values(**row))
+                db.execute(insert(db.dialect.name, queries).on_conflict_do_nothing().values(**row))
 
     def close_round(self, campaign: str, number: int, because: str, *, now: float) -> None:
         """From now on no batch enters the round: this waits for those that are being written, and the next find it closed."""
@@ -238,7 +238,7 @@ class Store:
     def keep_release(self, campaign: str, release: str) -> str:
         """Keep the release of a campaign, and return the one that is kept: the first."""
         with self._writing.begin() as db:
-            db.execute(insert(db, releases).on_conflict_do_nothing().values(campaign=campaign, release=release))
+            db.execute(insert(db.dialect.name, releases).on_conflict_do_nothing().values(campaign=campaign, release=release))
         kept = self.release(campaign)
         assert kept is not None
         return kept
@@ -255,9 +255,9 @@ class Store:
         return None if found is None else str(found)
 
 
-def insert(db: Connection, table: Any) -> Any:
+def insert(kind: str, table: Any) -> Any:
     """An insert that can say what to do with rows that are there already; both databases can, each in its own class."""
-    return (postgresql if db.dialect.name == "postgresql" else sqlite).insert(table)
+    return (postgresql if kind == "postgresql" else sqlite).insert(table)
 
 
 def _campaign(row: Any) -> Campaign:

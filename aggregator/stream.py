@@ -4,17 +4,20 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from aggregator.desk import Standing, declined
 from aggregator.enrolment import Owner
-from aggregator.limits import Limits, Turnstile
+from aggregator.limits import Limits, Room, Turnstile
 from aggregator.writer import Packed, Parcel, Writer
 from protocol import wire_pb2 as wire
 from protocol.campaign import VERSION
 from protocol.errors import Refused
 
 # A stream is written piece by piece, so that it may be long, and goes on while so many pieces are on their way to disk.
-PIECE_BYTES, PIECE_BATCHES, PIECES = 1 << 20, 1024, 6
+PIECE_BYTES, PIECE_BATCHES, PIECES = 4 << 20, 1024, 4
+# What a batch takes in memory besides its bytes.
+AROUND_BYTES = 400
 
 
 @dataclass
@@ -26,6 +29,7 @@ class Stream:
     writer: Writer
     turnstile: Turnstile
     limits: Limits
+    room: Room
     look_again: Callable[[], Awaitable[Standing]]
     # How many answers the owner said it sends; an end before that is a broken stream.
     announced: int | None = None
@@ -47,6 +51,9 @@ class Stream:
         except Refused as refused:
             self._code = refused.code
             self._hand_over()
+        finally:
+            self.room.give(self._bytes)
+            self._bytes = 0
         await self._settle()
         if self._code == wire.Code.UNAVAILABLE:
             raise Refused(self._code)
@@ -66,10 +73,14 @@ class Stream:
                     batch, seeded = self.standing.admit(answer)
                 except Refused as refused:
                     batch, seeded = await self._reconsider(answer, refused)
+                # From here on the owner waits for us.
+                patience.reschedule(last)
+                size = len(answer) + AROUND_BYTES
+                await self.room.take(size)
                 self._pending.append(batch)
-                self._bytes += len(answer)
+                self._bytes += size
                 self._seeded |= seeded
-                if self._bytes >= PIECE_BYTES or len(self._pending) >= PIECE_BATCHES:
+                if self._bytes >= PIECE_BYTES or len(self._pending) >= PIECE_BATCHES or self.room.scarce:
                     await self._flush()
                 patience.reschedule(min(last, clock() + self.limits.idle_seconds))
         await self._flush(finished=count == self.announced)
@@ -101,7 +112,11 @@ class Stream:
             return
         name, batches = self.standing.campaign.id, self._pending
         parcel = Parcel(name, last.number, self.owner.id, batches, self._seeded, finished, code)
-        self._writing.append((asyncio.wrap_future(self.writer.put(parcel)), sum(batch.reports for batch in batches)))
+        done, free = self.writer.put(parcel), partial(self.room.give, self._bytes)
+        loop = asyncio.get_running_loop()
+        # Even if nobody waits for it any more, it is in memory until it is written.
+        done.add_done_callback(lambda _: loop.call_soon_threadsafe(free))
+        self._writing.append((asyncio.wrap_future(done), sum(batch.reports for batch in batches)))
         self._pending, self._bytes = [], 0
 
     async def _settle(self, rest: int = 0) -> None:

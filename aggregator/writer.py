@@ -5,6 +5,7 @@ again and adds nothing.
 """
 
 import contextlib
+import itertools
 import logging
 import queue
 import threading
@@ -13,21 +14,22 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Connection, Engine, bindparam, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from aggregator.database import tidy, writing
-from aggregator.schema import batches, parts, queries, rejections
+from aggregator.schema import parts, queries, rejections
 from aggregator.store import DEADLINE, insert
 from aggregator.vitals import Vitals
 from protocol import wire_pb2 as wire
 
 log = logging.getLogger(__name__)
 
-# What one transaction takes at most, so that the first in it does not wait for ever.
-MOST_BYTES = 16 << 20
+# What one transaction takes at most, so that the first in it does not wait for ever; and one statement.
+MOST_BYTES, MOST_ROWS = 16 << 20, 64
 IDLE_SECONDS = 0.5
 
 
@@ -79,6 +81,8 @@ class Writer:
     def put(self, item: Parcel | Rejection) -> "Future[int]":
         """Hand something over; the future holds its wire code once that is durable, or UNAVAILABLE if it could not be."""
         done: Future[int] = Future()
+        # Whoever waits may give up; what was handed over is written all the same.
+        done.set_running_or_notify_cancel()
         self._waiting.put((item, done))
         return done
 
@@ -131,6 +135,34 @@ def _size(item: _Item) -> int:
     return sum(len(batch.answer) for batch in item[0].batches) if isinstance(item[0], Parcel) else 0
 
 
+# Statements are made once: that takes longer than running them.
+_DOOR = (
+    select(queries.c.closed, queries.c.because)
+    .where(queries.c.campaign == bindparam("campaign"), queries.c.round == bindparam("round"))
+    .with_for_update(read=True)
+)
+
+
+@cache
+def _advance(kind: str) -> Any:
+    row = insert(kind, parts)
+    more = {
+        "batches": parts.c.batches + row.excluded.batches,
+        "reports": parts.c.reports + row.excluded.reports,
+        "seeded": parts.c.seeded | row.excluded.seeded,
+        "finished": parts.c.finished | row.excluded.finished,
+        "code": row.excluded.code,
+    }
+    return row.on_conflict_do_update(index_elements=["campaign", "round", "owner"], set_=more)
+
+
+@cache
+def _refuse(kind: str) -> Any:
+    row = insert(kind, rejections)
+    more = {"times": rejections.c.times + row.excluded.times}
+    return row.on_conflict_do_update(index_elements=["campaign", "owner", "code"], set_=more)
+
+
 def store_all(db: Connection, items: Sequence[Parcel | Rejection]) -> list[int]:
     """Write everything whose round is open, and say of each item what became of it."""
     parcels = [item for item in items if isinstance(item, Parcel)]
@@ -140,18 +172,15 @@ def store_all(db: Connection, items: Sequence[Parcel | Rejection]) -> list[int]:
     if admitted:
         _store(db, admitted)
     refused = Counter(item for item in items if isinstance(item, Rejection))
-    # In one order everywhere, so that two processes never wait for each other.
-    for (campaign, owner, code), count in sorted(refused.items()):
-        row = insert(db, rejections).values(campaign=campaign, owner=owner, code=code, times=count)
-        more = {"times": rejections.c.times + row.excluded.times}
-        db.execute(row.on_conflict_do_update(index_elements=["campaign", "owner", "code"], set_=more))
+    if refused:
+        # In one order everywhere, so that two processes never wait for each other.
+        db.execute(_refuse(db.dialect.name), [item._asdict() | {"times": times} for item, times in sorted(refused.items())])
     return codes
 
 
 def _door(db: Connection, campaign: str, number: int) -> int:
     """Whether a round is open, held open until the transaction ends."""
-    row = select(queries.c.closed, queries.c.because).where(queries.c.campaign == campaign, queries.c.round == number)
-    found = db.execute(row.with_for_update(read=True)).first()
+    found = db.execute(_DOOR, {"campaign": campaign, "round": number}).first()
     if found is None:
         return wire.Code.WRONG_ROUND
     if found.closed is None:
@@ -160,34 +189,35 @@ def _door(db: Connection, campaign: str, number: int) -> int:
 
 
 def _store(db: Connection, parcels: list[Parcel]) -> None:
-    rows = sorted((*parcel.key, *batch) for parcel in parcels for batch in parcel.batches)
+    """Add the batches that are new, and how far each owner is after these parcels."""
+    # In one order everywhere, as above.
+    rows = sorted((*parcel.key, batch.reports, batch.digest, batch.answer) for parcel in parcels for batch in parcel.batches)
     new: Counter[tuple[str, int, int]] = Counter()
     reports: Counter[tuple[str, int, int]] = Counter()
-    if rows:
-        names = ("campaign", "round", "owner", "digest", "reports", "answer")
-        columns = batches.c.campaign, batches.c.round, batches.c.owner, batches.c.reports
-        stored = insert(db, batches).on_conflict_do_nothing().returning(*columns)
-        for row in db.execute(stored, [dict(zip(names, row, strict=True)) for row in rows]):
-            key = row.campaign, row.round, row.owner
-            new[key] += 1
-            reports[key] += row.reports
-    for key in sorted({parcel.key for parcel in parcels}):
-        mine = [parcel for parcel in parcels if parcel.key == key]
-        _count(db, key, mine, batches=new[key], reports=reports[key])
+    # Batches of equally many reports go together: how many of them were new then says how many reports were.
+    for (*owner, each), group in itertools.groupby(rows, key=lambda row: row[:4]):
+        key, found = tuple(owner), _insert(db, list(group))
+        new[key] += found
+        reports[key] += found * each
+    mine = {key: [parcel for parcel in parcels if parcel.key == key] for key in sorted({parcel.key for parcel in parcels})}
+    more = [
+        {
+            "campaign": key[0], "round": key[1], "owner": key[2], "batches": new[key], "reports": reports[key],
+            "seeded": any(parcel.seeded for parcel in its), "finished": any(parcel.finished for parcel in its),
+            "code": next((parcel.code for parcel in its if parcel.code), None),
+        }
+        for key, its in mine.items()
+    ]  # fmt: skip
+    db.execute(_advance(db.dialect.name), more)
 
 
-def _count(db: Connection, key: tuple[str, int, int], parcels: list[Parcel], *, batches: int, reports: int) -> None:
-    """How far the owner is, after these parcels."""
-    row = insert(db, parts).values(
-        campaign=key[0], round=key[1], owner=key[2], batches=batches, reports=reports,
-        seeded=any(parcel.seeded for parcel in parcels), finished=any(parcel.finished for parcel in parcels),
-        code=next((parcel.code for parcel in parcels if parcel.code), None),
-    )  # fmt: skip
-    more = {
-        "batches": parts.c.batches + row.excluded.batches,
-        "reports": parts.c.reports + row.excluded.reports,
-        "seeded": parts.c.seeded | row.excluded.seeded,
-        "finished": parts.c.finished | row.excluded.finished,
-        "code": row.excluded.code,
-    }
-    db.execute(row.on_conflict_do_update(index_elements=["campaign", "round", "owner"], set_=more))
+def _insert(db: Connection, rows: list[tuple[Any, ...]]) -> int:
+    """Add batches, and say how many of them were not there: many in one statement, which frees the interpreter meanwhile."""
+    columns = "campaign", "round", "owner", "reports", "digest", "answer"
+    row = f"({', '.join(['?' if db.dialect.name == 'sqlite' else '%s'] * len(columns))})"
+    new = 0
+    for first in range(0, len(rows), MOST_ROWS):
+        some = rows[first : first + MOST_ROWS]
+        text = f"INSERT INTO batches ({', '.join(columns)}) VALUES {', '.join([row] * len(some))} ON CONFLICT DO NOTHING"
+        new += db.exec_driver_sql(text, tuple(itertools.chain.from_iterable(some))).rowcount
+    return new

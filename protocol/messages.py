@@ -170,15 +170,17 @@ def read_batch(message: wire.ReportBatch, *, query: BitQuery | LabelQuery, plan:
     _check_envelope(message, plan=plan, round_=round_)
     if message.counts or message.weights:
         raise Refused(wire.Code.MALFORMED)
-    n, rest = divmod(len(message.ids), ID_BYTES)
+    # Every look at a field of a message copies it.
+    names = message.ids
+    n, rest = divmod(len(names), ID_BYTES)
     if rest or n > MOST_REPORTS:
         raise Refused(wire.Code.MALFORMED)
-    ids = np.frombuffer(message.ids, dtype=np.uint8).reshape(n, ID_BYTES)
+    ids = np.frombuffer(names, dtype=np.uint8).reshape(n, ID_BYTES)
     reports = _unpack(message.reports, query.channel, n)
     if isinstance(query, BitQuery):
         if message.probabilities:
             raise Refused(wire.Code.MALFORMED)
-        parts = _column(message.parts, "<u2", n).astype(np.int64)
+        parts = _column(message.parts, "<u2", n)
         if n and parts.max() >= len(query.thresholds):
             raise Refused(wire.Code.OUT_OF_ALPHABET)
         return Batch(ids, reports, parts=parts, seeded=message.seeded)
@@ -221,7 +223,7 @@ def _unpack(data: bytes, channel: Channel, n: int) -> Array:
         return reports
     width = channel.k if isinstance(channel, LabelChannel) else 1
     packed = _column(data, "u1", -(-n * width // 8))
-    flags = np.unpackbits(packed, bitorder="little").astype(np.bool_)
+    flags = np.unpackbits(packed, bitorder="little").view(np.bool_)
     if flags[n * width :].any():
         raise Refused(wire.Code.MALFORMED)
     flags = flags[: n * width]

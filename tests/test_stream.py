@@ -1,0 +1,220 @@
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+
+from aggregator import views
+from aggregator.database import writing
+from aggregator.desk import Desk, Standing
+from aggregator.enrolment import Owner
+from aggregator.limits import Limits, Room, Turnstile
+from aggregator.stream import Stream
+from aggregator.vitals import Vitals
+from aggregator.writer import Packed, Parcel, Writer
+from protocol import wire_pb2 as wire
+from protocol.campaign import digest
+from protocol.channels import Bit
+from protocol.messages import write_query
+from protocol.queries import BitQuery
+from tests.postgres import binaries, postgres
+from tests.servers import Place, plan_now
+from tests.test_wire import answer, bit_batch
+
+KINDS = [
+    "sqlite",
+    pytest.param("postgres", marks=pytest.mark.skipif(binaries() is None, reason="no PostgreSQL here")),
+]
+CHANNEL = Bit(epsilon=4.0)
+REPORTS = 500
+
+
+class OpenRound:
+    """An open round and a writer in this process."""
+
+    def __init__(self, folder: Path, url: str = "") -> None:
+        self.place = Place(folder, url)
+        plan = plan_now()
+        self.campaign, self.plan = self.place.campaign(plan), digest(plan.to_bytes())
+        self.place.enrol("owner")
+        query = write_query(BitQuery(CHANNEL, 0.0, 1.0, (0.25, 0.75)), plan=self.plan, round_=0)
+        self.place.store.ask(self.campaign, 0, query, now=0.0, seconds=1.0)
+        self.writer, desk = Writer(self.place.store.engine, Vitals()), Desk(self.place.store)
+        desk.refresh()
+        self.standing = desk.standing(self.campaign)
+
+    def stream(self, room: Room) -> Stream:
+        limits = Limits(messages_a_second=1e9)
+
+        async def look_again() -> Standing:
+            return self.standing
+
+        turnstile = Turnstile(limits, Vitals(), now=time.monotonic)
+        return Stream(Owner(1, "owner"), self.standing, self.writer, turnstile, limits, room, look_again)
+
+    def answer(self, number: int) -> bytes:
+        return answer(bit_batch(REPORTS, first=REPORTS * number), plan=self.plan, channel=CHANNEL)
+
+    @contextmanager
+    def stuck(self) -> Iterator[None]:
+        """Nothing becomes durable meanwhile."""
+        with writing(self.place.store.engine).begin():
+            yield
+
+    def close(self) -> None:
+        self.writer.close()
+        self.place.close()
+
+
+@pytest.fixture
+def ready(tmp_path: Path) -> Iterator[OpenRound]:
+    made = OpenRound(tmp_path / "aggregator")
+    yield made
+    made.close()
+
+
+async def quiet(read: list[int]) -> int:
+    """How much was read when nothing more is."""
+    before = -1
+    while before != sum(read):
+        before = sum(read)
+        await asyncio.sleep(0.5)
+    return before
+
+
+def test_all_streams_together_hold_no_more_than_there_is_room_for(ready: OpenRound) -> None:
+    """While the disk stands still ten streams read on until the room is full, and no further; then all is taken in."""
+    most, streams, messages = 200_000, 10, 20
+    read, held = [0] * streams, list[int]()
+    room = Room(most)
+
+    async def source(number: int) -> AsyncIterator[bytes]:
+        for i in range(messages):
+            held.append(room.held)
+            message = ready.answer(messages * number + i)
+            read[number] += len(message)
+            yield message
+
+    async def run() -> list[wire.Receipt]:
+        with ready.stuck():
+            taking = [asyncio.create_task(ready.stream(room).take(source(number))) for number in range(streams)]
+            # What is in hand besides: one message a stream.
+            assert most // 2 < await quiet(read) <= most + streams * len(ready.answer(0))
+        return await asyncio.wait_for(asyncio.gather(*taking), 60)
+
+    receipts = asyncio.run(run())
+    assert {receipt.code for receipt in receipts} == {wire.Code.OK}
+    assert sum(receipt.accepted for receipt in receipts) == streams * messages * REPORTS
+    assert views.stored_batches(ready.place.store.engine, ready.campaign) == streams * messages
+    assert max(held) <= most
+    assert room.held == 0
+
+
+def test_streams_that_stand_still_leave_room_for_others(ready: OpenRound) -> None:
+    """Ten owners that send something and then nothing keep no more than half of the room; another gets through."""
+    room = Room(200_000)
+
+    async def some_and_then_nothing(number: int) -> AsyncIterator[bytes]:
+        for i in range(10):
+            yield ready.answer(10 * number + i)
+        await asyncio.sleep(60)
+
+    async def whole() -> AsyncIterator[bytes]:
+        for i in range(20):
+            yield ready.answer(200 + i)
+
+    async def run() -> wire.Receipt:
+        standing = [asyncio.create_task(ready.stream(room).take(some_and_then_nothing(number))) for number in range(10)]
+        await asyncio.sleep(0.5)
+        receipt = await asyncio.wait_for(ready.stream(room).take(whole()), 30)
+        for stream in standing:
+            stream.cancel()
+        await asyncio.wait(standing)
+        return receipt
+
+    assert asyncio.run(run()).accepted == 20 * REPORTS
+    assert room.held == 0
+
+
+def test_who_gives_up_waiting_neither_stops_the_writer_nor_frees_what_it_holds(ready: OpenRound) -> None:
+    """A stream that is cancelled while the disk stands still: its bytes count until they are written, and the next is taken."""
+    room = Room(1 << 20)
+
+    async def one(number: int) -> AsyncIterator[bytes]:
+        yield ready.answer(number)
+
+    async def run() -> wire.Receipt:
+        with ready.stuck():
+            given_up = asyncio.create_task(ready.stream(room).take(one(0)))
+            await asyncio.sleep(0.5)
+            given_up.cancel()
+            await asyncio.wait([given_up])
+            assert room.held > 0
+        return await asyncio.wait_for(ready.stream(room).take(one(1)), 30)
+
+    assert asyncio.run(run()).accepted == REPORTS
+    assert room.held == 0
+    assert views.stored_batches(ready.place.store.engine, ready.campaign) == 2
+
+
+def test_what_is_larger_than_all_the_room_goes_alone() -> None:
+    """It waits until nothing else is held, and those that come later wait for it: nobody is passed over."""
+
+    async def run() -> list[str]:
+        room, order = Room(10), list[str]()
+
+        async def take(name: str, size: int) -> None:
+            await room.take(size)
+            order.append(name)
+            room.give(size)
+
+        await room.take(5)
+        waiting = [asyncio.create_task(take(name, size)) for name, size in (("large", 50), ("small", 1))]
+        await asyncio.sleep(0.01)
+        assert order == []
+        room.give(5)
+        await asyncio.gather(*waiting)
+        return order
+
+    assert asyncio.run(run()) == ["large", "small"]
+
+
+def test_what_was_written_leaves_memory(ready: OpenRound) -> None:
+    """Transactions of ever more batches, 24 MB each: the process grows by less than two of them."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    sizes, before = [], 0
+    for count in range(10, 30):
+        batches = [Packed(os.urandom(16), 1, os.urandom(24_000_000 // count)) for _ in range(count)]
+        assert ready.writer.put(Parcel(ready.campaign, 0, 1, batches)).result() == wire.Code.OK
+        del batches
+        before = before or resident()
+        sizes.append(resident() - before)
+    assert max(sizes) < 48_000_000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_are_counted_once_however_they_come(kind: str, tmp_path: Path) -> None:
+    """Of many sizes, more than one statement takes, some of them twice in a parcel, in another, or from another process."""
+    with postgres(Path("/tmp")) if kind == "postgres" else nullcontext("") as url:
+        ready = OpenRound(tmp_path / "aggregator", url)
+        other = Writer(ready.place.store.engine, Vitals())
+        try:
+            made = [Packed(os.urandom(16), 1 + i % 3, b"x" * i) for i in range(500)]
+            parcels = [made[:300], made[:100] + made[:100], made[200:], made[::7]]
+            codes = [
+                writer.put(Parcel(ready.campaign, 0, 1, batches)) for batches in parcels for writer in (ready.writer, other)
+            ]
+            assert {code.result() for code in codes} == {wire.Code.OK}
+            (part,) = views.progress(ready.place.store.engine, ready.campaign)
+            assert part.reports == sum(batch.reports for batch in made)
+            assert views.stored_batches(ready.place.store.engine, ready.campaign) == len(made)
+            assert sorted(ready.place.store.answers(ready.campaign, 0)) == sorted(batch.answer for batch in made)
+        finally:
+            other.close()
+            ready.close()
