@@ -47,6 +47,16 @@ class Standing:
             raise
         return Packed(_name(answer), len(found), answer), found.seeded
 
+    def earlier(self, answer: bytes) -> tuple[int, Packed]:
+        """An answer to a round that was asked before, with the round's number; refused if there was none."""
+        number = parse(wire.Answer, answer).batch.round
+        if number >= len(self.rounds):
+            raise Refused(wire.Code.WRONG_ROUND)
+        plan, name = self.campaign.plan, self.campaign.digest
+        query, _ = read_query(self.rounds[number].query, plan=plan, plan_digest=name)
+        found = read_answer(answer, query=query, plan=name, round_=number)
+        return number, Packed(_name(answer), len(found), answer)
+
     def _had_enough(self, number: int) -> bool:
         return number < len(self.rounds) and self.rounds[number].because == ENOUGH
 

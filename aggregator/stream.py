@@ -40,6 +40,8 @@ class Stream:
     _seeded: bool = False
     _writing: deque[tuple[Awaitable[int], int]] = field(default_factory=deque)
     _looked: bool = False
+    # Whether an answer was to a round that is over: then this stream finishes none.
+    _again: bool = False
     _code: int = wire.Code.OK
 
     async def take(self, messages: AsyncIterator[bytes]) -> wire.Receipt:
@@ -72,7 +74,10 @@ class Stream:
                 try:
                     batch, seeded = self.standing.admit(answer)
                 except Refused as refused:
-                    batch, seeded = await self._reconsider(answer, refused)
+                    found = await self._reconsider(answer, refused)
+                    if found is None:
+                        continue
+                    batch, seeded = found
                 # From here on the owner waits for us.
                 patience.reschedule(last)
                 size = len(answer) + AROUND_BYTES
@@ -83,20 +88,36 @@ class Stream:
                 if self._bytes >= PIECE_BYTES or len(self._pending) >= PIECE_BATCHES or self.room.scarce:
                     await self._flush()
                 patience.reschedule(min(last, clock() + self.limits.idle_seconds))
-        await self._flush(finished=count == self.announced)
+        await self._flush(finished=count == self.announced and not self._again)
 
-    async def _reconsider(self, answer: bytes, refused: Refused) -> tuple[Packed, bool]:
-        """An owner that declines has finished. A round that is not known here may have been opened by another process."""
+    async def _reconsider(self, answer: bytes, refused: Refused) -> tuple[Packed, bool] | None:
+        """An owner that declines has finished. A round that is not known here may have been opened by another process. What
+        was stored while its round was open, and is sent again, was taken in: None."""
         code = declined(answer)
         if code is not None:
             self.declined = True
             await self._flush(finished=True, code=code)
             raise refused
+        if refused.code in (wire.Code.LATE, wire.Code.SURPLUS, wire.Code.CLOSED) and await self._was_stored(answer):
+            return None
         if refused.code not in (wire.Code.WRONG_ROUND, wire.Code.CLOSED) or self._looked:
             raise refused
         await self._flush()
         self._looked, self.standing = True, await self.look_again()
         return self.standing.admit(answer)
+
+    async def _was_stored(self, answer: bytes) -> bool:
+        """Whether the receipt of this answer was lost, and not the answer. The writer decides: it takes no other one."""
+        try:
+            number, batch = self.standing.earlier(answer)
+        except Refused:
+            return False
+        await self._flush()
+        parcel = Parcel(self.standing.campaign.id, number, self.owner.id, [batch])
+        stored = await asyncio.wrap_future(self.writer.put(parcel)) == wire.Code.OK
+        self._again |= stored
+        self.accepted += batch.reports if stored else 0
+        return stored
 
     async def _flush(self, *, finished: bool = False, code: str | None = None) -> None:
         """Hand what waits to the writer, once enough of what was handed over before is durable."""

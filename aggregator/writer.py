@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, bindparam, select
+from sqlalchemy import Connection, Engine, bindparam, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from aggregator.database import tidy, writing
-from aggregator.schema import parts, queries, rejections
+from aggregator.schema import batches, parts, queries, rejections
 from aggregator.store import DEADLINE, insert
 from aggregator.vitals import Vitals
 from protocol import wire_pb2 as wire
@@ -167,7 +167,7 @@ def store_all(db: Connection, items: Sequence[Parcel | Rejection]) -> list[int]:
     """Write everything whose round is open, and say of each item what became of it."""
     parcels = [item for item in items if isinstance(item, Parcel)]
     doors = {key: _door(db, *key) for key in sorted({(parcel.campaign, parcel.round) for parcel in parcels})}
-    codes = [doors[item.campaign, item.round] if isinstance(item, Parcel) else wire.Code.OK for item in items]
+    codes = [_code(db, item, doors[item.campaign, item.round]) if isinstance(item, Parcel) else wire.Code.OK for item in items]
     admitted = [parcel for parcel in parcels if doors[parcel.campaign, parcel.round] == wire.Code.OK]
     if admitted:
         _store(db, admitted)
@@ -186,6 +186,16 @@ def _door(db: Connection, campaign: str, number: int) -> int:
     if found.closed is None:
         return wire.Code.OK
     return wire.Code.LATE if found.because == DEADLINE else wire.Code.SURPLUS
+
+
+def _code(db: Connection, parcel: Parcel, door: int) -> int:
+    """What a parcel is answered: batches that were stored while their round was open are taken in whenever they come again."""
+    if door == wire.Code.OK or not parcel.batches:
+        return door
+    names = {batch.digest for batch in parcel.batches}
+    mine = (batches.c.campaign == parcel.campaign) & (batches.c.round == parcel.round) & (batches.c.owner == parcel.owner)
+    known = db.execute(select(func.count()).select_from(batches).where(mine, batches.c.digest.in_(names))).scalar_one()
+    return wire.Code.OK if known == len(names) else door
 
 
 def _store(db: Connection, parcels: list[Parcel]) -> None:

@@ -160,6 +160,45 @@ def test_who_gives_up_waiting_neither_stops_the_writer_nor_frees_what_it_holds(r
     assert views.stored_batches(ready.place.store.engine, ready.campaign) == 2
 
 
+def test_what_was_stored_in_time_is_taken_in_whenever_it_comes_again(ready: OpenRound) -> None:
+    """A receipt that was lost is given again after the round was closed; an answer that never came is late, next to it too."""
+    store, room = ready.place.store, Room(1 << 20)
+    desk = Desk(store)
+
+    async def source(*numbers: int) -> AsyncIterator[bytes]:
+        for number in numbers:
+            yield ready.answer(number)
+
+    def take(*numbers: int) -> tuple[str, int]:
+        stream = ready.stream(room)
+        stream.announced = len(numbers)
+        receipt = asyncio.run(stream.take(source(*numbers)))
+        return wire.Code.Name(receipt.code), receipt.accepted
+
+    assert take(0, 1) == ("OK", 2 * REPORTS)
+    store.close_round(ready.campaign, 0, "deadline", now=1.0)
+    # The desk has not looked yet: the writer knows.
+    assert take(1, 0) == ("OK", 2 * REPORTS)
+    assert take(0, 2) == ("LATE", 0)
+    later = write_query(BitQuery(CHANNEL, 0.0, 1.0, (0.5, 0.75)), plan=ready.plan, round_=1)
+    store.ask(ready.campaign, 1, later, now=2.0, seconds=1.0)
+    desk.refresh()
+    ready.standing = desk.standing(ready.campaign)
+    assert take(1, 0) == ("OK", 2 * REPORTS)
+    assert take(0, 2) == ("LATE", REPORTS)
+    assert take(2) == ("LATE", 0)
+    store.close(ready.campaign, now=3.0)
+    desk.refresh()
+    ready.standing = desk.standing(ready.campaign)
+    assert take(0, 1) == ("OK", 2 * REPORTS)
+    assert take(2) == ("CLOSED", 0)
+    # Nobody has finished the second round by sending the first one again.
+    assert [(part.round, part.reports, part.finished) for part in views.progress(store.engine, ready.campaign)] == [
+        (0, 2 * REPORTS, True)
+    ]
+    assert views.stored_batches(store.engine, ready.campaign) == 2
+
+
 def test_what_is_larger_than_all_the_room_goes_alone() -> None:
     """It waits until nothing else is held, and those that come later wait for it: nobody is passed over."""
 
