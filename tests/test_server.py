@@ -206,7 +206,7 @@ def test_hostile_input_is_refused_by_name_and_changes_nothing(place: Place, tmp_
     plan = plan_now(variant="one-shot", expected_records=2_000)
     campaign = place.campaign(plan)
     good, bad = place.enrol("good"), place.enrol("bad")
-    options = ("--message-bytes", "100000", "--idle-seconds", "1", "--rate", "1000", "--open-calls", "3")
+    options = ("--message-bytes", "100000", "--idle-seconds", "4", "--rate", "300", "--open-calls", "3")
     server = place.serve(*options)
     eventually(lambda: place.store.rounds(campaign))
     name, channel, hand = digest(plan.to_bytes()), Bit(epsilon=4.0), Wire(server, campaign, bad)
@@ -238,12 +238,12 @@ def test_hostile_input_is_refused_by_name_and_changes_nothing(place: Place, tmp_
     assert Wire(server, campaign, "made up").submit(answer()) == "UNAUTHENTICATED"
 
     def slowly() -> Iterator[bytes]:
-        time.sleep(3)
+        time.sleep(8)
         yield answer()
 
     started = time.monotonic()
     assert set(together(4, lambda i: hand.stream(slowly()))) == {"TIMED_OUT", "RATE_LIMITED"}
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 30
     rng = np.random.default_rng(1)
     assert fuzz(hand, answer(20), 1_000, rng) <= {"MALFORMED", "WRONG_VERSION", "RATE_LIMITED", "WRONG_PLAN", "WRONG_ROUND"}
     time.sleep(1)
@@ -348,16 +348,21 @@ def test_a_server_that_would_be_unsafe_or_useless_does_not_start(options: tuple[
 
 @pytest.mark.parametrize(("code", "settings"), [("LATE", {"round_seconds": 0.5}), ("SURPLUS", {"enough": 5})])
 def test_late_and_surplus_reports_are_counted_and_not_used(code: str, settings: dict[str, Any], place: Place) -> None:
-    """A round that ended by its deadline answers LATE, one that had enough SURPLUS; neither is stored."""
+    """A round that ended by its deadline answers LATE, one that had enough SURPLUS; neither is stored. What was stays OK."""
     server, token = place.serve(), place.enrol("owner")
     plan = plan_now(variant="published", minimum_reports=0)
     campaign = place.campaign(plan, **settings)
-    message = wire.Answer.FromString(packed(bit_batch(6), plan=digest(plan.to_bytes())))
-    message.batch.parts = bytes(12)
-    hand, answer = Wire(server, campaign, token), message.SerializeToString()
-    eventually(lambda: hand.announced(answer) == "OK")
+
+    def answer(first: int) -> bytes:
+        message = wire.Answer.FromString(packed(bit_batch(6, first=first), plan=digest(plan.to_bytes())))
+        message.batch.parts = bytes(12)
+        return message.SerializeToString()
+
+    hand = Wire(server, campaign, token)
+    eventually(lambda: hand.announced(answer(0)) == "OK")
     eventually(lambda: len(place.store.rounds(campaign)) > 1)
-    eventually(lambda: hand.announced(answer) == code)
+    eventually(lambda: hand.announced(answer(6)) == code)
+    assert hand.announced(answer(0)) == "OK"
     assert views.stored_batches(place.store.engine, campaign) == 1
     eventually(lambda: views.rejected(place.store.engine, campaign).get(code) == 1)
 
