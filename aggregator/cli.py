@@ -16,7 +16,7 @@ from aggregator.database import DEFAULT, connect, upgrade
 from aggregator.enrolment import Enrolment
 from aggregator.grpc_server import Door
 from aggregator.grpc_server import serve as serve_until_stopped
-from aggregator.keys import SIGNING_KEY, create_keys, read_key
+from aggregator.keys import OWNERS_CERTIFICATE, SIGNING_KEY, certify_owner, create_keys, read_key
 from aggregator.limits import Limits
 from aggregator.logs import log_to_stderr
 from protocol.errors import BadInput
@@ -57,7 +57,7 @@ def serve(
     db: Database = DEFAULT,
     tls_cert: Annotated[Path | None, typer.Option(help="certificate of the server (PEM)")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="its private key (PEM)")] = None,
-    client_ca: Annotated[Path | None, typer.Option(help="authority of owners' certificates: asks for mutual TLS")] = None,
+    client_ca: Annotated[Path | None, typer.Option(help="authority of owners' certificates (owners.pem): mutual TLS")] = None,
     insecure_loopback: Annotated[bool, typer.Option(help="no TLS, and only owners on this machine")] = False,
     message_bytes: Annotated[int, typer.Option(help="largest message")] = Limits.message_bytes,
     rate: Annotated[float, typer.Option(help="messages a second an owner")] = Limits.messages_a_second,
@@ -104,6 +104,19 @@ def owner_add(name: OwnerName, db: Database = DEFAULT) -> None:
     """Enrol an owner and print its token, once; run again, the new token replaces the old one."""
     with clear_errors():
         print(Enrolment(open_store(db).engine).add(name))
+
+
+@owner_app.command("certificate")
+def owner_certificate(
+    name: OwnerName,
+    keys: Annotated[Path, typer.Option(help="folder of `init`; the owners' authority is made there, once")],
+    out: Annotated[Path, typer.Option(help="folder for the key and certificate of this owner")],
+) -> None:
+    """Write an owner's key and certificate, for a server with `--client-ca`; the token is needed besides."""
+    with clear_errors():
+        for path in certify_owner(name, keys=keys, out=out, now=datetime.now(UTC)):
+            print(f"wrote  {path}")
+        print(f"Give both to the owner, for --key and --cert, and {keys / OWNERS_CERTIFICATE} to `serve --client-ca`.")
 
 
 @owner_app.command("remove")

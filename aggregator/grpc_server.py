@@ -48,8 +48,9 @@ STATUS: dict[int, Any] = {
 class Service:
     """The calls of protocol/service.proto. They run in one event loop; whatever waits for the disk runs in threads."""
 
-    def __init__(self, store: Store, writer: Writer, desk: Desk, limits: Limits) -> None:
+    def __init__(self, store: Store, writer: Writer, desk: Desk, limits: Limits, *, certified: bool) -> None:
         self._store, self._writer, self._desk, self._limits = store, writer, desk, limits
+        self._certified = certified
         self._enrolment = Enrolment(store.engine)
         self._turnstile = Turnstile(limits, now=time.monotonic)
         self._believed: dict[str, tuple[Owner, float]] = {}
@@ -152,7 +153,7 @@ class Service:
         self._writer.put(Rejection(campaign, "" if owner is None else owner.name, wire.Code.Name(code)))
 
     async def _who(self, context: Any) -> Owner:
-        """The owner of the token; under mutual TLS its certificate must bear the same name, so a stolen token is no use."""
+        """The owner of the token; under mutual TLS its certificate bears that one name, so a stolen token is no use."""
         scheme, _, token = _metadata(context).get(AUTHORIZATION, "").partition(" ")
         if scheme != "Bearer" or not token:
             raise Refused(wire.Code.UNAUTHENTICATED)
@@ -168,8 +169,7 @@ class Service:
                 self._believed.pop(token, None)
                 raise Refused(wire.Code.UNAUTHENTICATED)
             self._believed[token] = owner, time.monotonic() + BELIEVED_SECONDS
-        names = context.auth_context().get("x509_common_name")
-        if names and names[0] != owner.name.encode():
+        if self._certified and list(context.auth_context().get("x509_common_name", ())) != [owner.name.encode()]:
             raise Refused(wire.Code.UNAUTHENTICATED)
         return owner
 
@@ -199,7 +199,8 @@ async def serve(store: Store, conductor: Conductor, door: Door, limits: Limits) 
     """Serve until a signal says stop; then finish what has begun."""
     writer, desk = Writer(store.engine), Desk(store)
     await asyncio.to_thread(desk.refresh)
-    service, checks = Service(store, writer, desk, limits), health.aio.HealthServicer()
+    service = Service(store, writer, desk, limits, certified=door.client_authority is not None)
+    checks = health.aio.HealthServicer()
     server = grpc.aio.server(
         maximum_concurrent_rpcs=MOST_CALLS,
         options=[

@@ -43,7 +43,7 @@ from tests.owners import LABEL_PLAN, PLAN, POLICY, asking, owner, signed
 from tests.owners import PUBLIC as PUBLIC_KEY
 from tests.owners import records as owner_records
 from tests.postgres import binaries, postgres
-from tests.servers import Place, contribution, eventually, owner_certificates, plan_now, together
+from tests.servers import Place, contribution, eventually, plan_now, together
 from tests.test_central import CENTRAL, NOISED, TRUSTED
 from tests.test_wire import answer as packed
 from tests.test_wire import bit_batch
@@ -264,21 +264,6 @@ def test_hostile_input_is_refused_by_name_and_changes_nothing(place: Place, tmp_
     assert not [event for event in server.events() if event["level"] == "error"]
 
 
-def test_a_stolen_token_is_no_use_under_another_certificate(place: Place, tmp_path: Path) -> None:
-    """Under mutual TLS a token counts only with its owner's certificate; without a certificate nobody gets in."""
-    plan = plan_now()
-    campaign, token = place.campaign(plan), place.enrol("alice")
-    made = owner_certificates(tmp_path, "alice", "mallory")
-    server = place.serve("--client-ca", str(tmp_path / "owners.pem"))
-    eventually(lambda: place.store.rounds(campaign))
-    name = digest(plan.to_bytes())
-    codes = {who: Wire(server, campaign, token, made[who]).submit(packed(bit_batch(3), plan=name)) for who in made}
-    assert codes == {"alice": "OK", "mallory": "UNAUTHENTICATED"}
-    remote = Aggregator(server.access(token), campaign, patience=1)
-    with pytest.raises(Unreachable, match="did not answer"):
-        remote.plan()
-
-
 def test_the_life_of_a_campaign_on_the_command_line(place: Place, tmp_path: Path) -> None:
     """create, open, contribute, close, publish, export, purge, each as a command; wrong order and wrong input exit with 2."""
     home, records = tmp_path / "home", tmp_path / "records.npz"
@@ -295,10 +280,13 @@ def test_the_life_of_a_campaign_on_the_command_line(place: Place, tmp_path: Path
     campaign = made.strip()
     assert aggregator("campaign", "publish", campaign, *db)[0] == 2
     (tmp_path / "token").write_text(aggregator("owner", "add", "me", *db)[1])
-    server = place.serve()
+    own = tmp_path / "certificate"
+    assert aggregator("owner", "certificate", "me", "--keys", place.keys, "--out", own)[0] == 0
+    server = place.serve("--client-ca", str(place.keys / "owners.pem"))
     part = (
         "contribute", "--aggregator", f"127.0.0.1:{server.port}", "--campaign", campaign, "--records", records, "--home", home,
-        "--ca", place.keys / "ca.pem", "--token-file", tmp_path / "token", "--once", "--patience", "5",
+        "--ca", place.keys / "ca.pem", "--cert", own / "owner.pem", "--key", own / "owner.key",
+        "--token-file", tmp_path / "token", "--once", "--patience", "5",
     )  # fmt: skip
     assert aggregator("campaign", "open", campaign[:6], *db)[0] == 0
     eventually(lambda: place.store.rounds(campaign))
@@ -316,7 +304,8 @@ def test_the_life_of_a_campaign_on_the_command_line(place: Place, tmp_path: Path
     assert aggregator("campaign", "purge", campaign, *db)[0] == 2
     assert aggregator("campaign", "close", campaign, *db)[0] == 0
     eventually(lambda: place.store.campaign(campaign).state == "calibrated")
-    remote = Aggregator(server.access((tmp_path / "token").read_text().strip()), campaign, patience=5)
+    token, pair = (tmp_path / "token").read_text().strip(), [(own / file).read_bytes() for file in ("owner.key", "owner.pem")]
+    remote = Aggregator(server.access(token, key=pair[0], certificate=pair[1]), campaign, patience=5)
     assert remote.card() is None
     assert aggregator("campaign", "publish", campaign, *db)[0] == 0
     assert aggregator("campaign", "export", campaign, tmp_path / "out", *db)[0] == 0
@@ -326,7 +315,7 @@ def test_the_life_of_a_campaign_on_the_command_line(place: Place, tmp_path: Path
     assert parse_card(card).formal["certificate"]["n"] == 2_000
     assert views.stored_batches(place.store.engine, campaign) == 0
     assert aggregator("owner", "remove", "me", *db)[0] == 0
-    eventually(lambda: Wire(server, campaign, (tmp_path / "token").read_text().strip()).submit() == "UNAUTHENTICATED")
+    eventually(lambda: Wire(server, campaign, token, tuple(pair)).submit() == "UNAUTHENTICATED")
 
 
 @pytest.mark.parametrize(
