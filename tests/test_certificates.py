@@ -1,6 +1,8 @@
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -102,9 +104,16 @@ def test_owners_certificates_are_issued_by_one_authority(tmp_path: Path) -> None
 def test_a_file_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Content is synced, then named, then the folder is synced; what exists is neither replaced nor touched."""
     done: list[str] = []
+
+    def noted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            done.append(name)
+            return real(*given)
+
+        return call
+
     for name in ("fsync", "link", "replace"):
-        real = getattr(os, name)
-        monkeypatch.setattr(os, name, lambda *given, real=real, name=name: (done.append(name), real(*given))[1])
+        monkeypatch.setattr(os, name, noted(name, getattr(os, name)))
     path = tmp_path / "a"
     assert write_new({path: b"secret"}) == [path]
     assert done == ["fsync", "link", "fsync"]
