@@ -43,11 +43,10 @@ def killed(place: Place, folder: Path, *, reports: int, kills: int, seed: int) -
     right = once and came == quiet and (found.servers_killed, found.clients_killed) == (kills, kills // 4)
     shown, expected = came.formal["certificate"], quiet.formal["certificate"]
     print(
-        f"{found.servers_killed} servers and {found.clients_killed} clients killed, {time.perf_counter() - started:.0f} s with the same "
-        f"campaign in peace; {len(came.acknowledged):,} of {reports:,} reports acknowledged, {len(came.stored):,} stored, "
-        f"{shown['n']:,} counted, {expected['n']:,} in peace; threshold {shown['threshold']:.6f}, in peace "
-        f"{expected['threshold']:.6f}; certificates {'equal' if came.formal == quiet.formal else 'DIFFER'}: "
-        f"{'right' if right else 'WRONG'}",
+        f"{found.servers_killed} servers and {found.clients_killed} clients killed, {time.perf_counter() - started:.0f} s; "
+        f"{len(came.acknowledged):,} of {reports:,} reports acknowledged, {len(came.stored):,} stored, {shown['n']:,} counted, "
+        f"in peace {expected['n']:,}; threshold {shown['threshold']:.6f}, in peace {expected['threshold']:.6f}; certificates "
+        f"{'equal' if came.formal == quiet.formal else 'DIFFERENT'}: {'right' if right else 'WRONG'}",
         flush=True,
     )
     return right

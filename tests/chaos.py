@@ -87,8 +87,8 @@ def _under_way(place: Place, campaign: str, owners: int) -> bool:
     rounds = place.store.rounds(campaign)
     if not rounds or rounds[-1].closed is not None:
         return False
-    finished, reports = place.store.finished(campaign, rounds[-1].number)
-    return reports > 0 and finished < owners
+    turnout = place.store.turnout(campaign, rounds[-1].number)
+    return turnout.reports > 0 and turnout.finished < owners
 
 
 def chaos(

@@ -35,7 +35,7 @@ from protocol import wire_pb2 as wire
 from protocol.campaign import Plan, digest
 from protocol.card import AUDITOR, PUBLIC, parse_card
 from protocol.channels import Bit
-from protocol.service import SERVICE
+from protocol.service import MESSAGES, SERVICE
 from protocol.verify import verify
 from tests.chaos import chaos, leader
 from tests.hostile import Wire, fuzz
@@ -345,6 +345,32 @@ def test_late_and_surplus_reports_are_counted_and_not_used(code: str, settings: 
     eventually(lambda: hand.announced(answer) == code)
     assert views.stored_batches(place.store.engine, campaign) == 1
     eventually(lambda: views.rejected(place.store.engine, campaign).get(code) == 1)
+
+
+def test_an_owner_with_nothing_to_say_is_heard_and_is_no_evidence(place: Place) -> None:
+    """One sends reports, one nothing, one declines: `owners` lets the round end, `minimum_owners` waits for more reports."""
+    server, tokens = place.serve(), [place.enrol(f"owner {i}") for i in range(3)]
+    declined = wire.Answer(version=1, code=wire.Code.METHOD_NOT_ALLOWED).SerializeToString()
+
+    def answered(**settings: Any) -> tuple[str, Wire, bytes]:
+        """A campaign that the three have answered; the one that declined, and what it could have sent."""
+        plan = plan_now(campaign=str(settings), variant="published", minimum_reports=0)
+        campaign = place.campaign(plan, **settings)
+        message = wire.Answer.FromString(packed(bit_batch(6), plan=digest(plan.to_bytes())))
+        message.batch.parts = bytes(12)
+        report, hands = message.SerializeToString(), [Wire(server, campaign, token) for token in tokens]
+        eventually(lambda: hands[0].announced(report) == "OK")
+        assert hands[1].stream(iter([]), (MESSAGES, "0")) == "OK"
+        assert hands[2].announced(declined) == "METHOD_NOT_ALLOWED"
+        assert place.store.turnout(campaign, 0) == (3, 1, 6)
+        return campaign, hands[2], report
+
+    evidence, hand, report = answered(round_seconds=0.1, minimum_owners=2)
+    everybody, _, _ = answered(owners=3)
+    eventually(lambda: place.store.rounds(everybody)[0].because == "enough")
+    assert place.store.rounds(evidence)[0].closed is None
+    assert hand.announced(report) == "OK"
+    eventually(lambda: place.store.rounds(evidence)[0].because == "deadline")
 
 
 @pytest.mark.parametrize("kind", DATABASES)
