@@ -99,17 +99,15 @@ class Place:
         return made.id
 
     def serve(
-        self, *options: str, port: int = 0, insecure: bool = False, before: Callable[[], None] | None = None
+        self, *options: str, port: int = 0, insecure: bool = False, through: tuple[str, ...] = ()
     ) -> Running:  # fmt: skip
         """A server process that is ready."""
         log = self.folder / f"server-{len(self.servers)}.log"
-        command = [sys.executable, "-m", "aggregator.cli", "serve", "--listen", f"127.0.0.1:{port}", "--db", self.url]
+        command = [*through, sys.executable, "-m", "aggregator.cli", "serve", "--listen", f"127.0.0.1:{port}", "--db", self.url]
         tls = ["--tls-cert", str(self.keys / "server.pem"), "--tls-key", str(self.keys / "server.key")]
         command += ["--key", str(self.keys / SIGNING_KEY), *(["--insecure-loopback"] if insecure else tls), *options]
         with log.open("wb") as file:
-            process = subprocess.Popen(
-                command, cwd=ROOT, stderr=file, preexec_fn=before, env=os.environ | {"GRPC_VERBOSITY": "NONE"}
-            )
+            process = subprocess.Popen(command, cwd=ROOT, stderr=file, env=os.environ | {"GRPC_VERBOSITY": "NONE"})
         running = Running(self, port, process, log)
         self.servers.append(running)
 

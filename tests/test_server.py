@@ -1,5 +1,5 @@
+import contextlib
 import os
-import resource
 import signal
 import threading
 import time
@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import psycopg
 import pytest
@@ -27,7 +28,7 @@ from aggregator.quantiles.histogram import Histogram
 from aggregator.quantiles.mechanism import Mechanism, Release
 from aggregator.releases import read_release
 from aggregator.schema import metadata
-from aggregator.writer import Packed, Parcel, Writer
+from aggregator.writer import IDLE_SECONDS, Packed, Parcel, Writer
 from client.cli import app as client_app
 from client.grpc_client import Aggregator, Unreachable
 from client.ledger import Ledger
@@ -37,7 +38,8 @@ from protocol.card import AUDITOR, PUBLIC, parse_card
 from protocol.channels import Bit
 from protocol.service import MESSAGES, SERVICE
 from protocol.verify import verify
-from tests.chaos import chaos, leader
+from tests.chaos import came, chaos, leader
+from tests.disks import Disk, PostgresDisk, SqliteDisk, obeying_modes
 from tests.hostile import Wire, fuzz
 from tests.owners import LABEL_PLAN, PLAN, POLICY, asking, owner, signed
 from tests.owners import PUBLIC as PUBLIC_KEY
@@ -176,25 +178,62 @@ def test_another_server_takes_over_from_a_killed_leader(database: Callable[[str]
         place.close()
 
 
-def test_a_full_disk_acknowledges_nothing(place: Place, tmp_path: Path) -> None:
-    """The server may not write beyond a file size: no receipt, not healthy; once it may, the same client gets through."""
-    plan = plan_now(variant="one-shot", expected_records=60_000)
+@pytest.mark.parametrize("kind", DATABASES)
+def test_a_disk_that_is_full_or_read_only_acknowledges_nothing(
+    kind: str, database: Callable[[str], str], tmp_path: Path
+) -> None:  # fmt: skip
+    """First the disk is full, then it may only be read: no receipt, not healthy, and the log says why. Once it is well the same
+    server is healthy again before anybody comes, and the same client gets through, once."""
+    place = Place(tmp_path / "aggregator", database(kind))
+    plan = plan_now(variant="one-shot", expected_records=20_000)
     campaign, token = place.campaign(plan, owners=1), place.enrol("owner")
-    place.store.engine.dispose()
-    limit = sum(file.stat().st_size for file in place.folder.glob("confide.sqlite*")) + 200_000
-    server = place.serve(before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)))
-    eventually(lambda: place.store.rounds(campaign))
-    with pytest.raises(Unreachable, match="UNAVAILABLE"):
-        contribution(server.access(token), plan, tmp_path / "o", seed=1, n=60_000, patience=2).watch()
-    assert not Ledger(tmp_path / "o/ledger.sqlite").campaigns()[0].unanswered
-    assert len(Ledger(tmp_path / "o/ledger.sqlite").unacknowledged(digest(plan.to_bytes()))) == 1
-    assert "not stored" in [event["event"] for event in server.events()]
-    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    left = contribution(server.access(token), plan, tmp_path / "o", seed=1, n=60_000).watch()
-    assert (left.reports, dict(left.rounds)) == (60_000, {"OK": 1})
-    eventually(lambda: place.store.campaign(campaign).state == "calibrated")
-    card = parse_card(place.store.card(campaign, PUBLIC) or "")
-    assert card.formal["certificate"]["n"] == 60_000
+    server = place.serve(through=obeying_modes())
+    disk: Disk = SqliteDisk(place, server) if kind == "sqlite" else PostgresDisk(place, campaign)
+    checks = health_pb2_grpc.HealthStub(Wire(server, campaign, token).channel)
+
+    health: list[int] = []
+    up, down = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+
+    def look() -> None:
+        with contextlib.suppress(grpc.RpcError):
+            health.extend(reply.status for reply in checks.Watch(health_pb2.HealthCheckRequest(service=SERVICE)))
+
+    def failures() -> list[str]:
+        return [str(event.get("reason", "")) for event in server.events() if event["level"] == "error"]
+
+    def refused(reason: str) -> None:
+        before = len(health)
+        with pytest.raises(Unreachable, match="UNAVAILABLE"):
+            contribution(server.access(token), plan, tmp_path / "o", seed=1, n=20_000, patience=1).once()
+        eventually(lambda: down in health[before - 1 :])
+        assert any(reason in failure for failure in failures()), failures()
+        assert len(Ledger(tmp_path / "o/ledger.sqlite").unacknowledged(digest(plan.to_bytes()))) == 1
+        assert place.store.turnout(campaign, 0) == (0, 0, 0)
+
+    try:
+        threading.Thread(target=look, daemon=True).start()
+        eventually(lambda: place.store.rounds(campaign) and health and health[-1] == up)
+        disk.fill()
+        # Long enough for the writer to find nothing to do, and to tidy up in vain.
+        time.sleep(2 * IDLE_SECONDS)
+        refused(disk.full)
+        disk.lock()
+        # What fails from now on opens its connections anew, and finds them read-only.
+        before = len(failures())
+        eventually(lambda: len(failures()) > before + 1)
+        disk.empty()
+        refused(disk.locked)
+        disk.unlock()
+        eventually(lambda: health[-1] == up)
+        left = contribution(server.access(token), plan, tmp_path / "o", seed=1, n=20_000).watch()
+        assert (left.reports, dict(left.rounds)) == (20_000, {"OK": 1})
+        assert came(place, campaign, tmp_path).formal["certificate"]["n"] == 20_000
+        assert place.store.turnout(campaign, 0) == (1, 1, 20_000)
+        assert views.rejected(place.store.engine, campaign)["UNAVAILABLE"] > 0
+    finally:
+        disk.empty()
+        disk.unlock()
+        place.close()
 
 
 def test_hostile_input_is_refused_by_name_and_changes_nothing(place: Place, tmp_path: Path) -> None:
@@ -423,29 +462,6 @@ def test_a_token_counts_as_one_owner(tmp_path: Path) -> None:
         writer.close()
         assert list(place.store.answers(campaign, 0)) == [b"a", b"b", b"c"]
         assert list(place.store.answers(campaign, 0, one_each=True)) == [b"a", b"c"]
-    finally:
-        place.close()
-
-
-@needs_postgres
-def test_a_database_that_may_only_be_read_acknowledges_nothing(database: Callable[[str], str], tmp_path: Path) -> None:
-    """While PostgreSQL is read-only everything is UNAVAILABLE; afterwards the same batch is taken, once."""
-    place = Place(tmp_path / "aggregator", database("postgres"))
-    try:
-        campaign = place.campaign(plan_now())
-        place.enrol("owner")
-        place.store.ask(campaign, 0, b"query", now=0.0, seconds=1.0)
-        writer, parcel = Writer(place.store.engine), Parcel(campaign, 0, 1, [Packed(bytes(32), 1, b"batch")])
-        codes = []
-        for mode in ("on", "off"):
-            with psycopg.connect(place.url, autocommit=True) as db:
-                db.execute(f"ALTER SYSTEM SET default_transaction_read_only = {mode}".encode())
-                db.execute("SELECT pg_reload_conf()")
-            time.sleep(0.3)
-            codes += [writer.put(parcel).result() for _ in range(2)]
-        writer.close()
-        assert codes == [wire.Code.UNAVAILABLE] * 2 + [wire.Code.OK] * 2
-        assert views.stored_batches(place.store.engine, campaign) == 1
     finally:
         place.close()
 
