@@ -82,7 +82,7 @@ def in_peace(plan: Plan, folder: Path, *, owners: int, n: int) -> Came:
         place.close()
 
 
-def _under_way(place: Place, campaign: str, owners: int) -> bool:
+def under_way(place: Place, campaign: str, owners: int) -> bool:
     """Whether some of the reports of a round have come in, and some have not."""
     rounds = place.store.rounds(campaign)
     if not rounds or rounds[-1].closed is not None:
@@ -122,7 +122,7 @@ def chaos(
         until = time.monotonic() + PATIENCE
         while place.store.campaign(campaign).state == "open":
             assert time.monotonic() < until, "the campaign does not end: something that was acknowledged is lost"
-            if killed < kills and not _under_way(place, campaign, owners):
+            if killed < kills and not under_way(place, campaign, owners):
                 time.sleep(0.01)
                 continue
             time.sleep(rng.uniform(0, longest_pause))
