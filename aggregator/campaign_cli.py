@@ -61,8 +61,8 @@ def create(
     privacy_delta: Annotated[float | None, typer.Option(help="delta of Gaussian noise")] = None,
     days: Annotated[float | None, typer.Option(help="how long the plan is valid")] = None,
     round_seconds: Annotated[float | None, typer.Option(help="how long a round takes answers")] = None,
-    minimum_owners: Annotated[int | None, typer.Option(help="a round waits for at least so many")] = None,
-    owners: Annotated[int | None, typer.Option(help="a round ends early when so many have finished; 0: never")] = None,
+    minimum_owners: Annotated[int | None, typer.Option(help="a round waits for so many owners that sent reports")] = None,
+    owners: Annotated[int | None, typer.Option(help="a round ends early when so many have sent or declined; 0: never")] = None,
     enough: Annotated[int | None, typer.Option(help="a round ends early with so many reports; 0: never")] = None,
 ) -> None:
     """Sign a plan and store it as a draft; prints the id of the campaign."""

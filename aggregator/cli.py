@@ -16,7 +16,7 @@ from aggregator.conductor import Conductor
 from aggregator.database import DEFAULT, connect, upgrade
 from aggregator.enrolment import Enrolment
 from aggregator.grpc_server import Door
-from aggregator.keys import SIGNING_KEY, create_keys, read_key
+from aggregator.keys import OWNERS_CERTIFICATE, SIGNING_KEY, certify_owner, create_keys, read_key
 from aggregator.limits import Limits
 from aggregator.logs import log_to_stderr
 from aggregator.serving import serve as serve_until_stopped
@@ -61,7 +61,7 @@ def serve(
     db: Database = DEFAULT,
     tls_cert: Annotated[Path | None, typer.Option(help="certificate of the server (PEM)")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="its private key (PEM)")] = None,
-    client_ca: Annotated[Path | None, typer.Option(help="authority of owners' certificates: asks for mutual TLS")] = None,
+    client_ca: Annotated[Path | None, typer.Option(help="authority of owners' certificates (owners.pem): mutual TLS")] = None,
     insecure_loopback: Annotated[bool, typer.Option(help="no TLS, and only owners on this machine")] = False,
     http: Annotated[
         int | None, typer.Option(min=0, max=65535, help="port of this machine for the read-only page, /metrics and /healthz")
@@ -114,6 +114,19 @@ def owner_add(name: OwnerName, db: Database = DEFAULT) -> None:
     """Enrol an owner and print its token, once; run again, the new token replaces the old one."""
     with clear_errors():
         print(Enrolment(open_store(db).engine).add(name))
+
+
+@owner_app.command("certificate")
+def owner_certificate(
+    name: OwnerName,
+    keys: Annotated[Path, typer.Option(help="folder of `init`; the owners' authority is made there, once")],
+    out: Annotated[Path, typer.Option(help="folder for the key and certificate of this owner")],
+) -> None:
+    """Write an owner's key and certificate, for a server with `--client-ca`; the token is needed besides."""
+    with clear_errors():
+        for path in certify_owner(name, keys=keys, out=out, now=datetime.now(UTC)):
+            print(f"wrote  {path}")
+        print(f"Give both to the owner, for --key and --cert, and {keys / OWNERS_CERTIFICATE} to `serve --client-ca`.")
 
 
 @owner_app.command("remove")

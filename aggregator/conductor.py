@@ -76,10 +76,11 @@ class Conductor:
     def _due(self, campaign: Campaign, last: Round) -> str | None:
         """Why the open round should be closed now, if it should."""
         settings, now = campaign.settings, self._now()
-        owners, reports = self._store.finished(campaign.id, last.number)
-        if (settings.owners and owners >= settings.owners) or (settings.enough and reports >= settings.enough):
+        came = self._store.turnout(campaign.id, last.number)
+        if (settings.owners and came.finished >= settings.owners) or (settings.enough and came.reports >= settings.enough):
             return ENOUGH
-        if now >= campaign.plan.expires.timestamp() or (now >= last.deadline and owners >= settings.minimum_owners):
+        over = now >= last.deadline and came.contributed >= settings.minimum_owners
+        if over or now >= campaign.plan.expires.timestamp():
             return DEADLINE
         return None
 

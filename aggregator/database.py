@@ -1,5 +1,7 @@
 """A database by its URL: a SQLite file by default, PostgreSQL where several machines serve; brought up to date on the way."""
 
+import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ DEFAULT = "sqlite:///confide.sqlite"
 ACCEPTED = "accepted are a file, sqlite:///FILE and postgresql://USER@HOST/NAME"
 # Any number, the same in every process: upgrades wait for each other.
 _UPGRADE_LOCK = 0xC0F1DE
+# PostgreSQL's code for a write where only reading is allowed.
+_READ_ONLY = "25006"
 _PRAGMAS = (
     # Batches are large: long pages. They are moved to their place by `tidy`, or after 512 MB of them were written ahead.
     "page_size = 32768",
@@ -32,7 +36,9 @@ def connect(url: str) -> Engine:
     try:
         made = make_url(url)
         if made.get_backend_name() == "postgresql":
-            return create_engine(made.set(drivername="postgresql+psycopg"), pool_pre_ping=True, hide_parameters=True)
+            engine = create_engine(made.set(drivername="postgresql+psycopg"), pool_pre_ping=True, hide_parameters=True)
+            event.listen(engine, "handle_error", _start_anew)
+            return engine
         if made.get_backend_name() != "sqlite":
             raise BadInput(f"database is {url!r}; {ACCEPTED}")
         if made.database is None or not Path(made.database).resolve().parent.is_dir():
@@ -43,6 +49,7 @@ def connect(url: str) -> Engine:
         engine = create_engine(made, connect_args=given, hide_parameters=True)
     except ArgumentError:
         raise BadInput(f"database is {url!r}; {ACCEPTED}") from None
+    event.listen(engine, "handle_error", _start_anew)
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "begin", _begin)
     return engine
@@ -54,9 +61,9 @@ def writing(engine: Engine) -> Engine:
 
 
 def tidy(engine: Engine) -> None:
-    """Move what was written ahead to its place, while nothing else is to be done."""
+    """Move what was written ahead to its place, while nothing else is to be done; if that fails it stays where it is."""
     if engine.dialect.name == "sqlite":
-        with engine.connect() as connection:
+        with suppress(SQLAlchemyError, sqlite3.OperationalError), engine.connect() as connection:
             connection.connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
@@ -83,6 +90,14 @@ def _prepare(connection: Any, _: Any) -> None:
     for pragma in _PRAGMAS:
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
+
+
+def _start_anew(context: Any) -> None:
+    """A connection that was opened when it could only read stays so: after such a failure, or one of the disk, all are opened
+    anew."""
+    error = context.original_exception
+    if isinstance(error, sqlite3.OperationalError) or getattr(error, "sqlstate", None) == _READ_ONLY:
+        context.is_disconnect = True
 
 
 def _begin(connection: Connection) -> None:

@@ -105,7 +105,7 @@ class Desk:
         rounds = tuple(self._store.rounds(campaign.id))
         if not rounds:
             return Standing(campaign)
-        owners, reports = self._store.finished(campaign.id, rounds[-1].number)
+        owners, _, reports = self._store.turnout(campaign.id, rounds[-1].number)
         if before is not None and before.last is not None and before.last.query == rounds[-1].query:
             return Standing(campaign, rounds, before.query, owners, reports)
         query, _ = read_query(rounds[-1].query, plan=campaign.plan, plan_digest=campaign.digest)

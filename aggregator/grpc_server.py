@@ -47,8 +47,11 @@ STATUS: dict[int, Any] = {
 class Service:
     """The calls of protocol/service.proto. They run in one event loop; whatever waits for the disk runs in threads."""
 
-    def __init__(self, store: Store, writer: Writer, desk: Desk, limits: Limits, vitals: Vitals) -> None:
+    def __init__(
+        self, store: Store, writer: Writer, desk: Desk, limits: Limits, vitals: Vitals, *, certified: bool
+    ) -> None:  # fmt: skip
         self._store, self._writer, self._desk, self._limits = store, writer, desk, limits
+        self._certified = certified
         self._enrolment = Enrolment(store.engine)
         self._turnstile, self._room = Turnstile(limits, vitals, now=time.monotonic), Room(MOST_HELD)
         self._believed: dict[str, tuple[Owner, float]] = {}
@@ -151,7 +154,7 @@ class Service:
         self._writer.put(Rejection(campaign, "" if owner is None else owner.name, wire.Code.Name(code)))
 
     async def _who(self, context: Any) -> Owner:
-        """The owner of the token; under mutual TLS its certificate must bear the same name, so a stolen token is no use."""
+        """The owner of the token; under mutual TLS its certificate bears that one name, so a stolen token is no use."""
         scheme, _, token = _metadata(context).get(AUTHORIZATION, "").partition(" ")
         if scheme != "Bearer" or not token:
             raise Refused(wire.Code.UNAUTHENTICATED)
@@ -167,8 +170,7 @@ class Service:
                 self._believed.pop(token, None)
                 raise Refused(wire.Code.UNAUTHENTICATED)
             self._believed[token] = owner, time.monotonic() + BELIEVED_SECONDS
-        names = context.auth_context().get("x509_common_name")
-        if names and names[0] != owner.name.encode():
+        if self._certified and list(context.auth_context().get("x509_common_name", ())) != [owner.name.encode()]:
             raise Refused(wire.Code.UNAUTHENTICATED)
         return owner
 

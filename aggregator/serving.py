@@ -26,7 +26,7 @@ async def serve(store: Store, conductor: Conductor, door: Door, limits: Limits, 
     """Serve until a signal says stop; then finish what has begun."""
     writer, desk = Writer(store.engine, vitals), Desk(store)
     await asyncio.to_thread(desk.refresh)
-    service = Service(store, writer, desk, limits, vitals)
+    service = Service(store, writer, desk, limits, vitals, certified=door.client_authority is not None)
     server = Server(service, door, limits)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

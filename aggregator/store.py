@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -24,8 +24,12 @@ DEADLINE, ENOUGH, OPERATOR = "deadline", "enough", "operator"
 
 @dataclass(frozen=True)
 class Settings:
-    """When a round ends: after so many seconds if at least `minimum_owners` have finished, or as soon as `owners` of them
-    have, or `enough` reports are in; 0 switches either off."""
+    """When a round ends: after so many seconds if at least `minimum_owners` have finished with reports, or as soon as `owners`
+    have finished, with reports or without, or `enough` reports are in; 0 switches either off.
+
+    The first asks for evidence, so an owner that declined or sent nothing does not count; the second asks whether there is
+    anybody to wait for, so it does.
+    """
 
     round_seconds: float = 3600.0
     minimum_owners: int = 1
@@ -73,6 +77,14 @@ class Round:
     closed: float | None
     because: str | None
     tally: str | None
+
+
+class Turnout(NamedTuple):
+    """Who has come to a round: owners that have finished, those of them that sent reports and did not decline, and reports."""
+
+    finished: int
+    contributed: int
+    reports: int
 
 
 class Store:
@@ -213,12 +225,14 @@ class Store:
         with self._writing.begin() as db:
             db.execute(update(queries).where(mine).values(tally=tally))
 
-    def finished(self, campaign: str, number: int) -> tuple[int, int]:
-        """How many owners have finished a round, and how many reports it has."""
-        mine = (parts.c.campaign == campaign) & (parts.c.round == number)
+    def turnout(self, campaign: str, number: int) -> Turnout:
+        """Who has come to a round so far."""
+        columns = parts.c
+        mine = (columns.campaign == campaign) & (columns.round == number)
         with self.engine.connect() as db:
-            rows = db.execute(select(parts.c.finished, parts.c.reports).where(mine)).all()
-        return sum(row.finished for row in rows), sum(row.reports for row in rows)
+            rows = db.execute(select(columns.finished, columns.reports, columns.code).where(mine)).all()
+        contributed = sum(row.finished and row.reports > 0 and row.code is None for row in rows)
+        return Turnout(sum(row.finished for row in rows), contributed, sum(row.reports for row in rows))
 
     def answers(self, campaign: str, number: int, *, one_each: bool = False) -> Iterator[bytes]:
         """The batches of a round, in an order that does not depend on when they came.

@@ -15,19 +15,14 @@ class Vitals:
     failures: int = 0
     seconds: float = 0.0
     open_calls: int = 0
+    # Whether the last that was to be stored could be.
     writes: bool = True
     looked: float = -math.inf
 
     def committed(self, seconds: float) -> None:
         """Count a transaction that is durable."""
-        self.writes = True
         self.transactions += 1
         self.seconds += seconds
-
-    def failed(self) -> None:
-        """Count a transaction that is not."""
-        self.writes = False
-        self.failures += 1
 
     def well(self, now: float) -> bool:
         """Whether the database could be read a moment ago, and the last transaction was committed."""

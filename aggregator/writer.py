@@ -4,21 +4,19 @@ A batch is answered `OK` only after the transaction that holds it was committed.
 again and adds nothing.
 """
 
-import contextlib
 import itertools
 import logging
 import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, bindparam, func, select
-from sqlalchemy.exc import SQLAlchemyError
 
 from aggregator.database import tidy, writing
 from aggregator.schema import batches, parts, queries, rejections
@@ -30,7 +28,7 @@ log = logging.getLogger(__name__)
 
 # What one transaction takes at most, so that the first in it does not wait for ever; and one statement.
 MOST_BYTES, MOST_ROWS = 16 << 20, 64
-IDLE_SECONDS = 0.5
+IDLE_SECONDS, FAILED_SECONDS = 0.5, 2.0
 
 
 class Packed(NamedTuple):
@@ -64,6 +62,7 @@ class Rejection(NamedTuple):
     campaign: str
     owner: str
     code: str
+    times: int = 1
 
 
 _Item = tuple[Parcel | Rejection, "Future[int]"]
@@ -76,6 +75,7 @@ class Writer:
         self._engine, self._vitals = writing(engine), vitals
         self._waiting: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+        self._uncounted: list[Rejection] = []
         self._thread.start()
 
     def put(self, item: Parcel | Rejection) -> "Future[int]":
@@ -92,13 +92,21 @@ class Writer:
         self._thread.join()
 
     def _next(self) -> _Item | None:
-        """Whatever comes next; meanwhile, if there is time, the database is tidied."""
-        try:
-            return self._waiting.get(timeout=IDLE_SECONDS)
-        except queue.Empty:
-            with contextlib.suppress(SQLAlchemyError):
-                tidy(self._engine)
-            return self._waiting.get()
+        """Whatever comes next; meanwhile, if there is time, the database is tidied.
+
+        After a failure, the refusals that were not counted are written until that succeeds, which shows that all is well.
+        """
+        while True:
+            well = self._vitals.writes and not self._uncounted
+            try:
+                return self._waiting.get(timeout=IDLE_SECONDS if well else FAILED_SECONDS)
+            except queue.Empty:
+                if well:
+                    break
+                again, self._uncounted = self._uncounted, []
+                self._vitals.writes = self._write([(rejection, Future()) for rejection in again])
+        tidy(self._engine)
+        return self._waiting.get()
 
     def _run(self) -> None:
         while (first := self._next()) is not None:
@@ -112,23 +120,32 @@ class Writer:
                 if item is not None:
                     group.append(item)
                     size += _size(item)
-            self._write(group)
+            stored = self._write(group)
+            # A refusal is small: that there is room for one says nothing of what failed before.
+            if not stored or any(isinstance(item, Parcel) for item, _ in group):
+                self._vitals.writes = stored
             if last:
                 return
 
-    def _write(self, group: list[_Item]) -> None:
-        started = time.monotonic()
+    def _write(self, group: list[_Item]) -> bool:
+        """Whether all of it is durable now; either way everybody is told."""
+        items, started = [item for item, _ in group], time.monotonic()
         try:
             with self._engine.begin() as db:
-                codes = store_all(db, [item for item, _ in group])
-        except SQLAlchemyError as error:
-            log.error("not stored", extra={"error": type(error).__name__, "items": len(group)})
-            codes = [wire.Code.UNAVAILABLE] * len(group)
-            self._vitals.failed()
+                codes = store_all(db, items)
+        # Whatever fails, nothing was stored; and without this thread nobody would be answered any more.
+        except Exception as error:
+            reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+            log.error("not stored", extra={"error": type(error).__name__, "reason": reason, "items": len(group)})
+            stored, codes = False, [wire.Code.UNAVAILABLE] * len(group)
+            self._uncounted = _summed([*self._uncounted, *items])
+            self._vitals.failures += 1
         else:
+            stored = True
             self._vitals.committed(time.monotonic() - started)
         for (_, done), code in zip(group, codes, strict=True):
             done.set_result(code)
+        return stored
 
 
 def _size(item: _Item) -> int:
@@ -171,11 +188,19 @@ def store_all(db: Connection, items: Sequence[Parcel | Rejection]) -> list[int]:
     admitted = [parcel for parcel in parcels if doors[parcel.campaign, parcel.round] == wire.Code.OK]
     if admitted:
         _store(db, admitted)
-    refused = Counter(item for item in items if isinstance(item, Rejection))
+    refused = _summed(items)
     if refused:
-        # In one order everywhere, so that two processes never wait for each other.
-        db.execute(_refuse(db.dialect.name), [item._asdict() | {"times": times} for item, times in sorted(refused.items())])
+        db.execute(_refuse(db.dialect.name), [rejection._asdict() for rejection in refused])
     return codes
+
+
+def _summed(items: Iterable[Parcel | Rejection]) -> list[Rejection]:
+    """The rejections, one of a kind, in one order everywhere, so that two processes never wait for each other."""
+    times: Counter[tuple[str, str, str]] = Counter()
+    for item in items:
+        if isinstance(item, Rejection):
+            times[item[:3]] += item.times
+    return [Rejection(*kind, count) for kind, count in sorted(times.items())]
 
 
 def _door(db: Connection, campaign: str, number: int) -> int:

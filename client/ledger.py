@@ -1,8 +1,7 @@
-"""The owner's ledger: every spend is on disk before a randomiser runs, and every answer before it is sent.
+"""The owner's ledger: what is spent, and the very bytes that will be sent for it, are on disk in one commit before they leave.
 
-For each query the ledger goes through two commits: *spent* (which records, how much, for whom) and *answered* (the very bytes
-that will be sent). The same query asked again gets the same bytes and spends nothing. A crash between the two commits leaves
-records that are spent and unsent: they are lost to that campaign, and nothing is drawn for them again.
+The same query asked again gets the same bytes and spends nothing. A crash before the commit leaves nothing spent, and what was
+drawn went nowhere, so it may be drawn again; a crash after it leaves an answer that the next process sends.
 """
 
 import sqlite3
@@ -42,6 +41,8 @@ CREATE TABLE IF NOT EXISTS spends (
 """
 _ONE_QUERY = "plan = (SELECT id FROM plans WHERE digest = ?) AND digest = ?"
 _FORMAT = 2
+# Longer than drawing an answer takes: whoever comes meanwhile waits for it.
+WAIT_SECONDS = 600
 # From format 1: whether the aggregator has acknowledged an answer, and with which code; and the delta of a spend.
 _UPGRADE = (
     "ALTER TABLE queries ADD COLUMN receipt INTEGER",
@@ -67,7 +68,7 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._db = sqlite3.connect(path, timeout=60, isolation_level=None)
+            self._db = sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "temp_store = MEMORY"):
                 self._db.execute(f"PRAGMA {pragma}")
             found = self._db.execute("PRAGMA user_version").fetchone()[0]
@@ -95,73 +96,77 @@ class Ledger:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield self._db
+            self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
 
-    def answered(self, plan: bytes, query: bytes) -> tuple[bool, bytes | None]:
-        """Whether the query was ever spent on, and the answer that was remembered for it."""
+    def remembered(self, plan: bytes, query: bytes) -> bytes | None:
+        """The answer that was given to a query."""
         row = self._db.execute(f"SELECT answer FROM queries WHERE {_ONE_QUERY}", (plan, query)).fetchone()
-        return row is not None, None if row is None else row[0]
+        return None if row is None else row[0]
 
-    def spend(
+    def answer(
         self, *, plan: bytes, query: bytes, round_: int, campaign: str, epsilon: float, limit: float, records: Sequence[bytes],
-        enough: Callable[[int], bool], now: datetime, delta: float = 0.0, delta_limit: float = 0.0, rounds: int | None = None,
-    ) -> list[int]:  # fmt: skip
-        """Charge the records that may still answer, durably, and return their places; none when they are not `enough`.
+        fewest: int, draw: Callable[[list[int]], bytes], now: datetime, delta: float = 0.0,
+        delta_limit: float = 0.0, rounds: int = 0,
+    ) -> bytes | None:  # fmt: skip
+        """Charge the records that may still answer, draw an answer from their places, and keep both; none if too few may.
 
         A record may answer when it has not answered this plan before and its totals, this charge included, stay within the
-        limits. The query is noted in the same commit, so a second asker of it finds it spent. A plan that asks the owner as a
-        whole has a number of `rounds` and is charged in full with its first query; the records charged then, and no others,
-        take part in later ones, one query a round and at most `rounds` in all.
+        limits. Other askers wait until this one is done, and find the query answered. A plan that asks the owner as a whole
+        has a number of `rounds` and is charged in full with its first query; the records charged then, and no others, take
+        part in later ones, one query a round and at most `rounds` in all. If drawing fails the charge stays: that it failed is
+        told to the other side, and may depend on the records.
         """
+        answer, failed = None, None
         with self._transaction() as db:
+            given = db.execute(f"SELECT answer FROM queries WHERE {_ONE_QUERY}", (plan, query)).fetchone()
+            if given is not None:
+                return given[0]
             db.execute("INSERT OR IGNORE INTO plans (digest, campaign, epsilon) VALUES (?, ?, ?)", (plan, campaign, epsilon))
             (plan_id,) = db.execute("SELECT id FROM plans WHERE digest = ?", (plan,)).fetchone()
             db.execute("CREATE TEMP TABLE IF NOT EXISTS asked (place INTEGER PRIMARY KEY, record BLOB NOT NULL)")
             db.execute("DELETE FROM asked")
             db.executemany("INSERT INTO asked VALUES (?, ?)", enumerate(records))
-            (before,) = db.execute("SELECT COUNT(*) FROM queries WHERE plan = ?", (plan_id,)).fetchone()
-            if rounds is not None and before:
-                return self._again(plan_id, query, round_, now) if before < rounds else []
-            rows = db.execute(
-                "SELECT place FROM asked LEFT JOIN spends USING (record) GROUP BY place "
-                "HAVING COALESCE(SUM(spends.epsilon), 0) + ? <= ? AND COALESCE(SUM(spends.delta), 0) + ? <= ? "
-                "AND COALESCE(SUM(spends.plan = ?), 0) = 0 ORDER BY place",
-                (epsilon, limit, delta, delta_limit, plan_id),
-            ).fetchall()
-            places = [row[0] for row in rows]
-            if not enough(len(places)):
-                return []
-            inserted = db.execute(
-                "INSERT INTO queries (plan, digest, round, at) VALUES (?, ?, ?, ?)", (plan_id, query, round_, now.isoformat())
-            )
-            # In the order of the key, which is that of the file.
-            spends = sorted((records[place], plan_id, inserted.lastrowid, epsilon, delta) for place in places)
-            db.executemany("INSERT INTO spends VALUES (?, ?, ?, ?, ?)", spends)
-        return places
+            before = [row[0] for row in db.execute("SELECT round FROM queries WHERE plan = ?", (plan_id,))]
+            paid = bool(rounds and before)
+            if paid:
+                # A second query of the same round might get the noise of the first.
+                places = self._paid(plan_id) if len(before) < rounds and round_ not in before else []
+            else:
+                places = self._able(plan_id, epsilon, limit, delta, delta_limit)
+            if len(places) < (1 if paid else fewest):
+                return None
+            try:
+                answer = draw(places)
+            except Exception as error:
+                failed = error
+            row = plan_id, query, round_, now.isoformat(), answer
+            query_id = db.execute("INSERT INTO queries (plan, digest, round, at, answer) VALUES (?, ?, ?, ?, ?)", row).lastrowid
+            if not paid:
+                # In the order of the key, which is that of the file.
+                spends = sorted((records[place], plan_id, query_id, epsilon, delta) for place in places)
+                db.executemany("INSERT INTO spends VALUES (?, ?, ?, ?, ?)", spends)
+        if failed is not None:
+            raise failed
+        return answer
 
-    def _again(self, plan_id: int, query: bytes, round_: int, now: datetime) -> list[int]:
-        """A later query of a plan that is paid for: the records that paid, in the caller's order; none for a second one of
-        the same round, whose noise may be that of the first."""
-        if self._db.execute("SELECT 1 FROM queries WHERE plan = ? AND round = ?", (plan_id, round_)).fetchone():
-            return []
-        found = self._db.execute("SELECT place FROM asked JOIN spends USING (record) WHERE plan = ? ORDER BY place", (plan_id,))
-        places = [row[0] for row in found.fetchall()]
-        self._db.execute(
-            "INSERT INTO queries (plan, digest, round, at) VALUES (?, ?, ?, ?)", (plan_id, query, round_, now.isoformat())
+    def _able(self, plan_id: int, epsilon: float, limit: float, delta: float, delta_limit: float) -> list[int]:
+        """The places of the records that have not answered this plan and can pay for it."""
+        rows = self._db.execute(
+            "SELECT place FROM asked LEFT JOIN spends USING (record) GROUP BY place "
+            "HAVING COALESCE(SUM(spends.epsilon), 0) + ? <= ? AND COALESCE(SUM(spends.delta), 0) + ? <= ? "
+            "AND COALESCE(SUM(spends.plan = ?), 0) = 0 ORDER BY place",
+            (epsilon, limit, delta, delta_limit, plan_id),
         )
-        return places
+        return [row[0] for row in rows]
 
-    def remember(self, *, plan: bytes, query: bytes, answer: bytes) -> None:
-        """Keep the bytes that are about to be sent; an answer is written once and never changed."""
-        with self._transaction() as db:
-            changed = db.execute(
-                f"UPDATE queries SET answer = ? WHERE {_ONE_QUERY} AND answer IS NULL", (answer, plan, query)
-            ).rowcount
-            if changed != 1:
-                raise BadInput("an answer was remembered before, or nothing was spent on its query")
+    def _paid(self, plan_id: int) -> list[int]:
+        """The places of the records that have paid for this plan."""
+        rows = self._db.execute("SELECT place FROM asked JOIN spends USING (record) WHERE plan = ? ORDER BY place", (plan_id,))
+        return [row[0] for row in rows]
 
     def acknowledge(self, *, plan: bytes, query: bytes, code: int) -> None:
         """Note that the aggregator has answered for an answer, with a code; the first is kept."""

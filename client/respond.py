@@ -1,4 +1,4 @@
-"""The path of a report: plan and query opened, policy asked, spend committed, label or bit randomised, answer remembered, sent.
+"""The path of a report: plan and query opened, policy asked, label or bit randomised, spend and answer committed, sent.
 
 Whatever goes wrong, the other side gets a code and never a text: exceptions may hold values of records.
 """
@@ -21,7 +21,7 @@ from protocol.campaign import VERSION, Plan, open_plan
 from protocol.errors import Refused
 from protocol.grid import bin_indices, uniform_grid
 from protocol.messages import ID_BYTES, Batch, OwnerAnswer, query_digest, read_query, write_batch, write_owner_answer
-from protocol.queries import BitQuery, CentralQuery, HistogramQuery, LabelQuery, OwnerQuery, TrainingQuery
+from protocol.queries import BitQuery, CentralQuery, HistogramQuery, LabelQuery, OwnerQuery, Query, TrainingQuery
 from protocol.sampling import SEEDED, Entropy, discrete_gaussian, randomness
 from protocol.scores import RANDOMIZED, SCORES, true_scores
 
@@ -53,11 +53,9 @@ class Respondent:
         plan, plan_digest = open_plan(signed_plan, trusted=self._policy.aggregators, now=self._now())
         asked, round_ = read_query(query, plan=plan, plan_digest=plan_digest)
         name = query_digest(query)
-        spent, remembered = self._ledger.answered(plan_digest, name)
+        remembered = self._ledger.remembered(plan_digest, name)
         if remembered is not None:
             return remembered
-        if spent:
-            raise Refused(wire.Code.ALREADY_SPENT)
         self._policy.check(plan)
         self._check_records(plan)
         positions = self._positions(plan_digest)
@@ -68,28 +66,34 @@ class Respondent:
         fewest = 1 if plan.training is not None else self._policy.minimum_group
         if len(inside) < fewest:
             raise Refused(wire.Code.GROUP_TOO_SMALL)
-        places = self._ledger.spend(
+        answer = self._ledger.answer(
             plan=plan_digest, query=name, round_=round_, campaign=plan.campaign, epsilon=plan.epsilon,
             delta=plan.privacy_delta, limit=self._policy.epsilon_per_record, delta_limit=self._policy.delta_per_record,
-            records=[self._names[i] for i in inside], enough=lambda count: count >= fewest, now=self._now(),
-            rounds=plan.rounds if isinstance(asked, OwnerQuery) else None,
+            records=[self._names[i] for i in inside], fewest=fewest, now=self._now(),
+            rounds=plan.rounds if isinstance(asked, OwnerQuery) else 0,
+            draw=lambda places: self._draw(plan, plan_digest, asked, name, round_, inside[places], positions),
         )  # fmt: skip
-        if not places:
+        if answer is None:
             raise Refused(wire.Code.ALREADY_SPENT)
+        return answer
+
+    def _draw(
+        self, plan: Plan, plan_digest: bytes, asked: Query, name: bytes, round_: int, chosen: NDArray[Any],
+        positions: NDArray[np.float64],
+    ) -> bytes:  # fmt: skip
+        """The chosen records' answer, drawn now. It must not leave before the ledger holds it."""
         if isinstance(asked, OwnerQuery):
             if isinstance(asked, TrainingQuery):
-                values = self._learn(plan, plan_digest + name, asked, inside[places], round_)
+                values = self._learn(plan, plan_digest + name, asked, chosen, round_)
             else:
-                values = self._count(plan, plan_digest, asked, inside[places])
+                values = self._count(plan, plan_digest, asked, chosen)
             owner = self._hash(plan_digest, b"owner", ID_BYTES)
             answer = OwnerAnswer(owner, values, seeded=randomness(self._entropy) == SEEDED)
             packed = write_owner_answer(answer, plan=plan_digest, round_=round_)
         else:
-            batch = self._randomize(plan, plan_digest, asked, inside[places], positions)
+            batch = self._randomize(plan, plan_digest, asked, chosen, positions)
             packed = write_batch(batch, channel=asked.channel, plan=plan_digest, round_=round_)
-        reply = wire.Answer(version=VERSION, code=wire.Code.OK, batch=packed).SerializeToString(deterministic=True)
-        self._ledger.remember(plan=plan_digest, query=name, answer=reply)
-        return reply
+        return wire.Answer(version=VERSION, code=wire.Code.OK, batch=packed).SerializeToString(deterministic=True)
 
     def _check_records(self, plan: Plan) -> None:
         """Records must be scored by the model the plan names, over as many labels; to train, they must have features."""

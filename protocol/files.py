@@ -1,7 +1,9 @@
-"""Files written whole or not at all."""
+"""Files written whole or not at all, and on disk when the call returns."""
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from protocol.errors import BadInput
@@ -11,32 +13,46 @@ def write_new(files: dict[Path, bytes]) -> list[Path]:
     """Write the files that do not exist yet, for their owner's eyes only; returns those. What exists is left alone."""
     written = []
     for path, content in files.items():
-        try:
+        with _clear_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if path.exists():
-                continue
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-        except OSError as error:
-            raise BadInput(f"cannot write {path}: {error.strerror}; accepted is a folder of your own") from None
-        written.append(path)
+            # A link, unlike a new name, replaces nothing.
+            if not path.exists():
+                with _aside(path, content) as made, suppress(FileExistsError):
+                    os.link(made, path)
+                    written.append(path)
     return written
 
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file, or replace it, in one step that a crash cannot split."""
+    with _clear_errors(path), _aside(path, text.encode()) as made:
+        os.chmod(made, 0o644)
+        os.replace(made, path)
+
+
+@contextmanager
+def _aside(path: Path, content: bytes) -> Iterator[str]:
+    """The content as a file of mode 0600 beside the path, to be given its name; what happens to names is synced at the end."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        yield name
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(name)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _clear_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise BadInput(f"cannot write {path}: {error.strerror}; accepted is a file in a folder of your own") from None
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException as error:
-        os.unlink(name)
-        if isinstance(error, OSError):
-            raise BadInput(f"cannot write {path}: {error.strerror}") from None
-        raise

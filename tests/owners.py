@@ -50,15 +50,28 @@ def records(n: int, seed: int) -> Records:
     return Records(names, probs.astype(np.float32), labels, MODEL)
 
 
+class Repeatable(Respondent):
+    """A seeded owner whose draws are a function of its seed and the query, whichever process makes them."""
+
+    def __init__(self, seed: int, **given: Any) -> None:
+        super().__init__(entropy=SeededEntropy("owner", seed), **given)
+        self._seed = seed
+
+    def answer(self, signed_plan: bytes, query: bytes) -> bytes:
+        self._entropy = SeededEntropy("owner", self._seed, query.hex())
+        return super().answer(signed_plan, query)
+
+
 def owner(
     folder: Path, *, seed: int = 0, n: int = 2_000, policy: Policy = POLICY, entropy: Entropy | None = None,
     now: Callable[[], datetime] = lambda: NOW,
 ) -> Respondent:  # fmt: skip
     folder.mkdir(exist_ok=True)
-    return Respondent(
-        records=records(n, seed), policy=policy, ledger=Ledger(folder / "ledger.sqlite"), secret=bytes([seed]) * 32,
-        entropy=SeededEntropy("owner", seed) if entropy is None else entropy, now=now,
-    )  # fmt: skip
+    given: dict[str, Any] = {
+        "records": records(n, seed), "policy": policy, "ledger": Ledger(folder / "ledger.sqlite"), "secret": bytes([seed]) * 32,
+        "now": now,
+    }  # fmt: skip
+    return Repeatable(seed, **given) if entropy is None else Respondent(entropy=entropy, **given)
 
 
 def asking(plan: bytes, owners: Iterable[Respondent]) -> Callable[[bytes], list[bytes]]:

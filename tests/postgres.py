@@ -26,8 +26,8 @@ def binaries() -> Path | None:
     return next((folder for folder in candidates if folder is not None and _runs(folder / "postgres")), None)
 
 
-def _user() -> str | None:
-    """PostgreSQL refuses to run as root."""
+def unprivileged() -> str | None:
+    """Who PostgreSQL runs as where this is root, as whom it refuses to."""
     if os.geteuid() != 0:
         return None
     names = {entry.pw_name for entry in pwd.getpwall()}
@@ -36,7 +36,7 @@ def _user() -> str | None:
 
 def _runs(program: Path) -> bool:
     try:
-        return subprocess.run([program, "--version"], user=_user(), capture_output=True, check=False).returncode == 0
+        return subprocess.run([program, "--version"], user=unprivileged(), capture_output=True, check=False).returncode == 0
     except OSError:
         return False
 
@@ -45,7 +45,7 @@ def _runs(program: Path) -> bool:
 def postgres(folder: Path) -> Iterator[str]:
     """A server with an empty database, reached over a socket in the folder; yields its URL."""
     place = Path(tempfile.mkdtemp(dir=folder))
-    user, bin_ = _user(), binaries()
+    user, bin_ = unprivileged(), binaries()
     assert bin_ is not None
     if user is not None:
         shutil.chown(place, user)

@@ -14,14 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-
 from aggregator.campaign_cli import open_store
 from aggregator.enrolment import Enrolment
 from aggregator.keys import SIGNING_KEY, create_keys
-from aggregator.keys import _certificate as certificate
 from aggregator.store import Settings, Store
 from client.contribute import Contribution
 from client.grpc_client import Access, Aggregator
@@ -104,17 +99,15 @@ class Place:
         return made.id
 
     def serve(
-        self, *options: str, port: int = 0, insecure: bool = False, before: Callable[[], None] | None = None
+        self, *options: str, port: int = 0, insecure: bool = False, through: tuple[str, ...] = ()
     ) -> Running:  # fmt: skip
         """A server process that is ready."""
         log = self.folder / f"server-{len(self.servers)}.log"
-        command = [sys.executable, "-m", "aggregator.cli", "serve", "--listen", f"127.0.0.1:{port}", "--db", self.url]
+        command = [*through, sys.executable, "-m", "aggregator.cli", "serve", "--listen", f"127.0.0.1:{port}", "--db", self.url]
         tls = ["--tls-cert", str(self.keys / "server.pem"), "--tls-key", str(self.keys / "server.key")]
         command += ["--key", str(self.keys / SIGNING_KEY), *(["--insecure-loopback"] if insecure else tls), *options]
         with log.open("wb") as file:
-            process = subprocess.Popen(
-                command, cwd=ROOT, stderr=file, preexec_fn=before, env=os.environ | {"GRPC_VERBOSITY": "NONE"}
-            )
+            process = subprocess.Popen(command, cwd=ROOT, stderr=file, env=os.environ | {"GRPC_VERBOSITY": "NONE"})
         running = Running(self, port, process, log)
         self.servers.append(running)
 
@@ -150,17 +143,3 @@ def together(count: int, work: Callable[[int], Any]) -> list[Any]:
     """Do something once for each owner, all at the same time."""
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(work, range(count)))
-
-
-def owner_certificates(folder: Path, *names: str) -> dict[str, tuple[bytes, bytes]]:
-    """An authority for owners, written to `owners.pem`, and a key and certificate for each name."""
-    signer = ec.generate_private_key(ec.SECP256R1())
-    now, own = datetime.now(UTC), x509.BasicConstraints(ca=True, path_length=0)
-    (folder / "owners.pem").write_bytes(certificate("Confide authority", signer, signer, own, now))
-    made = {}
-    for name in names:
-        key = ec.generate_private_key(ec.SECP256R1())
-        pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        usage = x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH])
-        made[name] = pem, certificate(name, key, signer, usage, now)
-    return made

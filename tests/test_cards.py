@@ -21,6 +21,7 @@ from aggregator.quantiles.mechanisms import MECHANISMS
 from protocol.card import CODE_VERSION, Card, card_schema, parse_card
 from protocol.card_page import as_html, as_markdown, headline
 from protocol.errors import BadInput
+from protocol.sampling import SeededEntropy
 from protocol.verify import verify
 from tests.owners import LABEL_PLAN, NOW, PLAN, asking, owner, signed
 
@@ -107,7 +108,7 @@ def edited(formal: Any, place: tuple[Any, ...]) -> Any:
 
 def campaign(tmp_path: Path, **changes: Any) -> Card:
     plan = replace(PLAN, **changes) if changes.get("method") != "labels" else replace(LABEL_PLAN, **changes)
-    owners = [owner(tmp_path / str(seed), seed=seed) for seed in range(3)]
+    owners = [owner(tmp_path / str(seed), seed=seed, entropy=SeededEntropy("owner", seed)) for seed in range(3)]
     outcome = run_campaign(plan, asking(signed(plan), owners))
     return campaign_card(plan, outcome, diagnostic={"coverage": 0.91}, issued=NOW).sign(KEY)
 
