@@ -81,7 +81,7 @@ class Writer:
     def put(self, item: Parcel | Rejection) -> "Future[int]":
         """Hand something over; the future holds its wire code once that is durable, or UNAVAILABLE if it could not be."""
         done: Future[int] = Future()
-        # Whoever waits may give up; what was handed over is written all the same.
+        # Whoever waits may go away; what it handed over is written all the same, and the future is there to be told.
         done.set_running_or_notify_cancel()
         self._waiting.put((item, done))
         return done

@@ -474,6 +474,19 @@ def test_a_token_counts_as_one_owner(tmp_path: Path) -> None:
         place.close()
 
 
+def test_an_owner_that_goes_away_stops_nobody(place: Place) -> None:
+    """A call that is cancelled while its batch is on its way to disk: the batch is written, and so are those of others."""
+    campaign = place.campaign(plan_now())
+    place.enrol("owner")
+    place.store.ask(campaign, 0, b"query", now=0.0, seconds=1.0)
+    writer = Writer(place.store.engine)
+    for i in range(20):
+        writer.put(Parcel(campaign, 0, 1, [Packed(bytes([i]) * 32, 1, b"batch")])).cancel()
+    assert writer.put(Parcel(campaign, 0, 1, [Packed(b"x" * 32, 1, b"batch")])).result(timeout=30) == wire.Code.OK
+    writer.close()
+    assert views.stored_batches(place.store.engine, campaign) == 21
+
+
 @pytest.mark.parametrize("kind", DATABASES)
 def test_migrations_make_the_tables_that_the_code_describes(
     kind: str, database: Callable[[str], str], tmp_path: Path
