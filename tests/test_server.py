@@ -479,7 +479,7 @@ def test_an_owner_that_goes_away_stops_nobody(place: Place) -> None:
     campaign = place.campaign(plan_now())
     place.enrol("owner")
     place.store.ask(campaign, 0, b"query", now=0.0, seconds=1.0)
-    writer = Writer(place.store.engine)
+    writer = Writer(place.store.engine, Vitals())
     for i in range(20):
         writer.put(Parcel(campaign, 0, 1, [Packed(bytes([i]) * 32, 1, b"batch")])).cancel()
     assert writer.put(Parcel(campaign, 0, 1, [Packed(b"x" * 32, 1, b"batch")])).result(timeout=30) == wire.Code.OK
