@@ -145,6 +145,8 @@ def status(
         if as_json:
             print(json.dumps(found, indent=2))
             return
+        for name in views.foreign(store.engine):
+            print(f"{name}  of another version of this program")
         for one in found:
             print(f"{one['id']}  {one['state']:<10}  {one['title']}{'  (' + one['reason'] + ')' if one['reason'] else ''}")
             for row in one["rounds"]:
@@ -160,7 +162,9 @@ def export(campaign: Id, out: Annotated[Path, typer.Argument(help="folder to wri
     with clear_errors():
         store = open_store(db)
         one = store.campaign(campaign)
-        row = next(row for row in views.overviews(store.engine) if row.id == one.id)
+        row = views.overview(store.engine, one.id)
+        if row is None:
+            raise BadInput(f"campaign {one.id} is of another version of this program, which must export it")
         files = {"plan.bin": one.signed_plan, "status.json": json.dumps(views.status(store.engine, row), indent=2).encode()}
         if one.state in (CALIBRATED, PUBLISHED):
             for view, name in ((PUBLIC, "card.json"), (AUDITOR, "auditor.json")):

@@ -17,6 +17,7 @@ from protocol.campaign import Plan
 from protocol.certificate import DROPOUTS, EXCHANGEABLE, HONEST_COUNTS, MARGINAL, NOT_STATED, Certificate
 from protocol.errors import BadInput
 from protocol.grid import Floats, uniform_grid
+from protocol.messages import MOST_RECORDS
 from protocol.queries import CountProcedure, CountQuery, HistogramProcedure, HistogramQuery
 from protocol.sampling import os_entropy
 from protocol.zcdp import search_steps, zcdp_epsilon
@@ -115,6 +116,8 @@ def _tails(variance: int, owners: int) -> Floats:
 def _rank(n: int, plan: Plan) -> tuple[int | None, str | None]:
     if n == 0:
         return None, "no records were counted"
+    if n > MOST_RECORDS:
+        raise BadInput(f"more than {MOST_RECORDS:,} records were counted; accepted are at most so many")
     try:
         return certified_rank(n=n, alpha=plan.alpha, beta=plan.beta), None
     except BadInput as error:

@@ -18,6 +18,7 @@ from aggregator import views
 from aggregator.campaigns import TooFewReports, conclude, crowds
 from aggregator.cards import campaign_card
 from aggregator.intake import read_answer
+from aggregator.logs import place_of
 from aggregator.procedures import plan_procedure
 from aggregator.quantiles.histogram import Histogram
 from aggregator.quantiles.mechanism import Mechanism, Release
@@ -26,6 +27,7 @@ from aggregator.store import CLOSED, DEADLINE, ENOUGH, OPEN, Campaign, Round, St
 from aggregator.tally import counted_once, empty_tally, tally_batches, tally_owners
 from protocol.card import AUDITOR, PUBLIC
 from protocol.certificate import Certificate
+from protocol.errors import BadInput
 from protocol.messages import ID_BYTES, Array, Batch, OwnerAnswer, read_query, write_query
 from protocol.queries import BitTally, CountTally, OwnerQuery, Query, Tally
 from protocol.sampling import Entropy
@@ -33,6 +35,7 @@ from protocol.scores import SCORES
 
 log = logging.getLogger(__name__)
 
+UNUSABLE = "what came in is not what the procedure accepts, so it cannot end in a card"
 # How long a campaign stands still, at most, when the process that advances it dies.
 LEASE_SECONDS = 2.0
 
@@ -45,12 +48,32 @@ class Conductor:
     ) -> None:  # fmt: skip
         self._store, self._name, self._key, self._entropy, self._now = store, name, key, entropy, now
         self._leased_until: dict[str, float] = {}
+        self._stuck: set[str] = set()
 
-    def step(self) -> None:
-        """Advance every campaign that has something due and that nobody else advances."""
+    def step(self) -> set[str]:
+        """Advance every campaign that has something due and that nobody else advances; which of them could not be."""
+        stuck = set()
         for campaign in self._store.campaigns(OPEN, CLOSED):
             if campaign.reason is None and self._leads(campaign.id):
-                self.advance(campaign)
+                try:
+                    self._advance(campaign)
+                # One campaign holds up no other.
+                except Exception as error:
+                    stuck.add(campaign.id)
+                    if campaign.id not in self._stuck:
+                        log.error("a campaign stands still", extra={"campaign": campaign.id, "at": place_of(error)})
+        self._stuck = stuck
+        return stuck
+
+    def _advance(self, campaign: Campaign) -> None:
+        # One that cannot be read is of another version, whose programs may be able to: it is left to them.
+        plan = campaign.plan
+        try:
+            self.advance(campaign)
+        except BadInput as error:
+            # The same would be found at every step.
+            self._store.fail(campaign.id, UNUSABLE, now=self._now())
+            log.error(UNUSABLE, extra={"campaign": campaign.id, "method": plan.method, "at": place_of(error)})
 
     def _leads(self, campaign: str) -> bool:
         """Renewed when half of it is over: a lease is a write, and a step is taken several times a second."""

@@ -20,9 +20,10 @@ from protocol.card import Layer
 from protocol.certificate import MARGINAL
 from protocol.errors import BadInput, check_epsilon, check_probability
 from protocol.grid import check_bins
+from protocol.messages import MOST_RECORDS
 from protocol.zcdp import search_steps, search_variance
 
-MOST_RECORDS, MOST_OWNERS = 10**9, 100_000
+MOST_OWNERS = 100_000
 MOST_EPSILON = 40.0
 # Suggested epsilons are rounded up to so many decimals.
 EPSILON_DECIMALS = 3

@@ -9,7 +9,7 @@ from aggregator.store import ENOUGH, OPEN, Campaign, Round, Store
 from aggregator.writer import Packed
 from protocol import wire_pb2 as wire
 from protocol.campaign import parse
-from protocol.errors import Refused
+from protocol.errors import BadInput, Refused
 from protocol.messages import read_query
 from protocol.queries import Query
 
@@ -81,7 +81,8 @@ class Desk:
 
     def refresh(self) -> bool:
         """Look again; whether anything has changed."""
-        found = {campaign.id: self._look(campaign) for campaign in self._store.campaigns()}
+        looked = ((campaign.id, self._look(campaign)) for campaign in self._store.campaigns())
+        found = {name: standing for name, standing in looked if standing is not None}
         changed, self._standings = found != self._standings, found
         return changed
 
@@ -95,7 +96,14 @@ class Desk:
             raise Refused(wire.Code.UNKNOWN_CAMPAIGN)
         return standing
 
-    def _look(self, campaign: Campaign) -> Standing:
+    def _look(self, campaign: Campaign) -> Standing | None:
+        """Where a campaign stands; None of one that is of another version, whose programs may be able to read it."""
+        try:
+            return self._read(campaign)
+        except (BadInput, Refused):
+            return None
+
+    def _read(self, campaign: Campaign) -> Standing:
         before = self._standings.get(campaign.id)
         if before is not None and before.campaign == campaign:
             # The same plan, already read.

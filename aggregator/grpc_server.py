@@ -14,6 +14,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from aggregator.desk import Desk, Standing
 from aggregator.enrolment import Enrolment, Owner
 from aggregator.limits import Limits, Room, Turnstile
+from aggregator.logs import place_of
 from aggregator.store import CALIBRATED, CLOSED, PUBLISHED, Store
 from aggregator.stream import Stream
 from aggregator.vitals import Vitals
@@ -163,8 +164,8 @@ class Service:
             try:
                 owner = await asyncio.to_thread(self._enrolment.who, token)
             # Whatever fails here fails in the store; the owner is told to come back, and nothing is believed meanwhile.
-            except Exception:
-                log.exception("an owner could not be looked up")
+            except Exception as error:
+                log.error("an owner could not be looked up", extra={"at": place_of(error)})
                 raise Refused(wire.Code.UNAVAILABLE) from None
             if owner is None:
                 self._believed.pop(token, None)

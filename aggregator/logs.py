@@ -3,8 +3,11 @@
 import json
 import logging
 import sys
+import traceback
 from datetime import UTC, datetime
+from pathlib import Path
 
+_ROOT = Path(__file__).parent
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -15,9 +18,14 @@ class JsonLines(logging.Formatter):
         fields = {name: value for name, value in vars(record).items() if name not in _USUAL}
         line = {"at": datetime.fromtimestamp(record.created, UTC).isoformat(), "level": record.levelname.lower()}
         line |= {"event": record.getMessage(), **fields}
-        if record.exc_info is not None:
-            line["trace"] = self.formatException(record.exc_info)
         return json.dumps(line)
+
+
+def place_of(error: BaseException) -> str:
+    """What kind of error it is and where in this project it was met, without its message: that may tell what was reported."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(_ROOT)] or frames
+    return f"{type(error).__name__} at {Path(ours[-1].filename).name}:{ours[-1].lineno}"
 
 
 def log_to_stderr() -> None:

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from aggregator.central import draw_afresh
+from aggregator.procedures import plan_procedure
 from aggregator.quantiles.mechanisms import GAUSSIAN
 from protocol.budget import Budget, noise_multiplier
 from protocol.campaign import EXACT_COUNTS, NOISED_COUNTS, Plan
@@ -19,11 +21,15 @@ def make_plan(name: str, config: Any, *, title: str, days: float = 30) -> Plan:
     model = bytes.fromhex(str(config["model"])) if config["model"] else EMBEDDED_MODEL
     now = datetime.now(UTC).replace(microsecond=0)
     specific = SPECIFIC.get(method, _local)(name, config)
-    return Plan(
+    plan = Plan(
         campaign=title, method=method, variant=variant, score=str(config["score"]), epsilon=epsilon, labels=labels,
         alpha=float(config["alpha"]), expected_records=int(config["records"]), minimum_reports=int(config["minimum-reports"]),
         model=model, issued=now - timedelta(minutes=5), expires=now + timedelta(days=days), **specific,
     )  # fmt: skip
+    if plan.training is None:
+        # What the procedure does not accept is said now, and not when the campaign is open.
+        next(plan_procedure(plan, draw_afresh), None)
+    return plan
 
 
 def _local(name: str, config: Any) -> dict[str, Any]:

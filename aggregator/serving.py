@@ -13,6 +13,7 @@ from aggregator.conductor import Conductor
 from aggregator.desk import Desk
 from aggregator.grpc_server import Door, Server, Service
 from aggregator.limits import Limits
+from aggregator.logs import place_of
 from aggregator.store import Store
 from aggregator.vitals import Vitals
 from aggregator.writer import Writer
@@ -43,14 +44,18 @@ async def serve(store: Store, conductor: Conductor, door: Door, limits: Limits, 
         finally:
             await server.say(healthy=vitals.well(time.monotonic()))
 
+    def advance() -> None:
+        vitals.stuck = len(conductor.step())
+
     await server.start()
     log.info("listening", extra={"port": server.port, "tls": door.certificate is not None})
     beats = [
         asyncio.create_task(_beat(stop, look)),
-        asyncio.create_task(_beat(stop, lambda: asyncio.to_thread(conductor.step))),
+        asyncio.create_task(_beat(stop, lambda: asyncio.to_thread(advance))),
     ]
     await stop.wait()
     log.info("stopping")
+    vitals.stopping = True
     await server.decline()
     await asyncio.gather(*beats)
     service.wake(stopping=True)
@@ -65,8 +70,8 @@ async def _beat(stop: asyncio.Event, work: Callable[[], Any]) -> None:
         rest = BEAT_SECONDS
         try:
             await work()
-        except Exception:
-            log.exception("a beat failed; it is tried again")
+        except Exception as error:
+            log.error("a beat failed; it is tried again", extra={"at": place_of(error)})
             rest = FAILED_SECONDS
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), rest)

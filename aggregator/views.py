@@ -1,19 +1,18 @@
 """What can be read of campaigns while they run: for command lines, pages and gauges. Nothing here changes anything."""
 
 import json
-import math
 from collections import Counter
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, case, func, select
 
 from aggregator.schema import batches, campaigns, owners, parts, queries, rejections
 from aggregator.store import Settings
 from protocol import wire_pb2 as wire
-from protocol.campaign import Plan, digest, parse
-from protocol.messages import read_query
-from protocol.queries import BitQuery, CountQuery
+from protocol.campaign import Plan, parse
+from protocol.errors import BadInput, Refused
 
 
 @dataclass(frozen=True)
@@ -61,30 +60,54 @@ class RoundView:
 
 
 @dataclass(frozen=True)
-class Point:
-    """A threshold that was asked, and the share of records at or below it: unbiased, with its standard error.
+class OwnerView:
+    """What one owner has sent in all rounds, and how it stands in the last: None if it has not come."""
 
-    Both are None until the round was counted with an answer to it.
-    """
-
-    round: int
-    threshold: float
-    answers: int
-    coverage: float | None = None
-    error: float | None = None
+    name: str
+    reports: int
+    batches: int
+    rounds: int
+    now: str | None
 
 
 def overviews(engine: Engine) -> list[Overview]:
-    """Every campaign, oldest first."""
+    """Every campaign that this version can read, oldest first."""
+    return [one for _, one in _all(engine) if one is not None]
+
+
+def foreign(engine: Engine) -> list[str]:
+    """The ids of campaigns whose plan is of another version."""
+    return [name for name, one in _all(engine) if one is None]
+
+
+def overview(engine: Engine, campaign: str) -> Overview | None:
+    """The campaign of this id, if there is one that can be read."""
+    with engine.connect() as db:
+        row = db.execute(select(campaigns).where(campaigns.c.id == campaign)).first()
+    return None if row is None else _overview(row)
+
+
+def _all(engine: Engine) -> list[tuple[str, Overview | None]]:
     with engine.connect() as db:
         rows = db.execute(select(campaigns).order_by(campaigns.c.created, campaigns.c.id)).all()
-    return [
-        Overview(
-            row.id, Plan.from_bytes(parse(wire.SignedPlan, row.signed_plan).plan), Settings(**json.loads(row.settings)),
-            row.state, row.reason, row.created, row.opened, row.closed, row.calibrated, row.published, row.purged,
-        )
-        for row in rows
-    ]  # fmt: skip
+    return [(row.id, _overview(row)) for row in rows]
+
+
+def _overview(row: Any) -> Overview | None:
+    try:
+        plan = read_plan(row.signed_plan)
+    except (BadInput, Refused):
+        return None
+    return Overview(
+        row.id, plan, Settings(**json.loads(row.settings)), row.state, row.reason, row.created, row.opened, row.closed,
+        row.calibrated, row.published, row.purged,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def read_plan(signed: bytes) -> Plan:
+    """A plan never changes, so it is read once."""
+    return Plan.from_bytes(parse(wire.SignedPlan, signed).plan)
 
 
 def progress(engine: Engine, campaign: str) -> list[Part]:
@@ -96,24 +119,46 @@ def progress(engine: Engine, campaign: str) -> list[Part]:
         return [Part(*row) for row in db.execute(joined.order_by(columns.round, owners.c.name))]
 
 
-def rounds(engine: Engine, campaign: str) -> list[RoundView]:
-    """Every round asked so far, with what came in."""
+def turnout(engine: Engine, one: Overview, *, last: int, most: int) -> tuple[list[OwnerView], int]:
+    """The owners with the most reports, and how many there are; `last` is the round they are now seen in."""
+    columns, mine = parts.c, parts.c.campaign == one.id
+    sums = select(
+        columns.owner, func.sum(columns.reports).label("reports"), func.sum(columns.batches).label("batches"),
+        func.count().label("rounds"),
+    ).where(mine).group_by(columns.owner).subquery()  # fmt: skip
+    ordered = select(owners.c.name, sums).join(sums, sums.c.owner == owners.c.id).order_by(sums.c.reports.desc(), owners.c.name)
     with engine.connect() as db:
-        asked = db.execute(select(queries).where(queries.c.campaign == campaign).order_by(queries.c.round)).all()
-        found = db.execute(select(parts).where(parts.c.campaign == campaign)).all()
-        signed = db.execute(select(campaigns.c.signed_plan).where(campaigns.c.id == campaign)).scalar_one()
-    plan = Plan.from_bytes(parse(wire.SignedPlan, signed).plan)
-    views = []
-    for row in asked:
-        query, mine = parse(wire.Query, row.query), [part for part in found if part.round == row.round]
-        expected = round(plan.expected_records * (query.stop - query.start))
-        views.append(
-            RoundView(
-                row.round, row.opened, row.deadline, row.closed, row.because, expected, sum(part.reports for part in mine),
-                len(mine), sum(part.finished for part in mine),
-            )
-        )  # fmt: skip
-    return views
+        rows = db.execute(ordered.limit(most)).all()
+        count = db.execute(select(func.count()).select_from(sums)).scalar_one()
+        here = mine & (columns.round == last) & columns.owner.in_([row.owner for row in rows])
+        now = {
+            row.owner: row.code or ("finished" if row.finished else "sending")
+            for row in db.execute(select(columns.owner, columns.finished, columns.code).where(here))
+        }
+    made = [OwnerView(row.name, int(row.reports), int(row.batches), row.rounds, now.get(row.owner)) for row in rows]
+    return made, count
+
+
+def rounds(engine: Engine, one: Overview) -> list[RoundView]:
+    """Every round asked so far, with what came in."""
+    columns, done = parts.c, func.sum(case((parts.c.finished, 1), else_=0))
+    came = select(columns.round, func.sum(columns.reports).label("reports"), func.count().label("owners"), done.label("done"))
+    with engine.connect() as db:
+        asked = db.execute(select(queries).where(queries.c.campaign == one.id).order_by(queries.c.round)).all()
+        rows = db.execute(came.where(columns.campaign == one.id).group_by(columns.round)).all()
+    found = {row.round: (int(row.reports), int(row.owners), int(row.done)) for row in rows}
+    return [
+        RoundView(
+            row.round, row.opened, row.deadline, row.closed, row.because, _expected(one.plan, row.query),
+            *found.get(row.round, (0, 0, 0)),
+        )
+        for row in asked
+    ]  # fmt: skip
+
+
+def _expected(plan: Plan, query: bytes) -> int:
+    asked = parse(wire.Query, query)
+    return round(plan.expected_records * (asked.stop - asked.start))
 
 
 def rejected(engine: Engine, campaign: str) -> dict[str, int]:
@@ -137,52 +182,12 @@ def seeded(engine: Engine, campaign: str) -> bool:
         return bool(db.execute(select(parts.c.seeded).where(parts.c.campaign == campaign, parts.c.seeded)).first())
 
 
-def points(engine: Engine, campaign: str) -> list[Point]:
-    """Every threshold asked so far, in the order of rounds."""
-    with engine.connect() as db:
-        signed = db.execute(select(campaigns.c.signed_plan).where(campaigns.c.id == campaign)).scalar_one()
-        asked = db.execute(select(queries).where(queries.c.campaign == campaign).order_by(queries.c.round)).all()
-    plan_bytes = parse(wire.SignedPlan, signed).plan
-    found: list[Point] = []
-    for row in asked:
-        query, number = read_query(row.query, plan=Plan.from_bytes(plan_bytes), plan_digest=digest(plan_bytes))
-        tally = None if row.tally is None else json.loads(row.tally)
-        if isinstance(query, BitQuery):
-            found += _bit_points(number, query, tally)
-        elif isinstance(query, CountQuery):
-            found.append(_count_point(number, query, tally))
-    return found
-
-
-def _bit_points(number: int, query: BitQuery, tally: Any) -> list[Point]:
-    """A threshold may stand in a query several times; its answers are pooled."""
-    answers, ones = Counter(dict.fromkeys(query.thresholds, 0)), Counter[float]()
-    for i, threshold in enumerate(query.thresholds if tally else ()):
-        answers[threshold] += tally["answers"][i]
-        ones[threshold] += tally["ones"][i]
-    hit, spill = float(query.channel.hit), float(query.channel.spill)
-    made = []
-    for threshold, n in answers.items():
-        rate = ones[threshold] / n if n else 0.0
-        estimate = (rate - spill) / (hit - spill), math.sqrt(rate * (1 - rate) / n) / (hit - spill) if n else 0.0
-        made.append(Point(number, threshold, n, *(estimate if n else ())))
-    return made
-
-
-def _count_point(number: int, query: CountQuery, tally: Any) -> Point:
-    pairs = list(tally["owners"].values()) if tally else []
-    n = sum(pair[0] for pair in pairs)
-    if not n:
-        return Point(number, query.threshold, n)
-    return Point(number, query.threshold, n, sum(pair[1] for pair in pairs) / n, math.sqrt(query.variance * len(pairs)) / n)
-
-
 def status(engine: Engine, one: Overview) -> dict[str, Any]:
     """A campaign in full, as what JSON can hold."""
     return {
         "id": one.id, "title": one.plan.campaign, "method": f"{one.plan.method}:{one.plan.variant}", "state": one.state,
         "reason": one.reason, "epsilon": one.plan.epsilon, "settings": asdict(one.settings),
-        "rounds": [asdict(row) for row in rounds(engine, one.id)], "rejected": rejected(engine, one.id),
+        "rounds": [asdict(row) for row in rounds(engine, one)], "rejected": rejected(engine, one.id),
     }  # fmt: skip
 
 

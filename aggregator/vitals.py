@@ -18,6 +18,9 @@ class Vitals:
     # Whether the last that was to be stored could be.
     writes: bool = True
     looked: float = -math.inf
+    # Campaigns that could not be advanced at the last step.
+    stuck: int = 0
+    stopping: bool = False
 
     def committed(self, seconds: float) -> None:
         """Count a transaction that is durable."""
@@ -25,5 +28,5 @@ class Vitals:
         self.seconds += seconds
 
     def well(self, now: float) -> bool:
-        """Whether the database could be read a moment ago, and the last transaction was committed."""
-        return self.writes and now - self.looked < STALE_SECONDS
+        """Whether the database could be read a moment ago, the last that was to be stored was, and there is more to come."""
+        return self.writes and not self.stopping and now - self.looked < STALE_SECONDS

@@ -20,8 +20,8 @@ Array = NDArray[Any]
 ID_BYTES = 16
 MOST_REPORTS = 1_000_000
 MOST_THRESHOLDS = 1 << 16
-# Records of one owner: far above any, and far below what a sum over owners could overflow.
-MOST_RECORDS = 1 << 40
+# Records of one owner, and of all that a central campaign counts.
+MOST_RECORDS = 10**9
 
 
 @dataclass(frozen=True)

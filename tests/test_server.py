@@ -3,6 +3,7 @@ import os
 import signal
 import threading
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -28,15 +29,17 @@ from aggregator.quantiles.histogram import Histogram
 from aggregator.quantiles.mechanism import Mechanism, Release
 from aggregator.releases import read_release
 from aggregator.schema import metadata
+from aggregator.trail import points
 from aggregator.vitals import Vitals
 from aggregator.writer import IDLE_SECONDS, Packed, Parcel, Writer
 from client.cli import app as client_app
 from client.grpc_client import Aggregator, Unreachable
 from client.ledger import Ledger
 from protocol import wire_pb2 as wire
-from protocol.campaign import Plan, digest
+from protocol.campaign import VERSION, Plan, digest
 from protocol.card import AUDITOR, PUBLIC, parse_card
 from protocol.channels import Bit
+from protocol.messages import OwnerAnswer, write_owner_answer
 from protocol.service import MESSAGES, SERVICE
 from protocol.verify import verify
 from tests.chaos import came, chaos, in_peace, leader, under_way
@@ -127,7 +130,8 @@ def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path:
         assert shown["threshold"] == outcome.certificate.threshold, name
         assert outcome.certificate.n == 6_000
     assert place.store.card(ids["trusted"], AUDITOR) is not None
-    assert [point.round for point in views.points(place.store.engine, ids["noised"])] == list(range(8))
+    asked = points(place.store.campaign(ids["noised"]), place.store.rounds(ids["noised"]))
+    assert [point.round for point in asked] == list(range(8))
     assert server.stop() == 0
     assert not [event for event in server.events() if event["level"] != "info"]
 
@@ -520,7 +524,7 @@ def test_a_stopped_server_finishes_what_has_begun(place: Place, tmp_path: Path) 
 
     assert hand.stream(slowly()) == "OK"
     assert server.process.wait(timeout=30) == 0
-    assert views.rounds(place.store.engine, campaign)[0].reports == 6
+    assert place.store.turnout(campaign, 0)[2] == 6
 
 
 def aggregator(*arguments: Any) -> tuple[int, str]:
@@ -533,3 +537,52 @@ def client(*arguments: Any) -> tuple[int, str]:
     """The owner's command line, likewise."""
     result = CliRunner().invoke(client_app, [str(argument) for argument in arguments])
     return result.exit_code, result.stdout
+
+
+def owner_counts(plan: Plan, count: int) -> bytes:
+    """An owner's exact histogram with all its records in one bin."""
+    counts = np.zeros(plan.bins, dtype=np.int64)
+    counts[plan.bins // 2] = count
+    batch = write_owner_answer(OwnerAnswer(os.urandom(16), counts), plan=digest(plan.to_bytes()), round_=0)
+    return wire.Answer(version=VERSION, code=wire.Code.OK, batch=batch).SerializeToString()
+
+
+def test_a_campaign_that_cannot_go_on_holds_up_no_other(place: Place) -> None:
+    """More records than any procedure takes, of one owner or of all together, and a plan of another version: each stops its own
+    campaign, later ones run, and no count of anybody is in the log."""
+    poisoned, later = plan_now(TRUSTED), plan_now(variant="one-shot", campaign="later")
+    campaign, tokens = place.campaign(poisoned, owners=2), [place.enrol(name) for name in ("one", "other")]
+    foreign = place.campaign(plan_now(campaign="of another version"))
+    other_version = wire.SignedPlan(plan=wire.Plan(version=99).SerializeToString()).SerializeToString()
+    with place.store.engine.begin() as db:
+        db.exec_driver_sql("UPDATE campaigns SET signed_plan = ? WHERE id = ?", (other_version, foreign))
+    server = place.serve("--http", "0")
+    eventually(lambda: place.store.rounds(campaign))
+    hands = [Wire(server, campaign, token) for token in tokens]
+    eventually(lambda: hands[0].announced(owner_counts(poisoned, 2**33)) == "OUT_OF_ALPHABET")
+    each = 876_543_219
+    assert [hand.announced(owner_counts(poisoned, each)) for hand in hands] == ["OK", "OK"]
+    eventually(lambda: place.store.campaign(campaign).reason)
+    assert place.store.campaign(campaign).state == "closed"
+    assert place.store.release(campaign) is None
+    # It is not this version's to end.
+    assert place.store.campaign(foreign).state == "open"
+    after = place.campaign(later)
+    eventually(lambda: place.store.rounds(after))
+    assert [event["event"] for event in server.events()].count("a campaign stands still") == 1
+    assert not [number for number in (each, 2 * each, 2**33) if str(number) in server.log.read_text()]
+    assert foreign in aggregator("campaign", "status", "--db", place.url)[1]
+    assert aggregator("campaign", "export", foreign, place.folder / "out", "--db", place.url)[0] == 2
+    port = next(event["address"] for event in server.events() if event["event"] == "page")
+    pages = {path: urllib.request.urlopen(f"{port}{path}", timeout=30).read().decode() for path in ("", "metrics")}
+    assert foreign in pages[""]
+    assert "confide_campaigns_stuck 1.0" in pages["metrics"]
+
+
+def test_a_plan_that_its_procedure_does_not_accept_is_not_made(place: Place, tmp_path: Path) -> None:
+    """What would stop the campaign at its first step is said at once, with exit code 2, and nothing is stored."""
+    text = f'campaign = "central:trusted"\nlabels = 5\nmodel = "{"00" * 32}"\nrecords = 2000\nepsilon = 1e-5\n'
+    (tmp_path / "campaign.toml").write_text(text)
+    key, db = ("--key", place.keys / SIGNING_KEY), ("--db", place.url)
+    assert aggregator("campaign", "create", *key, *db, "--file", tmp_path / "campaign.toml") == (2, "")
+    assert place.store.campaigns() == []

@@ -34,12 +34,13 @@ class Histogram:
         if grid.shape != counts.shape:
             raise BadInput(f"{counts.size} counts on a grid of shape {grid.shape}; each count needs one right edge")
         check_bins(counts.size)
+        # Messages name no count: they may be exact, and land in logs.
         if counts.min() < 0:
-            raise BadInput(f"a count is {counts.min()}; accepted are counts of 0 or more")
+            raise BadInput("a count is negative; accepted are counts of 0 or more")
         if not ((grid[1:] > grid[:-1]).all() and np.isfinite(grid[[0, -1]]).all()):
             raise BadInput("the grid is not increasing; accepted are finite right edges, each above the one before")
-        if int(counts.max()) > MOST_RECORDS // counts.size:
-            raise BadInput(f"a count is {counts.max()}; accepted are counts of at most {MOST_RECORDS // counts.size}")
+        if float(counts.sum(dtype=np.float64)) > MOST_RECORDS:
+            raise BadInput(f"more than {MOST_RECORDS:,} scores were counted; accepted are at most so many")
         object.__setattr__(self, "counts", counts.astype(np.int64, copy=False))
         object.__setattr__(self, "grid", grid)
 

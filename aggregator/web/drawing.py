@@ -7,29 +7,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from aggregator.views import Point
+from aggregator.trail import Bracket, Point, bracket
 
 WIDTH, LEFT, RIGHT, ROW, TOP = 640.0, 70.0, 12.0, 62.0, 22.0
 # Thresholds are drawn by their logit, which has room for those near 1; what is beyond this stands at the end.
 REACH = 9.0
-# An estimate so many standard errors away from the level is taken to be on that side of it.
-SURE = 2.0
-
-
-@dataclass(frozen=True)
-class Bracket:
-    """Between which thresholds coverage crosses the level, as far as the answers so far can tell."""
-
-    low: float
-    high: float
-
-
-def bracket(points: Sequence[Point], level: float) -> Bracket:
-    """The highest threshold surely below the level under the lowest surely above it."""
-    known = [(point.threshold, point.coverage, point.error) for point in points]
-    sure = [(q, coverage - level, SURE * error) for q, coverage, error in known if coverage is not None and error is not None]
-    high = min((q for q, excess, doubt in sure if excess > doubt), default=1.0)
-    return Bracket(max((q for q, excess, doubt in sure if excess < -doubt and q < high), default=0.0), high)
 
 
 @dataclass(frozen=True)
@@ -63,7 +45,7 @@ def search_picture(points: Sequence[Point], *, level: float, threshold: float | 
     """Every threshold asked, its answer, the bracket after each round, and the certified threshold if there is one."""
     rows: list[Row] = []
     for number in sorted({point.round for point in points}):
-        known = bracket([point for point in points if point.round <= number], level)
+        known = bracket([point for point in points if point.round <= number])
         mine = [point for point in points if point.round == number]
         rows.append(Row(len(rows), mine, rows[-1].after if rows else Bracket(0.0, 1.0), known))
     if not rows:

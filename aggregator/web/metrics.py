@@ -29,7 +29,7 @@ class Campaigns(Collector):
         for code, times in views.rejected(self._engine, "").items():
             rejected.add_metric(["", code], times)
         for one in views.overviews(self._engine):
-            asked = views.rounds(self._engine, one.id)
+            asked = views.rounds(self._engine, one)
             state.add_metric([one.id, f"{one.plan.method}:{one.plan.variant}", one.state], 1)
             expected.add_metric([one.id], one.plan.expected_records)
             reports.add_metric([one.id], sum(row.reports for row in asked))
@@ -57,6 +57,7 @@ class Process(Collector):
         yield CounterMetricFamily("confide_transactions", "Transactions of reports committed", value=vitals.transactions)
         yield CounterMetricFamily("confide_transaction_seconds", "Time spent in them", value=vitals.seconds)
         yield CounterMetricFamily("confide_transaction_failures", "Transactions of reports that failed", value=vitals.failures)
+        yield GaugeMetricFamily("confide_campaigns_stuck", "Campaigns that could not be advanced", value=vitals.stuck)
         yield GaugeMetricFamily("confide_open_calls", "Calls of owners that are open", value=vitals.open_calls)
 
 

@@ -4,15 +4,15 @@ import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from itertools import groupby
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from aggregator import views
-from aggregator.store import CALIBRATED, OPEN, PUBLISHED, Store
-from aggregator.web.drawing import bracket, search_picture
+from aggregator.store import CALIBRATED, PUBLISHED, Store
+from aggregator.trail import DOUBT, bracket, points
+from aggregator.web.drawing import search_picture
 from aggregator.web.words import MEANINGS
 from protocol.card import PUBLIC, Card, parse_card
 from protocol.card_page import as_html, card_article, headline
@@ -22,17 +22,6 @@ from protocol.verify import verify
 
 # A table longer than this is cut; `campaign export` has all of it.
 MOST_ROWS = 200
-
-
-@dataclass(frozen=True)
-class OwnerRow:
-    """What one owner has sent in all rounds, and how it stands in the last."""
-
-    name: str
-    reports: int
-    batches: int
-    rounds: int
-    now: str
 
 
 @dataclass(frozen=True)
@@ -59,7 +48,7 @@ class Checked:
         return float(shown["level"] or 0.0)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def check(text: str, key: bytes) -> Checked:
     """A stored card never changes, so it is verified once."""
     card = parse_card(text)
@@ -81,32 +70,32 @@ class Pages:
     def index(self, *, whole: bool) -> str:
         """All campaigns, the newest first; not `whole` is the part that lives."""
         rows: list[dict[str, Any]] = [
-            {"one": one, "rounds": views.rounds(self._store.engine, one.id), "checked": self.checked(one)}
+            {"one": one, "rounds": views.rounds(self._store.engine, one), "checked": self.checked(one)}
             for one in reversed(views.overviews(self._store.engine))
         ]
         known = [(row["one"].plan.epsilon, row["checked"].level, not row["checked"].failures) for row in rows if row["checked"]]
         promised = max((level for _, level, _ in known), default=0.0)
         trade_off = scatter(known, line=promised, x="epsilon a record", y="guaranteed coverage") if len(known) > 1 else ""
         refused = sorted(views.rejected(self._store.engine, "").items())
-        given = {"rows": rows, "trade_off": Markup(trade_off), "refused": refused}
+        others = views.foreign(self._store.engine)
+        given = {"rows": rows, "trade_off": Markup(trade_off), "refused": refused, "others": others}
         return self._templates.get_template("index.html" if whole else "index_live.html").render(given)
 
     def campaign(self, one: views.Overview, *, whole: bool) -> str:
         """One campaign; not `whole` is the part that lives."""
         engine, plan, checked = self._store.engine, one.plan, self.checked(one)
-        parts, points = views.progress(engine, one.id), views.points(engine, one.id)
+        rounds, asked = views.rounds(engine, one), points(self._store.campaign(one.id), self._store.rounds(one.id))
+        owners, all_owners = views.turnout(engine, one, last=len(rounds) - 1, most=MOST_ROWS)
         threshold = None if checked is None else checked.threshold
-        level = 1 - plan.alpha
-        picture = search_picture(points, level=level, threshold=threshold)
-        if not points and checked is not None:
+        picture = search_picture(asked, level=1 - plan.alpha, threshold=threshold)
+        if not asked and checked is not None:
             picture = Markup(card_picture(checked.card.formal))
-        rounds = views.rounds(engine, one.id)
         given: dict[str, Any] = {
-            "one": one, "plan": plan, "rounds": rounds, "owners": _owners(parts, len(rounds) - 1, one.state), "most": MOST_ROWS,
-            "rejected": sorted(views.rejected(engine, one.id).items()), "points": points, "picture": picture, "level": level,
-            "bracket": bracket(points, level), "odds": math.exp(plan.epsilon), "checked": checked,
-            "reports": sum(part.reports for part in parts), "headline": None if checked is None else headline(checked.card),
-            "stored": views.stored_batches(engine, one.id),
+            "one": one, "plan": plan, "rounds": rounds, "owners": owners, "all_owners": all_owners, "most": MOST_ROWS,
+            "rejected": sorted(views.rejected(engine, one.id).items()), "points": asked, "picture": picture,
+            "level": 1 - plan.alpha, "bracket": bracket(asked), "doubt": DOUBT, "odds": math.exp(plan.epsilon),
+            "checked": checked, "reports": sum(row.reports for row in rounds),
+            "headline": None if checked is None else headline(checked.card), "stored": views.stored_batches(engine, one.id),
         }  # fmt: skip
         return self._templates.get_template("campaign.html" if whole else "campaign_live.html").render(given)
 
@@ -134,22 +123,11 @@ class Pages:
         return None if text is None else check(text, self._key)
 
 
-def _owners(parts: list[views.Part], last: int, state: str) -> list[OwnerRow]:
-    """One row an owner, the most reports first."""
-    absent = "waited for" if state == OPEN else "missing"
-    by_name = sorted(parts, key=lambda part: (part.owner, part.round))
-    rows = []
-    for name, group in groupby(by_name, key=lambda part: part.owner):
-        mine = list(group)
-        newest = mine[-1]
-        now = newest.code or ("finished" if newest.finished else "sending") if newest.round == last else absent
-        sums = sum(part.reports for part in mine), sum(part.batches for part in mine)
-        rows.append(OwnerRow(name, *sums, len(mine), now))
-    return sorted(rows, key=lambda row: (-row.reports, row.name))
-
-
 def _moment(seconds: float | None) -> Markup:
     if seconds is None:
         return Markup("-")
-    at = datetime.fromtimestamp(seconds, UTC)
+    try:
+        at = datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return Markup("never")
     return Markup('<time datetime="{}">{}</time>').format(at.isoformat(timespec="seconds"), f"{at:%Y-%m-%d %H:%M:%S} UTC")

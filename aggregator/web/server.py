@@ -22,8 +22,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from aggregator import views
+from aggregator.logs import place_of
 from aggregator.store import Store
 from aggregator.vitals import Vitals
 from aggregator.web.metrics import metrics
@@ -39,7 +41,9 @@ HOSTS = [HOST, "localhost"]
 # A page that is watched is rendered so often, once for all who watch it.
 EVERY_SECONDS, HEARTBEAT_SECONDS = 1.0, 15.0
 # Those who watch leave room for those who look, gauges and health checks among them.
-MOST_WATCHERS, MOST_CONNECTIONS = 100, 200
+MOST_WATCHERS, MOST_CONNECTIONS = 100, 400
+# Who connects and asks nothing for so long is cut off.
+PATIENCE_SECONDS = 10.0
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -50,6 +54,8 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
+    # A request each: one that is idle takes nobody's place.
+    "Connection": "close",
 }
 
 
@@ -80,11 +86,12 @@ class Site:
         failures = {HTTPException: self._refused, Exception: self._failed}
         return Starlette(routes=routes, middleware=guards, exception_handlers=failures)
 
-    def _index(self, request: Request) -> Response:
-        return HTMLResponse(self._pages.index(whole=True))
+    async def _index(self, request: Request) -> Response:
+        return HTMLResponse(await self._newest("/", lambda: self._pages.index(whole=True)))
 
-    def _campaign(self, request: Request) -> Response:
-        return HTMLResponse(self._pages.campaign(self._one(request), whole=True))
+    async def _campaign(self, request: Request) -> Response:
+        one = await run_in_threadpool(self._one, request)
+        return HTMLResponse(await self._newest(f"/{one.id}", lambda: self._pages.campaign(one, whole=True)))
 
     def _card(self, request: Request) -> Response:
         return HTMLResponse(_found(self._pages.card(self._one(request))))
@@ -110,24 +117,26 @@ class Site:
         return answer
 
     def _one(self, request: Request) -> views.Overview:
-        wanted = request.path_params["id"]
-        return _found(next((one for one in views.overviews(self._store.engine) if one.id == wanted), None))
+        return _found(views.overview(self._store.engine, request.path_params["id"]))
 
     def _gauges(self, request: Request) -> Response:
         return Response(self._metrics(), media_type="text/plain; version=0.0.4")
 
-    def _health(self, request: Request) -> Response:
+    async def _health(self, request: Request) -> Response:
         well = self._vitals.well(time.monotonic())
-        return PlainTextResponse("ok\n" if well else "the database cannot be read or written\n", 200 if well else 503)
+        said = "ok" if well else "stopping" if self._vitals.stopping else "the database cannot be read or written"
+        return PlainTextResponse(f"{said}\n", 200 if well else 503)
 
     async def _index_events(self, request: Request) -> Response:
-        return self._stream("", lambda: self._pages.index(whole=False))
+        return self._stream(request, "", lambda: self._pages.index(whole=False))
 
     async def _campaign_events(self, request: Request) -> Response:
         name = (await run_in_threadpool(self._one, request)).id
-        return self._stream(name, lambda: self._pages.campaign(self._one(request), whole=False))
+        return self._stream(request, name, lambda: self._pages.campaign(self._one(request), whole=False))
 
-    def _stream(self, name: str, render: Callable[[], str]) -> Response:
+    def _stream(self, request: Request, name: str, render: Callable[[], str]) -> Response:
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
         if self._watching >= MOST_WATCHERS:
             raise HTTPException(503, "Too many are watching")
         return StreamingResponse(self._changes(name, render), media_type="text/event-stream")
@@ -162,9 +171,21 @@ class Site:
         return HTMLResponse(self._pages.message(error.detail, "Campaigns are listed on the first page."), error.status_code)
 
     async def _failed(self, request: Request, error: Exception) -> Response:
-        log.error("a page failed", extra={"path": request.url.path}, exc_info=error)
+        log.error("a page failed", extra={"path": request.url.path, "at": place_of(error)})
         text = "The log of the server says more; reports are taken in as long as /healthz says ok."
         return HTMLResponse(self._pages.message("This page could not be made", text), 500, headers=HEADERS)
+
+
+class _Impatient(H11Protocol):
+    """A connection that must ask for something soon."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.loop.call_later(PATIENCE_SECONDS, self._give_up)
+
+    def _give_up(self) -> None:
+        if self.cycle is None:
+            self.transport.close()
 
 
 class _Headers:
@@ -199,7 +220,7 @@ def web_page(port: int, *, store: Store, key: bytes, vitals: Vitals) -> Iterator
     server = uvicorn.Server(
         uvicorn.Config(
             site.app(), log_config=None, log_level="critical", access_log=False, server_header=False, lifespan="off",
-            limit_concurrency=MOST_CONNECTIONS, timeout_graceful_shutdown=2,
+            limit_concurrency=MOST_CONNECTIONS, timeout_graceful_shutdown=2, http=_Impatient,
         )
     )  # fmt: skip
     thread = threading.Thread(target=server.run, args=([listening],), name="page", daemon=True)
