@@ -93,11 +93,12 @@ def _prepare(connection: Any, _: Any) -> None:
 
 
 def _start_anew(context: Any) -> None:
-    """A connection that was opened when it could only read stays so: after such a failure, or one of the disk, all are opened
-    anew."""
+    """A connection that was opened when it could only read stays so, and on SQLite so do those opened beside it: after such a
+    failure, or one of the disk, all are closed before one is opened anew."""
     error = context.original_exception
     if isinstance(error, sqlite3.OperationalError) or getattr(error, "sqlstate", None) == _READ_ONLY:
         context.is_disconnect = True
+        context.engine.pool.dispose()
 
 
 def _begin(connection: Connection) -> None:
