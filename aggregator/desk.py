@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from aggregator.deposit import Packed
 from aggregator.intake import read_answer
 from aggregator.store import ENOUGH, OPEN, Campaign, Round, Store
-from aggregator.writer import Packed
 from protocol import wire_pb2 as wire
 from protocol.campaign import parse
 from protocol.errors import BadInput, Refused

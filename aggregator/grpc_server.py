@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from aggregator.deposit import Rejection
 from aggregator.desk import Desk, Standing
 from aggregator.enrolment import Enrolment, Owner
 from aggregator.limits import Limits, Room, Turnstile
@@ -18,7 +19,7 @@ from aggregator.logs import place_of
 from aggregator.store import CALIBRATED, CLOSED, PUBLISHED, Store
 from aggregator.stream import Stream
 from aggregator.vitals import Vitals
-from aggregator.writer import Rejection, Writer
+from aggregator.writer import Writer
 from protocol import service_pb2
 from protocol import wire_pb2 as wire
 from protocol.card import PUBLIC

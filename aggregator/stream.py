@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from aggregator.deposit import Packed, Parcel
 from aggregator.desk import Standing, declined
 from aggregator.enrolment import Owner
 from aggregator.limits import Limits, Room, Turnstile
-from aggregator.writer import Packed, Parcel, Writer
+from aggregator.writer import Writer
 from protocol import wire_pb2 as wire
 from protocol.campaign import VERSION
 from protocol.errors import Refused

@@ -4,66 +4,24 @@ A batch is answered `OK` only after the transaction that holds it was committed.
 again and adds nothing.
 """
 
-import itertools
 import logging
 import queue
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from functools import cache
-from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, bindparam, func, select
+from sqlalchemy import Engine
 
 from aggregator.database import tidy, writing
-from aggregator.schema import batches, parts, queries, rejections
-from aggregator.store import DEADLINE, insert
+from aggregator.deposit import Parcel, Rejection, store_all, summed
 from aggregator.vitals import Vitals
 from protocol import wire_pb2 as wire
 
 log = logging.getLogger(__name__)
 
-# What one transaction takes at most, so that the first in it does not wait for ever; and one statement.
-MOST_BYTES, MOST_ROWS = 16 << 20, 64
+# What one transaction takes at most, so that the first in it does not wait for ever.
+MOST_BYTES = 16 << 20
 IDLE_SECONDS, FAILED_SECONDS = 0.5, 2.0
-
-
-class Packed(NamedTuple):
-    """One batch as it is stored."""
-
-    digest: bytes
-    reports: int
-    answer: bytes
-
-
-@dataclass(frozen=True)
-class Parcel:
-    """Batches of one owner for one round, stored together or not at all; `finished` when no more will come."""
-
-    campaign: str
-    round: int
-    owner: int
-    batches: Sequence[Packed] = ()
-    seeded: bool = False
-    finished: bool = False
-    code: str | None = None
-
-    @property
-    def key(self) -> tuple[str, int, int]:
-        return self.campaign, self.round, self.owner
-
-
-class Rejection(NamedTuple):
-    """Something that was refused: counted, and nothing else."""
-
-    campaign: str
-    owner: str
-    code: str
-    times: int = 1
-
 
 _Item = tuple[Parcel | Rejection, "Future[int]"]
 
@@ -138,7 +96,7 @@ class Writer:
             reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
             log.error("not stored", extra={"error": type(error).__name__, "reason": reason, "items": len(group)})
             stored, codes = False, [wire.Code.UNAVAILABLE] * len(group)
-            self._uncounted = _summed([*self._uncounted, *items])
+            self._uncounted = summed([*self._uncounted, *items])
             self._vitals.failures += 1
         else:
             stored = True
@@ -150,109 +108,3 @@ class Writer:
 
 def _size(item: _Item) -> int:
     return sum(len(batch.answer) for batch in item[0].batches) if isinstance(item[0], Parcel) else 0
-
-
-# Statements are made once: that takes longer than running them.
-_DOOR = (
-    select(queries.c.closed, queries.c.because)
-    .where(queries.c.campaign == bindparam("campaign"), queries.c.round == bindparam("round"))
-    .with_for_update(read=True)
-)
-
-
-@cache
-def _advance(kind: str) -> Any:
-    row = insert(kind, parts)
-    more = {
-        "batches": parts.c.batches + row.excluded.batches,
-        "reports": parts.c.reports + row.excluded.reports,
-        "seeded": parts.c.seeded | row.excluded.seeded,
-        "finished": parts.c.finished | row.excluded.finished,
-        "code": row.excluded.code,
-    }
-    return row.on_conflict_do_update(index_elements=["campaign", "round", "owner"], set_=more)
-
-
-@cache
-def _refuse(kind: str) -> Any:
-    row = insert(kind, rejections)
-    more = {"times": rejections.c.times + row.excluded.times}
-    return row.on_conflict_do_update(index_elements=["campaign", "owner", "code"], set_=more)
-
-
-def store_all(db: Connection, items: Sequence[Parcel | Rejection]) -> list[int]:
-    """Write everything whose round is open, and say of each item what became of it."""
-    parcels = [item for item in items if isinstance(item, Parcel)]
-    doors = {key: _door(db, *key) for key in sorted({(parcel.campaign, parcel.round) for parcel in parcels})}
-    codes = [_code(db, item, doors[item.campaign, item.round]) if isinstance(item, Parcel) else wire.Code.OK for item in items]
-    admitted = [parcel for parcel in parcels if doors[parcel.campaign, parcel.round] == wire.Code.OK]
-    if admitted:
-        _store(db, admitted)
-    refused = _summed(items)
-    if refused:
-        db.execute(_refuse(db.dialect.name), [rejection._asdict() for rejection in refused])
-    return codes
-
-
-def _summed(items: Iterable[Parcel | Rejection]) -> list[Rejection]:
-    """The rejections, one of a kind, in one order everywhere, so that two processes never wait for each other."""
-    times: Counter[tuple[str, str, str]] = Counter()
-    for item in items:
-        if isinstance(item, Rejection):
-            times[item[:3]] += item.times
-    return [Rejection(*kind, count) for kind, count in sorted(times.items())]
-
-
-def _door(db: Connection, campaign: str, number: int) -> int:
-    """Whether a round is open, held open until the transaction ends."""
-    found = db.execute(_DOOR, {"campaign": campaign, "round": number}).first()
-    if found is None:
-        return wire.Code.WRONG_ROUND
-    if found.closed is None:
-        return wire.Code.OK
-    return wire.Code.LATE if found.because == DEADLINE else wire.Code.SURPLUS
-
-
-def _code(db: Connection, parcel: Parcel, door: int) -> int:
-    """What a parcel is answered: batches that were stored while their round was open are taken in whenever they come again."""
-    if door == wire.Code.OK or not parcel.batches:
-        return door
-    names = {batch.digest for batch in parcel.batches}
-    mine = (batches.c.campaign == parcel.campaign) & (batches.c.round == parcel.round) & (batches.c.owner == parcel.owner)
-    known = db.execute(select(func.count()).select_from(batches).where(mine, batches.c.digest.in_(names))).scalar_one()
-    return wire.Code.OK if known == len(names) else door
-
-
-def _store(db: Connection, parcels: list[Parcel]) -> None:
-    """Add the batches that are new, and how far each owner is after these parcels."""
-    # In one order everywhere, as above.
-    rows = sorted((*parcel.key, batch.reports, batch.digest, batch.answer) for parcel in parcels for batch in parcel.batches)
-    new: Counter[tuple[str, int, int]] = Counter()
-    reports: Counter[tuple[str, int, int]] = Counter()
-    # Batches of equally many reports go together: how many of them were new then says how many reports were.
-    for (*owner, each), group in itertools.groupby(rows, key=lambda row: row[:4]):
-        key, found = tuple(owner), _insert(db, list(group))
-        new[key] += found
-        reports[key] += found * each
-    mine = {key: [parcel for parcel in parcels if parcel.key == key] for key in sorted({parcel.key for parcel in parcels})}
-    more = [
-        {
-            "campaign": key[0], "round": key[1], "owner": key[2], "batches": new[key], "reports": reports[key],
-            "seeded": any(parcel.seeded for parcel in its), "finished": any(parcel.finished for parcel in its),
-            "code": next((parcel.code for parcel in its if parcel.code), None),
-        }
-        for key, its in mine.items()
-    ]  # fmt: skip
-    db.execute(_advance(db.dialect.name), more)
-
-
-def _insert(db: Connection, rows: list[tuple[Any, ...]]) -> int:
-    """Add batches, and say how many of them were not there: many in one statement, which frees the interpreter meanwhile."""
-    columns = "campaign", "round", "owner", "reports", "digest", "answer"
-    row = f"({', '.join(['?' if db.dialect.name == 'sqlite' else '%s'] * len(columns))})"
-    new = 0
-    for first in range(0, len(rows), MOST_ROWS):
-        some = rows[first : first + MOST_ROWS]
-        text = f"INSERT INTO batches ({', '.join(columns)}) VALUES {', '.join([row] * len(some))} ON CONFLICT DO NOTHING"
-        new += db.exec_driver_sql(text, tuple(itertools.chain.from_iterable(some))).rowcount
-    return new

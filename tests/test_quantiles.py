@@ -533,7 +533,7 @@ def test_floats_are_rounded_up() -> None:
 @pytest.mark.parametrize(
     ("counts", "grid", "says"),
     [
-        ([1, -1], [0.5, 1.0], "a count is -1"),
+        ([1, -1], [0.5, 1.0], "a count is negative"),
         ([0.5, 1.0], [0.5, 1.0], "float64; accepted is one row of integers"),
         ([1, 2], [1.0, 0.5], "not increasing"),
         ([1, 2], [0.5, 0.5], "not increasing"),

@@ -24,6 +24,7 @@ from aggregator import views
 from aggregator.campaigns import run_campaign
 from aggregator.central import Draw
 from aggregator.cli import app as aggregator_app
+from aggregator.deposit import Packed, Parcel
 from aggregator.keys import SIGNING_KEY
 from aggregator.quantiles.histogram import Histogram
 from aggregator.quantiles.mechanism import Mechanism, Release
@@ -31,7 +32,7 @@ from aggregator.releases import read_release
 from aggregator.schema import metadata
 from aggregator.trail import points
 from aggregator.vitals import Vitals
-from aggregator.writer import IDLE_SECONDS, Packed, Parcel, Writer
+from aggregator.writer import IDLE_SECONDS, Writer
 from client.cli import app as client_app
 from client.grpc_client import Aggregator, Unreachable
 from client.ledger import Ledger

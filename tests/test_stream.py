@@ -9,12 +9,13 @@ import pytest
 
 from aggregator import views
 from aggregator.database import writing
+from aggregator.deposit import Packed, Parcel
 from aggregator.desk import Desk, Standing
 from aggregator.enrolment import Owner
 from aggregator.limits import Limits, Room, Turnstile
 from aggregator.stream import Stream
 from aggregator.vitals import Vitals
-from aggregator.writer import Packed, Parcel, Writer
+from aggregator.writer import Writer
 from protocol import wire_pb2 as wire
 from protocol.campaign import digest
 from protocol.channels import Bit
