@@ -1,5 +1,6 @@
 """A database by its URL: a SQLite file by default, PostgreSQL where several machines serve; brought up to date on the way."""
 
+import os
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
@@ -50,6 +51,7 @@ def connect(url: str) -> Engine:
     except ArgumentError:
         raise BadInput(f"database is {url!r}; {ACCEPTED}") from None
     event.listen(engine, "handle_error", _start_anew)
+    event.listen(engine, "do_connect", _only_writable)
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "begin", _begin)
     return engine
@@ -92,13 +94,18 @@ def _prepare(connection: Any, _: Any) -> None:
     cursor.close()
 
 
+def _only_writable(_: Any, __: Any, arguments: Any, ___: Any) -> None:
+    """SQLite would open for reading what it cannot write, and as long as one such connection is open the next are no better."""
+    for path in (Path(f"{arguments[0]}{end}") for end in ("", "-wal", "-shm")):
+        if path.exists() and not os.access(path, os.W_OK):
+            raise sqlite3.OperationalError(f"{path.name} may only be read")
+
+
 def _start_anew(context: Any) -> None:
-    """A connection that was opened when it could only read stays so, and on SQLite so do those opened beside it: after such a
-    failure, or one of the disk, all are closed before one is opened anew."""
+    """After a failure of the disk, or where only reading is allowed, no connection is used again: new ones may be better."""
     error = context.original_exception
     if isinstance(error, sqlite3.OperationalError) or getattr(error, "sqlstate", None) == _READ_ONLY:
         context.is_disconnect = True
-        context.engine.pool.dispose()
 
 
 def _begin(connection: Connection) -> None:

@@ -47,7 +47,7 @@ class Disk(Protocol):
 class SqliteDisk:
     """The folder of a SQLite file, for one server."""
 
-    full, locked = "disk I/O error", "readonly database"
+    full, locked = "disk I/O error", "may only be read"
 
     def __init__(self, place: Place, server: Running) -> None:
         self._place, self._server = place, server
