@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from client.contribute import Contribution
 from client.explain import REASONS, explain
@@ -57,7 +58,7 @@ def status(home: Folder = DEFAULT) -> None:
             table.add_column(heading)
         for row in ledger.campaigns():
             amounts = (str(row.records), f"{row.epsilon:g}", str(row.queries), str(row.unanswered))
-            table.add_row(row.campaign, row.plan.hex()[:16], *amounts, row.last[:19])
+            table.add_row(Text(row.campaign), row.plan.hex()[:16], *amounts, row.last[:19])
         records, most = ledger.spent_by_record()
         console = Console() if sys.stdout.isatty() else Console(width=120)
         console.print(table)
