@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from aggregator.vitals import Vitals
 from protocol import wire_pb2 as wire
 from protocol.errors import BadInput, Refused
-from protocol.service import LARGEST_ANSWER
+from protocol.service import LARGEST_ANSWER, PIECE_BYTES
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,12 @@ class Limits:
     def __post_init__(self) -> None:
         if not all(value > 0 for value in vars(self).values()):
             raise BadInput(f"{self}; every limit must be above 0")
+        if self.message_bytes < PIECE_BYTES:
+            raise BadInput(f"message_bytes is {self.message_bytes}; accepted are {PIECE_BYTES}, which owners send, or more")
+
+
+# What may be sent at once, however low the rate: a call and its messages are counted one by one.
+SMALLEST_BUCKET = 10.0
 
 
 class Turnstile:
@@ -33,14 +39,15 @@ class Turnstile:
     def __init__(self, limits: Limits, vitals: Vitals, *, now: Callable[[], float]) -> None:
         self._limits, self._vitals, self._now = limits, vitals, now
         self._open: Counter[int] = Counter()
-        # A bucket holds what may be sent at once: the messages of one second.
+        # A bucket holds what may be sent at once: the messages of one second, or a few.
+        self._most = max(limits.messages_a_second, SMALLEST_BUCKET)
         self._buckets: dict[int, tuple[float, float]] = {}
 
     def message(self, owner: int) -> None:
         """Count one message."""
         rate, now = self._limits.messages_a_second, self._now()
-        left, since = self._buckets.get(owner, (rate, now))
-        left = min(rate, left + rate * (now - since))
+        left, since = self._buckets.get(owner, (self._most, now))
+        left = min(self._most, left + rate * (now - since))
         if left < 1:
             self._buckets[owner] = left, now
             raise Refused(wire.Code.RATE_LIMITED)

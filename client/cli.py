@@ -5,25 +5,33 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from client.connection import connected
 from client.contribute import Contribution
 from client.explain import REASONS, explain
-from client.grpc_client import Access, Aggregator, Unreachable
+from client.grpc_client import Aggregator
 from client.home import Home
+from client.ledger import Ledger
+from client.patience import Unreachable
 from client.pinned import bundle_hash, pin, read_allowed
 from client.records import model_digest, read_records
 from client.respond import Respondent
 from protocol import wire_pb2 as wire
 from protocol.campaign import open_plan, parse
+from protocol.card import parse_card
+from protocol.card_page import headline
 from protocol.errors import BadInput, Refused
+from protocol.files import write_whole
+from protocol.findings import Finding
 from protocol.sampling import os_entropy
-from protocol.service import is_loopback
-from protocol.terminal import clear_errors
+from protocol.terminal import clear_errors, printable
+from protocol.verify import verify
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, help=__doc__
@@ -57,7 +65,7 @@ def status(home: Folder = DEFAULT) -> None:
             table.add_column(heading)
         for row in ledger.campaigns():
             amounts = (str(row.records), f"{row.epsilon:g}", str(row.queries), str(row.unanswered))
-            table.add_row(row.campaign, row.plan.hex()[:16], *amounts, row.last[:19])
+            table.add_row(Text(row.campaign), row.plan.hex()[:16], *amounts, row.last[:19])
         records, most = ledger.spent_by_record()
         console = Console() if sys.stdout.isatty() else Console(width=120)
         console.print(table)
@@ -108,7 +116,7 @@ def doctor(
     checks: dict[str, Callable[[], str]] = {
         "policy": lambda: f"{len(place.policy().aggregators)} trusted aggregators",
         "secret": lambda: f"{len(place.secret())} bytes{_exposed(place.secret_file)}",
-        "ledger": lambda: f"{len(place.ledger().campaigns())} campaigns",
+        "ledger": lambda: f"{len(place.ledger().campaigns())} campaigns{_exposed(place.ledger_file)}",
     }
     if model is not None:
         checks["model"] = lambda: f"digest {model_digest(model).hex()}"
@@ -125,79 +133,97 @@ def doctor(
         raise typer.Exit(1)
 
 
+@app.command("plan")
+@connected
+def plan_command(
+    remote: Aggregator, out: Annotated[Path, typer.Option(help="file for the signed plan")] = Path("plan.bin")
+) -> None:  # fmt: skip
+    """Fetch the plan of a campaign, to read it with `explain` before taking part."""
+    write_whole(out, remote.plan())
+    print(f"wrote {out}; `confide-client explain {out}` says what it asks")
+
+
+@app.command("card")
+@connected
+def card_command(
+    remote: Aggregator,
+    out: Annotated[Path, typer.Option(help="file for the card")] = Path("card.json"),
+    home: Folder = DEFAULT,
+) -> None:
+    """Fetch the published card of a campaign and decide it again here.
+
+    Exit code 0: all of it holds; 1: it is not published yet, not from an aggregator of your policy, or does not hold.
+    """
+    trusted = Home(home).policy().aggregators
+    text = remote.card()
+    if text is None:
+        _fail("the card of this campaign is not published yet")
+    try:
+        card = parse_card(text)
+    except BadInput as error:
+        _fail(f"what the aggregator sends is no card: {printable(str(error))}")
+    if card.key not in trusted:
+        _fail(f"the card's key {card.key.hex() or '(none)'} is not among the policy's `aggregators`")
+    about = Finding("campaign", (card.provenance["plan"] or "").startswith(remote.campaign), "it is the card of another one")
+    findings = [about, *verify(card)]
+    write_whole(out, text)
+    print(f"wrote {out}")
+    print(printable(headline(card)))
+    broken = [finding for finding in findings if not finding.holds]
+    for finding in broken:
+        print(printable(f"FAILS  {finding.clause}: {finding.detail}"))
+    if broken:
+        raise typer.Exit(1)
+    print(f"holds: {len(findings)} clauses recomputed, signed by {card.key.hex()}")
+
+
 @app.command()
+@connected
 def contribute(
-    aggregator: Annotated[str, typer.Option(help="HOST:PORT of the aggregator")],
-    campaign: Annotated[str, typer.Option(help="id of the campaign")],
+    remote: Aggregator,
     records: Annotated[Path, typer.Option(help="your records (.npz, .csv or .parquet)")],
-    token_file: Annotated[Path, typer.Option(help="file with the token that the aggregator gave you")],
     model: Annotated[Path | None, typer.Option(help="model that scores them (.onnx or .pt2)")] = None,
     home: Folder = DEFAULT,
-    ca: Annotated[Path | None, typer.Option(help="authority of the aggregator's certificate (PEM)")] = None,
-    cert: Annotated[Path | None, typer.Option(help="your certificate, where the aggregator asks for one (PEM)")] = None,
-    key: Annotated[Path | None, typer.Option(help="its private key (PEM)")] = None,
     watch: Annotated[bool, typer.Option("--watch/--once", help="until the campaign is over, or only what is open now")] = True,
-    patience: Annotated[float, typer.Option(help="seconds an aggregator may be out of reach")] = 600.0,
-    insecure_loopback: Annotated[bool, typer.Option(help="no TLS, to an aggregator on this machine")] = False,
 ) -> None:
     """Take part in a campaign: your machine asks what is asked, answers within your policy, and receives no code.
 
     Exit code 0: all that was asked was answered and is held; 1: refused or not delivered; 2: something here is not in order.
     """
-    with clear_errors():
-        access = Access(aggregator, _token(token_file), *_certificates(aggregator, ca, cert, key, insecure_loopback))
-        place = Home(home)
-        policy, ledger, own = place.policy(), place.ledger(), read_records(records, model=model)
-        remote = Aggregator(access, campaign, patience=patience)
-        try:
-            signed = remote.plan()
-            plan, digest = open_plan(signed, trusted=policy.aggregators, now=datetime.now(UTC))
-            respondent = Respondent(
-                records=own, policy=policy, ledger=ledger, secret=place.secret(), entropy=os_entropy,
-                now=lambda: datetime.now(UTC),
-            )  # fmt: skip
-            taking_part = Contribution(remote, respondent, ledger, plan, digest, signed)
-            left = taking_part.watch() if watch else taking_part.once()
-        except Refused as refused:
-            print(f"This plan is refused before it is read: {_why(refused.code, signed)}", file=sys.stderr)
-            raise typer.Exit(1) from None
-        except Unreachable as error:
-            print(f"error: {error}; what was not sent is kept and sent next time", file=sys.stderr)
-            raise typer.Exit(1) from None
-        finally:
-            remote.close()
-        print(f"Campaign {plan.campaign!r}: {left.reports} reports, {left.bytes} bytes left this machine and are held.")
-        for code, count in sorted(left.rounds.items()):
-            print(f"  {count} of the rounds: {REASONS.get(wire.Code.Value(code), code)}")
-        print(f"Each record that answered spent epsilon {plan.epsilon:g}; `confide-client status` shows the whole ledger.")
-        if not left.well:
-            raise typer.Exit(1)
-
-
-def _token(path: Path) -> str:
+    place = Home(home)
+    policy, ledger, own = place.policy(), place.ledger(), read_records(records, model=model)
+    respondent = Respondent(
+        records=own, policy=policy, ledger=ledger, secret=place.secret(), entropy=os_entropy, now=lambda: datetime.now(UTC)
+    )
+    signed = remote.plan()
     try:
-        token = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} cannot be read as a token: {error}") from None
-    if not token or not token.isascii() or not token.isprintable() or len(token) > 200:
-        raise BadInput(f"{path} holds no token; accepted is the line that `confide-aggregator owner add` printed")
-    return token
-
-
-def _certificates(
-    address: str, ca: Path | None, cert: Path | None, key: Path | None, insecure: bool
-) -> tuple[bytes | None, bytes | None, bytes | None]:
-    if insecure:
-        if not is_loopback(address):
-            raise BadInput(f"--insecure-loopback to {address}; without TLS only an aggregator on this machine is accepted")
-        return None, None, None
-    if ca is None or (cert is None) != (key is None):
-        raise BadInput("--ca is needed, and --cert and --key go together; the aggregator gives you ca.pem")
+        plan, digest = open_plan(signed, trusted=policy.aggregators, now=datetime.now(UTC))
+    except Refused as refused:
+        _fail(f"this plan is refused before it is read: {_why(refused.code, signed)}")
+    taking_part = Contribution(remote, respondent, ledger, plan, digest, signed)
     try:
-        own = (None, None) if cert is None or key is None else (cert.read_bytes(), key.read_bytes())
-        return ca.read_bytes(), *own
-    except OSError as error:
-        raise BadInput(f"{error.filename}: {error.strerror}; accepted is a PEM file") from None
+        left = taking_part.watch() if watch else taking_part.once()
+    except Unreachable as error:
+        _fail(f"{error}{_queued(ledger, digest)}")
+    if not left.rounds:
+        print(f"Campaign {plan.campaign!r} asks nothing now: nothing left this machine, and nothing was spent.")
+        return
+    print(f"Campaign {plan.campaign!r}: {left.reports} reports, {left.bytes} bytes left this machine and are held.")
+    for code, count in sorted(left.rounds.items()):
+        print(f"  {count} of the rounds: {REASONS.get(wire.Code.Value(code), code)}")
+    spent = sum(row.records for row in ledger.campaigns() if row.plan == digest)
+    print(f"{spent} records have spent epsilon {plan.epsilon:g} each on it; `confide-client status` shows the whole ledger.")
+    if not left.well:
+        _fail(f"not every query was answered and is held{_queued(ledger, digest)}")
+
+
+def _fail(why: str) -> NoReturn:
+    print(f"error: {why}", file=sys.stderr)
+    raise typer.Exit(1)
+
+
+def _queued(ledger: Ledger, plan: bytes) -> str:
+    return "; what was not sent is kept and sent next time" if ledger.unacknowledged(plan) else ""
 
 
 @app.command("bundle-hash")

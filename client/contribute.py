@@ -4,41 +4,56 @@ An answer that was spent and remembered but never acknowledged is sent again, by
 queue.
 """
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from client.explain import REASONS
 from client.ledger import Ledger
+from client.patience import Patience
 from client.respond import Respondent
 from protocol import service_pb2
 from protocol import wire_pb2 as wire
 from protocol.campaign import Plan, parse
 from protocol.messages import ID_BYTES, query_digest
-from protocol.service import LARGEST_ANSWER
+from protocol.service import PIECE_BYTES
 from protocol.splitting import split_answer
 
-# How much travels as one message.
-PIECE_BYTES = LARGEST_ANSWER // 4
+# Receipts after which sending the same bytes again is pointless: they are held, too late, or refused for what they are. After
+# any other, which speaks of the aggregator's limits or of what it knows, an answer stays in the queue.
+FINAL = {
+    wire.Code.OK, wire.Code.DUPLICATE, wire.Code.LATE, wire.Code.SURPLUS, wire.Code.CLOSED, wire.Code.MALFORMED,
+    wire.Code.WRONG_VERSION, wire.Code.WRONG_PLAN, wire.Code.OUT_OF_ALPHABET,
+}  # fmt: skip
 
 
 class Remote(Protocol):
     """What a contribution needs of an aggregator."""
+
+    patience: Patience
 
     def query(self) -> bytes | None: ...
     def submit(self, answers: Iterable[bytes]) -> wire.Receipt: ...
     def watch(self) -> Iterator[service_pb2.Progress]: ...
 
 
+# `Left` counts bytes by that name.
+Digest = bytes
+
+
 @dataclass
 class Left:
-    """What left this machine: reports and bytes that the aggregator holds, and how each round ended, by code."""
+    """What left this machine: reports and bytes that the aggregator holds, and the last receipt of every query."""
 
     reports: int = 0
     bytes: int = 0
-    rounds: Counter[str] = field(default_factory=Counter)
+    receipts: dict[Digest, int] = field(default_factory=dict)
+
+    @property
+    def rounds(self) -> Counter[str]:
+        """How the rounds ended, by code."""
+        return Counter(wire.Code.Name(code) for code in self.receipts.values())
 
     @property
     def well(self) -> bool:
@@ -48,7 +63,7 @@ class Left:
     @property
     def refused(self) -> bool:
         """Whether the policy does not allow this plan: it will not allow its next query either."""
-        return any(wire.Code.Value(code) in REASONS for code in self.rounds)
+        return any(code in REASONS for code in self.receipts.values())
 
 
 @dataclass
@@ -61,38 +76,38 @@ class Contribution:
     plan: Plan
     plan_digest: bytes
     signed_plan: bytes
-    pause: Callable[[float], None] = time.sleep
     left: Left = field(default_factory=Left)
-    _done: set[bytes] = field(default_factory=set)
 
     def once(self) -> Left:
         """Send what was never acknowledged, and answer the query that is open now."""
-        self._resend()
-        self._answer(self.remote.query())
+        self._take_part(self.remote.query())
         return self.left
 
     def watch(self) -> Left:
         """Answer every query until the campaign is over; a plan that the policy refuses is declined once."""
-        self._resend()
+        rounds, last = 0, None
         for progress in self.remote.watch():
-            if progress.taking:
-                self._answer(self.remote.query())
+            if progress.taking and progress.rounds != rounds:
+                query = self.remote.query()
+                # Another server process may not know the new query yet: then it is asked again.
+                if query not in (None, last):
+                    rounds, last = progress.rounds, query
+                self._take_part(query)
             if self.left.refused:
-                break
+                return self.left
+        self._take_part(None)
         return self.left
 
-    def _resend(self) -> None:
+    def _take_part(self, query: bytes | None) -> None:
         for digest, answer in self.ledger.unacknowledged(self.plan_digest):
             self._send(digest, answer)
-
-    def _answer(self, query: bytes | None) -> None:
-        if query is not None and query_digest(query) not in self._done:
+        if query is not None and query_digest(query) not in self.left.receipts:
             self._send(query_digest(query), self.respondent.answer(self.signed_plan, query))
 
     def _send(self, query: bytes, answer: bytes) -> None:
-        self._done.add(query)
         pieces = list(split_answer(answer, self.plan, most=PIECE_BYTES))
         sizes = [len(parse(wire.Answer, piece).batch.ids) // ID_BYTES for piece in pieces]
+        tries = self.remote.patience.tries()
         while True:
             receipt = self.remote.submit(pieces)
             held = self._held(sizes, receipt.accepted)
@@ -102,9 +117,11 @@ class Contribution:
                 break
             # The rest follows; what is held already need not be sent again.
             pieces, sizes = pieces[held:], sizes[held:]
-            self.pause(1.0)
-        self.left.rounds[wire.Code.Name(receipt.code)] += 1
-        if receipt.code != wire.Code.UNAVAILABLE:
+            if held:
+                tries = self.remote.patience.tries()
+            tries.wait("the aggregator takes no more messages (RATE_LIMITED)")
+        self.left.receipts[query] = receipt.code
+        if receipt.code in FINAL:
             self.ledger.acknowledge(plan=self.plan_digest, query=query, code=receipt.code)
 
     @staticmethod

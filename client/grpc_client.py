@@ -1,27 +1,25 @@
 """The aggregator at the other end of a gRPC channel. Calls that fail for a passing reason are made again, later and later."""
 
-import logging
-import random
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
 
+from client.patience import Patience, Tries, Unreachable
 from protocol import service_pb2
 from protocol import wire_pb2 as wire
-from protocol.errors import ConfideError
 from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN, LARGEST_ANSWER, MESSAGES
+from protocol.terminal import printable
 
-log = logging.getLogger(__name__)
 Reply = TypeVar("Reply")
 
-FIRST_DELAY, LONGEST_DELAY = 0.2, 30.0
 CALL_SECONDS = 30.0
 SUBMIT_SECONDS = 900.0
 # Longer than the server ever stays silent on a watch.
 WATCH_SECONDS = 300.0
+# Of what the other side says, so much is shown.
+MOST_DETAIL = 200
 # States in which a campaign takes no more answers.
 ENDED = ("closed", "calibrated", "published")
 _PASSING = {
@@ -32,10 +30,8 @@ _PASSING = {
     grpc.StatusCode.INTERNAL,
     grpc.StatusCode.UNKNOWN,
 }
-
-
-class Unreachable(ConfideError):
-    """The aggregator could not be reached, or did not let this owner in."""
+# What gRPC says of a handshake that will not end otherwise next time; a peer that dies meanwhile only closes the socket.
+_HANDSHAKE = ("SSL_ERROR_SSL", "Custom verification check failed")
 
 
 @dataclass(frozen=True)
@@ -58,10 +54,11 @@ class Access:
 
 
 class Aggregator:
-    """The calls of one campaign. `patience` is how many seconds a call is tried again before it is given up."""
+    """The calls of one campaign, each tried again until patience is over."""
 
-    def __init__(self, access: Access, campaign: str, *, patience: float, longest_delay: float = LONGEST_DELAY) -> None:
-        self._channel, self._patience, self._longest_delay = access.channel(), patience, longest_delay
+    def __init__(self, access: Access, campaign: str, *, patience: Patience) -> None:
+        self.campaign, self.patience = campaign, patience
+        self._address, self._channel = access.address, access.channel()
         self._metadata = ((CAMPAIGN, campaign), (AUTHORIZATION, f"Bearer {access.token}"))
 
     def close(self) -> None:
@@ -100,19 +97,22 @@ class Aggregator:
     def watch(self) -> Iterator[service_pb2.Progress]:
         """Where the campaign stands: now, and whenever that changes, until it is over."""
         call = CALLS["Watch"]
-        delays = self._delays()
+        tries = self.patience.tries()
         while True:
+            heard = False
             try:
                 stream = self._channel.unary_stream(
                     call.path, request_serializer=call.request.SerializeToString, response_deserializer=call.reply.FromString
                 )
                 for progress in stream(call.request(), timeout=WATCH_SECONDS, metadata=self._metadata):
                     yield progress
-                    delays = self._delays()
+                    heard, tries = True, self.patience.tries()
                     if progress.state in ENDED:
                         return
             except grpc.RpcError as error:
-                self._wait(error, delays)
+                # A watch on which something came has not failed when its time is over.
+                if not heard or error.code() != grpc.StatusCode.DEADLINE_EXCEEDED:
+                    self._wait(error, tries)
 
     def _call(self, name: str) -> Any:
         call = CALLS[name]
@@ -122,36 +122,28 @@ class Aggregator:
         return unary(call.request(), timeout=CALL_SECONDS, metadata=self._metadata)
 
     def _patiently(self, attempt: Callable[[], Reply]) -> Reply:
-        delays = self._delays()
+        tries = self.patience.tries()
         while True:
             try:
                 return attempt()
             except grpc.RpcError as error:
-                self._wait(error, delays)
+                self._wait(error, tries)
 
-    def _wait(self, error: Any, delays: Iterator[float]) -> None:
-        status, detail = error.code(), str(error.details())
-        if status not in _PASSING:
-            raise Unreachable(_explained(detail)) from None
-        delay = next(delays, None)
-        if delay is None:
-            raise Unreachable(f"the aggregator did not answer for {self._patience:g} s: {detail}") from None
-        log.info("trying again in %.1f s: %s", delay, detail)
-        time.sleep(delay)
-
-    def _delays(self) -> Iterator[float]:
-        """Twice as long each time, shortened by chance, so that many owners do not come back at once."""
-        until, longest = time.monotonic() + self._patience, FIRST_DELAY
-        while time.monotonic() < until:
-            yield random.uniform(longest / 2, longest)
-            longest = min(2 * longest, self._longest_delay)
+    def _wait(self, error: Any, tries: Tries) -> None:
+        connecting, _, last = str(error.details()).rpartition("last error: ")
+        detail = printable(last)[:MOST_DETAIL]
+        if error.code() not in _PASSING:
+            raise Unreachable(_EXPLAINED.get(detail, f"the aggregator refuses the call: {detail}")) from None
+        if any(mark in detail for mark in _HANDSHAKE):
+            raise Unreachable(
+                f"no TLS with {self._address} ({detail}): --ca must be its authority, and its certificate must name this host"
+            ) from None
+        if connecting and "Socket closed" in detail:
+            detail += ", at once: it may expect TLS, or a certificate of yours"
+        tries.wait(f"no answer from {self._address} ({detail})")
 
 
 _EXPLAINED = {
     "UNAUTHENTICATED": "the aggregator does not accept this token, or not together with this certificate",
     "UNKNOWN_CAMPAIGN": "the aggregator has no campaign of this id",
 }
-
-
-def _explained(detail: str) -> str:
-    return _EXPLAINED.get(detail, f"the aggregator refuses the call: {detail}")

@@ -68,6 +68,8 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         try:
+            # What SQLite writes beside it gets the same mode.
+            path.touch(mode=0o600)
             self._db = sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "temp_store = MEMORY"):
                 self._db.execute(f"PRAGMA {pragma}")
@@ -78,7 +80,7 @@ class Ledger:
                 self._db.executescript(_SCHEMA + f"PRAGMA user_version = {_FORMAT};")
             elif found != _FORMAT:
                 self._upgrade()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise BadInput(f"{path} cannot be used as a ledger: {error}") from None
 
     def close(self) -> None:

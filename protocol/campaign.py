@@ -84,8 +84,8 @@ class Plan:
             )
         else:
             check_probability("delta", self.delta)
-        if not self.campaign or len(self.campaign) > 200:
-            raise BadInput(f"campaign name has {len(self.campaign)} characters; accepted are 1 to 200")
+        if not 1 <= len(self.campaign) <= 200 or not self.campaign.isprintable():
+            raise BadInput(f"campaign is {self.campaign[:200]!r}; accepted are 1 to 200 printable characters")
         if self.expected_records < 1 or self.minimum_reports < 0 or self.max_corrupt < 0:
             raise BadInput(
                 f"expected_records {self.expected_records}, minimum_reports {self.minimum_reports}, max_corrupt "

@@ -6,6 +6,7 @@ from typing import Any
 from protocol.card import Card, Layer
 from protocol.card_picture import card_picture
 from protocol.findings import Finding
+from protocol.terminal import printable
 
 Rows = list[tuple[str, str]]
 
@@ -152,5 +153,4 @@ def _text(value: Any) -> str:
 
 def _escape(text: str) -> str:
     """Text that Markdown, the HTML in it and terminals leave alone."""
-    plain = "".join(letter if letter.isprintable() else " " for letter in text)
-    return html.escape(plain, quote=False).replace("|", "\\|")
+    return html.escape(printable(text), quote=False).replace("|", "\\|")

@@ -12,6 +12,8 @@ CAMPAIGN, AUTHORIZATION, MESSAGES = "confide-campaign", "authorization", "confid
 CAMPAIGN_DIGITS = 16
 # The largest answer that travels as one message; longer ones are split. A transport's own limit lies above it.
 LARGEST_ANSWER = 4 << 20
+# The most that owners put into one message, so no aggregator may take less.
+PIECE_BYTES = LARGEST_ANSWER // 4
 
 
 @dataclass(frozen=True)

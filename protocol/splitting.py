@@ -10,16 +10,18 @@ from protocol.messages import ID_BYTES
 
 # Cuts fall between multiples of this many reports, so that packed bits are cut between bytes.
 _ROWS = 8
+# Above what a piece has besides its columns.
+_HEADER_BYTES = 128
 
 
 def split_answer(answer: bytes, plan: Plan, *, most: int) -> Iterator[bytes]:
-    """The answer as answers of about `most` bytes. The same answer is always cut the same way."""
+    """The answer as answers of at most `most` bytes, or of eight reports. The same answer is always cut the same way."""
     batch = parse(wire.Answer, answer).batch
     n = len(batch.ids) // ID_BYTES
     if len(answer) <= most or n <= _ROWS or plan.central:
         yield answer
         return
-    rows = max(_ROWS, most * n // len(answer) // _ROWS * _ROWS)
+    rows = max(_ROWS, (most - _HEADER_BYTES) * n // len(answer) // _ROWS * _ROWS)
     bits = _bits(plan)
     for first in range(0, n, rows):
         last = min(n, first + rows)

@@ -9,6 +9,11 @@ from protocol.errors import BadInput
 INTERRUPTED = 130
 
 
+def printable(text: str) -> str:
+    """Text from elsewhere that leaves a terminal as it is: no control characters, no line ends."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
 @contextmanager
 def clear_errors() -> Iterator[None]:
     """Turn bad input and Ctrl-C into a line and an exit code; anything else is a bug and shows itself."""

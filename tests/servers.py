@@ -21,6 +21,7 @@ from aggregator.store import Settings, Store
 from client.contribute import Contribution
 from client.grpc_client import Access, Aggregator
 from client.ledger import Ledger
+from client.patience import Patience
 from client.policy import Policy
 from client.respond import Respondent
 from protocol.campaign import Plan, digest, sign_plan
@@ -134,7 +135,7 @@ def contribution(
     name = digest(plan.to_bytes())
     if respondent is None:
         respondent = owner(folder, seed=seed, n=n, policy=policy, now=lambda: datetime.now(UTC))
-    remote = Aggregator(access, campaign_id(name), patience=patience, longest_delay=0.5)
+    remote = Aggregator(access, campaign_id(name), patience=Patience(patience, longest_pause=0.5))
     assert remote.plan() == signed
     return Contribution(remote, respondent, Ledger(folder / "ledger.sqlite"), plan, name, signed)
 

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from aggregator.cli import app
 from aggregator.keys import SIGNING_KEY
-from client.grpc_client import Aggregator, Unreachable
+from client.grpc_client import Aggregator
+from client.patience import Patience, Unreachable
 from protocol.campaign import digest
 from protocol.files import write_new, write_whole
 from tests.hostile import Wire
@@ -55,8 +56,8 @@ def test_a_stolen_token_is_no_use_under_another_certificate(tmp_path: Path) -> N
         report = answer(bit_batch(3), plan=digest(plan.to_bytes()))
         codes = {who: Wire(server, campaign, token, pair).submit(report) for who, pair in made.items()}
         assert codes == {"alice": "OK", "mallory": "UNAUTHENTICATED", "nobody": "UNAUTHENTICATED"}
-        remote = Aggregator(server.access(token), campaign, patience=1)
-        with pytest.raises(Unreachable, match="did not answer"):
+        remote = Aggregator(server.access(token), campaign, patience=Patience(1))
+        with pytest.raises(Unreachable, match="it may expect TLS, or a certificate of yours"):
             remote.plan()
     finally:
         place.close()

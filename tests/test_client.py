@@ -11,15 +11,17 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from aggregator.bits import replay
 from aggregator.campaigns import TooFewReports, run_campaign
+from client.cli import app
 from client.ledger import Ledger
 from client.policy import Policy
 from protocol import wire_pb2 as wire
 from protocol.campaign import digest, open_plan, sign_plan
 from protocol.channels import Bit
-from protocol.errors import Refused
+from protocol.errors import BadInput, Refused
 from protocol.messages import query_digest, write_query
 from protocol.queries import BitQuery, LabelQuery
 from protocol.sampling import os_entropy
@@ -323,6 +325,27 @@ def test_garbage_silence_and_repetition_do_not_disturb_a_campaign(tmp_path: Path
     quiet = run_campaign(PLAN, asking(plan, [owner(tmp_path / "a", seed=0), owner(tmp_path / "b", seed=1)]))
     assert quiet.certificate == outcome.certificate
     assert outcome.certificate.n == 4_000
+
+
+@pytest.mark.parametrize("title", ["\x1b[2Jgone", "two\nlines", "bell\a", "", "x" * 201])
+def test_a_title_that_would_disturb_a_terminal_makes_no_plan(title: str, tmp_path: Path) -> None:
+    """Not here, and not over the wire under a good signature."""
+    with pytest.raises(BadInput, match="printable"):
+        replace(PLAN, campaign=title)
+    message = wire.Plan.FromString(PLAN.to_bytes())
+    message.campaign = title
+    data = message.SerializeToString(deterministic=True)
+    plan = wire.SignedPlan(plan=data, key=KEY.public_key().public_bytes_raw(), signature=KEY.sign(b"confide plan v1\0" + data))
+    assert code(owner(tmp_path).answer(plan.SerializeToString(), bit_query(0.5))) == "MALFORMED"
+
+
+def test_a_title_is_shown_as_it_is(tmp_path: Path) -> None:
+    """What looks like markup neither styles nor breaks the owner's table."""
+    assert CliRunner().invoke(app, ["init", "--home", str(tmp_path)]).exit_code == 0
+    plan = replace(PLAN, campaign="[/b] [red]x")
+    assert code(owner(tmp_path).answer(signed(plan), bit_query(0.5, plan=plan))) == "OK"
+    result = CliRunner().invoke(app, ["status", "--home", str(tmp_path)])
+    assert (result.exit_code, "[/b] [red]x" in result.stdout) == (0, True)
 
 
 def test_the_signature_is_over_a_plan_and_nothing_else() -> None:

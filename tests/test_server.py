@@ -34,14 +34,15 @@ from aggregator.trail import points
 from aggregator.vitals import Vitals
 from aggregator.writer import IDLE_SECONDS, Writer
 from client.cli import app as client_app
-from client.grpc_client import Aggregator, Unreachable
+from client.grpc_client import Aggregator
 from client.ledger import Ledger
+from client.patience import Patience, Unreachable
 from protocol import wire_pb2 as wire
 from protocol.campaign import VERSION, Plan, digest
 from protocol.card import AUDITOR, PUBLIC, parse_card
 from protocol.channels import Bit
 from protocol.messages import OwnerAnswer, write_owner_answer
-from protocol.service import MESSAGES, SERVICE
+from protocol.service import MESSAGES, PIECE_BYTES, SERVICE
 from protocol.verify import verify
 from tests.chaos import came, chaos, in_peace, leader, under_way
 from tests.disks import Disk, PostgresDisk, SqliteDisk, obeying_modes
@@ -249,7 +250,7 @@ def test_hostile_input_is_refused_by_name_and_changes_nothing(place: Place, tmp_
     plan = plan_now(variant="one-shot", expected_records=2_000)
     campaign = place.campaign(plan)
     good, bad = place.enrol("good"), place.enrol("bad")
-    options = ("--message-bytes", "100000", "--idle-seconds", "4", "--rate", "300", "--open-calls", "3")
+    options = ("--message-bytes", str(PIECE_BYTES), "--idle-seconds", "4", "--rate", "300", "--open-calls", "3")
     server = place.serve(*options)
     eventually(lambda: place.store.rounds(campaign))
     name, channel, hand = digest(plan.to_bytes()), Bit(epsilon=4.0), Wire(server, campaign, bad)
@@ -272,11 +273,11 @@ def test_hostile_input_is_refused_by_name_and_changes_nothing(place: Place, tmp_
         changed(parts=b"\xff\xff" * 10): "OUT_OF_ALPHABET",
         changed(ids=b"x" * 17): "MALFORMED",
         changed(weights=b"1234"): "MALFORMED",
-        answer(6_000): "TOO_LARGE",
+        answer(60_000): "TOO_LARGE",
     }
     for attack, code in attacks.items():
         assert hand.submit(attack) == code
-    assert "larger than max" in hand.submit(bytes(300_000))
+    assert "larger than max" in hand.submit(bytes(3 * PIECE_BYTES))
     assert Wire(server, "f" * 16, bad).submit(answer()) == "UNKNOWN_CAMPAIGN"
     assert Wire(server, campaign, "made up").submit(answer()) == "UNAUTHENTICATED"
 
@@ -349,7 +350,7 @@ def test_the_life_of_a_campaign_on_the_command_line(place: Place, tmp_path: Path
     assert aggregator("campaign", "close", campaign, *db)[0] == 0
     eventually(lambda: place.store.campaign(campaign).state == "calibrated")
     token, pair = (tmp_path / "token").read_text().strip(), [(own / file).read_bytes() for file in ("owner.key", "owner.pem")]
-    remote = Aggregator(server.access(token, key=pair[0], certificate=pair[1]), campaign, patience=5)
+    remote = Aggregator(server.access(token, key=pair[0], certificate=pair[1]), campaign, patience=Patience(5))
     assert remote.card() is None
     assert aggregator("campaign", "publish", campaign, *db)[0] == 0
     assert aggregator("campaign", "export", campaign, tmp_path / "out", *db)[0] == 0
@@ -371,6 +372,7 @@ def test_the_life_of_a_campaign_on_the_command_line(place: Place, tmp_path: Path
         ("--insecure-loopback", "--listen", "nowhere"),
         ("--insecure-loopback", "--db", "/no/such/folder/x.sqlite"),
         ("--insecure-loopback", "--rate", "0"),
+        ("--insecure-loopback", "--message-bytes", "100000"),
     ],
 )
 def test_a_server_that_would_be_unsafe_or_useless_does_not_start(options: tuple[str, ...], place: Place) -> None:

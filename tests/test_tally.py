@@ -1,4 +1,7 @@
 import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +14,17 @@ from aggregator.tally import counted_once, tally_batches
 from aggregator.vitals import Vitals
 from client.contribute import Contribution
 from client.ledger import Ledger
+from client.patience import Patience, Unreachable
+from protocol import service_pb2
 from protocol import wire_pb2 as wire
 from protocol.campaign import digest
 from protocol.channels import LABEL_CHANNELS, Bit
-from protocol.errors import Refused
+from protocol.errors import BadInput, Refused
 from protocol.messages import Batch, read_batch, write_batch, write_query
 from protocol.queries import BitQuery, BitTally, LabelQuery
 from protocol.sampling import SeededEntropy
 from protocol.scores import SCORES
+from protocol.service import PIECE_BYTES
 from protocol.splitting import split_answer
 from tests.owners import LABEL_PLAN, PLAN, owner, signed
 
@@ -47,7 +53,7 @@ def test_an_id_counts_once_wherever_it_comes_again(groups: list[list[int]], befo
 
 @pytest.mark.parametrize("name", [*LABEL_CHANNELS, "bit"])
 def test_a_split_answer_says_the_same(name: str) -> None:
-    """Pieces of about the size asked for, each valid on its own, that put together are the answer."""
+    """Pieces of at most the size asked for, each valid on its own, that put together are the answer."""
     rng, n = np.random.default_rng(1), 1_003
     plan = PLAN if name == "bit" else LABEL_PLAN
     ids = np.frombuffer(rng.bytes(16 * n), dtype=np.uint8).reshape(n, 16)
@@ -64,7 +70,7 @@ def test_a_split_answer_says_the_same(name: str) -> None:
     answer = wire.Answer(version=1, batch=packed).SerializeToString(deterministic=True)
     pieces = list(split_answer(answer, plan, most=2_000))
     assert len(pieces) > 5
-    assert max(map(len, pieces)) < 3_000
+    assert max(map(len, pieces)) <= 2_000
     back = [read_batch(wire.Answer.FromString(piece).batch, query=query, plan=mark, round_=0) for piece in pieces]
     assert np.array_equal(np.concatenate([one.ids for one in back]), whole.ids)
     assert np.array_equal(np.concatenate([one.reports for one in back]), whole.reports)
@@ -91,20 +97,50 @@ def test_an_owner_sends_so_many_messages_a_second_and_no_more() -> None:
         pass
 
 
+def test_the_lowest_rate_lets_a_call_and_its_messages_through() -> None:
+    """A call and each of its messages count; at one a second they get through all the same, and then no more."""
+    now = 0.0
+    turnstile = Turnstile(Limits(messages_a_second=1), Vitals(), now=lambda: now)
+    with turnstile.call(1):
+        for _ in range(9):
+            turnstile.message(1)
+        with pytest.raises(Refused):
+            turnstile.message(1)
+    now = 2.0
+    with turnstile.call(1):
+        turnstile.message(1)
+
+
+def test_a_server_takes_every_message_that_owners_send() -> None:
+    """A limit below the size of their pieces would refuse what the records have paid for."""
+    assert Limits(message_bytes=PIECE_BYTES).message_bytes == PIECE_BYTES
+    with pytest.raises(BadInput, match=f"accepted are {PIECE_BYTES}"):
+        Limits(message_bytes=PIECE_BYTES - 1)
+
+
 class Deaf:
     """An aggregator that takes everything, or nothing, or so many messages and then says slow down."""
 
-    def __init__(self, *codes: str) -> None:
-        self.codes, self.sent = list(codes), list[list[bytes]]()
+    def __init__(self, *codes: str, progress: Iterable[service_pb2.Progress] = (), behind: int = 0) -> None:
+        self.codes, self.sent, self.clock = list(codes), list[list[bytes]](), 0.0
+        self.progress, self.behind, self.asked = progress, behind, 0
+        self.patience = Patience(60, now=lambda: self.clock, pause=self.pause)
+
+    def pause(self, seconds: float) -> None:
+        self.clock += seconds
 
     def query(self) -> bytes | None:
+        self.asked += 1
+        if self.asked <= self.behind:
+            return None
         return write_query(BitQuery(Bit(epsilon=4.0), 0.0, 1.0, (0.5,)), plan=digest(PLAN.to_bytes()), round_=0)
 
-    def watch(self) -> list[wire.Receipt]:
-        return []
+    def watch(self) -> Iterator[service_pb2.Progress]:
+        yield from self.progress
 
-    def submit(self, answers: list[bytes]) -> wire.Receipt:
-        self.sent.append(list(answers))
+    def submit(self, answers: Iterable[bytes]) -> wire.Receipt:
+        answers = list(answers)
+        self.sent.append(answers)
         code = self.codes.pop(0)
         if code == "OFFLINE":
             raise ConnectionError
@@ -115,7 +151,7 @@ class Deaf:
 
 def part(remote: Deaf, folder: Path) -> Contribution:
     one, ledger = owner(folder, n=2_000), Ledger(folder / "ledger.sqlite")
-    return Contribution(remote, one, ledger, PLAN, digest(PLAN.to_bytes()), signed(), pause=lambda _: None)  # type: ignore[arg-type]
+    return Contribution(remote, one, ledger, PLAN, digest(PLAN.to_bytes()), signed())
 
 
 def test_an_answer_that_was_not_acknowledged_is_sent_again(tmp_path: Path) -> None:
@@ -140,6 +176,76 @@ def test_told_to_slow_down_an_owner_sends_the_rest(tmp_path: Path, monkeypatch: 
     half = len(remote.sent[0]) // 2
     assert remote.sent[1] == remote.sent[0][half:]
     assert left.bytes == sum(map(len, remote.sent[0]))
+
+
+@pytest.mark.parametrize("code", ["TOO_LARGE", "WRONG_ROUND", "TIMED_OUT", "UNAVAILABLE", "INTERNAL"])
+def test_what_may_be_taken_another_time_stays_in_the_queue(code: str, tmp_path: Path) -> None:
+    """Refused for the aggregator's limits or for what it knows: tried once, not well, and sent again by the next run."""
+    refusing = Deaf(code)
+    left = part(refusing, tmp_path).once()
+    assert (left.reports, dict(left.rounds), left.well, len(refusing.sent)) == (0, {code: 1}, False, 1)
+    online = Deaf("OK")
+    assert part(online, tmp_path).once().reports == 2_000
+    assert online.sent == refusing.sent
+
+
+@pytest.mark.parametrize("code", ["OK", "LATE", "SURPLUS", "CLOSED", "MALFORMED", "OUT_OF_ALPHABET"])
+def test_what_will_never_be_taken_leaves_the_queue(code: str, tmp_path: Path) -> None:
+    """Held, too late, or refused for what it is: nobody sends it again."""
+    part(Deaf(code), tmp_path).once()
+    assert Ledger(tmp_path / "ledger.sqlite").unacknowledged(digest(PLAN.to_bytes())) == []
+
+
+def test_an_aggregator_that_never_takes_a_message_is_given_up(tmp_path: Path) -> None:
+    """Slow down, said without end: less and less often, for as long as patience lasts, and the answer stays queued."""
+    remote = Deaf(*["RATE_LIMITED"] * 100)
+    with pytest.raises(Unreachable, match="RATE_LIMITED"):
+        part(remote, tmp_path).once()
+    assert 60 <= remote.clock < 100
+    assert len(remote.sent) < 20
+    assert len(Ledger(tmp_path / "ledger.sqlite").unacknowledged(digest(PLAN.to_bytes()))) == 1
+
+
+def test_a_watcher_asks_once_a_round(tmp_path: Path) -> None:
+    """Reports of others and heartbeats are no reason to ask; a server process that is a moment behind is asked again."""
+    news = [service_pb2.Progress(state="open", rounds=1, taking=True, reports=i) for i in range(20)]
+    for behind in (0, 2):
+        remote = Deaf("OK", progress=news, behind=behind)
+        assert part(remote, tmp_path / str(behind)).watch().reports == 2_000
+        assert (remote.asked, len(remote.sent)) == (1 + behind, 1)
+
+
+def test_a_watcher_sends_again_with_the_next_round(tmp_path: Path) -> None:
+    """What was not taken is tried once a round and once at the end; the last receipt says how it ended."""
+    news = [service_pb2.Progress(state="open", rounds=1, taking=True)] * 9 + [service_pb2.Progress(state="closed", rounds=1)]
+    remote = Deaf("WRONG_ROUND", "OK", progress=news)
+    left = part(remote, tmp_path).watch()
+    assert (left.reports, dict(left.rounds), left.well, len(remote.sent)) == (2_000, {"OK": 1}, True, 2)
+
+
+def test_patience_tells_of_the_first_try_and_then_rarely() -> None:
+    """An owner who looks on learns at once that there is no answer, and is told again a minute later at the earliest."""
+    remote, told = Deaf(), list[tuple[float, str]]()
+    patience = replace(remote.patience, seconds=600, tell=lambda text: told.append((remote.clock, text)))
+    tries = patience.tries()
+
+    def forever() -> None:
+        while True:
+            tries.wait("no answer")
+
+    with pytest.raises(Unreachable, match="no answer, for 600 s"):
+        forever()
+    assert told[0] == (0.0, "no answer; trying again for 600 s")
+    assert 5 < len(told) <= 10
+    assert all(after - before >= 60 for (before, _), (after, _) in pairwise(told))
+
+
+def test_a_ledger_is_for_its_owners_eyes(tmp_path: Path) -> None:
+    """The file and what SQLite writes beside it are made so that nobody else can read them."""
+    one = owner(tmp_path)
+    one.answer(signed(), Deaf().query() or b"")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("ledger.sqlite*")}
+    assert modes == {f"ledger.sqlite{suffix}": 0o600 for suffix in ("", "-shm", "-wal")}
 
 
 def test_a_ledger_of_the_first_format_is_read(tmp_path: Path) -> None:
