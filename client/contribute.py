@@ -92,7 +92,7 @@ class Contribution:
                 # Another server process may not know the new query yet: then it is asked again.
                 if query not in (None, last):
                     rounds, last = progress.rounds, query
-                self._take_part(query)
+                    self._take_part(query)
             if self.left.refused:
                 return self.left
         self._take_part(None)

@@ -1,17 +1,18 @@
 """Trying again, later and later, until patience is over."""
 
 import logging
+import math
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from protocol.errors import ConfideError
 
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.2
-# Somebody who looks at a terminal is told of the first try again, and then so often.
+# Somebody who looks on is told of the first try again at once, and then so often.
 TOLD_SECONDS = 60.0
 
 
@@ -19,7 +20,7 @@ class Unreachable(ConfideError):
     """The aggregator could not be reached, or did not let this owner in."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Patience:
     """For how many seconds something is tried again, the longest pause between two tries, and who is told."""
 
@@ -28,9 +29,16 @@ class Patience:
     tell: Callable[[str], None] = log.info
     now: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
+    _told: float = field(default=-math.inf, init=False)
 
     def tries(self) -> "Tries":
         return Tries(self)
+
+    def say(self, text: str) -> None:
+        """Tell it, unless something was told a moment ago."""
+        if self.now() >= self._told + TOLD_SECONDS:
+            self._told = self.now()
+            self.tell(text)
 
 
 class Tries:
@@ -38,16 +46,13 @@ class Tries:
 
     def __init__(self, patience: Patience) -> None:
         self._patience, self._pause = patience, FIRST_PAUSE
-        self._tell_at = patience.now()
-        self._until = self._tell_at + patience.seconds
+        self._until = patience.now() + patience.seconds
 
     def wait(self, why: str) -> None:
         """Pause before the next try: twice as long each time, shortened by chance, so that many owners do not come at once."""
-        now = self._patience.now()
-        if now >= self._until:
+        left = self._until - self._patience.now()
+        if left <= 0:
             raise Unreachable(f"{why}, for {self._patience.seconds:g} s")
-        if now >= self._tell_at:
-            self._patience.tell(f"{why}; trying again for {self._until - now:.0f} s")
-            self._tell_at = now + TOLD_SECONDS
+        self._patience.say(f"{why}; trying again for {left:.0f} s")
         self._patience.pause(random.uniform(self._pause / 2, self._pause))
         self._pause = min(2 * self._pause, self._patience.longest_pause)
