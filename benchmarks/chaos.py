@@ -60,15 +60,17 @@ def fuzzed(place: Place, *, messages: int, seed: int) -> bool:
     eventually(lambda: place.store.rounds(campaign))
     hand, started = Wire(server, campaign, token), time.perf_counter()
     valid = answer(bit_batch(20), plan=digest(plan.to_bytes()))
-    codes = fuzz(hand, valid, messages // 2, np.random.default_rng(seed))
+    rng, held, codes = np.random.default_rng(seed), [], set()
+    for _ in range(10):
+        codes |= fuzz(hand, valid, messages // 10, rng)
+        held.append(round(server.megabytes))
     alive, stopped = server.process.poll() is None, server.stop()
     stored = views.stored_batches(place.store.engine, campaign)
     counted = views.rejected(place.store.engine, campaign)
-    # A call ends with its first refused message.
-    right = alive and stopped == 0 and stored == 0 and sum(counted.values()) == messages // 2
+    right = alive and stopped == 0 and stored == 0 and sum(counted.values()) == messages // 10 * 10
     print(
         f"{messages:,} messages in {time.perf_counter() - started:.0f} s: {stored} stored, answered {sorted(codes)}, counted "
-        f"{counted}, server {'up' if alive else 'DOWN'}: {'right' if right else 'WRONG'}"
+        f"{counted}, server {'up' if alive else 'DOWN'}, MB held {held}: {'right' if right else 'WRONG'}"
     )
     return right
 

@@ -8,7 +8,6 @@ in messages of 10,000 and prints the memory of the server on the way.
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -110,12 +109,6 @@ class Sides:
             place.close()
 
 
-def memory(process: int) -> float:
-    """Resident megabytes."""
-    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--postgres", action="store_true", help="measure PostgreSQL beside SQLite")
@@ -156,10 +149,10 @@ def main() -> None:
                     rows.append(row)
                     print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
             if given.long:
-                process = sides.places["sqlite"].servers[0].process.pid
+                server = sides.places["sqlite"].servers[0]
                 for done in range(0, given.long, given.long // 10):
                     sides.ingest("sqlite", answers(plan, given.long // 100_000, 10_000, rng, sides.query))
-                    print(f"{done + given.long // 10:,} reports: the server holds {memory(process):.0f} MB", flush=True)
+                    print(f"{done + given.long // 10:,} reports: the server holds {server.megabytes:.0f} MB", flush=True)
         finally:
             sides.close()
     if given.json is not None:

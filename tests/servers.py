@@ -67,6 +67,12 @@ class Running:
     def access(self, token: str, **given: Any) -> Access:
         return Access(f"127.0.0.1:{self.port}", token, (self.place.keys / "ca.pem").read_bytes(), **given)
 
+    @property
+    def megabytes(self) -> float:
+        """What the process holds in memory."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
     def events(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
 
