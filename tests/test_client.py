@@ -348,6 +348,14 @@ def test_a_title_is_shown_as_it_is(tmp_path: Path) -> None:
     assert (result.exit_code, "[/b] [red]x" in result.stdout) == (0, True)
 
 
+def test_doctor_points_at_a_ledger_that_others_can_read(tmp_path: Path) -> None:
+    """One from before ledgers were made for their owner alone."""
+    assert CliRunner().invoke(app, ["init", "--home", str(tmp_path)]).exit_code == 0
+    assert "readable by others" not in CliRunner().invoke(app, ["doctor", "--home", str(tmp_path)]).stdout
+    (tmp_path / "ledger.sqlite").chmod(0o644)
+    assert "0 campaigns, readable by others" in CliRunner().invoke(app, ["doctor", "--home", str(tmp_path)]).stdout
+
+
 def test_the_signature_is_over_a_plan_and_nothing_else() -> None:
     """A key's signature over the bare bytes, without the protocol's prefix, does not make a plan."""
     data = PLAN.to_bytes()
