@@ -165,13 +165,13 @@ def test_strangers_shut_nobody_out(guarded: Guarded) -> None:
                 f"/grpc.health.v1.Health/{name}" for name in ("Check", "Watch")
             ]:
                 quiet = calls.enter_context(silence())
-                held.append(stranger.channel.stream_stream(path)(quiet, metadata=stranger.metadata, timeout=60))
+                held.append(stranger.channel.stream_stream(path)(quiet, metadata=stranger.metadata, timeout=120))
             held.append(stranger.health.Watch(health_pb2.HealthCheckRequest(service=SERVICE)))
         for first in range(0, 30, 3):
             assert owner.ask() == wire.Code.OK
             assert owner.submit(iter([guarded.answer(first)])).result().accepted == 3
         # Those that were refused have ended, and those that asked nothing have too.
-        eventually(lambda: sum(not one.done() for one in held) <= BOUNDS.health_watches)
+        eventually(lambda: sum(not one.done() for one in held) <= BOUNDS.health_watches, seconds=30)
         check = health_pb2.HealthCheckRequest(service=SERVICE)
         assert owner.health.Check(check).status == health_pb2.HealthCheckResponse.SERVING
         statuses = {one.code() for one in held if one.done()}
