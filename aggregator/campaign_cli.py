@@ -72,15 +72,12 @@ def create(
         missing = [name for name in NEEDED if name not in values]
         if missing:
             raise BadInput(f"missing: {', '.join(missing)}; give them as options or in --file")
-        name = str(values["campaign"])
-        if name.startswith("training"):
+        name = values["campaign"]
+        if str(name).startswith("training"):
             raise BadInput(f"campaign is {name}; training runs over Flower, see docs/deployment.md")
         settings = Settings(**{field: values[option] for option, field in SETTINGS.items() if option in values})
-        titled = str(values["title"]) or f"{name} {time.time_ns()}"
-        try:
-            plan = make_plan(name, values, title=titled, days=float(values["days"]))
-        except (ValueError, TypeError) as error:
-            raise BadInput(str(error)) from None
+        titled = values["title"] or f"{name} {time.time_ns()}"
+        plan = make_plan(name, values, title=titled, days=values["days"])
         print(open_store(db).create(sign_plan(plan, read_key(key)), settings, now=time.time()).id)
 
 
@@ -89,7 +86,7 @@ def _read(path: Path | None) -> dict[str, Any]:
         return {}
     try:
         values = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise BadInput(f"{path} cannot be read as TOML: {error}") from None
     unknown = sorted(set(values) - {*DEFAULTS, *NEEDED, *SETTINGS})
     if unknown:

@@ -16,7 +16,7 @@ from aggregator.conductor import Conductor
 from aggregator.database import DEFAULT, connect, upgrade
 from aggregator.enrolment import Enrolment
 from aggregator.grpc_server import Door
-from aggregator.keys import OWNERS_CERTIFICATE, SIGNING_KEY, certify_owner, create_keys, read_key
+from aggregator.keys import OWNERS_CERTIFICATE, SIGNING_KEY, certify_owner, create_keys, read_certificates, read_key, read_pair
 from aggregator.limits import Limits
 from aggregator.logs import log_to_stderr
 from aggregator.serving import serve as serve_until_stopped
@@ -37,6 +37,7 @@ app.add_typer(campaign_app, name="campaign")
 app.add_typer(owner_app, name="owner")
 app.add_typer(database_app, name="db")
 
+MOST_PORT = 65535
 OwnerName = Annotated[str, typer.Argument(help="name of the owner; under mutual TLS its certificate bears the same")]
 
 
@@ -64,7 +65,8 @@ def serve(
     client_ca: Annotated[Path | None, typer.Option(help="authority of owners' certificates (owners.pem): mutual TLS")] = None,
     insecure_loopback: Annotated[bool, typer.Option(help="no TLS, and only owners on this machine")] = False,
     http: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="port of this machine for the read-only page, /metrics and /healthz")
+        int | None,
+        typer.Option(min=0, max=MOST_PORT, help="port of this machine for the read-only page, /metrics and /healthz"),
     ] = None,
     message_bytes: Annotated[int, typer.Option(help="largest message")] = Limits.message_bytes,
     rate: Annotated[float, typer.Option(help="messages a second an owner")] = Limits.messages_a_second,
@@ -89,8 +91,8 @@ def serve(
 
 def _door(listen: str, cert: Path | None, key: Path | None, client_ca: Path | None, insecure: bool) -> Door:
     host, _, port = listen.rpartition(":")
-    if not host or not port.isdigit():
-        raise BadInput(f"--listen is {listen!r}; accepted is HOST:PORT")
+    if not (host and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= MOST_PORT):
+        raise BadInput(f"--listen is {listen!r}; accepted is HOST:PORT with a port from 0 to {MOST_PORT}")
     if insecure:
         if not is_loopback(listen):
             raise BadInput(f"--insecure-loopback with {host}; without TLS only a loopback address is accepted, as 127.0.0.1")
@@ -99,14 +101,7 @@ def _door(listen: str, cert: Path | None, key: Path | None, client_ca: Path | No
         return Door(listen)
     if cert is None or key is None:
         raise BadInput("--tls-cert and --tls-key are needed; `confide-aggregator init` writes a pair")
-    return Door(listen, _read(cert), _read(key), None if client_ca is None else _read(client_ca))
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}; accepted is a PEM file") from None
+    return Door(listen, *read_pair(cert, key), None if client_ca is None else read_certificates(client_ca))
 
 
 @owner_app.command("add")

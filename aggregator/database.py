@@ -26,6 +26,8 @@ _PRAGMAS = (
     "journal_mode = WAL",
     "synchronous = FULL",
     "foreign_keys = ON",
+    # What is deleted is overwritten.
+    "secure_delete = ON",
     "busy_timeout = 30000",
 )
 
@@ -44,6 +46,7 @@ def connect(url: str) -> Engine:
             raise BadInput(f"database is {url!r}; {ACCEPTED}")
         if made.database is None or not Path(made.database).resolve().parent.is_dir():
             raise BadInput(f"database {url!r} is in a folder that does not exist; {ACCEPTED}")
+        _create(made.database)
         # A statement that is kept for another time keeps the batches that were written with it.
         given = {"check_same_thread": False, "cached_statements": 0}
         # Errors must not carry what was to be written into the logs.
@@ -62,11 +65,14 @@ def writing(engine: Engine) -> Engine:
     return engine.execution_options(writing=True)
 
 
-def tidy(engine: Engine) -> None:
-    """Move what was written ahead to its place, while nothing else is to be done; if that fails it stays where it is."""
+def tidy(engine: Engine, *, wholly: bool = False) -> None:
+    """Move what was written ahead to its place, while nothing else is to be done; if that fails it stays where it is.
+
+    Wholly: wait for those who read, and leave nothing in the log that was written ahead.
+    """
     if engine.dialect.name == "sqlite":
         with suppress(SQLAlchemyError, sqlite3.OperationalError), engine.connect() as connection:
-            connection.connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")
+            connection.connection.cursor().execute(f"PRAGMA wal_checkpoint({'TRUNCATE' if wholly else 'PASSIVE'})")
 
 
 def upgrade(engine: Engine) -> None:
@@ -83,6 +89,16 @@ def upgrade(engine: Engine) -> None:
         place = engine.url.render_as_string(hide_password=True)
         reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
         raise BadInput(f"database {place} cannot be used: {reason}") from None
+
+
+def _create(file: str) -> None:
+    """Make the file of a new database for its owner's eyes only; SQLite gives the files beside it the same mode.
+
+    One that is there is not touched: closing it again would end the locks that this process holds on it.
+    """
+    # Where it cannot be made, the database says why.
+    with suppress(OSError):
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def _prepare(connection: Any, _: Any) -> None:

@@ -5,13 +5,14 @@ wait for each other.
 """
 
 import itertools
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection, bindparam, select
 
 from aggregator.schema import batches, parts, queries, rejections
 from aggregator.store import DEADLINE, insert
@@ -31,7 +32,10 @@ class Packed(NamedTuple):
 
 @dataclass(frozen=True)
 class Parcel:
-    """Batches of one owner for one round, stored together or not at all; `finished` when no more will come."""
+    """Batches of one owner for one round, stored together or not at all; `finished` when no more will come.
+
+    `most` is how many reports, and how many batches, the round takes of the owner in all.
+    """
 
     campaign: str
     round: int
@@ -40,6 +44,7 @@ class Parcel:
     seeded: bool = False
     finished: bool = False
     code: str | None = None
+    most: int = sys.maxsize
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -61,6 +66,14 @@ _DOOR = (
     .where(queries.c.campaign == bindparam("campaign"), queries.c.round == bindparam("round"))
     .with_for_update(read=True)
 )
+# Held until the transaction ends, so that two processes do not both take an owner's last reports.
+_SENT = (
+    select(parts.c.batches, parts.c.reports)
+    .where(
+        parts.c.campaign == bindparam("campaign"), parts.c.round == bindparam("round"), parts.c.owner == bindparam("owner")
+    )
+    .with_for_update()
+)  # fmt: skip
 
 
 @cache
@@ -85,10 +98,22 @@ def _refuse(kind: str) -> Any:
 
 def store_all(db: Connection, items: Sequence[Parcel | Rejection]) -> list[int]:
     """Write everything whose round is open, and say of each item what became of it."""
-    parcels = [item for item in items if isinstance(item, Parcel)]
-    doors = {key: _door(db, *key) for key in sorted({(parcel.campaign, parcel.round) for parcel in parcels})}
-    codes = [_code(db, item, doors[item.campaign, item.round]) if isinstance(item, Parcel) else wire.Code.OK for item in items]
-    admitted = [parcel for parcel in parcels if doors[parcel.campaign, parcel.round] == wire.Code.OK]
+    codes: list[int] = [wire.Code.OK] * len(items)
+    mine: dict[tuple[str, int, int], list[Parcel]] = {}
+    places: dict[tuple[str, int, int], list[int]] = {}
+    for place, item in enumerate(items):
+        if isinstance(item, Parcel):
+            mine.setdefault(item.key, []).append(item)
+            places.setdefault(item.key, []).append(place)
+    doors = {key: _door(db, *key) for key in sorted({key[:2] for key in mine})}
+    admitted = []
+    # In one order everywhere, so that two processes never wait for each other.
+    for key in sorted(mine):
+        door = doors[key[:2]]
+        for place, parcel, code in zip(places[key], mine[key], _codes(db, mine[key], door), strict=True):
+            codes[place] = code
+            if code == door == wire.Code.OK:
+                admitted.append(parcel)
     if admitted:
         _store(db, admitted)
     refused = summed(items)
@@ -98,7 +123,7 @@ def store_all(db: Connection, items: Sequence[Parcel | Rejection]) -> list[int]:
 
 
 def summed(items: Iterable[Parcel | Rejection]) -> list[Rejection]:
-    """The rejections, one of a kind, in one order everywhere, so that two processes never wait for each other."""
+    """The rejections, one of a kind, in one order everywhere, as above."""
     times: Counter[tuple[str, str, str]] = Counter()
     for item in items:
         if isinstance(item, Rejection):
@@ -116,14 +141,47 @@ def _door(db: Connection, campaign: str, number: int) -> int:
     return wire.Code.LATE if found.because == DEADLINE else wire.Code.SURPLUS
 
 
-def _code(db: Connection, parcel: Parcel, door: int) -> int:
-    """What a parcel is answered: batches that were stored while their round was open are taken in whenever they come again."""
-    if door == wire.Code.OK or not parcel.batches:
-        return door
+def _codes(db: Connection, parcels: Sequence[Parcel], door: int) -> list[int]:
+    """What the parcels of one owner for one round are answered: batches that were stored are taken in whenever they come again,
+    others while the door is open, until the owner has sent as much as the round takes of it."""
+    count = _Count(0, 0)
+    if door == wire.Code.OK:
+        campaign, number, owner = parcels[0].key
+        count = _Count(*(db.execute(_SENT, {"campaign": campaign, "round": number, "owner": owner}).first() or count))
+        all_new = count.plus(batch for parcel in parcels for batch in parcel.batches)
+        if max(all_new) <= min(parcel.most for parcel in parcels):
+            return [wire.Code.OK] * len(parcels)
+    known = {name for parcel in parcels for name in _stored(db, parcel)}
+    codes = []
+    for parcel in parcels:
+        new = {batch.digest: batch for batch in parcel.batches if batch.digest not in known}
+        more = count.plus(new.values())
+        code = wire.Code.OK if parcel.batches and not new else door
+        if new and door == wire.Code.OK and max(more) > parcel.most:
+            code = wire.Code.SURPLUS
+        if code == wire.Code.OK:
+            count = more
+            known |= set(new)
+        codes.append(code)
+    return codes
+
+
+class _Count(NamedTuple):
+    """What an owner has sent to a round."""
+
+    batches: int
+    reports: int
+
+    def plus(self, more: Iterable[Packed]) -> "_Count":
+        sizes = [batch.reports for batch in more]
+        return _Count(self.batches + len(sizes), self.reports + sum(sizes))
+
+
+def _stored(db: Connection, parcel: Parcel) -> Iterable[bytes]:
+    """The names of those batches of a parcel that are stored."""
     names = {batch.digest for batch in parcel.batches}
     mine = (batches.c.campaign == parcel.campaign) & (batches.c.round == parcel.round) & (batches.c.owner == parcel.owner)
-    known = db.execute(select(func.count()).select_from(batches).where(mine, batches.c.digest.in_(names))).scalar_one()
-    return wire.Code.OK if known == len(names) else door
+    return db.execute(select(batches.c.digest).where(mine, batches.c.digest.in_(names))).scalars() if names else ()
 
 
 def _store(db: Connection, parcels: list[Parcel]) -> None:

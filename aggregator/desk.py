@@ -1,6 +1,9 @@
 """What takes answers now, held in memory: every batch is checked against it before the disk is troubled."""
 
+import math
+import threading
 from dataclasses import dataclass
+from functools import cached_property
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -11,10 +14,14 @@ from protocol import wire_pb2 as wire
 from protocol.campaign import parse
 from protocol.errors import BadInput, Refused
 from protocol.messages import read_query
-from protocol.queries import Query
+from protocol.queries import BitQuery, LabelQuery, Query
 
 # The key is no secret: an owner that makes two batches of one name loses the second, and nobody else does.
 _GMAC = AESGCM(bytes(16))
+# What one owner may add to a round: all that is expected of everybody, and some more, since slices are drawn at random.
+SLACK, FEW = 1.25, 1_000
+# Asked as a whole it answers once; a few times, if it has lost what it remembered.
+OWN_ANSWERS = 16
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,13 @@ class Standing:
     @property
     def taking(self) -> bool:
         return self.campaign.state == OPEN and self.last is not None and self.last.closed is None
+
+    @cached_property
+    def most(self) -> int:
+        """How many reports the last round takes of one owner."""
+        if not isinstance(self.query, BitQuery | LabelQuery):
+            return OWN_ANSWERS
+        return FEW + math.ceil(SLACK * self.campaign.plan.expected_records * (self.query.stop - self.query.start))
 
     def admit(self, answer: bytes) -> tuple[Packed, bool]:
         """The answer as a batch to be stored, and whether it was drawn from a seed; refused with a code otherwise."""
@@ -78,13 +92,15 @@ class Desk:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._standings: dict[str, Standing] = {}
+        self._looking = threading.Lock()
 
     def refresh(self) -> bool:
-        """Look again; whether anything has changed."""
-        looked = ((campaign.id, self._look(campaign)) for campaign in self._store.campaigns())
-        found = {name: standing for name, standing in looked if standing is not None}
-        changed, self._standings = found != self._standings, found
-        return changed
+        """Look again; whether anything has changed. One look at a time, so that none is replaced by an older one."""
+        with self._looking:
+            looked = ((campaign.id, self._look(campaign)) for campaign in self._store.campaigns())
+            found = {name: standing for name, standing in looked if standing is not None}
+            changed, self._standings = found != self._standings, found
+            return changed
 
     def knows(self, campaign: str) -> bool:
         return campaign in self._standings

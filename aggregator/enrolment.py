@@ -34,8 +34,8 @@ class Enrolment:
             raise BadInput(f"owner is {name!r}; accepted are 1 to 200 printable characters")
         token = secrets.token_urlsafe(TOKEN_BYTES)
         with self._writing.begin() as db:
-            made = insert(db.dialect.name, owners).values(name=name, token=_hash(token))
-            db.execute(made.on_conflict_do_update(index_elements=["name"], set_={"token": _hash(token)}))
+            made = insert(db.dialect.name, owners).values(name=name, token=token_hash(token))
+            db.execute(made.on_conflict_do_update(index_elements=["name"], set_={"token": token_hash(token)}))
         return token
 
     def remove(self, name: str) -> None:
@@ -49,13 +49,12 @@ class Enrolment:
         with self._engine.connect() as db:
             return [(row.name, row.token is not None) for row in db.execute(select(owners).order_by(owners.c.name))]
 
-    def who(self, token: str) -> Owner | None:
-        """The owner that a token was made for."""
+    def everybody(self) -> dict[bytes, Owner]:
+        """Every owner that may send, by the hash of its token."""
         with self._engine.connect() as db:
-            row = db.execute(select(owners.c.id, owners.c.name).where(owners.c.token == _hash(token))).first()
-        return None if row is None else Owner(row.id, row.name)
+            return {row.token: Owner(row.id, row.name) for row in db.execute(select(owners).where(owners.c.token.is_not(None)))}
 
 
-def _hash(token: str) -> bytes:
+def token_hash(token: str) -> bytes:
     """A token has 256 bits of randomness: one hash is enough."""
     return hashlib.sha256(token.encode()).digest()

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from aggregator.deposit import Rejection
 from aggregator.desk import Desk, Standing
 from aggregator.enrolment import Enrolment, Owner
-from aggregator.limits import Limits, Room, Turnstile
-from aggregator.logs import place_of
+from aggregator.grpc_checks import Checks
+from aggregator.limits import Limits, Places, Room, Turnstile
+from aggregator.roll import Roll
 from aggregator.store import CALIBRATED, CLOSED, PUBLISHED, Store
 from aggregator.stream import Stream
 from aggregator.vitals import Vitals
@@ -31,11 +31,8 @@ log = logging.getLogger(__name__)
 GRACE_SECONDS = 10.0
 # A watcher hears from the server at least this often.
 HEARTBEAT_SECONDS = 10.0
-# How long a token that was looked up is believed.
-BELIEVED_SECONDS = 5.0
-# Open calls of all owners together, and the bytes of their answers that are not yet durable; besides these, each call may have
-# one answer that waits for room.
-MOST_CALLS, MOST_HELD = 1_000, 64 << 20
+# The bytes of all answers that are not yet durable; besides these, each call may have one answer that waits for room.
+MOST_HELD = 64 << 20
 
 STATUS: dict[int, Any] = {
     wire.Code.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
@@ -46,18 +43,35 @@ STATUS: dict[int, Any] = {
 }
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """How many calls may be open at a time: of owners that ask or send, and of those that watch; of strangers until they are
+    known or refused; and health checks, that are asked and that watch."""
+
+    calls: int = 1_000
+    watches: int = 10_000
+    strangers: int = 100
+    checks: int = 100
+    health_watches: int = 16
+
+
 class Service:
     """The calls of protocol/service.proto. They run in one event loop; whatever waits for the disk runs in threads."""
 
     def __init__(
-        self, store: Store, writer: Writer, desk: Desk, limits: Limits, vitals: Vitals, *, certified: bool
+        self, store: Store, writer: Writer, desk: Desk, limits: Limits, vitals: Vitals, bounds: Bounds, *,
+        certified: bool,
     ) -> None:  # fmt: skip
         self._store, self._writer, self._desk, self._limits = store, writer, desk, limits
         self._certified = certified
-        self._enrolment = Enrolment(store.engine)
+        self._roll = Roll(Enrolment(store.engine), strangers=bounds.strangers)
+        self._calls, self._watches = Places(bounds.calls), Places(bounds.watches)
         self._turnstile, self._room = Turnstile(limits, vitals, now=time.monotonic), Room(MOST_HELD)
-        self._believed: dict[str, tuple[Owner, float]] = {}
         self._changed, self._stopping = asyncio.Event(), False
+
+    async def prepare(self) -> None:
+        """Know the owners before the first of them calls."""
+        await self._roll.look()
 
     def wake(self, *, stopping: bool = False) -> None:
         """Tell everybody who watches that something has changed, or that there is no more to see here."""
@@ -66,15 +80,19 @@ class Service:
         self._changed = asyncio.Event()
 
     def handlers(self) -> Any:
-        """A handler for every call in the description of the service."""
-        unary, streaming = grpc.unary_unary_rpc_method_handler, grpc.stream_unary_rpc_method_handler
+        """A handler for every call in the description of the service.
+
+        All take a stream, as which one message looks the same: a call is then handled from its start, not from its first
+        message, and none is open that was not counted.
+        """
+        asked = grpc.stream_unary_rpc_method_handler
         made = {
-            "FetchPlan": unary(self._guarded(self._plan), **_codecs("FetchPlan")),
-            "PollQuery": unary(self._guarded(self._query), **_codecs("PollQuery")),
-            "FetchCard": unary(self._guarded(self._card), **_codecs("FetchCard")),
-            "Watch": grpc.unary_stream_rpc_method_handler(self._watch, **_codecs("Watch")),
+            "FetchPlan": asked(self._guarded(self._plan), **_codecs("FetchPlan")),
+            "PollQuery": asked(self._guarded(self._query), **_codecs("PollQuery")),
+            "FetchCard": asked(self._guarded(self._card), **_codecs("FetchCard")),
+            "Watch": grpc.stream_stream_rpc_method_handler(self._watch, **_codecs("Watch")),
             # Answers stay bytes: they are stored as they came, and checked in one place.
-            "Submit": streaming(self._guarded(self._submit), **_codecs("Submit") | {"request_deserializer": None}),
+            "Submit": asked(self._guarded(self._submit), **_codecs("Submit") | {"request_deserializer": None}),
         }
         return grpc.method_handlers_generic_handler(SERVICE, made)
 
@@ -103,7 +121,10 @@ class Service:
 
         said = _metadata(context).get(MESSAGES, "")
         announced = int(said) if said.isascii() and said.isdigit() and len(said) < 10 else None
-        stream = Stream(owner, standing, self._writer, self._turnstile, self._limits, self._room, look_again, announced)
+        stream = Stream(
+            owner, standing, self._writer, self._turnstile, self._limits, self._room, look_again, lambda: self._who(context),
+            announced,
+        )  # fmt: skip
         receipt = await stream.take(messages)
         if receipt.code != wire.Code.OK and not stream.declined:
             self._reject(name, owner, receipt.code)
@@ -113,9 +134,10 @@ class Service:
         owner = None
         try:
             owner = await self._who(context)
-            with self._turnstile.call(owner.id):
+            with self._watches.one(), self._turnstile.call(owner.id):
                 async for progress in self._changes(_metadata(context).get(CAMPAIGN, "")):
                     yield progress
+                    await self._who(context)
         except Refused as refused:
             await self._refuse(context, owner, refused.code)
 
@@ -139,7 +161,7 @@ class Service:
             owner = None
             try:
                 owner = await self._who(context)
-                with self._turnstile.call(owner.id):
+                with self._calls.one(), self._turnstile.call(owner.id):
                     return await work(request, context, owner, self._desk.standing(_metadata(context).get(CAMPAIGN, "")))
             except Refused as refused:
                 await self._refuse(context, owner, refused.code)
@@ -160,18 +182,7 @@ class Service:
         scheme, _, token = _metadata(context).get(AUTHORIZATION, "").partition(" ")
         if scheme != "Bearer" or not token:
             raise Refused(wire.Code.UNAUTHENTICATED)
-        owner, until = self._believed.get(token, (None, 0.0))
-        if owner is None or time.monotonic() >= until:
-            try:
-                owner = await asyncio.to_thread(self._enrolment.who, token)
-            # Whatever fails here fails in the store; the owner is told to come back, and nothing is believed meanwhile.
-            except Exception as error:
-                log.error("an owner could not be looked up", extra={"at": place_of(error)})
-                raise Refused(wire.Code.UNAVAILABLE) from None
-            if owner is None:
-                self._believed.pop(token, None)
-                raise Refused(wire.Code.UNAUTHENTICATED)
-            self._believed[token] = owner, time.monotonic() + BELIEVED_SECONDS
+        owner = await self._roll.who(token)
         if self._certified and list(context.auth_context().get("x509_common_name", ())) != [owner.name.encode()]:
             raise Refused(wire.Code.UNAUTHENTICATED)
         return owner
@@ -201,10 +212,9 @@ class Door:
 class Server:
     """The service behind a door, with the health checks of gRPC beside it."""
 
-    def __init__(self, service: Service, door: Door, limits: Limits) -> None:
-        self._checks = health.aio.HealthServicer()
+    def __init__(self, service: Service, door: Door, limits: Limits, bounds: Bounds) -> None:
+        self._checks = Checks(asking=bounds.checks, watching=bounds.health_watches)
         self._server = grpc.aio.server(
-            maximum_concurrent_rpcs=MOST_CALLS,
             options=[
                 # Above the limit on answers, so that one somewhat too large is refused by its code and counted.
                 ("grpc.max_receive_message_length", 2 * limits.message_bytes),
@@ -214,21 +224,19 @@ class Server:
                 ("grpc.server_handshake_timeout_ms", 10_000),
             ],
         )
-        self._server.add_generic_rpc_handlers((service.handlers(),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._checks, self._server)
+        self._server.add_generic_rpc_handlers((service.handlers(), self._checks.handlers()))
         self.port = door.add_to(self._server)
 
     async def start(self) -> None:
         await self._server.start()
 
-    async def say(self, *, healthy: bool) -> None:
+    def say(self, *, healthy: bool) -> None:
         """Answer health checks so from now on."""
-        status = health_pb2.HealthCheckResponse
-        await self._checks.set(SERVICE, status.SERVING if healthy else status.NOT_SERVING)
+        self._checks.say(healthy=healthy)
 
-    async def decline(self) -> None:
+    def decline(self) -> None:
         """Tell health checks that this server is about to stop."""
-        await self._checks.enter_graceful_shutdown()
+        self._checks.say(healthy=False, over=True)
 
     async def stop(self) -> None:
         """Take no new calls, and give the open ones some time to end."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -39,6 +40,35 @@ def read_key(path: Path) -> Ed25519PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
     except (OSError, ValueError) as error:
         raise BadInput(f"{path} cannot be read as a private key of 32 bytes: {error}") from None
+
+
+def read_pair(certificate: Path, key: Path) -> tuple[bytes, bytes]:
+    """A server's certificate, with those that vouch for it after it, and the key that belongs to it, both as PEM."""
+    chain, private = read_certificates(certificate), _read(key)
+    try:
+        found = serialization.load_pem_private_key(private, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise BadInput(f"{key} is no private key that can be used: {error}; accepted is PEM without a password") from None
+    if found.public_key() != x509.load_pem_x509_certificates(chain)[0].public_key():
+        raise BadInput(f"{key} does not belong to the certificate {certificate}; accepted is the key it was made for")
+    return chain, private
+
+
+def read_certificates(path: Path) -> bytes:
+    """One certificate or more, as PEM."""
+    found = _read(path)
+    try:
+        x509.load_pem_x509_certificates(found)
+    except ValueError as error:
+        raise BadInput(f"{path} is no certificate: {error}; accepted is PEM") from None
+    return found
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; accepted is a PEM file") from None
 
 
 def certify_owner(name: str, *, keys: Path, out: Path, now: datetime) -> list[Path]:

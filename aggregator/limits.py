@@ -68,6 +68,24 @@ class Turnstile:
             self._vitals.open_calls -= 1
 
 
+class Places:
+    """So many at a time, and no more."""
+
+    def __init__(self, free: int) -> None:
+        self._free = free
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Take a place until the end, refused if there is none."""
+        if self._free <= 0:
+            raise Refused(wire.Code.RATE_LIMITED)
+        self._free -= 1
+        try:
+            yield
+        finally:
+            self._free += 1
+
+
 class Room:
     """The bytes that all streams together may hold: who finds too little of it waits its turn, and its owner with it."""
 

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from aggregator.central import draw_afresh
+from aggregator.options import check
 from aggregator.procedures import plan_procedure
 from aggregator.quantiles.mechanisms import GAUSSIAN
 from protocol.budget import Budget, noise_multiplier
@@ -16,9 +17,10 @@ from protocol.zcdp import search_variance
 
 def make_plan(name: str, config: Any, *, title: str, days: float = 30) -> Plan:
     """The plan of the campaign `method:variant` under a title that tells it from others, valid for so many days from now."""
+    check({**config, "campaign": name, "title": title, "days": days})
     method, _, variant = name.partition(":")
     epsilon, labels = float(config["epsilon"]), int(config["labels"])
-    model = bytes.fromhex(str(config["model"])) if config["model"] else EMBEDDED_MODEL
+    model = bytes.fromhex(config["model"]) if config["model"] else EMBEDDED_MODEL
     now = datetime.now(UTC).replace(microsecond=0)
     specific = SPECIFIC.get(method, _local)(name, config)
     plan = Plan(

@@ -11,7 +11,7 @@ from typing import Any
 
 from aggregator.conductor import Conductor
 from aggregator.desk import Desk
-from aggregator.grpc_server import Door, Server, Service
+from aggregator.grpc_server import Bounds, Door, Server, Service
 from aggregator.limits import Limits
 from aggregator.logs import place_of
 from aggregator.store import Store
@@ -27,8 +27,10 @@ async def serve(store: Store, conductor: Conductor, door: Door, limits: Limits, 
     """Serve until a signal says stop; then finish what has begun."""
     writer, desk = Writer(store.engine, vitals), Desk(store)
     await asyncio.to_thread(desk.refresh)
-    service = Service(store, writer, desk, limits, vitals, certified=door.client_authority is not None)
-    server = Server(service, door, limits)
+    bounds = Bounds()
+    service = Service(store, writer, desk, limits, vitals, bounds, certified=door.client_authority is not None)
+    server = Server(service, door, limits, bounds)
+    await service.prepare()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -42,7 +44,7 @@ async def serve(store: Store, conductor: Conductor, door: Door, limits: Limits, 
             vitals.looked = -math.inf
             raise
         finally:
-            await server.say(healthy=vitals.well(time.monotonic()))
+            server.say(healthy=vitals.well(time.monotonic()))
 
     def advance() -> None:
         vitals.stuck = len(conductor.step())
@@ -56,7 +58,7 @@ async def serve(store: Store, conductor: Conductor, door: Door, limits: Limits, 
     await stop.wait()
     log.info("stopping")
     vitals.stopping = True
-    await server.decline()
+    server.decline()
     await asyncio.gather(*beats)
     service.wake(stopping=True)
     await server.stop()

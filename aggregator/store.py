@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, delete, select, update
+from sqlalchemy import Connection, Engine, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from aggregator.database import writing
+from aggregator.database import tidy, writing
+from aggregator.options import check
 from aggregator.schema import batches, campaigns, cards, parts, queries, releases
 from protocol import wire_pb2 as wire
 from protocol.campaign import Plan, digest, parse
@@ -37,10 +38,7 @@ class Settings:
     enough: int = 0
 
     def __post_init__(self) -> None:
-        if not (self.round_seconds > 0 and self.minimum_owners >= 1 and self.owners >= 0 and self.enough >= 0):
-            raise BadInput(
-                f"{self}; accepted are more than 0 seconds, at least 1 minimum owner, and 0 or more owners and enough reports"
-            )
+        check({name.replace("_", "-"): value for name, value in vars(self).items()})
 
 
 @dataclass(frozen=True)
@@ -159,7 +157,9 @@ class Store:
             if row.state not in (CALIBRATED, PUBLISHED) and not (row.state == CLOSED and row.reason):
                 raise BadInput(f"campaign {campaign} is {row.state}; reports are purged once it is calibrated or has failed")
             gone = db.execute(delete(batches).where(batches.c.campaign == campaign)).rowcount
-            db.execute(update(campaigns).where(campaigns.c.id == campaign).values(purged=now))
+            first = func.coalesce(campaigns.c.purged, now)
+            db.execute(update(campaigns).where(campaigns.c.id == campaign).values(purged=first))
+        tidy(self.engine, wholly=True)
         return int(gone)
 
     def _move(self, campaign: str, before: set[str], after: str, *, db: Connection | None = None, **moments: float) -> None:

@@ -10,6 +10,7 @@ from aggregator.deposit import Packed, Parcel
 from aggregator.desk import Standing, declined
 from aggregator.enrolment import Owner
 from aggregator.limits import Limits, Room, Turnstile
+from aggregator.roll import BELIEVED_SECONDS
 from aggregator.writer import Writer
 from protocol import wire_pb2 as wire
 from protocol.campaign import VERSION
@@ -32,6 +33,8 @@ class Stream:
     limits: Limits
     room: Room
     look_again: Callable[[], Awaitable[Standing]]
+    # Refuses an owner that was removed since.
+    known: Callable[[], Awaitable[object]]
     # How many answers the owner said it sends; an end before that is a broken stream.
     announced: int | None = None
     accepted: int = 0
@@ -58,17 +61,20 @@ class Stream:
             self.room.give(self._bytes)
             self._bytes = 0
         await self._settle()
-        if self._code == wire.Code.UNAVAILABLE:
+        if self._code in (wire.Code.UNAVAILABLE, wire.Code.UNAUTHENTICATED):
             raise Refused(self._code)
         return wire.Receipt(version=VERSION, code=wire.Code.Name(self._code), accepted=self.accepted)
 
     async def _read(self, messages: AsyncIterator[bytes]) -> None:
         clock = asyncio.get_running_loop().time
-        last = clock() + self.limits.stream_seconds
+        last, believed = clock() + self.limits.stream_seconds, clock() + BELIEVED_SECONDS
         count = 0
         async with asyncio.timeout(self.limits.idle_seconds) as patience:
             async for answer in messages:
                 count += 1
+                if clock() >= believed:
+                    await self.known()
+                    believed = clock() + BELIEVED_SECONDS
                 self.turnstile.message(self.owner.id)
                 if len(answer) > self.limits.message_bytes:
                     raise Refused(wire.Code.TOO_LARGE)
@@ -133,7 +139,7 @@ class Stream:
         if last is None or not (self._pending or finished):
             return
         name, batches = self.standing.campaign.id, self._pending
-        parcel = Parcel(name, last.number, self.owner.id, batches, self._seeded, finished, code)
+        parcel = Parcel(name, last.number, self.owner.id, batches, self._seeded, finished, code, self.standing.most)
         done, free = self.writer.put(parcel), partial(self.room.give, self._bytes)
         loop = asyncio.get_running_loop()
         # Even if nobody waits for it any more, it is in memory until it is written.

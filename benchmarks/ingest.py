@@ -75,7 +75,7 @@ class Sides:
         self.echo_process = subprocess.Popen([sys.executable, "-c", ECHO], stdout=subprocess.PIPE, text=True)
         assert self.echo_process.stdout is not None
         self.echo_channel = grpc.insecure_channel(f"127.0.0.1:{int(self.echo_process.stdout.readline())}")
-        self.plan = plan_now(replace(PLAN, variant="one-shot", expected_records=10_000_000))
+        self.plan = plan_now(replace(PLAN, variant="one-shot", expected_records=100_000_000))
         self.places, self.channels, self.metadata = {}, {}, {}
         for name, url in urls.items():
             place = Place(folder / name, url)

@@ -45,7 +45,7 @@ def test_package_files_hold_a_docstring_only(package: str) -> None:
 
 
 ADAPTERS = {
-    "grpc": {"aggregator/grpc_server.py", "client/grpc_client.py"},
+    "grpc": {"aggregator/grpc_server.py", "aggregator/grpc_checks.py", "client/grpc_client.py"},
     "sqlalchemy": {
         f"aggregator/{name}.py" for name in ("schema", "database", "store", "enrolment", "deposit", "writer", "views")
     },

@@ -1,24 +1,29 @@
 import asyncio
 import os
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from aggregator import stream as streams
 from aggregator import views
 from aggregator.database import writing
 from aggregator.deposit import Packed, Parcel
-from aggregator.desk import Desk, Standing
+from aggregator.desk import FEW, SLACK, Desk, Standing
 from aggregator.enrolment import Owner
 from aggregator.limits import Limits, Room, Turnstile
+from aggregator.store import Campaign, Store
 from aggregator.stream import Stream
 from aggregator.vitals import Vitals
 from aggregator.writer import Writer
 from protocol import wire_pb2 as wire
 from protocol.campaign import digest
 from protocol.channels import Bit
+from protocol.errors import Refused
 from protocol.messages import write_query
 from protocol.queries import BitQuery
 from tests.postgres import binaries, postgres
@@ -36,9 +41,9 @@ REPORTS = 500
 class OpenRound:
     """An open round and a writer in this process."""
 
-    def __init__(self, folder: Path, url: str = "") -> None:
-        self.place = Place(folder, url)
-        plan = plan_now()
+    def __init__(self, folder: Path, url: str = "", *, expected: int = 100_000) -> None:
+        self.place, self.removed = Place(folder, url), False
+        plan = plan_now(expected_records=expected)
         self.campaign, self.plan = self.place.campaign(plan), digest(plan.to_bytes())
         self.place.enrol("owner")
         query = write_query(BitQuery(CHANNEL, 0.0, 1.0, (0.25, 0.75)), plan=self.plan, round_=0)
@@ -53,8 +58,12 @@ class OpenRound:
         async def look_again() -> Standing:
             return self.standing
 
+        async def known() -> None:
+            if self.removed:
+                raise Refused(wire.Code.UNAUTHENTICATED)
+
         turnstile = Turnstile(limits, Vitals(), now=time.monotonic)
-        return Stream(Owner(1, "owner"), self.standing, self.writer, turnstile, limits, room, look_again)
+        return Stream(Owner(1, "owner"), self.standing, self.writer, turnstile, limits, room, look_again, known)
 
     def answer(self, number: int) -> bytes:
         return answer(bit_batch(REPORTS, first=REPORTS * number), plan=self.plan, channel=CHANNEL)
@@ -198,6 +207,108 @@ def test_what_was_stored_in_time_is_taken_in_whenever_it_comes_again(ready: Open
         (0, 2 * REPORTS, True)
     ]
     assert views.stored_batches(store.engine, ready.campaign) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_owner_adds_no_more_than_a_round_takes_of_it(kind: str, tmp_path: Path) -> None:
+    """Over both of two processes; what came before the bound stays, and is taken in again, next to others that are new too."""
+    with postgres(Path("/tmp")) if kind == "postgres" else nullcontext("") as url:
+        ready = OpenRound(tmp_path / "aggregator", url, expected=1_000)
+        other = Writer(ready.place.store.engine, Vitals())
+        most = ready.standing.most
+        assert most == FEW + SLACK * 1_000
+        try:
+            made = [Packed(os.urandom(16), 100, b"x") for _ in range(2 * most // 100)]
+
+            def put(writer: Writer, *batches: Packed) -> Any:
+                return writer.put(Parcel(ready.campaign, 0, 1, batches, most=most))
+
+            codes = [put(writer, batch) for batch in made for writer in (ready.writer, other)]
+            assert {code.result() for code in codes} == {wire.Code.OK, wire.Code.SURPLUS}
+            (part,) = views.progress(ready.place.store.engine, ready.campaign)
+            assert part.reports == part.batches * 100 == most // 100 * 100
+            stored = set(ready.place.store.answers(ready.campaign, 0))
+            assert stored == {b"x"}
+            taken = [batch for batch, code in zip(made, codes[::2], strict=True) if code.result() == wire.Code.OK]
+            assert put(other, *taken).result() == wire.Code.OK
+            assert put(other, *taken, Packed(b"y" * 16, most % 100, b"y")).result() == wire.Code.OK
+            assert put(other, Packed(b"z" * 16, 1, b"z")).result() == wire.Code.SURPLUS
+            # Another owner has a bound of its own.
+            ready.place.enrol("other")
+            assert other.put(Parcel(ready.campaign, 0, 2, made[:5], most=most)).result() == wire.Code.OK
+        finally:
+            other.close()
+            ready.close()
+
+
+def test_batches_without_reports_are_bounded_too(ready: OpenRound) -> None:
+    """Nothing that an owner can store is without end."""
+    empty = [Packed(os.urandom(16), 0, b"x") for _ in range(11)]
+    codes = [ready.writer.put(Parcel(ready.campaign, 0, 1, [batch], most=10)).result() for batch in empty]
+    assert codes == [wire.Code.OK] * 10 + [wire.Code.SURPLUS]
+
+
+def test_a_stream_of_made_up_reports_ends_in_surplus(tmp_path: Path) -> None:
+    """The receipt counts what was taken, and the same answers sent again get the same."""
+    ready = OpenRound(tmp_path / "aggregator", expected=400)
+    try:
+
+        async def source(count: int) -> AsyncIterator[bytes]:
+            for number in range(count):
+                yield ready.answer(number)
+                # Each on its own, as if it took long.
+                await stream._flush()
+
+        taken = []
+        for count in (10, 3, 10):
+            stream = ready.stream(Room(1 << 20))
+            receipt = asyncio.run(stream.take(source(count)))
+            taken.append((wire.Code.Name(receipt.code), receipt.accepted))
+        assert taken == [("SURPLUS", 3 * REPORTS), ("OK", 3 * REPORTS), ("SURPLUS", 3 * REPORTS)]
+    finally:
+        ready.close()
+
+
+def test_a_removed_owner_is_stopped_within_its_stream(ready: OpenRound, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its token is looked up again from time to time; what came before stays, and the stream ends as unauthenticated."""
+    monkeypatch.setattr(streams, "BELIEVED_SECONDS", 0.2)
+
+    async def source() -> AsyncIterator[bytes]:
+        yield ready.answer(0)
+        ready.removed = True
+        yield ready.answer(1)
+        await asyncio.sleep(0.3)
+        yield ready.answer(2)
+
+    with pytest.raises(Refused) as refused:
+        asyncio.run(ready.stream(Room(1 << 20)).take(source()))
+    assert refused.value.code == wire.Code.UNAUTHENTICATED
+    assert views.stored_batches(ready.place.store.engine, ready.campaign) == 2
+
+
+def test_an_earlier_look_does_not_replace_a_later_one(ready: OpenRound) -> None:
+    """One that read the store before a campaign was closed, and is slow, is not what is known in the end."""
+    read, go_on = threading.Event(), threading.Event()
+
+    class Slow(Store):
+        def campaigns(self, *states: str) -> list[Campaign]:
+            found = super().campaigns(*states)
+            if not read.is_set():
+                read.set()
+                go_on.wait(30)
+            return found
+
+    desk = Desk(Slow(ready.place.store.engine))
+    threads = [threading.Thread(target=desk.refresh) for _ in range(2)]
+    threads[0].start()
+    assert read.wait(30)
+    ready.place.store.close(ready.campaign, now=1.0)
+    threads[1].start()
+    threads[1].join(0.5)
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert desk.standing(ready.campaign).campaign.state == "closed"
 
 
 def test_what_is_larger_than_all_the_room_goes_alone() -> None:
