@@ -83,6 +83,7 @@ class Stream:
                 except Refused as refused:
                     found = await self._reconsider(answer, refused)
                     if found is None:
+                        patience.reschedule(min(last, clock() + self.limits.idle_seconds))
                         continue
                     batch, seeded = found
                 # From here on the owner waits for us.

@@ -46,13 +46,19 @@ class Bracket:
 def bracket(points: Sequence[Point]) -> Bracket:
     """The highest threshold found below the level under the lowest found above it; wrong with probability `DOUBT` at most.
 
-    Every record answers once, so each test stands for itself whatever was asked before, and as many tests share the doubt.
+    Every record answers once, so each test stands for itself whatever was asked before. Round j = 0, 1, ... has a share
+    1/((j + 1)(j + 2)) of the doubt, which its thresholds divide: what was sure stays so, and brackets only narrow.
     """
-    known = [point for point in points if point.coverage is not None]
-    share = DOUBT / 2 / max(len(known), 1)
-    high = min((point.threshold for point in known if point.above is not None and point.above <= share), default=1.0)
-    under = [point.threshold for point in known if point.below is not None and point.below <= share]
-    return Bracket(max((q for q in under if q < high), default=0.0), high)
+    asked = Counter(point.round for point in points)
+
+    def sure(point: Point, chance: float | None) -> bool:
+        share = DOUBT / 2 / ((point.round + 1) * (point.round + 2)) / asked[point.round]
+        return chance is not None and chance <= share
+
+    high = min((point.threshold for point in points if sure(point, point.above)), default=1.0)
+    return Bracket(
+        max((point.threshold for point in points if sure(point, point.below) and point.threshold < high), default=0.0), high
+    )
 
 
 def points(campaign: Campaign, rounds: Sequence[Round]) -> list[Point]:

@@ -78,6 +78,9 @@ def test_the_bracket_lies_between_what_is_sure() -> None:
     # Among many, what one in a thousand would show is no longer sure.
     many = [point(0.3 + i / 1000, 0.5, 0.5) for i in range(100)]
     assert bracket([*asked, *many]) == Bracket(0.0, 0.9)
+    # What one round has found, a later one does not lose.
+    later = [Point(1, 0.3 + i / 1000, 10, 0.9, 0.1, 0.5, 0.5) for i in range(100)]
+    assert bracket([*asked, *later]) == Bracket(0.2, 0.8)
     assert bracket([Point(0, 0.5, 0)]) == Bracket(0.0, 1.0)
     picture = search_picture([*asked, Point(1, 0.7, 0)], level=0.9, threshold=0.8)
     assert [picture.count(f'"{side}"') for side in ("below", "above", "asked")] == [2, 3, 1]
