@@ -40,6 +40,7 @@ async def serve(store: Store, conductor: Conductor, door: Door, limits: Limits, 
             if await asyncio.to_thread(desk.refresh):
                 service.wake()
             vitals.looked = time.monotonic()
+        # Whatever it was, health says so at once, and the beat that failed is logged where beats are.
         except Exception:
             vitals.looked = -math.inf
             raise

@@ -17,17 +17,13 @@ from protocol.errors import BadInput, Refused
 
 @dataclass(frozen=True)
 class Overview:
-    """A campaign as a row: its plan, its state, and the moments (seconds since 1970) it went through."""
+    """A campaign as a row: its plan, its state, and when (seconds since 1970) its card was published and its reports purged."""
 
     id: str
     plan: Plan
     settings: Settings
     state: str
     reason: str | None
-    created: float
-    opened: float | None
-    closed: float | None
-    calibrated: float | None
     published: float | None
     purged: float | None
 
@@ -99,8 +95,7 @@ def _overview(row: Any) -> Overview | None:
     except (BadInput, Refused):
         return None
     return Overview(
-        row.id, plan, Settings(**json.loads(row.settings)), row.state, row.reason, row.created, row.opened, row.closed,
-        row.calibrated, row.published, row.purged,
+        row.id, plan, Settings(**json.loads(row.settings)), row.state, row.reason, row.published, row.purged
     )  # fmt: skip
 
 
@@ -119,7 +114,7 @@ def progress(engine: Engine, campaign: str) -> list[Part]:
         return [Part(*row) for row in db.execute(joined.order_by(columns.round, owners.c.name))]
 
 
-def turnout(engine: Engine, one: Overview, *, last: int, most: int) -> tuple[list[OwnerView], int]:
+def senders(engine: Engine, one: Overview, *, last: int, most: int) -> tuple[list[OwnerView], int]:
     """The owners with the most reports, and how many there are; `last` is the round they are now seen in."""
     columns, mine = parts.c, parts.c.campaign == one.id
     sums = select(

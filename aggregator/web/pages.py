@@ -20,7 +20,7 @@ from protocol.card_picture import card_picture, scatter
 from protocol.findings import Finding
 from protocol.verify import verify
 
-# A table longer than this is cut; `campaign export` has all of it.
+# A table longer than this is cut, and says so.
 MOST_ROWS = 200
 
 
@@ -85,7 +85,7 @@ class Pages:
         """One campaign; not `whole` is the part that lives."""
         engine, plan, checked = self._store.engine, one.plan, self.checked(one)
         rounds, asked = views.rounds(engine, one), points(self._store.campaign(one.id), self._store.rounds(one.id))
-        owners, all_owners = views.turnout(engine, one, last=len(rounds) - 1, most=MOST_ROWS)
+        owners, all_owners = views.senders(engine, one, last=len(rounds) - 1, most=MOST_ROWS)
         threshold = None if checked is None else checked.threshold
         picture = search_picture(asked, level=1 - plan.alpha, threshold=threshold)
         if not asked and checked is not None:
@@ -126,8 +126,5 @@ class Pages:
 def _moment(seconds: float | None) -> Markup:
     if seconds is None:
         return Markup("-")
-    try:
-        at = datetime.fromtimestamp(seconds, UTC)
-    except (ValueError, OverflowError, OSError):
-        return Markup("never")
+    at = datetime.fromtimestamp(seconds, UTC)
     return Markup('<time datetime="{}">{}</time>').format(at.isoformat(timespec="seconds"), f"{at:%Y-%m-%d %H:%M:%S} UTC")
