@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
+from threadpoolctl import threadpool_limits
 
 from aggregator.campaigns import run_campaign, run_training
 from aggregator.cards import campaign_card
@@ -32,6 +33,9 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run every campaign, print them as a table, and write certificates where the configuration says."""
+    # A simulation starts Ray beside this thread by forks, which OpenBLAS's own threads do not survive: the work they were given
+    # would never end.
+    threadpool_limits(1, user_api="blas")
     config = context.run_config
     key = read_key(Path(str(config["key-file"]))) if config["key-file"] else SIMULATION_KEY
     plans = {name: make_plan(name, config, title=f"{name} {context.run_id}") for name in str(config["campaigns"]).split()}

@@ -16,7 +16,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -153,15 +153,16 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a process that was started here, and what it started."""
+def stop(process: subprocess.Popen[bytes], *, grace: float = 20.0) -> None:
+    """End a process that was started here with a group of its own, and all that is left of the group."""
     for how in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is None:
+        deadline = time.monotonic() + grace
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, how)
-            try:
-                process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                continue
+            while time.monotonic() < deadline:
+                process.poll()
+                os.killpg(process.pid, 0)
+                time.sleep(0.1)
     process.wait()
 
 

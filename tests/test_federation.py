@@ -20,6 +20,7 @@ from protocol.embedded import deal
 from protocol.errors import BadInput
 from protocol.simulated import RUN_FOLDER, SIMULATION_PUBLIC
 from protocol.verify import verify
+from simulation.federation import stop
 
 ROOT = Path(__file__).parent.parent
 NODES, RECORDS, SEED, SIZES = 12, 6_000, 3, "1 1 4"
@@ -121,6 +122,59 @@ def test_flower_and_the_in_process_driver_agree(run: Run, name: str, tmp_path: P
     assert row["randomness"] == "seeded (simulation only)"
 
 
+def test_a_server_app_gives_no_work_to_threads_that_a_fork_stops() -> None:
+    """Ray forks while the ServerApp works. That stops the threads of OpenBLAS, and whoever waits for one waits for ever. Here a
+    fork stops them as the app begins, and until the first query goes out none was started again; a product would start one."""
+    done = subprocess.run([sys.executable, "-c", FORKED, CAMPAIGNS], cwd=ROOT, capture_output=True, text=True, check=True)
+    *campaigns, product = done.stdout.splitlines()
+    assert campaigns == ["1"] * len(CAMPAIGNS.split())
+    assert product == "2" or os.cpu_count() == 1
+
+
+FORKED = """
+import os, sys
+import dp_accounting.rdp, dp_accounting.pld.privacy_loss_distribution
+import numpy as np
+from flwr.supercore.task_identity import TaskIdentity
+from threadpoolctl import threadpool_limits
+from aggregator import flower_app
+from simulation.federation import run_defaults
+
+def fork():
+    if (child := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+def say():
+    print(len(os.listdir("/proc/self/task")))
+
+class Run:
+    run_id = 1
+    @property
+    def run_config(self):
+        fork()
+        return run_defaults() | {"epsilon": 4.0, "privacy-delta": 1e-5, "records": 6_000, "campaigns": campaign}
+
+class Grid:
+    def get_node_ids(self):
+        return [1, 2, 3]
+    def send_and_receive(self, messages, *, timeout):
+        say()
+        raise LookupError
+
+TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = 1
+for campaign in sys.argv[1].split():
+    try:
+        flower_app.main(Grid(), Run())
+    except LookupError:
+        pass
+threadpool_limits(2, user_api="blas")
+fork()
+np.ones((500, 500)) @ np.ones((500, 500))
+say()
+"""
+
+
 def test_a_failing_server_app_is_a_failing_command(tmp_path: Path) -> None:
     """A run that raises ends in exit code 1 with the cause, where `flwr run` says 0."""
     done = subprocess.run(
@@ -149,6 +203,19 @@ def test_interrupted_it_stops_what_it_started(how: signal.Signals, expected: int
         time.sleep(0.5)
     assert not flower_processes() - before
     assert set(Path(tempfile.gettempdir()).glob("confide-flwr-*")) <= folders
+
+
+def test_what_does_not_end_with_its_leader_is_ended() -> None:
+    """A simulation that hangs does not hear that its SuperLink was told to end, and is gone all the same."""
+    leader = "(trap '' TERM; echo; exec sleep 600) & echo $!; wait"
+    process = subprocess.Popen(["sh", "-c", leader], stdout=subprocess.PIPE, start_new_session=True)
+    assert process.stdout is not None
+    with process.stdout:
+        member = Path("/proc", (process.stdout.readline() + process.stdout.readline()).decode().strip())
+    assert member.exists()
+    stop(process, grace=2)
+    assert process.returncode == -signal.SIGTERM
+    assert not member.exists()
 
 
 @pytest.mark.parametrize(
