@@ -138,11 +138,12 @@ def status(
     with clear_errors():
         store = open_store(db)
         chosen = store.campaign(campaign).id if campaign else None
-        found = [views.status(store.engine, row) for row in views.overviews(store.engine) if chosen in (None, row.id)]
+        known, others = views.overviews(store.engine)
+        found = [views.status(store.engine, row) for row in known if chosen in (None, row.id)]
         if as_json:
             print(json.dumps(found, indent=2))
             return
-        for name in views.foreign(store.engine):
+        for name in others:
             print(f"{name}  of another version of this program")
         for one in found:
             print(f"{one['id']}  {one['state']:<10}  {one['title']}{'  (' + one['reason'] + ')' if one['reason'] else ''}")

@@ -67,7 +67,7 @@ class Conductor:
 
     def _advance(self, campaign: Campaign) -> None:
         # One that cannot be read is of another version, whose programs may be able to: it is left to them.
-        plan = campaign.plan
+        plan, _ = campaign.plan, campaign.settings
         try:
             self.advance(campaign)
         except BadInput as error:

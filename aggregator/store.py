@@ -40,16 +40,31 @@ class Settings:
     def __post_init__(self) -> None:
         check({name.replace("_", "-"): value for name, value in vars(self).items()})
 
+    @classmethod
+    def from_json(cls, text: str) -> "Settings":
+        """As they were stored; those of another version may be refused."""
+        try:
+            return cls(**json.loads(text))
+        except (TypeError, ValueError):
+            raise BadInput(f"settings are {text[:200]!r}; accepted are {', '.join(cls.__dataclass_fields__)}") from None
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
 
 @dataclass(frozen=True)
 class Campaign:
-    """A campaign as it stands."""
+    """A campaign as it stands. Its plan and settings are read when asked for, since they may be of another version."""
 
     id: str
     signed_plan: bytes
-    settings: Settings
+    stored_settings: str
     state: str
     reason: str | None
+
+    @cached_property
+    def settings(self) -> Settings:
+        return Settings.from_json(self.stored_settings)
 
     @cached_property
     def plan_bytes(self) -> bytes:
@@ -95,7 +110,7 @@ class Store:
         """A draft of the signed plan."""
         plan = parse(wire.SignedPlan, signed_plan).plan
         name = campaign_id(digest(plan))
-        row = {"id": name, "signed_plan": signed_plan, "settings": json.dumps(asdict(settings))}
+        row = {"id": name, "signed_plan": signed_plan, "settings": settings.to_json()}
         with self._writing.begin() as db:
             made = insert(db.dialect.name, campaigns).on_conflict_do_nothing().returning(campaigns.c.id)
             if db.execute(made.values(**row, state=DRAFT, created=now)).first() is None:
@@ -116,7 +131,7 @@ class Store:
         if states:
             wanted = wanted.where(columns.state.in_(states))
         with self.engine.connect() as db:
-            return [_campaign(row) for row in db.execute(wanted.order_by(columns.created, columns.id))]
+            return [Campaign(*row) for row in db.execute(wanted.order_by(columns.created, columns.id))]
 
     def open(self, campaign: str, *, now: float) -> None:
         """Start taking answers as soon as the first query is there."""
@@ -272,7 +287,3 @@ class Store:
 def insert(kind: str, table: Any) -> Any:
     """An insert that can say what to do with rows that are there already; both databases can, each in its own class."""
     return (postgresql if kind == "postgresql" else sqlite).insert(table)
-
-
-def _campaign(row: Any) -> Campaign:
-    return Campaign(row.id, row.signed_plan, Settings(**json.loads(row.settings)), row.state, row.reason)

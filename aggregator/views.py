@@ -1,6 +1,5 @@
 """What can be read of campaigns while they run: for command lines, pages and gauges. Nothing here changes anything."""
 
-import json
 from collections import Counter
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -66,14 +65,12 @@ class OwnerView:
     now: str | None
 
 
-def overviews(engine: Engine) -> list[Overview]:
-    """Every campaign that this version can read, oldest first."""
-    return [one for _, one in _all(engine) if one is not None]
-
-
-def foreign(engine: Engine) -> list[str]:
-    """The ids of campaigns whose plan is of another version."""
-    return [name for name, one in _all(engine) if one is None]
+def overviews(engine: Engine) -> tuple[list[Overview], list[str]]:
+    """Every campaign that this version can read, oldest first, and the ids of those it cannot."""
+    with engine.connect() as db:
+        rows = db.execute(select(campaigns).order_by(campaigns.c.created, campaigns.c.id)).all()
+    found = {row.id: _overview(row) for row in rows}
+    return [one for one in found.values() if one is not None], [name for name, one in found.items() if one is None]
 
 
 def overview(engine: Engine, campaign: str) -> Overview | None:
@@ -83,20 +80,12 @@ def overview(engine: Engine, campaign: str) -> Overview | None:
     return None if row is None else _overview(row)
 
 
-def _all(engine: Engine) -> list[tuple[str, Overview | None]]:
-    with engine.connect() as db:
-        rows = db.execute(select(campaigns).order_by(campaigns.c.created, campaigns.c.id)).all()
-    return [(row.id, _overview(row)) for row in rows]
-
-
 def _overview(row: Any) -> Overview | None:
     try:
-        plan = read_plan(row.signed_plan)
+        plan, settings = read_plan(row.signed_plan), Settings.from_json(row.settings)
     except (BadInput, Refused):
         return None
-    return Overview(
-        row.id, plan, Settings(**json.loads(row.settings)), row.state, row.reason, row.published, row.purged
-    )  # fmt: skip
+    return Overview(row.id, plan, settings, row.state, row.reason, row.published, row.purged)
 
 
 @lru_cache(maxsize=256)

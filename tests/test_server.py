@@ -551,14 +551,16 @@ def owner_counts(plan: Plan, count: int) -> bytes:
 
 
 def test_a_campaign_that_cannot_go_on_holds_up_no_other(place: Place) -> None:
-    """More records than any procedure takes, of one owner or of all together, and a plan of another version: each stops its own
-    campaign, later ones run, and no count of anybody is in the log."""
+    """More records than any procedure takes, of one owner or of all together, and a plan or settings of another version: each
+    stops its own campaign, later ones run, and no count of anybody is in the log."""
     poisoned, later = plan_now(TRUSTED), plan_now(variant="one-shot", campaign="later")
     campaign, tokens = place.campaign(poisoned, owners=2), [place.enrol(name) for name in ("one", "other")]
-    foreign = place.campaign(plan_now(campaign="of another version"))
+    foreign = [place.campaign(plan_now(campaign=f"of another version {number}")) for number in range(3)]
     other_version = wire.SignedPlan(plan=wire.Plan(version=99).SerializeToString()).SerializeToString()
     with place.store.engine.begin() as db:
-        db.exec_driver_sql("UPDATE campaigns SET signed_plan = ? WHERE id = ?", (other_version, foreign))
+        db.exec_driver_sql("UPDATE campaigns SET signed_plan = ? WHERE id = ?", (other_version, foreign[0]))
+        for name, settings in zip(foreign[1:], ('{"round_seconds": 0}', '{"unheard": 1}'), strict=True):
+            db.exec_driver_sql("UPDATE campaigns SET settings = ? WHERE id = ?", (settings, name))
     server = place.serve("--http", "0")
     eventually(lambda: place.store.rounds(campaign))
     hands = [Wire(server, campaign, token) for token in tokens]
@@ -569,17 +571,19 @@ def test_a_campaign_that_cannot_go_on_holds_up_no_other(place: Place) -> None:
     assert place.store.campaign(campaign).state == "closed"
     assert place.store.release(campaign) is None
     # It is not this version's to end.
-    assert place.store.campaign(foreign).state == "open"
+    assert {place.store.campaign(name).state for name in foreign} == {"open"}
     after = place.campaign(later)
     eventually(lambda: place.store.rounds(after))
-    assert [event["event"] for event in server.events()].count("a campaign stands still") == 1
+    assert [event["event"] for event in server.events()].count("a campaign stands still") == 3
     assert not [number for number in (each, 2 * each, 2**33) if str(number) in server.log.read_text()]
-    assert foreign in aggregator("campaign", "status", "--db", place.url)[1]
-    assert aggregator("campaign", "export", foreign, place.folder / "out", "--db", place.url)[0] == 2
+    code, text = aggregator("campaign", "status", "--db", place.url)
+    assert (code, [name for name in foreign if f"{name}  of another version" not in text]) == (0, [])
+    for name in foreign:
+        assert aggregator("campaign", "export", name, place.folder / "out", "--db", place.url)[0] == 2
     port = next(event["address"] for event in server.events() if event["event"] == "page")
     pages = {path: urllib.request.urlopen(f"{port}{path}", timeout=30).read().decode() for path in ("", "metrics")}
-    assert foreign in pages[""]
-    assert "confide_campaigns_stuck 1.0" in pages["metrics"]
+    assert all(name in pages[""] for name in foreign)
+    assert "confide_campaigns_stuck 3.0" in pages["metrics"]
 
 
 def test_a_plan_that_its_procedure_does_not_accept_is_not_made(place: Place, tmp_path: Path) -> None:

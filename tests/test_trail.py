@@ -20,7 +20,7 @@ TRIALS = 60
 
 def run(plan: Plan, rng: np.random.Generator) -> tuple[Campaign, list[Round]]:
     """A bits campaign on uniform scores, so that coverage at q is q: its rounds as they are stored."""
-    campaign = Campaign("id", sign_plan(plan, KEY), Settings(), "open", None)
+    campaign = Campaign("id", sign_plan(plan, KEY), Settings().to_json(), "open", None)
     procedure, tally, rounds = plan_procedure(plan, draw_afresh), None, list[Round]()
     while True:
         try:

@@ -28,7 +28,7 @@ class Campaigns(Collector):
         rejected = CounterMetricFamily("confide_rejections", "Refused, by code", labels=["campaign", "code"])
         for code, times in views.rejected(self._engine, "").items():
             rejected.add_metric(["", code], times)
-        for one in views.overviews(self._engine):
+        for one in views.overviews(self._engine)[0]:
             asked = views.rounds(self._engine, one)
             state.add_metric([one.id, f"{one.plan.method}:{one.plan.variant}", one.state], 1)
             expected.add_metric([one.id], one.plan.expected_records)

@@ -69,15 +69,15 @@ class Pages:
 
     def index(self, *, whole: bool) -> str:
         """All campaigns, the newest first; not `whole` is the part that lives."""
+        found, others = views.overviews(self._store.engine)
         rows: list[dict[str, Any]] = [
             {"one": one, "rounds": views.rounds(self._store.engine, one), "checked": self.checked(one)}
-            for one in reversed(views.overviews(self._store.engine))
+            for one in reversed(found)
         ]
         known = [(row["one"].plan.epsilon, row["checked"].level, not row["checked"].failures) for row in rows if row["checked"]]
         promised = max((level for _, level, _ in known), default=0.0)
         trade_off = scatter(known, line=promised, x="epsilon a record", y="guaranteed coverage") if len(known) > 1 else ""
         refused = sorted(views.rejected(self._store.engine, "").items())
-        others = views.foreign(self._store.engine)
         given = {"rows": rows, "trade_off": Markup(trade_off), "refused": refused, "others": others}
         return self._templates.get_template("index.html" if whole else "index_live.html").render(given)
 
