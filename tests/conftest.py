@@ -1,4 +1,5 @@
-from pathlib import PurePath
+from collections.abc import Iterator
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
@@ -23,3 +24,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What waits longest starts first."""
     items.sort(key=lambda item: item.path.stem not in FLOWER)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Any]:
+    """An aggregator's folder and database; servers that still run on it end with the test."""
+    # Most tests need no server, and importing one takes seconds.
+    from tests.servers import Place
+
+    made = Place(tmp_path / "aggregator")
+    yield made
+    made.close()

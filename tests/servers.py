@@ -1,4 +1,4 @@
-"""Real aggregator processes for tests: a database, keys, owners with tokens, and a server that can be killed."""
+"""Real aggregator processes for tests: a database, keys, owners with tokens, a server that can be killed, and command lines."""
 
 import json
 import os
@@ -14,10 +14,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from typer.testing import CliRunner
+
 from aggregator.campaign_cli import open_store
+from aggregator.cli import app as aggregator_app
 from aggregator.enrolment import Enrolment
 from aggregator.keys import SIGNING_KEY, create_keys
 from aggregator.store import Settings, Store
+from client.cli import app as client_app
 from client.contribute import Contribution
 from client.grpc_client import Access, Aggregator
 from client.ledger import Ledger
@@ -150,3 +154,15 @@ def together(count: int, work: Callable[[int], Any]) -> list[Any]:
     """Do something once for each owner, all at the same time."""
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(work, range(count)))
+
+
+def aggregator(*arguments: Any) -> tuple[int, str]:
+    """The aggregator's command line, in this process: starting one takes seconds."""
+    result = CliRunner().invoke(aggregator_app, [str(argument) for argument in arguments])
+    return result.exit_code, result.stdout
+
+
+def client(*arguments: Any) -> tuple[int, str]:
+    """The owner's command line, likewise."""
+    result = CliRunner().invoke(client_app, [str(argument) for argument in arguments])
+    return result.exit_code, result.stdout

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -15,9 +16,15 @@ from aggregator.keys import SIGNING_KEY, create_keys
 from aggregator.store import Settings
 from aggregator.vitals import Vitals
 from aggregator.writer import Writer
+from client.grpc_client import Aggregator
+from client.patience import Patience
 from protocol import wire_pb2 as wire
+from protocol.card import parse_card
 from protocol.errors import BadInput
-from tests.servers import Place, plan_now
+from tests.hostile import Wire
+from tests.owners import PUBLIC as PUBLIC_KEY
+from tests.owners import records as owner_records
+from tests.servers import Place, aggregator, client, eventually, plan_now
 
 GOOD = {"campaign": '"bits:one-shot"', "labels": "5", "model": f'"{"00" * 32}"', "records": "2000"}
 
@@ -29,19 +36,66 @@ def said(*arguments: Any) -> tuple[int, str]:
     return result.exit_code, result.stderr
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Any:
-    made = Place(tmp_path / "aggregator")
-    yield made
-    made.close()
-
-
 def create(place: Place, **settings: str) -> tuple[int, str]:
     """`campaign create` with a file of these settings as TOML."""
     named = {name.replace("_", "-"): value for name, value in (GOOD | settings).items()}
     file = place.folder / "campaign.toml"
     file.write_text("".join(f"{name} = {value}\n" for name, value in named.items()))
     return said("campaign", "create", "--key", place.keys / SIGNING_KEY, "--db", place.url, "--file", file)
+
+
+def test_the_life_of_a_campaign_on_the_command_line(place: Place, tmp_path: Path) -> None:
+    """create, open, contribute, close, publish, export, purge, each as a command; wrong order and wrong input exit with 2."""
+    home, records = tmp_path / "home", tmp_path / "records.npz"
+    data = owner_records(2_000, 1)
+    np.savez(records, probs=data.scored, labels=data.labels, ids=np.arange(2_000))
+    assert client("init", "--home", home)[0] == 0
+    text = (home / "policy.toml").read_text().replace("aggregators = []", f'aggregators = ["{PUBLIC_KEY.hex()}"]')
+    (home / "policy.toml").write_text(text)
+    (tmp_path / "campaign.toml").write_text(f'campaign = "bits:one-shot"\nlabels = 5\nmodel = "{"00" * 32}"\nrecords = 2000\n')
+    key, db = ("--key", place.keys / SIGNING_KEY), ("--db", place.url)
+    assert aggregator("campaign", "create", *key, *db) == (2, "")
+    code, made = aggregator("campaign", "create", *key, *db, "--file", tmp_path / "campaign.toml", "--round-seconds", "600")
+    assert code == 0
+    campaign = made.strip()
+    assert aggregator("campaign", "publish", campaign, *db)[0] == 2
+    (tmp_path / "token").write_text(aggregator("owner", "add", "me", *db)[1])
+    own = tmp_path / "certificate"
+    assert aggregator("owner", "certificate", "me", "--keys", place.keys, "--out", own)[0] == 0
+    server = place.serve("--client-ca", str(place.keys / "owners.pem"))
+    part = (
+        "contribute", "--aggregator", f"127.0.0.1:{server.port}", "--campaign", campaign, "--records", records, "--home", home,
+        "--ca", place.keys / "ca.pem", "--cert", own / "owner.pem", "--key", own / "owner.key",
+        "--token-file", tmp_path / "token", "--once", "--patience", "5",
+    )  # fmt: skip
+    assert aggregator("campaign", "open", campaign[:6], *db)[0] == 0
+    eventually(lambda: place.store.rounds(campaign))
+    time.sleep(0.5)
+    (home / "policy.toml").write_text(text.replace('methods = ["bits"]', "methods = []"))
+    code, said = client(*part, "--watch")
+    assert (code, "0 reports" in said, "its method is not among `methods`" in said) == (1, True, True), said
+    assert views.received(place.store.engine, campaign) == {"METHOD_NOT_ALLOWED": 1}
+    (home / "policy.toml").write_text(text)
+    code, said = client(*part)
+    assert (code, "2000 reports" in said) == (0, True), said
+    assert client(*part, "--aggregator", "127.0.0.1:1", "--patience", "0.1")[0] == 1
+    assert client(*part, "--insecure-loopback", "--aggregator", "192.0.2.1:5")[0] == 2
+    assert "2000 reports of 1 owners" in aggregator("campaign", "status", *db)[1]
+    assert aggregator("campaign", "purge", campaign, *db)[0] == 2
+    assert aggregator("campaign", "close", campaign, *db)[0] == 0
+    eventually(lambda: place.store.campaign(campaign).state == "calibrated")
+    token, pair = (tmp_path / "token").read_text().strip(), [(own / file).read_bytes() for file in ("owner.key", "owner.pem")]
+    remote = Aggregator(server.access(token, key=pair[0], certificate=pair[1]), campaign, patience=Patience(5))
+    assert remote.card() is None
+    assert aggregator("campaign", "publish", campaign, *db)[0] == 0
+    assert aggregator("campaign", "export", campaign, tmp_path / "out", *db)[0] == 0
+    assert aggregator("campaign", "purge", campaign, *db) == (0, "1 batches deleted\n")
+    card = eventually(remote.card)
+    assert card == (tmp_path / "out/card.json").read_text()
+    assert parse_card(card).formal["certificate"]["n"] == 2_000
+    assert views.stored_batches(place.store.engine, campaign) == 0
+    assert aggregator("owner", "remove", "me", *db)[0] == 0
+    eventually(lambda: Wire(server, campaign, token, tuple(pair)).submit() == "UNAUTHENTICATED")
 
 
 @pytest.mark.parametrize(
@@ -79,6 +133,32 @@ def test_a_file_that_is_no_toml_is_refused(place: Place) -> None:
     for value in ("9" * 5000, "]"):
         code, complaint = create(place, records=value)
         assert (code, "cannot be read as TOML" in complaint) == (2, True)
+
+
+def test_a_plan_that_its_procedure_does_not_accept_is_not_made(place: Place, tmp_path: Path) -> None:
+    """What would stop the campaign at its first step is said at once, with exit code 2, and nothing is stored."""
+    text = f'campaign = "central:trusted"\nlabels = 5\nmodel = "{"00" * 32}"\nrecords = 2000\nepsilon = 1e-5\n'
+    (tmp_path / "campaign.toml").write_text(text)
+    key, db = ("--key", place.keys / SIGNING_KEY), ("--db", place.url)
+    assert aggregator("campaign", "create", *key, *db, "--file", tmp_path / "campaign.toml") == (2, "")
+    assert place.store.campaigns() == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--insecure-loopback", "--listen", "0.0.0.0:0"),
+        ("--insecure-loopback", "--listen", "confide.example:8443"),
+        ("--listen", "127.0.0.1:0"),
+        ("--insecure-loopback", "--listen", "nowhere"),
+        ("--insecure-loopback", "--db", "/no/such/folder/x.sqlite"),
+        ("--insecure-loopback", "--rate", "0"),
+        ("--insecure-loopback", "--message-bytes", "100000"),
+    ],
+)
+def test_a_server_that_would_be_unsafe_or_useless_does_not_start(options: tuple[str, ...], place: Place) -> None:
+    """Without TLS on an address others can reach, without certificates, with a database that cannot be: exit code 2."""
+    assert aggregator("serve", "--key", place.keys / SIGNING_KEY, *options)[0] == 2
 
 
 def test_a_certificate_that_cannot_be_used_is_told_from_an_address(place: Place, tmp_path: Path) -> None:

@@ -46,13 +46,6 @@ class Shown(NamedTuple):
         return "/", f"/campaigns/{self.campaign}", f"/campaigns/{self.campaign}/card"
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    made = Place(tmp_path / "aggregator")
-    yield made
-    made.close()
-
-
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Shown"]:
     """A server whose page shows a calibrated campaign with a hostile name."""
