@@ -20,6 +20,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from protocol.errors import ConfideError
 from protocol.simulated import RUN_FOLDER
 
@@ -154,16 +156,22 @@ def free_port() -> int:
 
 
 def stop(process: subprocess.Popen[bytes], *, grace: float = 20.0) -> None:
-    """End a process that was started here with a group of its own, and all that is left of the group."""
-    for how in (signal.SIGTERM, signal.SIGKILL):
-        deadline = time.monotonic() + grace
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, how)
-            while time.monotonic() < deadline:
-                process.poll()
-                os.killpg(process.pid, 0)
-                time.sleep(0.1)
-    process.wait()
+    """End a process that was started here, and what it started: first told to, then made to."""
+    started = []
+    with suppress(psutil.NoSuchProcess):
+        started = psutil.Process(process.pid).children(recursive=True)
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(grace)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    _, left = psutil.wait_procs(started, timeout=grace)
+    for one in left:
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
+    psutil.wait_procs(left, timeout=grace)
 
 
 def _tail(path: Path, lines: int = 15) -> str:

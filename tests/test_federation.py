@@ -207,7 +207,7 @@ def test_interrupted_it_stops_what_it_started(how: signal.Signals, expected: int
 
 def test_what_does_not_end_with_its_leader_is_ended() -> None:
     """A simulation that hangs does not hear that its SuperLink was told to end, and is gone all the same."""
-    leader = "(trap '' TERM; echo; exec sleep 600) & echo $!; wait"
+    leader = "setsid sh -c \"trap '' TERM; echo; exec sleep 600\" & echo $!; wait"
     process = subprocess.Popen(["sh", "-c", leader], stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout is not None
     with process.stdout:
