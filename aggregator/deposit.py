@@ -66,7 +66,7 @@ _DOOR = (
     .where(queries.c.campaign == bindparam("campaign"), queries.c.round == bindparam("round"))
     .with_for_update(read=True)
 )
-# Held until the transaction ends, so that two processes do not both take an owner's last reports.
+# Held until the transaction ends, so that two processes do not both take what the round takes of an owner.
 _SENT = (
     select(parts.c.batches, parts.c.reports)
     .where(
@@ -87,6 +87,12 @@ def _advance(kind: str) -> Any:
         "code": row.excluded.code,
     }
     return row.on_conflict_do_update(index_elements=["campaign", "round", "owner"], set_=more)
+
+
+@cache
+def _begin(kind: str) -> Any:
+    nothing = {"batches": 0, "reports": 0, "seeded": False, "finished": False}
+    return insert(kind, parts).values(nothing).on_conflict_do_nothing()
 
 
 @cache
@@ -146,8 +152,7 @@ def _codes(db: Connection, parcels: Sequence[Parcel], door: int) -> list[int]:
     others while the door is open, until the owner has sent as much as the round takes of it."""
     count = _Count(0, 0)
     if door == wire.Code.OK:
-        campaign, number, owner = parcels[0].key
-        count = _Count(*(db.execute(_SENT, {"campaign": campaign, "round": number, "owner": owner}).first() or count))
+        count = _sent(db, *parcels[0].key)
         all_new = count.plus(batch for parcel in parcels for batch in parcel.batches)
         if max(all_new) <= min(parcel.most for parcel in parcels):
             return [wire.Code.OK] * len(parcels)
@@ -164,6 +169,16 @@ def _codes(db: Connection, parcels: Sequence[Parcel], door: int) -> list[int]:
             known |= set(new)
         codes.append(code)
     return codes
+
+
+def _sent(db: Connection, campaign: str, number: int, owner: int) -> "_Count":
+    """What an owner has sent to a round, which nobody changes until the transaction ends: for that, a row must be there."""
+    key = {"campaign": campaign, "round": number, "owner": owner}
+    found = db.execute(_SENT, key).first()
+    if found is None:
+        db.execute(_begin(db.dialect.name), key)
+        found = db.execute(_SENT, key).one()
+    return _Count(*found)
 
 
 class _Count(NamedTuple):

@@ -3,6 +3,7 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from aggregator import stream as streams
 from aggregator import views
 from aggregator.database import writing
-from aggregator.deposit import Packed, Parcel
+from aggregator.deposit import Packed, Parcel, store_all
 from aggregator.desk import FEW, SLACK, Desk, Standing
 from aggregator.enrolment import Owner
 from aggregator.limits import Limits, Room, Turnstile
@@ -207,6 +208,31 @@ def test_what_was_stored_in_time_is_taken_in_whenever_it_comes_again(ready: Open
         (0, 2 * REPORTS, True)
     ]
     assert views.stored_batches(store.engine, ready.campaign) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_two_first_parcels_at_once_one_waits_for_the_other(kind: str, tmp_path: Path) -> None:
+    """An owner of whom nothing is known yet sends to two processes, and adds no more in all than the round takes of it."""
+    with postgres(Path("/tmp")) if kind == "postgres" else nullcontext("") as url, ThreadPoolExecutor(1) as pool:
+        ready = OpenRound(tmp_path / "aggregator", url, expected=1_000)
+        engine, most = writing(ready.place.store.engine), ready.standing.most
+        one, other = (
+            Parcel(ready.campaign, 0, 1, [Packed(os.urandom(16), most - 1, b"x")], most=most) for _ in range(2)
+        )  # fmt: skip
+
+        def store(parcel: Parcel) -> list[int]:
+            with engine.begin() as db:
+                return store_all(db, [parcel])
+
+        try:
+            with engine.begin() as db:
+                assert store_all(db, [one]) == [wire.Code.OK]
+                waiting = pool.submit(store, other)
+                with pytest.raises(TimeoutError):
+                    waiting.result(timeout=1)
+            assert waiting.result(timeout=30) == [wire.Code.SURPLUS]
+        finally:
+            ready.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
