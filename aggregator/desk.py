@@ -8,7 +8,7 @@ from functools import cached_property
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from aggregator.deposit import Packed
-from aggregator.intake import read_answer
+from aggregator.intake import check_answer
 from aggregator.store import ENOUGH, OPEN, Campaign, Round, Store
 from protocol import wire_pb2 as wire
 from protocol.campaign import parse
@@ -54,12 +54,12 @@ class Standing:
         if self.last is None or self.query is None or self.campaign.state != OPEN:
             raise Refused(wire.Code.CLOSED)
         try:
-            found = read_answer(answer, query=self.query, plan=self.campaign.digest, round_=self.last.number)
+            count, seeded = check_answer(answer, query=self.query, plan=self.campaign.digest, round_=self.last.number)
         except Refused as refused:
             if refused.code == wire.Code.LATE and self._had_enough(parse(wire.Answer, answer).batch.round):
                 raise Refused(wire.Code.SURPLUS) from None
             raise
-        return Packed(_name(answer), len(found), answer), found.seeded
+        return Packed(_name(answer), count, answer), seeded
 
     def earlier(self, answer: bytes) -> tuple[int, Packed]:
         """An answer to a round that was asked before, with the round's number; refused if there was none."""
@@ -68,8 +68,8 @@ class Standing:
             raise Refused(wire.Code.WRONG_ROUND)
         plan, name = self.campaign.plan, self.campaign.digest
         query, _ = read_query(self.rounds[number].query, plan=plan, plan_digest=name)
-        found = read_answer(answer, query=query, plan=name, round_=number)
-        return number, Packed(_name(answer), len(found), answer)
+        count, _ = check_answer(answer, query=query, plan=name, round_=number)
+        return number, Packed(_name(answer), count, answer)
 
     def _had_enough(self, number: int) -> bool:
         return number < len(self.rounds) and self.rounds[number].because == ENOUGH

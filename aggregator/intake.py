@@ -10,21 +10,38 @@ from aggregator.tally import tally_batches, tally_owners
 from protocol import wire_pb2 as wire
 from protocol.campaign import VERSION, parse
 from protocol.errors import Refused
-from protocol.messages import Batch, OwnerAnswer, read_batch, read_owner_answer
+from protocol.messages import Batch, OwnerAnswer, check_batch, read_batch, read_owner_answer
 from protocol.queries import OwnerQuery, Query, Tally
 from protocol.scores import Score
+
+# Looking it up takes longer than what it is compared for.
+OK = wire.Code.OK
 
 
 def read_answer(answer: bytes, *, query: Query, plan: bytes, round_: int) -> Batch | OwnerAnswer:
     """What an answer to this query says; anything else is refused with a code, its own if the owner gave one."""
-    message = parse(wire.Answer, answer)
-    if message.code != wire.Code.OK:
-        raise Refused(message.code if message.code in wire.Code.values() else wire.Code.MALFORMED)
-    if message.batch.plan == plan and message.batch.round < round_:
-        raise Refused(wire.Code.LATE)
+    batch = _batch(answer, plan=plan, round_=round_)
     if isinstance(query, OwnerQuery):
-        return read_owner_answer(message.batch, query=query, plan=plan, round_=round_)
-    return read_batch(message.batch, query=query, plan=plan, round_=round_)
+        return read_owner_answer(batch, query=query, plan=plan, round_=round_)
+    return read_batch(batch, query=query, plan=plan, round_=round_)
+
+
+def check_answer(answer: bytes, *, query: Query, plan: bytes, round_: int) -> tuple[int, bool]:
+    """How many reports `read_answer` would find, and whether they were drawn from a seed, without unpacking them."""
+    batch = _batch(answer, plan=plan, round_=round_)
+    if isinstance(query, OwnerQuery):
+        return len(read_owner_answer(batch, query=query, plan=plan, round_=round_)), batch.seeded
+    return check_batch(batch, query=query, plan=plan, round_=round_), batch.seeded
+
+
+def _batch(answer: bytes, *, plan: bytes, round_: int) -> wire.ReportBatch:
+    message = parse(wire.Answer, answer)
+    if message.code != OK:
+        raise Refused(message.code if message.code in wire.Code.values() else wire.Code.MALFORMED)
+    batch = message.batch
+    if batch.round < round_ and batch.plan == plan:
+        raise Refused(wire.Code.LATE)
+    return batch
 
 
 class Intake:

@@ -1,10 +1,12 @@
-"""How much one owner may ask of the server, and all of them together."""
+"""How much one owner may ask of the server, and for how long, and all of them together."""
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from aggregator.vitals import Vitals
 from protocol import wire_pb2 as wire
@@ -98,6 +100,13 @@ class Room:
         """Whether nobody should keep back what could be written: so at least half the room always becomes free again."""
         return self.held > self._most // 2
 
+    def take_now(self, size: int) -> bool:
+        """Take so much room if it is there and nobody waits for any."""
+        if self._turn.locked() or self.held + size > self._most:
+            return False
+        self.held += size
+        return True
+
     async def take(self, size: int) -> None:
         """Wait for so much room; what is larger than all of it goes alone."""
         async with self._turn:
@@ -109,3 +118,41 @@ class Room:
     def give(self, size: int) -> None:
         self.held -= size
         self._freed.set()
+
+
+class Watch:
+    """Ends a block with a TimeoutError when what it waits for takes too long to come, or all of it too long.
+
+    A message costs a look at the clock: one timer is set, and looks whether it was too early.
+    """
+
+    def __init__(self, *, idle: float, whole: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._idle, self._whole = idle, asyncio.timeout(whole)
+
+    async def __aenter__(self) -> "Watch":
+        await self._whole.__aenter__()
+        self.wait()
+        self._timer = self._loop.call_at(self._since + self._idle, self._look)
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        self._timer.cancel()
+        await self._whole.__aexit__(*error)
+
+    def came(self) -> float:
+        """It is there, and time does not count until the next wait; the moment."""
+        self._since = math.inf
+        return self._loop.time()
+
+    def wait(self) -> None:
+        """From now on time counts."""
+        self._since = self._loop.time()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        if now >= self._since + self._idle:
+            if not self._whole.expired():
+                self._whole.reschedule(now)
+        else:
+            self._timer = self._loop.call_at(min(self._since, now) + self._idle, self._look)

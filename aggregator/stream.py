@@ -9,7 +9,7 @@ from functools import partial
 from aggregator.deposit import Packed, Parcel
 from aggregator.desk import Standing, declined
 from aggregator.enrolment import Owner
-from aggregator.limits import Limits, Room, Turnstile
+from aggregator.limits import Limits, Room, Turnstile, Watch
 from aggregator.roll import BELIEVED_SECONDS
 from aggregator.writer import Writer
 from protocol import wire_pb2 as wire
@@ -66,37 +66,36 @@ class Stream:
         return wire.Receipt(version=VERSION, code=wire.Code.Name(self._code), accepted=self.accepted)
 
     async def _read(self, messages: AsyncIterator[bytes]) -> None:
-        clock = asyncio.get_running_loop().time
-        last, believed = clock() + self.limits.stream_seconds, clock() + BELIEVED_SECONDS
+        believed = asyncio.get_running_loop().time() + BELIEVED_SECONDS
         count = 0
-        async with asyncio.timeout(self.limits.idle_seconds) as patience:
+        async with Watch(idle=self.limits.idle_seconds, whole=self.limits.stream_seconds) as watch:
             async for answer in messages:
-                count += 1
-                if clock() >= believed:
+                # From here on the owner waits for us.
+                if (now := watch.came()) >= believed:
                     await self.known()
-                    believed = clock() + BELIEVED_SECONDS
+                    believed = now + BELIEVED_SECONDS
+                count += 1
                 self.turnstile.message(self.owner.id)
                 if len(answer) > self.limits.message_bytes:
                     raise Refused(wire.Code.TOO_LARGE)
                 try:
-                    batch, seeded = self.standing.admit(answer)
+                    found: tuple[Packed, bool] | None = self.standing.admit(answer)
                 except Refused as refused:
                     found = await self._reconsider(answer, refused)
-                    if found is None:
-                        patience.reschedule(min(last, clock() + self.limits.idle_seconds))
-                        continue
-                    batch, seeded = found
-                # From here on the owner waits for us.
-                patience.reschedule(last)
-                size = len(answer) + AROUND_BYTES
-                await self.room.take(size)
-                self._pending.append(batch)
-                self._bytes += size
-                self._seeded |= seeded
-                if self._bytes >= PIECE_BYTES or len(self._pending) >= PIECE_BATCHES or self.room.scarce:
-                    await self._flush()
-                patience.reschedule(min(last, clock() + self.limits.idle_seconds))
+                if found is not None:
+                    await self._add(*found)
+                watch.wait()
         await self._flush(finished=count == self.announced and not self._again)
+
+    async def _add(self, batch: Packed, seeded: bool) -> None:
+        size = len(batch.answer) + AROUND_BYTES
+        if not self.room.take_now(size):
+            await self.room.take(size)
+        self._pending.append(batch)
+        self._bytes += size
+        self._seeded |= seeded
+        if self._bytes >= PIECE_BYTES or len(self._pending) >= PIECE_BATCHES or self.room.scarce:
+            await self._flush()
 
     async def _reconsider(self, answer: bytes, refused: Refused) -> tuple[Packed, bool] | None:
         """An owner that declines has finished. A round that is not known here may have been opened by another process. What

@@ -1,4 +1,4 @@
-"""Queries and batches of reports as bytes, packed column by column. Untrusted batches are checked in `read_batch` alone."""
+"""Queries and batches of reports as bytes, packed column by column. Untrusted batches are checked in `check_batch` alone."""
 
 import hashlib
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from protocol.scores import check_probabilities
 Array = NDArray[Any]
 
 ID_BYTES = 16
+U2, F4, I8 = np.dtype("<u2"), np.dtype("<f4"), np.dtype("<i8")
 MOST_REPORTS = 1_000_000
 MOST_THRESHOLDS = 1 << 16
 # Records of one owner, and of all that a central campaign counts.
@@ -66,7 +67,7 @@ def write_query(query: Query, *, plan: bytes, round_: int) -> bytes:
     if isinstance(query, OwnerQuery):
         start, stop = 0.0, 1.0
         thresholds: tuple[float, ...] = (query.threshold,) if isinstance(query, CountQuery) else ()
-        weights = query.weights.astype("<f4").tobytes() if isinstance(query, TrainingQuery) else b""
+        weights = query.weights.astype(F4).tobytes() if isinstance(query, TrainingQuery) else b""
     else:
         start, stop = query.start, query.stop
         thresholds = query.thresholds if isinstance(query, BitQuery) else ()
@@ -111,7 +112,7 @@ def _owner_query(message: wire.Query, plan: Plan) -> OwnerQuery:
 
 
 def _weights(data: bytes, size: int) -> Array:
-    weights = _column(data, "<f4", size)
+    weights = _column(data, F4, size)
     if not np.isfinite(weights).all():
         raise Refused(wire.Code.OUT_OF_ALPHABET)
     return weights
@@ -126,9 +127,9 @@ def write_batch(batch: Batch, *, channel: Channel, plan: bytes, round_: int) -> 
     """Pack the columns of a batch."""
     return wire.ReportBatch(
         version=VERSION, plan=plan, round=round_, ids=np.ascontiguousarray(batch.ids).tobytes(),
-        parts=b"" if batch.parts is None else batch.parts.astype("<u2").tobytes(),
+        parts=b"" if batch.parts is None else batch.parts.astype(U2).tobytes(),
         reports=_pack(batch.reports, channel),
-        probabilities=b"" if batch.probabilities is None else batch.probabilities.astype("<f4").tobytes(),
+        probabilities=b"" if batch.probabilities is None else batch.probabilities.astype(F4).tobytes(),
         seeded=batch.seeded,
     )  # fmt: skip
 
@@ -138,8 +139,8 @@ def write_owner_answer(answer: OwnerAnswer, *, plan: bytes, round_: int) -> wire
     whole = answer.values.dtype.kind == "i"
     return wire.ReportBatch(
         version=VERSION, plan=plan, round=round_, ids=answer.owner, seeded=answer.seeded,
-        counts=answer.values.astype("<i8").tobytes() if whole else b"",
-        weights=b"" if whole else answer.values.astype("<f4").tobytes(),
+        counts=answer.values.astype(I8).tobytes() if whole else b"",
+        weights=b"" if whole else answer.values.astype(F4).tobytes(),
     )  # fmt: skip
 
 
@@ -155,7 +156,7 @@ def read_owner_answer(message: wire.ReportBatch, *, query: OwnerQuery, plan: byt
     if message.weights:
         raise Refused(wire.Code.MALFORMED)
     exact = isinstance(query, HistogramQuery)
-    counts = _column(message.counts, "<i8", query.bins if isinstance(query, HistogramQuery) else 2).astype(np.int64)
+    counts = _column(message.counts, I8, query.bins if isinstance(query, HistogramQuery) else 2).astype(np.int64)
     # A noised count may be anything; a number of records and an exact count may not.
     owned = counts if exact else counts[:1]
     if owned.min() < 0 or owned.max() > MOST_RECORDS or (exact and int(counts.sum()) > MOST_RECORDS):
@@ -165,33 +166,37 @@ def read_owner_answer(message: wire.ReportBatch, *, query: OwnerQuery, plan: byt
     return OwnerAnswer(message.ids, counts, message.seeded)
 
 
-def read_batch(message: wire.ReportBatch, *, query: BitQuery | LabelQuery, plan: bytes, round_: int) -> Batch:
-    """Unpack a batch that answers this query; anything else is refused whole, with a code."""
+def check_batch(message: wire.ReportBatch, *, query: BitQuery | LabelQuery, plan: bytes, round_: int) -> int:
+    """How many reports a batch holds that answers this query; anything else is refused whole, with a code."""
     _check_envelope(message, plan=plan, round_=round_)
     if message.counts or message.weights:
         raise Refused(wire.Code.MALFORMED)
-    # Every look at a field of a message copies it.
-    names = message.ids
-    n, rest = divmod(len(names), ID_BYTES)
+    n, rest = divmod(len(message.ids), ID_BYTES)
     if rest or n > MOST_REPORTS:
         raise Refused(wire.Code.MALFORMED)
-    ids = np.frombuffer(names, dtype=np.uint8).reshape(n, ID_BYTES)
-    reports = _unpack(message.reports, query.channel, n)
+    _check_reports(message.reports, query.channel, n)
     if isinstance(query, BitQuery):
         if message.probabilities:
             raise Refused(wire.Code.MALFORMED)
-        parts = _column(message.parts, "<u2", n)
-        if n and parts.max() >= len(query.thresholds):
-            raise Refused(wire.Code.OUT_OF_ALPHABET)
-        return Batch(ids, reports, parts=parts, seeded=message.seeded)
+        _check_whole(message.parts, n, below=len(query.thresholds))
+        return n
     if message.parts:
         raise Refused(wire.Code.MALFORMED)
-    probabilities = _column(message.probabilities, "<f4", n * query.channel.k).reshape(n, query.channel.k)
     try:
-        check_probabilities(probabilities)
+        check_probabilities(_rows(message.probabilities, n, query.channel.k))
     except BadInput:
         raise Refused(wire.Code.OUT_OF_ALPHABET) from None
-    return Batch(ids, reports, probabilities=probabilities, seeded=message.seeded)
+    return n
+
+
+def read_batch(message: wire.ReportBatch, *, query: BitQuery | LabelQuery, plan: bytes, round_: int) -> Batch:
+    """Unpack a batch that passes the check."""
+    n = check_batch(message, query=query, plan=plan, round_=round_)
+    ids = np.frombuffer(message.ids, dtype=np.uint8).reshape(n, ID_BYTES)
+    reports = _unpack(message.reports, query.channel, n)
+    if isinstance(query, BitQuery):
+        return Batch(ids, reports, parts=_column(message.parts, U2, n), seeded=message.seeded)
+    return Batch(ids, reports, probabilities=_rows(message.probabilities, n, query.channel.k), seeded=message.seeded)
 
 
 def _check_envelope(message: wire.ReportBatch, *, plan: bytes, round_: int) -> None:
@@ -203,33 +208,48 @@ def _check_envelope(message: wire.ReportBatch, *, plan: bytes, round_: int) -> N
         raise Refused(wire.Code.WRONG_ROUND)
 
 
-def _column(data: bytes, dtype: str, count: int) -> Array:
-    if len(data) != count * np.dtype(dtype).itemsize:
+def _check_reports(data: bytes, channel: Channel, n: int) -> None:
+    """Labels are below k; of flags, those beyond the last report are off, and of a subset, as many are on as it has members."""
+    if isinstance(channel, KaryRR):
+        _check_whole(data, n, below=channel.k)
+        return
+    flags = n * _width(channel)
+    if len(data) != -(-flags // 8) or (flags % 8 and data[-1] >> flags % 8):
+        raise Refused(wire.Code.MALFORMED)
+    if isinstance(channel, SubsetSelection) and (_unpack(data, channel, n).sum(axis=1) != channel.size).any():
+        raise Refused(wire.Code.OUT_OF_ALPHABET)
+
+
+def _check_whole(data: bytes, n: int, *, below: int) -> None:
+    numbers = _column(data, U2, n)
+    # What `max` does, without the way there.
+    if n and np.maximum.reduce(numbers) >= below:
+        raise Refused(wire.Code.OUT_OF_ALPHABET)
+
+
+def _column(data: bytes, dtype: np.dtype[Any], count: int) -> Array:
+    if len(data) != count * dtype.itemsize:
         raise Refused(wire.Code.MALFORMED)
     return np.frombuffer(data, dtype=dtype)
 
 
+def _rows(data: bytes, n: int, k: int) -> Array:
+    return _column(data, F4, n * k).reshape(n, k)
+
+
+def _width(channel: Channel) -> int:
+    return channel.k if isinstance(channel, LabelChannel) else 1
+
+
 def _pack(reports: Array, channel: Channel) -> bytes:
     if isinstance(channel, KaryRR):
-        return reports.astype("<u2").tobytes()
+        return reports.astype(U2).tobytes()
     return np.packbits(reports.reshape(-1), bitorder="little").tobytes()
 
 
 def _unpack(data: bytes, channel: Channel, n: int) -> Array:
     if isinstance(channel, KaryRR):
-        reports = _column(data, "<u2", n)
-        if n and reports.max() >= channel.k:
-            raise Refused(wire.Code.OUT_OF_ALPHABET)
-        return reports
-    width = channel.k if isinstance(channel, LabelChannel) else 1
-    packed = _column(data, "u1", -(-n * width // 8))
-    flags = np.unpackbits(packed, bitorder="little").view(np.bool_)
-    if flags[n * width :].any():
-        raise Refused(wire.Code.MALFORMED)
-    flags = flags[: n * width]
-    if not isinstance(channel, LabelChannel):
-        return flags
-    rows = flags.reshape(n, width)
-    if isinstance(channel, SubsetSelection) and (rows.sum(axis=1) != channel.size).any():
-        raise Refused(wire.Code.OUT_OF_ALPHABET)
-    return rows
+        return _column(data, U2, n)
+    width, packed = _width(channel), np.frombuffer(data, dtype=np.uint8)
+    flags = np.unpackbits(packed, count=n * width, bitorder="little").view(np.bool_)
+    return flags.reshape(n, width) if isinstance(channel, LabelChannel) else flags
