@@ -26,6 +26,8 @@ from protocol.errors import ConfideError
 from protocol.simulated import RUN_FOLDER
 
 ROOT = Path(__file__).parent.parent
+# Where Flower keeps its state; a folder of its own tells the processes of one federation from others.
+HOME = "FLWR_HOME"
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -51,7 +53,7 @@ class Federation:
     def __init__(self, folder: Path, port: int) -> None:
         self._folder, self._port = folder, port
         tools = Path(sys.executable).parent
-        own = {"FLWR_HOME": str(folder), RUN_FOLDER: str(folder), "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"}
+        own = {HOME: str(folder), RUN_FOLDER: str(folder), "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"}
         self._env = os.environ | QUIET | own
 
     @property
@@ -75,7 +77,7 @@ class Federation:
                 if probe.connect_ex(("127.0.0.1", self._port)) == 0:
                     return process
             time.sleep(0.2)
-        stop(process)
+        stop(process, self._folder)
         raise RunFailed(f"the SuperLink did not start: {_tail(self.log_file)}")
 
     def run(self, *, nodes: int, config: dict[str, Any], tick: Callable[[], None]) -> None:
@@ -117,7 +119,7 @@ def federation() -> Iterator[Federation]:
         try:
             yield made
         finally:
-            stop(process)
+            stop(process, folder)
 
 
 @contextmanager
@@ -155,23 +157,22 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def stop(process: subprocess.Popen[bytes], *, grace: float = 20.0) -> None:
-    """End a process that was started here, and what it started: first told to, then made to."""
-    started = []
-    with suppress(psutil.NoSuchProcess):
-        started = psutil.Process(process.pid).children(recursive=True)
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(grace)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    _, left = psutil.wait_procs(started, timeout=grace)
-    for one in left:
-        with suppress(psutil.NoSuchProcess):
-            one.kill()
-    psutil.wait_procs(left, timeout=grace)
+def stop(process: subprocess.Popen[Any], home: Path, *, grace: float = 20.0) -> None:
+    """End a process, and whatever runs with this folder of Flower's, whoever started it: first told to, then made to."""
+    for end in (psutil.Process.terminate, psutil.Process.kill):
+        members = [one for one in psutil.process_iter() if _lives_in(home, one)]
+        for one in members:
+            with suppress(psutil.NoSuchProcess):
+                end(one)
+        psutil.wait_procs(members, timeout=grace)
+    process.wait()
+
+
+def _lives_in(home: Path, process: psutil.Process) -> bool:
+    try:
+        return bool(process.environ().get(HOME) == str(home))
+    except psutil.Error:
+        return False
 
 
 def _tail(path: Path, lines: int = 15) -> str:

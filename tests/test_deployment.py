@@ -25,7 +25,7 @@ from protocol.campaign import open_plan
 from protocol.embedded import deal, predictions
 from protocol.errors import BadInput
 from protocol.sampling import os_entropy
-from simulation.federation import QUIET, free_port, stop
+from simulation.federation import HOME, QUIET, free_port, stop
 
 ROOT = Path(__file__).parent.parent
 TOOLS = Path(sys.executable).parent
@@ -52,7 +52,7 @@ def write_owner(folder: Path, number: int, share: Any, aggregator: bytes) -> Non
 
 def environment(home: Path) -> dict[str, str]:
     home.mkdir(exist_ok=True)
-    return os.environ | QUIET | {"FLWR_HOME": str(home), "PATH": f"{TOOLS}{os.pathsep}{os.environ['PATH']}"}
+    return os.environ | QUIET | {HOME: str(home), "PATH": f"{TOOLS}{os.pathsep}{os.environ['PATH']}"}
 
 
 def flwr(folder: Path, *arguments: str) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def start(running: ExitStack, folder: Path, name: str, command: list[str], env: 
     """Start a process that logs into the folder and ends with the stack."""
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
-    running.callback(stop, process)
+    running.callback(stop, process, Path(env[HOME]))
     return process
 
 

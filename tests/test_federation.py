@@ -20,7 +20,7 @@ from protocol.embedded import deal
 from protocol.errors import BadInput
 from protocol.simulated import RUN_FOLDER, SIMULATION_PUBLIC
 from protocol.verify import verify
-from simulation.federation import stop
+from simulation.federation import HOME, stop
 
 ROOT = Path(__file__).parent.parent
 NODES, RECORDS, SEED, SIZES = 12, 6_000, 3, "1 1 4"
@@ -205,17 +205,27 @@ def test_interrupted_it_stops_what_it_started(how: signal.Signals, expected: int
     assert set(Path(tempfile.gettempdir()).glob("confide-flwr-*")) <= folders
 
 
-def test_what_does_not_end_with_its_leader_is_ended() -> None:
-    """A simulation that hangs does not hear that its SuperLink was told to end, and is gone all the same."""
-    leader = "setsid sh -c \"trap '' TERM; echo; exec sleep 600\" & echo $!; wait"
-    process = subprocess.Popen(["sh", "-c", leader], stdout=subprocess.PIPE, start_new_session=True)
-    assert process.stdout is not None
-    with process.stdout:
-        member = Path("/proc", (process.stdout.readline() + process.stdout.readline()).decode().strip())
-    assert member.exists()
-    stop(process, grace=2)
-    assert process.returncode == -signal.SIGTERM
-    assert not member.exists()
+def test_what_hangs_does_not_outlive_its_federation(tmp_path: Path) -> None:
+    """Neither in a session of its own, nor deaf to being told, nor when what started it is gone."""
+    deaf = "setsid sh -c \"trap '' TERM; echo; exec sleep 600\" & echo $!"
+    members = []
+    for more in ("", "; wait"):
+        command = ["sh", "-c", f"{deaf}{more}"]
+        leader = subprocess.Popen(command, env=os.environ | {HOME: str(tmp_path)}, stdout=subprocess.PIPE, text=True)
+        assert leader.stdout is not None
+        with leader.stdout as said:
+            members.append(Path("/proc", (said.readline() + said.readline()).strip()))
+        if not more:
+            assert leader.wait(timeout=30) == 0
+    bystander = subprocess.Popen(["sleep", "600"], env=os.environ | {HOME: str(tmp_path / "other")})
+    try:
+        assert all(member.exists() for member in members)
+        stop(leader, tmp_path, grace=2)
+        assert not any(member.exists() for member in members)
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
 
 
 @pytest.mark.parametrize(
