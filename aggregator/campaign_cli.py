@@ -139,6 +139,8 @@ def status(
         store = open_store(db)
         chosen = store.campaign(campaign).id if campaign else None
         known, others = views.overviews(store.engine)
+        if chosen in others:
+            raise BadInput(f"campaign {chosen} is of another version of this program, which can say how it stands")
         found = [views.status(store.engine, row) for row in known if chosen in (None, row.id)]
         if as_json:
             print(json.dumps(found, indent=2))

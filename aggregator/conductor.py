@@ -54,7 +54,7 @@ class Conductor:
         """Advance every campaign that has something due and that nobody else advances; which of them could not be."""
         stuck = set()
         for campaign in self._store.campaigns(OPEN, CLOSED):
-            if campaign.reason is None and self._leads(campaign.id):
+            if campaign.reason is None and (not campaign.readable or self._leads(campaign.id)):
                 try:
                     self._advance(campaign)
                 # One campaign holds up no other.
@@ -66,7 +66,6 @@ class Conductor:
         return stuck
 
     def _advance(self, campaign: Campaign) -> None:
-        # One that cannot be read is of another version, whose programs may be able to: it is left to them.
         plan, _ = campaign.plan, campaign.settings
         try:
             self.advance(campaign)

@@ -113,9 +113,9 @@ class Desk:
         return standing
 
     def _look(self, campaign: Campaign) -> Standing | None:
-        """Where a campaign stands; None of one that is of another version, whose programs may be able to read it."""
+        """Where a campaign stands; None of one that is of another version."""
         try:
-            return self._read(campaign)
+            return self._read(campaign) if campaign.readable else None
         except (BadInput, Refused):
             return None
 

@@ -15,7 +15,7 @@ from aggregator.options import check
 from aggregator.schema import batches, campaigns, cards, parts, queries, releases
 from protocol import wire_pb2 as wire
 from protocol.campaign import Plan, digest, parse
-from protocol.errors import BadInput
+from protocol.errors import BadInput, Refused
 from protocol.service import campaign_id
 
 DRAFT, OPEN, CLOSED, CALIBRATED, PUBLISHED = "draft", "open", "closed", "calibrated", "published"
@@ -45,6 +45,8 @@ class Settings:
         """As they were stored; those of another version may be refused."""
         try:
             return cls(**json.loads(text))
+        except BadInput:
+            raise
         except (TypeError, ValueError):
             raise BadInput(f"settings are {text[:200]!r}; accepted are {', '.join(cls.__dataclass_fields__)}") from None
 
@@ -54,13 +56,21 @@ class Settings:
 
 @dataclass(frozen=True)
 class Campaign:
-    """A campaign as it stands. Its plan and settings are read when asked for, since they may be of another version."""
+    """A campaign as it stands. Its plan and settings are read when asked for: one that is not readable is of another version,
+    whose programs may be able to go on with it, and is left to them."""
 
     id: str
     signed_plan: bytes
     stored_settings: str
     state: str
     reason: str | None
+
+    @cached_property
+    def readable(self) -> bool:
+        try:
+            return bool(self.plan and self.settings)
+        except (BadInput, Refused):
+            return False
 
     @cached_property
     def settings(self) -> Settings:

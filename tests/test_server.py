@@ -243,8 +243,12 @@ def test_a_campaign_that_cannot_go_on_holds_up_no_other(place: Place) -> None:
     eventually(lambda: place.store.campaign(campaign).reason)
     assert place.store.campaign(campaign).state == "closed"
     assert place.store.release(campaign) is None
-    # It is not this version's to end.
+    # They are not this version's to end, to lead or to take answers for.
     assert {place.store.campaign(name).state for name in foreign} == {"open"}
+    with place.store.engine.connect() as db:
+        leaders = {row.id: row.leader for row in db.exec_driver_sql("SELECT id, leader FROM campaigns")}
+    assert [leaders[name] for name in foreign] == [None] * 3
+    assert {Wire(server, name, tokens[0]).submit(b"") for name in foreign} == {"UNKNOWN_CAMPAIGN"}
     after = place.campaign(later)
     eventually(lambda: place.store.rounds(after))
     assert [event["event"] for event in server.events()].count("a campaign stands still") == 3
@@ -252,6 +256,7 @@ def test_a_campaign_that_cannot_go_on_holds_up_no_other(place: Place) -> None:
     code, text = aggregator("campaign", "status", "--db", place.url)
     assert (code, [name for name in foreign if f"{name}  of another version" not in text]) == (0, [])
     for name in foreign:
+        assert aggregator("campaign", "status", name, "--json", "--db", place.url) == (2, "")
         assert aggregator("campaign", "export", name, place.folder / "out", "--db", place.url)[0] == 2
     port = next(event["address"] for event in server.events() if event["event"] == "page")
     pages = {path: urllib.request.urlopen(f"{port}{path}", timeout=30).read().decode() for path in ("", "metrics")}
