@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, bindparam, delete, select
 
 from aggregator.schema import batches, parts, queries, rejections
 from aggregator.store import DEADLINE, insert
 from protocol import wire_pb2 as wire
 
+# Campaign, round and owner.
+_Key = tuple[str, int, int]
 # What one statement takes at most.
 MOST_ROWS = 64
 
@@ -47,7 +49,7 @@ class Parcel:
     most: int = sys.maxsize
 
     @property
-    def key(self) -> tuple[str, int, int]:
+    def key(self) -> _Key:
         return self.campaign, self.round, self.owner
 
 
@@ -73,6 +75,11 @@ _SENT = (
         parts.c.campaign == bindparam("campaign"), parts.c.round == bindparam("round"), parts.c.owner == bindparam("owner")
     )
     .with_for_update()
+)  # fmt: skip
+# Of an owner that has sent nothing yet, and whose first parcels were refused, nothing stays.
+_FORGET = delete(parts).where(
+    parts.c.campaign == bindparam("campaign"), parts.c.round == bindparam("round"), parts.c.owner == bindparam("owner"),
+    parts.c.batches == 0, ~parts.c.finished,
 )  # fmt: skip
 
 
@@ -105,8 +112,8 @@ def _refuse(kind: str) -> Any:
 def store_all(db: Connection, items: Sequence[Parcel | Rejection]) -> list[int]:
     """Write everything whose round is open, and say of each item what became of it."""
     codes: list[int] = [wire.Code.OK] * len(items)
-    mine: dict[tuple[str, int, int], list[Parcel]] = {}
-    places: dict[tuple[str, int, int], list[int]] = {}
+    mine: dict[_Key, list[Parcel]] = {}
+    places: dict[_Key, list[int]] = {}
     for place, item in enumerate(items):
         if isinstance(item, Parcel):
             mine.setdefault(item.key, []).append(item)
@@ -115,11 +122,13 @@ def store_all(db: Connection, items: Sequence[Parcel | Rejection]) -> list[int]:
     admitted = []
     # In one order everywhere, so that two processes never wait for each other.
     for key in sorted(mine):
-        door = doors[key[:2]]
-        for place, parcel, code in zip(places[key], mine[key], _codes(db, mine[key], door), strict=True):
+        door, found = doors[key[:2]], _codes(db, mine[key], doors[key[:2]])
+        for place, parcel, code in zip(places[key], mine[key], found, strict=True):
             codes[place] = code
             if code == door == wire.Code.OK:
                 admitted.append(parcel)
+        if door == wire.Code.OK and wire.Code.OK not in found:
+            db.execute(_FORGET, _named(key))
     if admitted:
         _store(db, admitted)
     refused = summed(items)
@@ -152,7 +161,7 @@ def _codes(db: Connection, parcels: Sequence[Parcel], door: int) -> list[int]:
     others while the door is open, until the owner has sent as much as the round takes of it."""
     count = _Count(0, 0)
     if door == wire.Code.OK:
-        count = _sent(db, *parcels[0].key)
+        count = _sent(db, parcels[0].key)
         all_new = count.plus(batch for parcel in parcels for batch in parcel.batches)
         if max(all_new) <= min(parcel.most for parcel in parcels):
             return [wire.Code.OK] * len(parcels)
@@ -171,14 +180,15 @@ def _codes(db: Connection, parcels: Sequence[Parcel], door: int) -> list[int]:
     return codes
 
 
-def _sent(db: Connection, campaign: str, number: int, owner: int) -> "_Count":
+def _sent(db: Connection, key: _Key) -> "_Count":
     """What an owner has sent to a round, which nobody changes until the transaction ends: for that, a row must be there."""
-    key = {"campaign": campaign, "round": number, "owner": owner}
-    found = db.execute(_SENT, key).first()
-    if found is None:
-        db.execute(_begin(db.dialect.name), key)
-        found = db.execute(_SENT, key).one()
+    while (found := db.execute(_SENT, _named(key)).first()) is None:
+        db.execute(_begin(db.dialect.name), _named(key))
     return _Count(*found)
+
+
+def _named(key: _Key) -> dict[str, str | int]:
+    return dict(zip(("campaign", "round", "owner"), key, strict=True))
 
 
 class _Count(NamedTuple):
@@ -203,8 +213,8 @@ def _store(db: Connection, parcels: list[Parcel]) -> None:
     """Add the batches that are new, and how far each owner is after these parcels."""
     # In one order everywhere, as above.
     rows = sorted((*parcel.key, batch.reports, batch.digest, batch.answer) for parcel in parcels for batch in parcel.batches)
-    new: Counter[tuple[str, int, int]] = Counter()
-    reports: Counter[tuple[str, int, int]] = Counter()
+    new: Counter[_Key] = Counter()
+    reports: Counter[_Key] = Counter()
     # Batches of equally many reports go together: how many of them were new then says how many reports were.
     for (*owner, each), group in itertools.groupby(rows, key=lambda row: row[:4]):
         key, found = tuple(owner), _insert(db, list(group))
@@ -213,7 +223,7 @@ def _store(db: Connection, parcels: list[Parcel]) -> None:
     mine = {key: [parcel for parcel in parcels if parcel.key == key] for key in sorted({parcel.key for parcel in parcels})}
     more = [
         {
-            "campaign": key[0], "round": key[1], "owner": key[2], "batches": new[key], "reports": reports[key],
+            **_named(key), "batches": new[key], "reports": reports[key],
             "seeded": any(parcel.seeded for parcel in its), "finished": any(parcel.finished for parcel in its),
             "code": next((parcel.code for parcel in its if parcel.code), None),
         }

@@ -92,7 +92,7 @@ class Room:
     """The bytes that all streams together may hold: who finds too little of it waits its turn, and its owner with it."""
 
     def __init__(self, most: int) -> None:
-        self._most, self.held = most, 0
+        self._most, self.held, self._waiting = most, 0, 0
         self._turn, self._freed = asyncio.Lock(), asyncio.Event()
 
     @property
@@ -102,18 +102,22 @@ class Room:
 
     def take_now(self, size: int) -> bool:
         """Take so much room if it is there and nobody waits for any."""
-        if self._turn.locked() or self.held + size > self._most:
+        if self._waiting or self.held + size > self._most:
             return False
         self.held += size
         return True
 
     async def take(self, size: int) -> None:
         """Wait for so much room; what is larger than all of it goes alone."""
-        async with self._turn:
-            while self.held and self.held + size > self._most:
-                self._freed.clear()
-                await self._freed.wait()
-            self.held += size
+        self._waiting += 1
+        try:
+            async with self._turn:
+                while self.held and self.held + size > self._most:
+                    self._freed.clear()
+                    await self._freed.wait()
+                self.held += size
+        finally:
+            self._waiting -= 1
 
     def give(self, size: int) -> None:
         self.held -= size

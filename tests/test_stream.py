@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,9 @@ def test_of_two_first_parcels_at_once_one_waits_for_the_other(kind: str, tmp_pat
                 return store_all(db, [parcel])
 
         try:
+            # Of what is refused whole, nothing stays.
+            assert store(replace(one, most=10)) == [wire.Code.SURPLUS]
+            assert views.progress(engine, ready.campaign) == []
             with engine.begin() as db:
                 assert store_all(db, [one]) == [wire.Code.OK]
                 waiting = pool.submit(store, other)
@@ -335,28 +339,6 @@ def test_an_earlier_look_does_not_replace_a_later_one(ready: OpenRound) -> None:
     for thread in threads:
         thread.join()
     assert desk.standing(ready.campaign).campaign.state == "closed"
-
-
-def test_what_is_larger_than_all_the_room_goes_alone() -> None:
-    """It waits until nothing else is held, and those that come later wait for it: nobody is passed over."""
-
-    async def run() -> list[str]:
-        room, order = Room(10), list[str]()
-
-        async def take(name: str, size: int) -> None:
-            await room.take(size)
-            order.append(name)
-            room.give(size)
-
-        await room.take(5)
-        waiting = [asyncio.create_task(take(name, size)) for name, size in (("large", 50), ("small", 1))]
-        await asyncio.sleep(0.01)
-        assert order == []
-        room.give(5)
-        await asyncio.gather(*waiting)
-        return order
-
-    assert asyncio.run(run()) == ["large", "small"]
 
 
 def test_what_was_written_leaves_memory(ready: OpenRound) -> None:

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.limits import Limits, Turnstile
 from aggregator.tally import counted_once, tally_batches
-from aggregator.vitals import Vitals
 from client.contribute import Contribution
 from client.ledger import Ledger
 from client.patience import Patience, Unreachable
@@ -19,12 +17,10 @@ from protocol import service_pb2
 from protocol import wire_pb2 as wire
 from protocol.campaign import digest
 from protocol.channels import LABEL_CHANNELS, Bit
-from protocol.errors import BadInput, Refused
 from protocol.messages import Batch, read_batch, write_batch, write_query
 from protocol.queries import BitQuery, BitTally, LabelQuery
 from protocol.sampling import SeededEntropy
 from protocol.scores import SCORES
-from protocol.service import PIECE_BYTES
 from protocol.splitting import split_answer
 from tests.owners import LABEL_PLAN, PLAN, owner, signed
 
@@ -75,47 +71,6 @@ def test_a_split_answer_says_the_same(name: str) -> None:
     assert np.array_equal(np.concatenate([one.ids for one in back]), whole.ids)
     assert np.array_equal(np.concatenate([one.reports for one in back]), whole.reports)
     assert list(split_answer(answer, plan, most=1 << 20)) == [answer]
-
-
-def test_an_owner_sends_so_many_messages_a_second_and_no_more() -> None:
-    """The messages of a second may come at once; then one for each share of a second that passes; another owner is free."""
-    now = 0.0
-    turnstile = Turnstile(Limits(messages_a_second=10, open_calls=2), Vitals(), now=lambda: now)
-    for _ in range(10):
-        turnstile.message(1)
-    with pytest.raises(Refused):
-        turnstile.message(1)
-    turnstile.message(2)
-    now = 0.1
-    turnstile.message(1)
-    with pytest.raises(Refused):
-        turnstile.message(1)
-    now = 10.0
-    with turnstile.call(1), turnstile.call(1), pytest.raises(Refused), turnstile.call(1):
-        pass
-    with turnstile.call(1):
-        pass
-
-
-def test_the_lowest_rate_lets_a_call_and_its_messages_through() -> None:
-    """A call and each of its messages count; at one a second they get through all the same, and then no more."""
-    now = 0.0
-    turnstile = Turnstile(Limits(messages_a_second=1), Vitals(), now=lambda: now)
-    with turnstile.call(1):
-        for _ in range(9):
-            turnstile.message(1)
-        with pytest.raises(Refused):
-            turnstile.message(1)
-    now = 2.0
-    with turnstile.call(1):
-        turnstile.message(1)
-
-
-def test_a_server_takes_every_message_that_owners_send() -> None:
-    """A limit below the size of their pieces would refuse what the records have paid for."""
-    assert Limits(message_bytes=PIECE_BYTES).message_bytes == PIECE_BYTES
-    with pytest.raises(BadInput, match=f"accepted are {PIECE_BYTES}"):
-        Limits(message_bytes=PIECE_BYTES - 1)
 
 
 class Deaf:

@@ -1,0 +1,156 @@
+import asyncio
+import selectors
+from typing import Any
+
+import pytest
+
+from aggregator.limits import Limits, Room, Turnstile, Watch
+from aggregator.vitals import Vitals
+from protocol.errors import BadInput, Refused
+from protocol.service import PIECE_BYTES
+
+
+def test_an_owner_sends_so_many_messages_a_second_and_no_more() -> None:
+    """The messages of a second may come at once; then one for each share of a second that passes; another owner is free."""
+    now = 0.0
+    turnstile = Turnstile(Limits(messages_a_second=10, open_calls=2), Vitals(), now=lambda: now)
+    for _ in range(10):
+        turnstile.message(1)
+    with pytest.raises(Refused):
+        turnstile.message(1)
+    turnstile.message(2)
+    now = 0.1
+    turnstile.message(1)
+    with pytest.raises(Refused):
+        turnstile.message(1)
+    now = 10.0
+    with turnstile.call(1), turnstile.call(1), pytest.raises(Refused), turnstile.call(1):
+        pass
+    with turnstile.call(1):
+        pass
+
+
+def test_the_lowest_rate_lets_a_call_and_its_messages_through() -> None:
+    """A call and each of its messages count; at one a second they get through all the same, and then no more."""
+    now = 0.0
+    turnstile = Turnstile(Limits(messages_a_second=1), Vitals(), now=lambda: now)
+    with turnstile.call(1):
+        for _ in range(9):
+            turnstile.message(1)
+        with pytest.raises(Refused):
+            turnstile.message(1)
+    now = 2.0
+    with turnstile.call(1):
+        turnstile.message(1)
+
+
+def test_a_server_takes_every_message_that_owners_send() -> None:
+    """A limit below the size of their pieces would refuse what the records have paid for."""
+    assert Limits(message_bytes=PIECE_BYTES).message_bytes == PIECE_BYTES
+    with pytest.raises(BadInput, match=f"accepted are {PIECE_BYTES}"):
+        Limits(message_bytes=PIECE_BYTES - 1)
+
+
+class Patient(selectors.DefaultSelector):
+    """Waits for nothing: the clock goes on instead."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        self.now += timeout or 0.0
+        return super().select(0)
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """An event loop in which time passes only when everybody waits for it."""
+
+    def __init__(self) -> None:
+        self._clock = Patient()
+        super().__init__(self._clock)
+
+    def time(self) -> float:
+        return self._clock.now
+
+
+@pytest.mark.parametrize(
+    ("waits", "works", "whole", "ends"),
+    [
+        # Always in time, until all of it took too long.
+        ([9.0] * 20, [0.0] * 20, 100.0, 100.0),
+        # The third does not come within ten seconds.
+        ([9.0, 9.0, 10.5], [0.0] * 3, 100.0, 28.0),
+        # What is done with one is not the time until the next, however often the clock is looked at meanwhile.
+        ([1.0, 9.0, 9.5], [35.0, 0.0, 10.0], 100.0, None),
+        ([1.0, 11.0], [35.0, 0.0], 100.0, 46.0),
+        # Both too long at once, or the whole before anything came.
+        ([9.0, 11.0], [0.0, 0.0], 19.0, 19.0),
+        ([9.0], [0.0], 5.0, 5.0),
+        ([1.0], [50.0], 20.0, 20.0),
+    ],
+)
+def test_a_stream_ends_when_nothing_comes_or_all_takes_too_long(
+    waits: list[float], works: list[float], whole: float, ends: float | None
+) -> None:
+    """At that very moment, and at no other: ten seconds without a message, or so many in all."""
+
+    async def run() -> float | None:
+        clock = asyncio.get_running_loop().time
+        try:
+            async with Watch(idle=10.0, whole=whole) as watch:
+                for wait, work in zip(waits, works, strict=True):
+                    await asyncio.sleep(wait)
+                    assert watch.came() == clock()
+                    await asyncio.sleep(work)
+                    watch.wait()
+            ended = None
+        except TimeoutError:
+            ended = clock()
+        # Nothing is left that would go off later.
+        await asyncio.sleep(1_000)
+        return ended
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        wrong = list[Any]()
+        runner.get_loop().set_exception_handler(lambda _, context: wrong.append(context))
+        assert (runner.run(run()), wrong) == (ends, [])
+
+
+def test_who_could_take_at_once_does_not_pass_those_who_wait() -> None:
+    """Not even in the moment between the room becoming free and the first of them taking it."""
+
+    async def run() -> None:
+        room = Room(10)
+        assert room.take_now(10)
+        assert not room.take_now(1)
+        waiting = [asyncio.create_task(room.take(4)) for _ in range(2)]
+        await asyncio.sleep(0)
+        room.give(10)
+        while not all(task.done() for task in waiting):
+            assert not room.take_now(1)
+            await asyncio.sleep(0)
+        assert room.take_now(2)
+        assert (room.held, room.take_now(1)) == (10, False)
+
+    asyncio.run(run())
+
+
+def test_what_is_larger_than_all_the_room_goes_alone() -> None:
+    """It waits until nothing else is held, and those that come later wait for it: nobody is passed over."""
+
+    async def run() -> list[str]:
+        room, order = Room(10), list[str]()
+
+        async def take(name: str, size: int) -> None:
+            await room.take(size)
+            order.append(name)
+            room.give(size)
+
+        await room.take(5)
+        waiting = [asyncio.create_task(take(name, size)) for name, size in (("large", 50), ("small", 1))]
+        await asyncio.sleep(0.01)
+        assert order == []
+        room.give(5)
+        await asyncio.gather(*waiting)
+        return order
+
+    assert asyncio.run(run()) == ["large", "small"]
