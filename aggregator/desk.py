@@ -115,17 +115,19 @@ class Desk:
     def _look(self, campaign: Campaign) -> Standing | None:
         """Where a campaign stands; None of one that is of another version."""
         try:
-            return self._read(campaign) if campaign.readable else None
+            return self._read(campaign)
         except (BadInput, Refused):
             return None
 
-    def _read(self, campaign: Campaign) -> Standing:
+    def _read(self, campaign: Campaign) -> Standing | None:
         before = self._standings.get(campaign.id)
         if before is not None and before.campaign == campaign:
             # The same plan, already read.
             campaign = before.campaign
             if campaign.state != OPEN:
                 return before
+        if not campaign.readable:
+            return None
         rounds = tuple(self._store.rounds(campaign.id))
         if not rounds:
             return Standing(campaign)
