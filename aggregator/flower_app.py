@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
 from threadpoolctl import threadpool_limits
 
@@ -26,6 +27,9 @@ from protocol.sampling import SeededEntropy, os_entropy
 from protocol.simulated import CONTENT, SIMULATION_KEY
 
 log = logging.getLogger("flwr")
+
+# What Flower says of a node that is gone or did not answer in time: whether that comes before the timeout is chance.
+MISSING = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
 
 app = ServerApp()
 
@@ -112,11 +116,15 @@ class Asking:
         content = RecordDict({CONTENT: ConfigRecord({"plan": self._plan, "query": query})})
         messages = [Message(content=content, message_type="query", dst_node_id=node, ttl=self._timeout) for node in self._nodes]
         for reply in self._grid.send_and_receive(messages, timeout=self._timeout):
-            yield read_reply(reply)
+            answer = read_reply(reply)
+            if answer is not None:
+                yield answer
 
 
-def read_reply(reply: Message) -> bytes:
-    """The answer in a reply; nothing in one that carries an error, which is then counted as malformed."""
+def read_reply(reply: Message) -> bytes | None:
+    """The answer in a reply; None if Flower says that none came, and what counts as malformed if the node failed."""
+    if reply.has_error() and reply.error.code in MISSING:
+        return None
     if reply.has_error():
         log.warning("confide: node %d answers with an error: %s", reply.metadata.src_node_id, reply.error.reason)
         return b"\xff"

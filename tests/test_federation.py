@@ -11,8 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from flwr.app import Error, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
 
 from aggregator.campaigns import run_campaign
+from aggregator.flower_app import read_reply
 from client.simulated import simulated_owner
 from protocol.campaign import open_plan
 from protocol.card import read_card
@@ -173,6 +176,17 @@ fork()
 np.ones((500, 500)) @ np.ones((500, 500))
 say()
 """
+
+
+@pytest.mark.parametrize(("code", "found"), [(2, b"\xff"), (3, None), (4, None), (5, None), (8, b"\xff")])
+def test_who_did_not_answer_is_missing_and_who_failed_is_malformed(
+    code: int, found: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """Flower tells of a node that is gone as of one that raised; only the second has answered something."""
+    for name in ("_run_id", "_task_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+    asked = Message(RecordDict(), dst_node_id=1, message_type="query")
+    assert read_reply(Message(Error(code=code, reason="why"), reply_to=asked)) == found
 
 
 def test_a_failing_server_app_is_a_failing_command(tmp_path: Path) -> None:
