@@ -123,9 +123,9 @@ class Asking:
 
 def read_reply(reply: Message) -> bytes | None:
     """The answer in a reply; None if Flower says that none came, and what counts as malformed if the node failed."""
-    if reply.has_error() and reply.error.code in MISSING:
-        return None
     if reply.has_error():
+        if reply.error.code in MISSING:
+            return None
         log.warning("confide: node %d answers with an error: %s", reply.metadata.src_node_id, reply.error.reason)
         return b"\xff"
     record: Any = reply.content.get(CONTENT)

@@ -183,6 +183,7 @@ def test_who_did_not_answer_is_missing_and_who_failed_is_malformed(
     code: int, found: bytes | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     """Flower tells of a node that is gone as of one that raised; only the second has answered something."""
+    # Flower makes messages within a run only.
     for name in ("_run_id", "_task_id", "_node_id"):
         monkeypatch.setattr(TaskIdentity, name, 1)
     asked = Message(RecordDict(), dst_node_id=1, message_type="query")
