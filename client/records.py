@@ -1,15 +1,17 @@
-"""The owner's records: read from npz, csv or parquet, scored by a model or with probabilities computed beforehand.
+"""The owner's records, read from npz, csv or parquet.
 
-A record keeps one name over all campaigns, so that what it has spent adds up: the `id` column if the file has one, else its
-features and label (and a count for rows that are equal).
+What a record has spent is kept under its name, so a name must survive whatever happens to the file: another format, another
+order, other number types, a new feature. Hence names are the ids that the owner gives, never the content. Ids that differ
+only in how they are written are one: merging two records refuses a file, while parting one record would renew its budget.
 """
 
 import csv
-import hashlib
+import re
+import unicodedata
 import zipfile
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +19,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import BadInput
-from protocol.scores import check_labels, check_probabilities
+from protocol.scores import check_probabilities
 
 Array = NDArray[Any]
-Model = Callable[[Array], Array]
 
-ACCEPTED = "accepted are .npz, .csv and .parquet with `label` and either probabilities `p0`, `p1`, ... or features"
+ACCEPTED = (
+    "accepted are .npz, .csv and .parquet with `id`, `label`, either probabilities `p0`, `p1`, ... or features, "
+    "and `person` where one person has several records"
+)
+WHY_ID = "what a record has spent is kept under its id, so each needs one"
+MISSING = frozenset({"", "nan", "NaN", "None", "null", "NULL", "<NA>"})
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?")
+# How floats are printed; 12e45 without sign or point is also how many hexadecimal ids look.
+PRINTED_FLOAT = re.compile(r".*(\.|[eE]\+).*")
+EXACT = 2**53
 
 
 @dataclass(frozen=True)
 class Records:
-    """Names, class probabilities and labels, with the digest of the model behind the probabilities where it is known.
+    """Names and labels, with probabilities computed beforehand or features to score. Labels are whole numbers of any range.
 
-    Features are kept for training. Records that have them and no model yet have no probabilities.
+    `model` is the digest of the model behind the probabilities where it is known; `persons` says whose each record is.
     """
 
     names: tuple[bytes, ...]
@@ -37,105 +47,154 @@ class Records:
     labels: Array
     model: bytes | None = None
     features: Array | None = None
+    persons: tuple[bytes, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.probs is not None:
             check_probabilities(self.probs)
-            check_labels(self.labels, n=len(self.probs), k=self.probs.shape[1])
-        elif len(self.labels) and self.labels.min() < 0:
-            raise BadInput(f"a label is {self.labels.min()}; accepted are whole numbers from 0")
-        if len(set(self.names)) != len(self.labels):
-            raise BadInput(f"{len(set(self.names))} different names for {len(self.labels)} records; each record needs its own")
+        if self.labels.ndim != 1 or self.labels.dtype.kind not in "iu":
+            raise BadInput(
+                f"labels have shape {self.labels.shape} and type {self.labels.dtype}; accepted is an integer a record"
+            )
+        n = len(self.labels)
+        for what, rows in {"probabilities": self.probs, "features": self.features, "persons": self.persons}.items():
+            if rows is not None and len(rows) != n:
+                raise BadInput(f"{n} labels for {len(rows)} rows of {what}; accepted is a label a row")
+        if len(self.names) != n or len(set(self.names)) != n:
+            raise BadInput(f"{len(set(self.names))} different names for {n} records; each record needs its own")
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @property
     def scored(self) -> Array:
-        """The probabilities; records without any cannot be scored."""
+        """The probabilities that the records came with."""
         if self.probs is None:
             raise BadInput("the records hold features and no probabilities; name the model that scores them")
         return self.probs
 
+    @property
+    def units(self) -> tuple[bytes, ...]:
+        """Who is charged for each record: its person, or the record itself."""
+        return self.names if self.persons is None else self.persons
 
-def read_records(path: Path, *, model: Path | None = None) -> Records:
-    """Read a file of records and score them where it holds features."""
-    readers = {".npz": _npz, ".csv": _csv, ".parquet": _parquet}
-    if path.suffix not in readers:
+
+@dataclass(frozen=True)
+class _Columns:
+    """A file's columns; `first` is what its reader calls the first row, for messages."""
+
+    arrays: dict[str, Array]
+    row: str
+    first: int
+
+
+def read_records(path: Path) -> Records:
+    """Read a file of records."""
+    if path.suffix not in READERS:
         raise BadInput(f"{path} ends in {path.suffix or 'nothing'!r}; {ACCEPTED}")
     if not path.exists():
         raise BadInput(f"{path} does not exist; {ACCEPTED}")
     try:
-        columns = readers[path.suffix](path)
-        return _records(columns, model)
+        return _records(READERS[path.suffix](path))
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile, csv.Error) as error:
         raise BadInput(f"{path} cannot be read: {error}; {ACCEPTED}") from None
 
 
-def model_digest(path: Path) -> bytes:
-    """SHA-256 of a model file: what plans and policies name it by."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").digest()
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read as a model: {error.strerror}") from None
+def normal_id(value: Any, *, exact: int = EXACT) -> bytes:
+    """One name for all ways of writing an id: for 7, 7.0, "007" and full-width digits; for text in NFKC, without the invisible.
+
+    Floats name a record only below `exact`, the bound up to which their type holds every whole number.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str | bytes | None):
+        raise BadInput(f"is of type {type(value).__name__}; accepted are whole numbers and text")
+    if isinstance(value, float) and value == value:
+        if not abs(value) < exact or value != int(value):
+            raise BadInput(
+                f"is the float {value}; accepted are whole numbers and text, and floats only if whole and below {exact}"
+            )
+        value = int(value)
+    text = value.decode() if isinstance(value, bytes) else "" if value is None else str(value)
+    if not text.isascii() or not text.isprintable():
+        text = unicodedata.normalize("NFKC", "".join(c for c in text if unicodedata.category(c) != "Cf"))
+    text = " ".join(text.split())
+    if text in MISSING:
+        raise BadInput(f"is missing; {WHY_ID}")
+    if NUMBER.fullmatch(text):
+        number = Decimal(text)
+        if number.copy_abs() < EXACT or text.lstrip("+-").isdigit():
+            plain = f"{number:f}"
+            text = (plain.rstrip("0").rstrip(".") if "." in plain else plain) if number else "0"
+        elif PRINTED_FLOAT.fullmatch(text):
+            raise BadInput(f"is {text}, written as a float; accepted are whole numbers in full, and text")
+    return text.encode()
 
 
-def _records(columns: dict[str, Array], model: Path | None) -> Records:
-    if "label" not in columns:
-        raise BadInput(f"it has columns {sorted(columns)}; missing: label")
-    labels = _whole(columns["label"])
-    given = columns.get("probs")
-    features = columns.get("features")
-    values = features if given is None else given
-    if values is None:
-        raise BadInput(f"it has columns {sorted(columns)}; missing: probabilities or features")
-    probs, digest = given, None
-    if given is None and model is not None:
-        probs, digest = load_model(model)(values.astype(np.float32)), model_digest(model)
-    if len(labels) != len(values) or (features is not None and len(features) != len(values)):
-        raise BadInput(f"{len(labels)} labels for {len(values)} rows; accepted is a label a row")
-    if features is not None and not np.isfinite(np.asarray(features, dtype=np.float64)).all():
-        raise BadInput("features hold values that are not finite")
-    return Records(_names(columns.get("id"), features, labels), probs, labels, digest, features)
+def _records(columns: _Columns) -> Records:
+    arrays = columns.arrays
+    if "id" not in arrays:
+        raise BadInput(f"it has columns {sorted(arrays)}; missing: id ({WHY_ID})")
+    if "label" not in arrays:
+        raise BadInput(f"it has columns {sorted(arrays)}; missing: label")
+    probs, features = arrays.get("probs"), arrays.get("features")
+    if probs is None and features is None:
+        raise BadInput(f"it has columns {sorted(arrays)}; missing: probabilities or features")
+    if any(array.ndim == 0 for array in arrays.values()):
+        raise BadInput("it has single values where a value a record is accepted")
+    if features is not None and not (features.dtype.kind in "fiub" and np.isfinite(features).all()):
+        raise BadInput(f"features are of type {features.dtype} or hold values that are not finite; accepted are finite numbers")
+    names = _ids(columns, "id")
+    _check_different(names, columns)
+    persons = _ids(columns, "person") if "person" in arrays else None
+    return Records(names, probs, _whole(arrays["label"]), None, features, persons)
 
 
-def _whole(labels: Array) -> Array:
-    """Labels as integers, also where a file gave them as floats."""
-    whole = np.asarray(labels, dtype=np.float64) if labels.dtype.kind == "f" else labels
-    if whole.dtype.kind == "f":
-        if not np.array_equal(whole, np.rint(whole)):
-            raise BadInput("labels are not whole numbers")
-        return whole.astype(np.int64)
-    return whole
-
-
-def _names(ids: Array | None, features: Array | None, labels: Array) -> tuple[bytes, ...]:
-    """Ids, or what a row says of the record itself. Probabilities do not name a record: another model gives others."""
-    if ids is not None:
-        return tuple(str(name).encode() for name in ids.tolist())
-    if features is None:
-        raise BadInput("it has probabilities and no `id`; what a record has spent is kept under its id, so each needs one")
-    seen: Counter[bytes] = Counter()
+def _ids(columns: _Columns, which: str) -> tuple[bytes, ...]:
+    values = columns.arrays[which]
+    exact = 2 ** (np.finfo(values.dtype).nmant + 1) if values.dtype.kind == "f" else EXACT
     names = []
-    for row, label in zip(np.ascontiguousarray(features, dtype=np.float64), labels.tolist(), strict=True):
-        name = row.tobytes() + int(label).to_bytes(8, "little", signed=True)
-        names.append(name + seen[name].to_bytes(4, "little"))
-        seen[name] += 1
+    for i, value in enumerate(values.tolist(), start=columns.first):
+        try:
+            names.append(normal_id(value, exact=exact))
+        except BadInput as error:
+            raise BadInput(f"{columns.row} {i}: its {which} {error}") from None
     return tuple(names)
 
 
-def _npz(path: Path) -> dict[str, Array]:
+def _check_different(names: tuple[bytes, ...], columns: _Columns) -> None:
+    seen: dict[bytes, int] = {}
+    for i, name in enumerate(names):
+        before = seen.setdefault(name, i)
+        if before != i:
+            written = columns.arrays["id"].tolist()
+            raise BadInput(
+                f"{columns.row}s {before + columns.first} and {i + columns.first} have the same id "
+                f"({written[before]!r} and {written[i]!r}); each record needs its own"
+            )
+
+
+def _whole(labels: Array) -> Array:
+    """Labels as 64-bit integers, also where a file gave them as floats."""
+    if labels.dtype.kind not in "fiub":
+        raise BadInput(f"labels are of type {labels.dtype}; accepted are whole numbers")
+    if labels.dtype.kind == "f" and not (np.isfinite(labels).all() and np.array_equal(labels, np.rint(labels))):
+        raise BadInput("labels are not whole numbers")
+    if labels.size and not -(2**63) <= int(labels.min()) <= int(labels.max()) < 2**63:
+        raise BadInput(f"labels run from {labels.min()} to {labels.max()}; accepted are 64-bit integers")
+    return labels.astype(np.int64)
+
+
+def _npz(path: Path) -> _Columns:
+    renamed = {"labels": "label", "ids": "id", "persons": "person"}
     with np.load(path, allow_pickle=False) as archive:
         found = {name: archive[name] for name in archive}
-    renamed = {"labels": "label", "ids": "id"}
-    return {renamed.get(name, name): array for name, array in found.items()}
+    _check_once([renamed.get(name, name) for name in found])
+    return _Columns({renamed.get(name, name): array for name, array in found.items()}, "row", 1)
 
 
-def _csv(path: Path) -> dict[str, Array]:
-    with path.open(newline="") as file:
+def _csv(path: Path) -> _Columns:
+    with path.open(newline="", encoding="utf-8-sig") as file:
         rows = list(csv.reader(file))
     if len(rows) < 2:
         raise BadInput("it has no header or no rows")
@@ -143,69 +202,44 @@ def _csv(path: Path) -> dict[str, Array]:
     uneven = next((i for i, row in enumerate(body, start=2) if len(row) != len(header)), None)
     if uneven is not None:
         raise BadInput(f"line {uneven} has another number of fields than the header's {len(header)}")
-    return _table(dict(zip(header, zip(*body, strict=True), strict=True)))
+    _check_once(header)
+    return _Columns(_table(dict(zip(header, zip(*body, strict=True), strict=True))), "line", 2)
 
 
-def _parquet(path: Path) -> dict[str, Array]:
+def _parquet(path: Path) -> _Columns:
     try:
         import pyarrow.parquet
     except ModuleNotFoundError:
         raise BadInput("reading parquet needs the package pyarrow; install confide[client]") from None
     table = pyarrow.parquet.read_table(path)
-    return _table({name: table.column(name).to_pylist() for name in table.column_names})
+    _check_once(table.column_names)
+    columns = {name: table.column(name) for name in table.column_names}
+    floats = {name: column.type.to_pandas_dtype() for name, column in columns.items() if pyarrow.types.is_floating(column.type)}
+    # The type of a float says up to where it holds every whole number.
+    read = {name: np.array(column.to_pylist(), dtype=floats.get(name, object)) for name, column in columns.items()}
+    return _Columns(_table(read), "row", 1)
 
 
-def _table(columns: dict[str, Any]) -> dict[str, Array]:
-    """Columns `id` and `label`, and the others together: as probabilities if they are p0, p1, ..., else as features."""
-    special = {name: np.array(columns[name]) for name in ("id", "label") if name in columns}
-    if "label" in special:
-        special["label"] = special["label"].astype(np.float64)
-    others = [name for name in columns if name not in special]
-    values = np.array([columns[name] for name in others], dtype=np.float64).T
-    probabilities = others == [f"p{i}" for i in range(len(others))]
-    return special | {"probs" if probabilities else "features": values}
+def _check_once(names: list[str]) -> None:
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise BadInput(f"it has the column {twice!r} twice")
 
 
-def load_model(path: Path) -> Model:
-    """A model file as a function from float32 features to class probabilities: ONNX, or an exported torch program."""
-    if not path.exists():
-        raise BadInput(f"model {path} does not exist")
-    if path.suffix == ".onnx":
-        return _onnx(path)
-    if path.suffix == ".pt2":
-        return _torch(path)
-    raise BadInput(f"model {path} ends in {path.suffix!r}; accepted are .onnx and .pt2 (torch.export)")
+def _table(columns: Mapping[str, Sequence[Any] | Array]) -> dict[str, Array]:
+    """Columns `id`, `person`, `label`, and the others together: as probabilities if they are p0, p1, ..., else as features."""
+    named: dict[str, Array] = {name: np.asarray(columns[name]) for name in ("id", "person") if name in columns}
+    if "label" in columns:
+        named["label"] = np.asarray(columns["label"]).astype(np.float64)
+    others = [name for name in columns if name not in named]
+    if not others:
+        return named
+    probabilities = [f"p{i}" for i in range(len(others))]
+    kind, chosen = ("probs", probabilities) if set(others) == set(probabilities) else ("features", others)
+    values = np.array([columns[name] for name in chosen], dtype=np.float64)
+    if values.ndim != 2:
+        raise BadInput("it has columns of lists; accepted is a number a record and column")
+    return named | {kind: values.T}
 
 
-def _onnx(path: Path) -> Model:
-    try:
-        import onnxruntime
-    except ModuleNotFoundError:
-        raise BadInput("ONNX models need the package onnxruntime; install confide[client]") from None
-    try:
-        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise BadInput(f"model {path} cannot be loaded by onnxruntime: {type(error).__name__}") from None
-    (entry,) = session.get_inputs()
-
-    def score(features: Array) -> Array:
-        return np.asarray(session.run(None, {entry.name: features})[-1])
-
-    return score
-
-
-def _torch(path: Path) -> Model:
-    try:
-        import torch
-    except ModuleNotFoundError:
-        raise BadInput("exported torch programs need torch; install confide[train]") from None
-    try:
-        module = torch.export.load(path).module()
-    except Exception as error:
-        raise BadInput(f"model {path} cannot be loaded by torch.export: {type(error).__name__}") from None
-
-    def score(features: Array) -> Array:
-        with torch.no_grad():
-            return np.asarray(module(torch.from_numpy(np.ascontiguousarray(features))).numpy())
-
-    return score
+READERS: dict[str, Callable[[Path], _Columns]] = {".npz": _npz, ".csv": _csv, ".parquet": _parquet}

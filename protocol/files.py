@@ -23,10 +23,10 @@ def write_new(files: dict[Path, bytes]) -> list[Path]:
     return written
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
+def write_whole(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
     """Write a file, or replace it, in one step that a crash cannot split."""
     with _clear_errors(path), _aside(path, content.encode() if isinstance(content, str) else content) as made:
-        os.chmod(made, 0o644)
+        os.chmod(made, mode)
         os.replace(made, path)
 
 
