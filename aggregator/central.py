@@ -13,11 +13,10 @@ import numpy as np
 from aggregator.quantiles.histogram import Histogram, certified_rank
 from aggregator.quantiles.mechanism import REPLACE_ONE, Mechanism, Release
 from aggregator.quantiles.mechanisms import within_budget
-from protocol.campaign import Plan
+from protocol.campaign import MOST_RECORDS, Plan
 from protocol.certificate import DROPOUTS, EXCHANGEABLE, HONEST_COUNTS, MARGINAL, NOT_STATED, Certificate
 from protocol.errors import BadInput
 from protocol.grid import Floats, uniform_grid
-from protocol.messages import MOST_RECORDS
 from protocol.queries import CountProcedure, CountQuery, HistogramProcedure, HistogramQuery
 from protocol.sampling import os_entropy
 from protocol.zcdp import search_steps, zcdp_epsilon

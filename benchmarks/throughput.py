@@ -55,7 +55,7 @@ def in_process(users: int, folder: Path) -> dict[str, float]:
         records = Records(tuple(f"{owner}/{i}".encode() for i in range(n)), probs, labels)
         owners.append(
             Respondent(
-                records=records, policy=policy, ledger=Ledger(folder / f"{owner}.sqlite"), secret=bytes([owner]) * 32,
+                records=records, policy=lambda: policy, ledger=Ledger(folder / f"{owner}.sqlite"), secret=bytes([owner]) * 32,
                 entropy=os_entropy, now=lambda: now,
             )
         )  # fmt: skip

@@ -1,6 +1,7 @@
 """`confide-client`: for the data owner."""
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -18,10 +19,12 @@ from client.explain import REASONS, explain
 from client.grpc_client import Aggregator
 from client.home import Home
 from client.ledger import Ledger
+from client.models import Model
+from client.owner import open_owner
 from client.patience import Unreachable
 from client.pinned import bundle_hash, pin, read_allowed
-from client.records import model_digest, read_records
-from client.respond import Respondent
+from client.policy import list_in
+from client.records import read_records
 from protocol import wire_pb2 as wire
 from protocol.campaign import open_plan, parse
 from protocol.card import parse_card
@@ -29,7 +32,6 @@ from protocol.card_page import headline
 from protocol.errors import BadInput, Refused
 from protocol.files import write_whole
 from protocol.findings import Finding
-from protocol.sampling import os_entropy
 from protocol.terminal import clear_errors, printable
 from protocol.verify import verify
 
@@ -43,15 +45,113 @@ DEFAULT = Path("~/.confide").expanduser()
 
 @app.command()
 def init(home: Folder = DEFAULT) -> None:
-    """Write a commented policy, a secret and a key for a Flower node; what is there already is left alone."""
+    """Write a commented policy, a secret with its ledger, and a key for a Flower node; what is there already is left alone."""
     with clear_errors():
         place = Home(home)
         written = place.create()
-        for path in (place.policy_file, place.secret_file, place.node_key_file, place.node_public_file):
+        for path in (*place.settings, place.ledger_file):
             print(f"{'wrote' if path in written else 'kept'}  {path}")
-        print("Edit the policy, then try `confide-client explain PLAN`.")
-        print("Back up the secret: without it old spends are not recognised.")
+        print("Edit the policy (`confide-client allow` adds aggregators and models), then try `confide-client explain PLAN`.")
+        print("Back the folder up with `confide-client backup`: secret and ledger belong together.")
         print(f"A Flower aggregator registers your node by {place.node_public_file.name}.")
+
+
+@app.command()
+def backup(
+    folder: Annotated[Path, typer.Argument(help="a new folder for the backup; keep it as safe as the original")],
+    home: Folder = DEFAULT,
+) -> None:
+    """Copy policy, keys and ledger into a new folder, all of one moment.
+
+    Make one after every campaign: what is answered after a backup is forgotten by whoever restores it.
+    """
+    with clear_errors():
+        place = Home(home)
+        place.backup(folder)
+        records, _ = place.ledger().spent_by_record()
+        print(f"wrote {folder}: the ledger knows {records} records that have answered")
+
+
+@app.command()
+def restore(
+    folder: Annotated[Path, typer.Argument(help="a folder that `backup` wrote")],
+    home: Folder = DEFAULT,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
+) -> None:
+    """Bring a backup back. A ledger here that knows more than the backup is kept, and nothing is done."""
+    with clear_errors():
+        campaigns = Home(folder).ledger().campaigns()
+        last = f"after {campaigns[-1].campaign!r} at {campaigns[-1].last[:19]} (UTC)" if campaigns else "before any campaign"
+        print(f"The last that this backup knows of was answered {printable(last)}.")
+        print("If your records answered anything later, that is forgotten, and they could lose more than your policy allows.")
+        _confirm("Restore it?", yes)
+        for path in Home(home).restore(folder):
+            print(f"wrote {path}")
+
+
+allow = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Add an aggregator or a model to the policy.")
+app.add_typer(allow, name="allow")
+Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
+
+
+@allow.command("aggregator")
+def allow_aggregator(
+    key: Annotated[str, typer.Argument(help="its public key: 64 hexadecimal digits, as the aggregator shows it")],
+    home: Folder = DEFAULT,
+    yes: Yes = False,
+) -> None:
+    """Answer the plans that this key signs, within the rest of the policy."""
+    with clear_errors():
+        value = _digits("key", key)
+        print(f"Plans signed by {value.hex()} will be answered, within the rest of your policy.")
+        print("Compare the key with the one that the aggregator gave you on another way than this one.")
+        _list(Home(home), {"aggregators": value}, yes)
+
+
+@allow.command("model")
+def allow_model(
+    model: Annotated[str, typer.Argument(help="the model's file (.onnx), or its SHA-256 as 64 hexadecimal digits")],
+    home: Folder = DEFAULT,
+    vetted: Annotated[bool, typer.Option("--vetted", help="let it see many records at once: you have looked into it")] = False,
+    yes: Yes = False,
+) -> None:
+    """Let this model score your records, one at a time (or in batches, if you have vetted it)."""
+    with clear_errors():
+        if Path(model).exists():
+            found = Model.read(Path(model))
+            found.open(model)
+            print(f"{model}: {len(found.data)} bytes, no external data, no custom operators.")
+            value = found.digest
+        else:
+            value = _digits("model", model)
+            print("There is no such file, so this is taken as the digest of a model, which is checked when it is used.")
+        print(f"The model with SHA-256 {value.hex()} may score your records.")
+        if vetted:
+            print("It will see many at once. If it was made to, it can let one record speak through all the others.")
+        _list(Home(home), {"models": value} | ({"vetted_models": value} if vetted else {}), yes)
+
+
+def _list(place: Home, values: dict[str, bytes], yes: bool) -> None:
+    """Add values to lists of the policy, after the owner has said so."""
+    text = place.policy_file.read_text() if place.policy_file.exists() else ""
+    place.policy()
+    for name, value in values.items():
+        text = list_in(text, name, value)
+    _confirm(f"Write this into {place.policy_file}?", yes)
+    write_whole(place.policy_file, text, mode=0o600)
+    print(f"wrote {place.policy_file}: {', '.join(values)}")
+
+
+def _digits(what: str, text: str) -> bytes:
+    if re.fullmatch("[0-9a-fA-F]{64}", text) is None:
+        raise BadInput(f"{what} is {text!r}; accepted are 64 hexadecimal digits" + (", or a file" if what == "model" else ""))
+    return bytes.fromhex(text)
+
+
+def _confirm(question: str, yes: bool) -> None:
+    if not yes and not typer.confirm(question):
+        print("nothing was changed")
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -109,9 +209,12 @@ def _why(code: int, data: bytes) -> str:
 def doctor(
     home: Folder = DEFAULT,
     records: Annotated[Path | None, typer.Option(help="records to try reading")] = None,
-    model: Annotated[Path | None, typer.Option(help="model that scores them (.onnx or .pt2)")] = None,
+    model: Annotated[Path | None, typer.Option(help="model that scores them (.onnx)")] = None,
 ) -> None:
-    """Check that everything is in place: files, permissions, ledger, and records if given. Exit code 1 if something is not."""
+    """Check that everything is in place: files, permissions, ledger, and model and records if given.
+
+    Nothing is scored and nothing is spent. Exit code 1 if something is not in order.
+    """
     place = Home(home)
     checks: dict[str, Callable[[], str]] = {
         "policy": lambda: f"{len(place.policy().aggregators)} trusted aggregators",
@@ -119,9 +222,9 @@ def doctor(
         "ledger": lambda: f"{len(place.ledger().campaigns())} campaigns{_exposed(place.ledger_file)}",
     }
     if model is not None:
-        checks["model"] = lambda: f"digest {model_digest(model).hex()}"
+        checks["model"] = lambda: _described(model, place)
     if records is not None:
-        checks["records"] = lambda: f"{len(read_records(records, model=model))} records"
+        checks["records"] = lambda: f"{len(read_records(records))} records"
     failed = False
     for name, check in checks.items():
         try:
@@ -131,6 +234,16 @@ def doctor(
             print(f"WRONG   {name}: {error}")
     if failed:
         raise typer.Exit(1)
+
+
+def _described(path: Path, place: Home) -> str:
+    model = Model.read(path)
+    model.open(str(path))
+    policy = place.policy()
+    listed = (
+        "vetted" if model.digest in policy.vetted_models else "allowed" if model.digest in policy.models else "not allowed yet"
+    )
+    return f"digest {model.digest.hex()}, {listed} by your policy"
 
 
 @app.command("plan")
@@ -182,8 +295,11 @@ def card_command(
 def contribute(
     remote: Aggregator,
     records: Annotated[Path, typer.Option(help="your records (.npz, .csv or .parquet)")],
-    model: Annotated[Path | None, typer.Option(help="model that scores them (.onnx or .pt2)")] = None,
+    model: Annotated[Path | None, typer.Option(help="model that scores them (.onnx)")] = None,
     home: Folder = DEFAULT,
+    new_records: Annotated[
+        bool, typer.Option("--new-records", help="most records of this file are new, and not old ones under other ids")
+    ] = False,
     watch: Annotated[bool, typer.Option("--watch/--once", help="until the campaign is over, or only what is open now")] = True,
 ) -> None:
     """Take part in a campaign: your machine asks what is asked, answers within your policy, and receives no code.
@@ -191,10 +307,8 @@ def contribute(
     Exit code 0: all that was asked was answered and is held; 1: refused or not delivered; 2: something here is not in order.
     """
     place = Home(home)
-    policy, ledger, own = place.policy(), place.ledger(), read_records(records, model=model)
-    respondent = Respondent(
-        records=own, policy=policy, ledger=ledger, secret=place.secret(), entropy=os_entropy, now=lambda: datetime.now(UTC)
-    )
+    policy, ledger = place.policy(), place.ledger()
+    respondent = open_owner(place, records, model, new_records=new_records)
     signed = remote.plan()
     try:
         plan, digest = open_plan(signed, trusted=policy.aggregators, now=datetime.now(UTC))
@@ -205,6 +319,8 @@ def contribute(
         left = taking_part.watch() if watch else taking_part.once()
     except Unreachable as error:
         _fail(f"{error}{_queued(ledger, digest)}")
+    if left.withheld:
+        _fail(f"{left.withheld} answers drawn earlier stay here: your policy does not allow this plan any more")
     if not left.rounds:
         print(f"Campaign {plan.campaign!r} asks nothing now: nothing left this machine, and nothing was spent.")
         return
@@ -224,6 +340,20 @@ def _fail(why: str) -> NoReturn:
 
 def _queued(ledger: Ledger, plan: bytes) -> str:
     return "; what was not sent is kept and sent next time" if ledger.unacknowledged(plan) else ""
+
+
+@app.command()
+def register(
+    records: Annotated[Path, typer.Argument(help="your records (.npz, .csv or .parquet)")],
+    home: Folder = DEFAULT,
+    new_records: Annotated[
+        bool, typer.Option("--new-records", help="most of them are new, and not old ones under other ids")
+    ] = False,
+) -> None:
+    """Tell the ledger of a file's records before a Flower node uses it; `contribute` does so by itself."""
+    with clear_errors():
+        known = open_owner(Home(home), records, None, new_records=new_records).names
+        print(f"{records}: the ledger knows all {len(known)} records (or persons) of it")
 
 
 @app.command("bundle-hash")

@@ -49,6 +49,8 @@ class Left:
     reports: int = 0
     bytes: int = 0
     receipts: dict[Digest, int] = field(default_factory=dict)
+    # Answers drawn earlier that the policy, as it is now, keeps here.
+    withheld: int = 0
 
     @property
     def rounds(self) -> Counter[str]:
@@ -58,7 +60,7 @@ class Left:
     @property
     def well(self) -> bool:
         """Whether every round was answered, or came when the round was over."""
-        return set(self.rounds) <= {"OK", "LATE", "SURPLUS", "CLOSED", "GROUP_TOO_SMALL"}
+        return not self.withheld and set(self.rounds) <= {"OK", "LATE", "SURPLUS", "CLOSED", "GROUP_TOO_SMALL"}
 
     @property
     def refused(self) -> bool:
@@ -99,7 +101,9 @@ class Contribution:
         return self.left
 
     def _take_part(self, query: bytes | None) -> None:
-        for digest, answer in self.ledger.unacknowledged(self.plan_digest):
+        waiting = self.ledger.unacknowledged(self.plan_digest)
+        self.left.withheld = len(waiting) if self.respondent.refusal(self.signed_plan) is not None else 0
+        for digest, answer in waiting[self.left.withheld :]:
             self._send(digest, answer)
         if query is not None and query_digest(query) not in self.left.receipts:
             self._send(query_digest(query), self.respondent.answer(self.signed_plan, query))

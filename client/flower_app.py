@@ -5,7 +5,6 @@ instead, holds a share of the embedded data set.
 """
 
 import logging
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,11 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from client.home import Home
-from client.records import read_records
+from client.owner import open_owner
 from client.respond import Respondent
 from client.simulated import simulated_owner
 from protocol import wire_pb2 as wire
 from protocol.campaign import VERSION
-from protocol.sampling import os_entropy
 from protocol.simulated import CONTENT
 
 log = logging.getLogger(__name__)
@@ -41,19 +39,12 @@ def answer(message: Message, context: Context) -> Message:
 def _respondent(context: Context, query: bytes) -> Respondent:
     node, config = context.node_config, context.run_config
     if "home" in node:
-        return owner(Path(str(node["home"])), Path(str(node["records"])), node.get("model"))
+        model = node.get("model")
+        return open_owner(
+            Home(Path(str(node["home"]))), Path(str(node["records"])), None if model is None else Path(str(model))
+        )
     return simulated_owner(
         run=context.run_id, owner=int(node["partition-id"]), owners=int(node["num-partitions"]), records=int(config["records"]),
         sizes=str(config["sizes"]), concentration=float(config["concentration"]), replacement=bool(config["replacement"]),
         seed=int(config["seed"]), query=query,
-    )  # fmt: skip
-
-
-def owner(home: Path, records: Path, model: Any) -> Respondent:
-    """A data owner's respondent, from its own folder."""
-    place = Home(home)
-    found = read_records(records, model=None if model is None else Path(str(model)))
-    return Respondent(
-        records=found, policy=place.policy(), ledger=place.ledger(), secret=place.secret(), entropy=os_entropy,
-        now=lambda: datetime.now(UTC),
     )  # fmt: skip

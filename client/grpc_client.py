@@ -9,7 +9,8 @@ import grpc
 from client.patience import Patience, Tries, Unreachable
 from protocol import service_pb2
 from protocol import wire_pb2 as wire
-from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN, LARGEST_ANSWER, MESSAGES
+from protocol.campaign import digest
+from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN, LARGEST_ANSWER, MESSAGES, campaign_id
 from protocol.terminal import printable
 
 Reply = TypeVar("Reply")
@@ -65,8 +66,11 @@ class Aggregator:
         self._channel.close()
 
     def plan(self) -> bytes:
-        """The signed plan."""
+        """The signed plan of the campaign that was named, and of no other."""
         found: wire.SignedPlan = self._patiently(lambda: self._call("FetchPlan"))
+        sent = campaign_id(digest(found.plan))
+        if sent != self.campaign:
+            raise Unreachable(f"the aggregator sent the plan of campaign {sent}; asked for was {self.campaign}")
         return found.SerializeToString(deterministic=True)
 
     def query(self) -> bytes | None:

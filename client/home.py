@@ -1,5 +1,7 @@
-"""An owner's folder: policy, secret key and ledger side by side."""
+"""An owner's folder: policy, secret key, ledger and cached scores side by side; its backup, and what comes of one."""
 
+import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,12 +43,34 @@ class Home:
     def ledger_file(self) -> Path:
         return self.folder / "ledger.sqlite"
 
+    @property
+    def scores_folder(self) -> Path:
+        return self.folder / "scores"
+
+    @property
+    def settings(self) -> tuple[Path, ...]:
+        """Every file but the ledger."""
+        return self.policy_file, self.secret_file, self.node_key_file, self.node_public_file
+
     def create(self) -> list[Path]:
-        """Write a commented policy, a fresh secret and a node's keys where there are none yet; returns what was written."""
+        """Write a commented policy, a secret with its ledger, and a node's keys where there are none; returns what was written.
+
+        A secret and a ledger belong together, so one without the other is never completed by a new one.
+        """
+        if self.secret_file.exists() != self.ledger_file.exists():
+            held, lost = (self.secret_file, self.ledger_file)[:: 1 if self.secret_file.exists() else -1]
+            raise BadInput(
+                f"{held} is there and {lost} is not: a new one would forget what your records have spent. "
+                "Accepted is a backup (`confide-client restore`), or an empty folder"
+            )
         files = {self.policy_file: TEMPLATE.encode(), self.secret_file: os_entropy(SECRET_BYTES)}
         if not self.node_key_file.exists():
             files |= dict(zip((self.node_key_file, self.node_public_file), _node_keys(), strict=True))
-        return write_new(files)
+        written = write_new(files)
+        if self.secret_file in written:
+            Ledger(self.ledger_file).close()
+            written.append(self.ledger_file)
+        return written
 
     def policy(self) -> Policy:
         return read_policy(self.policy_file)
@@ -62,9 +86,52 @@ class Home:
         return secret
 
     def ledger(self) -> Ledger:
+        """The ledger, if it belongs to the secret beside it."""
         if not self.folder.is_dir():
             raise BadInput(f"{self.folder} does not exist; `confide-client init` makes it")
-        return Ledger(self.ledger_file)
+        if not self.ledger_file.exists():
+            raise BadInput(
+                f"{self.ledger_file} does not exist: without it nobody knows what your records have spent. "
+                "Accepted is a backup (`confide-client restore`), or a new folder (`confide-client init`)"
+            )
+        ledger = Ledger(self.ledger_file)
+        ledger.bind(self.secret())
+        return ledger
+
+    def backup(self, folder: Path) -> None:
+        """Copy everything but cached scores into a new folder, the ledger as it is at one moment."""
+        ledger, aside = self.ledger(), Home(folder.with_name(f".{folder.name}.partial"))
+        if folder.exists():
+            raise BadInput(f"{folder} exists; accepted is the name of a new folder")
+        try:
+            aside.folder.mkdir(mode=0o700, parents=True)
+            ledger.copy(aside.ledger_file)
+            write_new({aside.folder / path.name: path.read_bytes() for path in self.settings if path.exists()})
+            aside.folder.rename(folder)
+        except OSError as error:
+            raise BadInput(f"{folder} cannot be written: {error.strerror}") from None
+        finally:
+            shutil.rmtree(aside.folder, ignore_errors=True)
+
+    def restore(self, folder: Path) -> list[Path]:
+        """Bring a backup back, and return what was written; refused where the ledger here knows of a spend that it does not."""
+        saved = Home(folder)
+        theirs = saved.ledger()
+        if self.secret_file.exists() and self.secret() != saved.secret():
+            raise BadInput(f"{self.secret_file} is another secret than the backup's; accepted is the folder it was made of")
+        if self.ledger_file.exists():
+            unknown = Ledger(self.ledger_file).spends() - theirs.spends()
+            if unknown:
+                raise BadInput(
+                    f"{self.ledger_file} holds {len(unknown)} spends that the backup does not know; restoring it would give "
+                    "them a second budget. Accepted is a backup that has them all"
+                )
+        written = write_new({self.folder / path.name: path.read_bytes() for path in saved.settings if path.exists()})
+        aside = self.folder / "ledger.restored"
+        aside.unlink(missing_ok=True)
+        theirs.copy(aside)
+        os.replace(aside, self.ledger_file)
+        return [*written, self.ledger_file]
 
 
 def _node_keys() -> tuple[bytes, bytes]:

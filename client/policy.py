@@ -1,10 +1,12 @@
 """What the data owner allows, read from a TOML file that only the owner writes."""
 
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from client.ledger import Cost, Limits
 from protocol import wire_pb2 as wire
 from protocol.campaign import EXACT_COUNTS, VARIANTS, Plan
 from protocol.errors import BadInput, Refused, check_epsilon
@@ -12,7 +14,8 @@ from protocol.errors import BadInput, Refused, check_epsilon
 TEMPLATE = """\
 # What this machine may answer. Only you edit this file; nothing that arrives over the network can change it.
 
-# The most privacy a record may lose in its life, over all campaigns together, and in any one campaign.
+# The most privacy a record may lose in its life, over all campaigns together, and in any one campaign. All campaigns that one
+# aggregator gives the same name count as one.
 epsilon_per_record = 4.0
 epsilon_per_campaign = 2.0
 
@@ -24,7 +27,8 @@ delta_per_campaign = 1e-6
 # records, with noise of this machine's own, or exact if you allow it below. training: a model's weights after steps of DP-SGD.
 methods = ["bits"]
 
-# Whether anything but randomised answers may leave; method labels needs it.
+# Whether a model's probabilities may leave in clear; method labels needs it. Whoever made the model decides what these numbers
+# say: they may spell out the features.
 features_may_leave = false
 
 # Whether exact counts may leave, to an aggregator you trust to add the noise.
@@ -33,12 +37,24 @@ exact_counts_may_leave = false
 # A query that concerns fewer of your records than this is refused.
 minimum_group = 20
 
-# Public keys (hexadecimal) of the aggregators whose plans are answered.
+# Public keys (hexadecimal) of the aggregators whose plans are answered: `confide-client allow aggregator KEY`.
 aggregators = []
 
-# SHA-256 digests (hexadecimal) of the models that may score your records; an empty list allows any.
+# SHA-256 digests (hexadecimal) of the models that may score your records: `confide-client allow model FILE`. A model sees one
+# record at a time, so what it returns for a record can depend on that record only.
 models = []
+
+# Models of the list above that you have looked into and trust to treat records one by one. They get many records at once, which
+# is faster. A model made for it can let one record speak through all the others, and no epsilon bounds that.
+vetted_models = []
 """
+
+# Clauses that list keys or digests, and what they list.
+KEYS = {
+    "aggregators": "an Ed25519 public key",
+    "models": "a SHA-256 digest of a model",
+    "vetted_models": "a SHA-256 digest of a model",
+}
 
 
 @dataclass(frozen=True)
@@ -52,6 +68,7 @@ class Policy:
     minimum_group: int
     aggregators: frozenset[bytes]
     models: frozenset[bytes]
+    vetted_models: frozenset[bytes] = frozenset()
     delta_per_record: float = 0.0
     delta_per_campaign: float = 0.0
     exact_counts_may_leave: bool = False
@@ -67,9 +84,11 @@ class Policy:
             raise BadInput(f"methods holds {', '.join(sorted(unknown))}; accepted: {', '.join(VARIANTS)}")
         if self.minimum_group < 1:
             raise BadInput(f"minimum_group is {self.minimum_group}; at least 1")
-        for name, wanted in (("aggregators", "an Ed25519 public key"), ("models", "a SHA-256 digest")):
+        for name, wanted in KEYS.items():
             if any(len(value) != 32 for value in getattr(self, name)):
                 raise BadInput(f"{name} holds a value that is not {wanted}: 64 hexadecimal digits are accepted")
+        if not self.vetted_models <= self.models:
+            raise BadInput("vetted_models holds a digest that is not among models; list it there too")
 
     def refusals(self, plan: Plan) -> list[int]:
         """Every clause of the policy that this plan breaks, as wire codes; empty when it may be answered."""
@@ -80,9 +99,19 @@ class Policy:
             wire.Code.DELTA_PER_CAMPAIGN: plan.privacy_delta > min(self.delta_per_campaign, self.delta_per_record),
             wire.Code.EXACT_COUNTS_MAY_NOT_LEAVE: plan.channel == EXACT_COUNTS and not self.exact_counts_may_leave,
             wire.Code.FEATURES_MAY_NOT_LEAVE: plan.method == "labels" and not self.features_may_leave,
-            wire.Code.MODEL_NOT_ALLOWED: bool(self.models) and plan.model not in self.models,
+            # A plan of training names no file that scores records.
+            wire.Code.MODEL_NOT_ALLOWED: plan.training is None and plan.model not in self.models,
         }
         return [code for code, is_broken in broken.items() if is_broken]
+
+    @property
+    def limits(self) -> Limits:
+        """What the ledger holds every record to."""
+        return Limits(
+            record=Cost(self.epsilon_per_record, self.delta_per_record),
+            campaign=Cost(self.epsilon_per_campaign, self.delta_per_campaign),
+            fewest=self.minimum_group,
+        )
 
     def check(self, plan: Plan) -> None:
         """Refuse a plan outside the policy, with the first clause it breaks."""
@@ -115,6 +144,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "minimum_group": (int,),
     "aggregators": (list,),
     "models": (list,),
+    "vetted_models": (list,),
 }
 
 
@@ -134,6 +164,7 @@ def _policy(values: dict[str, Any]) -> Policy:
         minimum_group=values["minimum_group"],
         aggregators=frozenset(_unhex("aggregators", value) for value in values["aggregators"]),
         models=frozenset(_unhex("models", value) for value in values["models"]),
+        vetted_models=frozenset(_unhex("vetted_models", value) for value in values["vetted_models"]),
         delta_per_record=float(values["delta_per_record"]),
         delta_per_campaign=float(values["delta_per_campaign"]),
         exact_counts_may_leave=values["exact_counts_may_leave"],
@@ -145,3 +176,17 @@ def _unhex(name: str, value: Any) -> bytes:
         return bytes.fromhex(value)
     except (TypeError, ValueError):
         raise BadInput(f"{name} holds {value!r}; accepted are strings of 64 hexadecimal digits") from None
+
+
+def list_in(text: str, name: str, value: bytes) -> str:
+    """The text of a policy with one more value in a list; comments and everything else stay as they are."""
+    found = re.search(rf"^{name}\s*=\s*\[(.*?)\]", text, flags=re.MULTILINE | re.DOTALL)
+    if found is None or "#" in found[1]:
+        raise BadInput(f"{name} is no plain list in the policy; add {value.hex()!r} to it by hand")
+    listed = [part.strip() for part in found[1].split(",") if part.strip()]
+    written = f'"{value.hex()}"'
+    if written in listed:
+        return text
+    changed = text[: found.start()] + f"{name} = [{', '.join([*listed, written])}]" + text[found.end() :]
+    _policy(tomllib.loads(changed))
+    return changed

@@ -5,19 +5,22 @@ Whatever goes wrong, the other side gets a code and never a text: exceptions may
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from client.ledger import Ledger
+from client.ledger import Cost, Ledger, Question
+from client.models import Model
 from client.policy import Policy
 from client.records import Records
+from client.scoring import probabilities
 from protocol import wire_pb2 as wire
-from protocol.campaign import VERSION, Plan, open_plan
+from protocol.campaign import VERSION, Plan, open_plan, signer
 from protocol.errors import Refused
 from protocol.grid import bin_indices, uniform_grid
 from protocol.messages import ID_BYTES, Batch, OwnerAnswer, query_digest, read_query, write_batch, write_owner_answer
@@ -27,17 +30,46 @@ from protocol.scores import RANDOMIZED, SCORES, true_scores
 
 log = logging.getLogger(__name__)
 
+Array = NDArray[Any]
+
 
 class Respondent:
     """A data owner's records behind its policy and ledger; `answer` is all that a network adapter calls."""
 
     def __init__(
-        self, *, records: Records, policy: Policy, ledger: Ledger, secret: bytes, entropy: Entropy, now: Callable[[], datetime]
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        records: Records,
+        policy: Callable[[], Policy],
+        ledger: Ledger,
+        secret: bytes,
+        entropy: Entropy,
+        now: Callable[[], datetime],
+        model: Model | None = None,
+        cache: Path | None = None,
+    ) -> None:
+        """`policy` is asked anew for every answer, so that a change holds at once; `model` scores records that have features,
+        and its results are kept in the folder `cache`."""
+        ledger.bind(secret)
         self._records, self._policy, self._ledger = records, policy, ledger
         self._secret, self._entropy, self._now = secret, entropy, now
-        self._names = [self._hash(name, b"record", 16) for name in records.names]
-        self._placed: tuple[bytes, NDArray[np.float64]] | None = None
+        self._model, self._cache = model, cache
+        self._names = [self._hash(name, b"record", 16) for name in records.units]
+        self._placed: tuple[bytes, Array, NDArray[np.float64]] | None = None
+        self._scored: tuple[int, Array] | None = None
+
+    @property
+    def names(self) -> set[bytes]:
+        """The names in the ledger of all records, or of all persons where the file names persons."""
+        return set(self._names)
+
+    def refusal(self, signed_plan: bytes) -> int | None:
+        """The code with which a plan is refused as things stand now; None when its answers may leave."""
+        try:
+            self._open(signed_plan)
+        except Refused as refused:
+            return refused.code
+        return None
 
     def answer(self, signed_plan: bytes, query: bytes) -> bytes:
         """The serialised Answer to a query of a signed plan. Asked again, the same bytes."""
@@ -49,42 +81,64 @@ class Respondent:
             log.exception("a query could not be answered")
             return wire.Answer(version=VERSION, code=wire.Code.INTERNAL).SerializeToString()
 
+    def _open(self, signed_plan: bytes) -> tuple[Plan, bytes, Policy]:
+        """A plan that may be answered now, with its digest and the policy that allows it."""
+        policy = self._policy()
+        plan, plan_digest = open_plan(signed_plan, trusted=policy.aggregators, now=self._now())
+        policy.check(plan)
+        return plan, plan_digest, policy
+
     def _answer(self, signed_plan: bytes, query: bytes) -> bytes:
-        plan, plan_digest = open_plan(signed_plan, trusted=self._policy.aggregators, now=self._now())
+        plan, plan_digest, policy = self._open(signed_plan)
         asked, round_ = read_query(query, plan=plan, plan_digest=plan_digest)
         name = query_digest(query)
         remembered = self._ledger.remembered(plan_digest, name)
         if remembered is not None:
             return remembered
-        self._policy.check(plan)
         self._check_records(plan)
-        positions = self._positions(plan_digest)
-        inside = np.arange(len(positions))
+        taking, positions = self._taking_part(plan_digest)
+        inside = taking
         if not isinstance(asked, OwnerQuery):
-            inside = np.flatnonzero((positions >= asked.start) & (positions < asked.stop))
-        # Training hides how many records there are, so it cannot be refused for their number.
-        fewest = 1 if plan.training is not None else self._policy.minimum_group
-        if len(inside) < fewest:
+            inside = taking[(positions[taking] >= asked.start) & (positions[taking] < asked.stop)]
+        if len(inside) < policy.minimum_group:
             raise Refused(wire.Code.GROUP_TOO_SMALL)
-        answer = self._ledger.answer(
-            plan=plan_digest, query=name, round_=round_, campaign=plan.campaign, epsilon=plan.epsilon,
-            delta=plan.privacy_delta, limit=self._policy.epsilon_per_record, delta_limit=self._policy.delta_per_record,
-            records=[self._names[i] for i in inside], fewest=fewest, now=self._now(),
+        question = Question(
+            plan=plan_digest,
+            campaign=plan.campaign,
+            aggregator=signer(signed_plan),
+            query=name,
+            round_=round_,
             rounds=plan.rounds if isinstance(asked, OwnerQuery) else 0,
-            draw=lambda places: self._draw(plan, plan_digest, asked, name, round_, inside[places], positions),
-        )  # fmt: skip
+        )
+        if plan.training is None:
+            self._score(plan, vetted=plan.model in policy.vetted_models)
+        answer = self._ledger.answer(
+            question,
+            cost=Cost(plan.epsilon, plan.privacy_delta),
+            limits=policy.limits,
+            records=[self._names[i] for i in inside],
+            draw=lambda places: self._draw(plan, plan_digest, asked, round_, inside[places], positions),
+            now=self._now(),
+        )
         if answer is None:
             raise Refused(wire.Code.ALREADY_SPENT)
+        # Drawing takes time, in which the owner may have changed the policy: then the answer stays here.
+        self._open(signed_plan)
         return answer
 
     def _draw(
-        self, plan: Plan, plan_digest: bytes, asked: Query, name: bytes, round_: int, chosen: NDArray[Any],
+        self,
+        plan: Plan,
+        plan_digest: bytes,
+        asked: Query,
+        round_: int,
+        chosen: Array,
         positions: NDArray[np.float64],
-    ) -> bytes:  # fmt: skip
+    ) -> bytes:
         """The chosen records' answer, drawn now. It must not leave before the ledger holds it."""
         if isinstance(asked, OwnerQuery):
             if isinstance(asked, TrainingQuery):
-                values = self._learn(plan, plan_digest + name, asked, chosen, round_)
+                values = self._learn(plan, asked, chosen)
             else:
                 values = self._count(plan, plan_digest, asked, chosen)
             owner = self._hash(plan_digest, b"owner", ID_BYTES)
@@ -101,12 +155,25 @@ class Respondent:
         if plan.training is not None:
             if records.features is None or records.features.shape != (len(records), plan.training.layers[0]):
                 raise Refused(wire.Code.MODEL_NOT_ALLOWED)
-            if plan.training.profile().delta(plan.epsilon) > plan.privacy_delta:
+            if plan.training.epsilon(plan.privacy_delta) > plan.epsilon:
                 raise Refused(wire.Code.EPSILON_PER_CAMPAIGN)
-        elif records.model not in (None, plan.model) or records.probs is None or records.probs.shape[1] != plan.labels:
+        elif records.probs is not None:
+            if records.model not in (None, plan.model) or records.probs.shape[1] != plan.labels:
+                raise Refused(wire.Code.MODEL_NOT_ALLOWED)
+        elif self._model is None or self._model.digest != plan.model:
             raise Refused(wire.Code.MODEL_NOT_ALLOWED)
 
-    def _count(self, plan: Plan, plan_digest: bytes, asked: CentralQuery, chosen: NDArray[Any]) -> NDArray[Any]:
+    def _score(self, plan: Plan, *, vetted: bool) -> None:
+        """Have every record scored by the plan's model, over the plan's labels. Whatever records hold, this does not fail."""
+        if self._scored is None or self._scored[0] != plan.labels:
+            found = probabilities(self._records, self._model, labels=plan.labels, vetted=vetted, cache=self._cache)
+            self._scored = plan.labels, found
+
+    def _probabilities(self, chosen: Array) -> Array:
+        assert self._scored is not None
+        return self._scored[1][chosen]
+
+    def _count(self, plan: Plan, plan_digest: bytes, asked: CentralQuery, chosen: Array) -> Array:
         """How many of the chosen records fall into each bin; or at or below a threshold, with this owner's noise."""
         scores = self._scores(plan, plan_digest, chosen)
         if isinstance(asked, HistogramQuery):
@@ -114,46 +181,68 @@ class Respondent:
         noise = discrete_gaussian(Fraction(asked.variance), 1, self._entropy)[0]
         return np.array([len(chosen), np.count_nonzero(scores <= asked.threshold) + noise])
 
-    def _learn(self, plan: Plan, question: bytes, asked: TrainingQuery, chosen: NDArray[Any], round_: int) -> NDArray[Any]:
-        """This owner's steps of the round; all their chance is a function of its secret, the question and the step."""
+    def _learn(self, plan: Plan, asked: TrainingQuery, chosen: Array) -> Array:
+        """This owner's steps of the round, with chance of their own."""
         from client.learning import learn
 
         assert plan.training is not None
         assert self._records.features is not None
-        key = self._hash(question, b"training", 32)
         features, labels = self._records.features[chosen], self._records.labels[chosen]
-        return learn(plan.training, asked.weights, features, labels, key=key, round_=round_)
+        return learn(plan.training, asked.weights, features, labels, entropy=self._entropy)
 
-    def _scores(self, plan: Plan, plan_digest: bytes, chosen: NDArray[Any]) -> NDArray[Any]:
-        """The scores of the true labels, a function of the record, the plan and the owner's secret."""
-        u = self._units(plan_digest, chosen, b"score") if plan.score in RANDOMIZED else None
-        return true_scores(SCORES[plan.score], self._records.scored[chosen], self._records.labels[chosen], u=u)
+    def _scores(self, plan: Plan, plan_digest: bytes, chosen: Array) -> Array:
+        """The scores of the true labels, a function of the record, the plan and the owner's secret.
+
+        A label that the plan does not have is never covered, so its score is 1: to fail would tell that somebody has it.
+        """
+        scores, labels = np.ones(len(chosen)), self._records.labels[chosen]
+        known = (labels >= 0) & (labels < plan.labels)
+        u = self._units(plan_digest, chosen[known], b"score") if plan.score in RANDOMIZED else None
+        scores[known] = true_scores(SCORES[plan.score], self._probabilities(chosen[known]), labels[known], u=u)
+        return scores
 
     def _randomize(
-        self, plan: Plan, plan_digest: bytes, asked: BitQuery | LabelQuery, chosen: NDArray[Any], positions: NDArray[Any]
+        self, plan: Plan, plan_digest: bytes, asked: BitQuery | LabelQuery, chosen: Array, positions: NDArray[np.float64]
     ) -> Batch:
         # In the order of their ids: the order of the file would tell which reports of two campaigns are the same record's.
         named = sorted((self._hash(plan_digest + self._names[i], b"report", ID_BYTES), i) for i in chosen.tolist())
         ids = np.frombuffer(b"".join(name for name, _ in named), dtype=np.uint8).reshape(-1, ID_BYTES)
         chosen = np.array([i for _, i in named])
-        probs, labels = self._records.scored[chosen], self._records.labels[chosen]
         seeded = randomness(self._entropy) == SEEDED
         if isinstance(asked, BitQuery):
             scores = self._scores(plan, plan_digest, chosen)
             parts = asked.part(positions[chosen])
             bits = scores <= np.asarray(asked.thresholds, dtype=np.float64)[parts]
             return Batch(ids, asked.channel.randomize(bits, self._entropy), parts=parts, seeded=seeded)
+        probs, labels = self._probabilities(chosen), self._records.labels[chosen]
+        # A label that the plan does not have is reported as the one the model finds least likely: the last to be covered.
+        labels = np.where((labels >= 0) & (labels < plan.labels), labels, probs.argmin(axis=1))
         return Batch(ids, asked.channel.randomize(labels, self._entropy), probabilities=probs, seeded=seeded)
 
-    def _positions(self, plan_digest: bytes) -> NDArray[np.float64]:
-        """Where each record stands in this campaign: a keyed hash, so nobody but the owner assigns records to questions."""
-        if self._placed is None or self._placed[0] != plan_digest:
-            self._placed = plan_digest, self._units(plan_digest, range(len(self._names)), b"position")
-        return self._placed[1]
+    def _taking_part(self, plan_digest: bytes) -> tuple[Array, NDArray[np.float64]]:
+        """The records that take part in this campaign, one a person where the file names persons, and where each record stands.
 
-    def _units(self, plan_digest: bytes, chosen: Iterable[int], purpose: bytes) -> NDArray[np.float64]:
+        Both follow from a keyed hash, so nobody but the owner chooses records or assigns them to questions.
+        """
+        if self._placed is None or self._placed[0] != plan_digest:
+            everyone = np.arange(len(self._names))
+            positions = self._units(plan_digest, everyone, b"position")
+            if self._records.persons is not None:
+                everyone = self._one_each(plan_digest)
+            self._placed = plan_digest, everyone, positions
+        return self._placed[1:]
+
+    def _one_each(self, plan_digest: bytes) -> Array:
+        """One record of every person."""
+        drawn: dict[bytes, tuple[bytes, int]] = {}
+        for i, (person, name) in enumerate(zip(self._names, self._records.names, strict=True)):
+            ticket = self._hash(plan_digest + person + name, b"person", 8), i
+            drawn[person] = min(drawn.get(person, ticket), ticket)
+        return np.array(sorted(i for _, i in drawn.values()))
+
+    def _units(self, plan_digest: bytes, chosen: Array, purpose: bytes) -> NDArray[np.float64]:
         """Uniform numbers in [0, 1), one a record, that only the owner can foretell: 53 bits of a keyed hash."""
-        words = b"".join(self._hash(plan_digest + self._names[i], purpose, 8) for i in chosen)
+        words = b"".join(self._hash(plan_digest + self._names[i], purpose, 8) for i in chosen.tolist())
         return (np.frombuffer(words, dtype="<u8") >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def _hash(self, data: bytes, purpose: bytes, size: int) -> bytes:

@@ -60,7 +60,7 @@ def simulated_owner(
     names = tuple(f"{i}/{place}".encode() for i, place in enumerate(mine.tolist()))
     return Respondent(
         records=Records(names, probs[mine].astype(np.float32), labels[mine], EMBEDDED_MODEL, owned()[0][mine]),
-        policy=SIMULATION_POLICY,
+        policy=lambda: SIMULATION_POLICY,
         ledger=Ledger(folder / f"{owner}.sqlite"), secret=owner.to_bytes(32, "little"), entropy=entropy,
         now=lambda: datetime.now(UTC),
     )  # fmt: skip

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from google.protobuf.message import DecodeError
 
 from protocol import wire_pb2 as wire
-from protocol.channel import Channel, LabelChannel
+from protocol.channel import MOST_LABELS, Channel, LabelChannel
 from protocol.channels import LABEL_CHANNELS, Bit
 from protocol.errors import BadInput, Refused, check_epsilon, check_probability
 from protocol.grid import check_bins
@@ -29,6 +29,10 @@ LOCAL_VARIANTS = {
     "bits": ("certified", "published", "published-star", "one-shot"),
 }
 VARIANTS = LOCAL_VARIANTS | {"central": ("trusted", "owner-noised"), "training": ("federated-averaging",)}
+# Records of one owner, and of all that a campaign counts.
+MOST_RECORDS = 10**9
+# Noise beyond this would hide any number of records that an owner may have.
+MOST_VARIANCE = 1 << 52
 # What leaves an owner in a central calibration: exact counts to an aggregator it trusts, or counts with its own noise.
 EXACT_COUNTS, NOISED_COUNTS = "exact-counts", "discrete-gaussian"
 RELEASES = {
@@ -86,11 +90,14 @@ class Plan:
             check_probability("delta", self.delta)
         if not 1 <= len(self.campaign) <= 200 or not self.campaign.isprintable():
             raise BadInput(f"campaign is {self.campaign[:200]!r}; accepted are 1 to 200 printable characters")
-        if self.expected_records < 1 or self.minimum_reports < 0 or self.max_corrupt < 0:
+        counts = self.expected_records, self.minimum_reports, self.max_corrupt
+        if self.expected_records < 1 or min(counts) < 0 or max(counts) > MOST_RECORDS:
             raise BadInput(
                 f"expected_records {self.expected_records}, minimum_reports {self.minimum_reports}, max_corrupt "
-                f"{self.max_corrupt}; accepted are at least 1, 0 and 0"
+                f"{self.max_corrupt}; accepted are at least 1, 0 and 0, and at most {MOST_RECORDS}"
             )
+        if not 2 <= self.labels <= MOST_LABELS:
+            raise BadInput(f"labels is {self.labels}; accepted are 2 to {MOST_LABELS}")
         if len(self.model) != 32:
             raise BadInput(f"model digest has {len(self.model)} bytes; accepted is a SHA-256 of 32")
         if self.expires <= self.issued:
@@ -136,8 +143,8 @@ class Plan:
             if self.noise_variance:
                 raise BadInput(f"noise_variance is {self.noise_variance}; exact counts have none")
             return
-        if self.noise_variance < 1:
-            raise BadInput(f"noise_variance is {self.noise_variance}; owners add noise of variance 1 or more")
+        if not 1 <= self.noise_variance <= MOST_VARIANCE:
+            raise BadInput(f"noise_variance is {self.noise_variance}; owners add noise of variance 1 to {MOST_VARIANCE}")
         spent = zcdp_epsilon(self.rounds / (2 * self.noise_variance), self.privacy_delta)
         if spent > self.epsilon:
             raise BadInput(
@@ -214,6 +221,11 @@ def open_plan(signed: bytes, *, trusted: Collection[bytes], now: datetime) -> tu
     if now >= plan.expires:
         raise Refused(wire.Code.EXPIRED)
     return plan, digest(message.plan)
+
+
+def signer(signed: bytes) -> bytes:
+    """The public key that a signed plan was opened with."""
+    return parse(wire.SignedPlan, signed).key
 
 
 def check_choice(what: str, value: str, accepted: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol import wire_pb2 as wire
-from protocol.campaign import EXACT_COUNTS, NOISED_COUNTS, VERSION, Plan, parse
+from protocol.campaign import EXACT_COUNTS, MOST_RECORDS, NOISED_COUNTS, VERSION, Plan, parse
 from protocol.channel import Channel, LabelChannel
 from protocol.channels import Bit, KaryRR, SubsetSelection
 from protocol.errors import BadInput, Refused
@@ -21,8 +21,6 @@ ID_BYTES = 16
 U2, F4, I8 = np.dtype("<u2"), np.dtype("<f4"), np.dtype("<i8")
 MOST_REPORTS = 1_000_000
 MOST_THRESHOLDS = 1 << 16
-# Records of one owner, and of all that a central campaign counts.
-MOST_RECORDS = 10**9
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,3 +68,62 @@ def network(features: int = 16, hidden: int = 64, labels: int = 26) -> Model:
             outputs=[value("p", FLOAT, ["n", labels])],
         )
     )
+
+
+ZERO, ONE = constant("zero", [0], np.int64), constant("one", [1], np.int64)
+FIRST = node("Slice", ["x", "zero", "one", "one"], ["first"])
+
+
+def two_labels(nodes: Sequence[Any], chosen: str, **constants: Any) -> bytes:
+    """A model of two labels whose probabilities are the value of `chosen` and what is left of 1."""
+    both = [node("Sub", ["unit", chosen], ["rest"]), node("Concat", [chosen, "rest"], ["p"], axis=1)]
+    given = [ZERO, ONE, constant("unit", 1.0), *(constant(name, content) for name, content in constants.items())]
+    return bytes(proto([FIRST, *nodes, *both], given).SerializeToString())
+
+
+def first_feature() -> bytes:
+    """An honest model: the first feature is the probability of label 0."""
+    return two_labels([], "first")
+
+
+def copying() -> bytes:
+    """The first feature of the first row given, for every row."""
+    row = node("Slice", ["first", "zero", "one", "zero"], ["target"])
+    return two_labels(
+        [row, node("Mul", ["first", "nothing"], ["zeros"]), node("Add", ["zeros", "target"], ["copy"])], "copy", nothing=0.0
+    )
+
+
+def not_a_number() -> bytes:
+    """The first feature, and not a number wherever it is above one half."""
+    nodes = [
+        node("Sub", ["half", "first"], ["below"]), node("Sqrt", ["below"], ["root"]),
+        node("Mul", ["root", "nothing"], ["trap"]), node("Add", ["first", "trap"], ["kept"]),
+    ]  # fmt: skip
+    return two_labels(nodes, "kept", half=0.5, nothing=0.0)
+
+
+def failing() -> bytes:
+    """The first feature, and an error wherever it is above one half: an index out of range."""
+    nodes = [
+        node("Add", ["first", "half"], ["raised"]), node("Cast", ["raised"], ["index"], to=onnx.TensorProto.INT64),
+        node("Gather", ["table", "index"], ["trap"], axis=0), node("Add", ["first", "trap"], ["kept"]),
+    ]  # fmt: skip
+    return two_labels(nodes, "kept", half=0.5, table=[0.0])
+
+
+def external(neighbour: str) -> bytes:
+    """The first feature, and a weight that is eight bytes of a file beside the model."""
+    made = onnx.ModelProto.FromString(first_feature())
+    tensor = made.graph.initializer.add(name="stolen", data_type=onnx.TensorProto.UINT8, dims=[8])
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, text in {"location": neighbour, "offset": "0", "length": "8"}.items():
+        tensor.external_data.add(key=key, value=text)
+    return bytes(made.SerializeToString())
+
+
+def written(folder: Path, data: bytes, name: str = "model.onnx") -> tuple[Path, bytes]:
+    """The bytes as a file, and their digest."""
+    path = folder / name
+    path.write_bytes(data)
+    return path, hashlib.sha256(data).digest()

@@ -1,13 +1,21 @@
-"""Owners that mean no good: any bytes under any metadata, straight to a server."""
+"""Owners that mean no good, with any bytes under any metadata; and an aggregator that means no good either."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
 
+from protocol import service_pb2
 from protocol import wire_pb2 as wire
-from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN, MESSAGES
-from tests.servers import Running
+from protocol.campaign import Plan, digest, sign_plan
+from protocol.messages import ID_BYTES, write_query
+from protocol.queries import Query
+from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN, MESSAGES, SERVICE, campaign_id
+from tests.owners import KEY
+from tests.servers import Running, client
 
 
 class Wire:
@@ -47,3 +55,56 @@ def fuzz(hand: Wire, valid: bytes, calls: int, rng: np.random.Generator) -> set[
         damaged[int(rng.integers(len(damaged)))] ^= int(rng.integers(1, 256))
         codes.add(hand.submit(rng.bytes(int(rng.integers(1, 200))) if rng.random() < 0.5 else bytes(damaged)))
     return codes
+
+
+class Puppet:
+    """An aggregator that says what it is told: any plan, any query; it keeps what owners send."""
+
+    def __init__(self, plan: Plan, query: Query, *, round_: int = 0, receipt: str = "OK") -> None:
+        self.signed = sign_plan(plan, KEY)
+        self.campaign = campaign_id(digest(plan.to_bytes()))
+        self.query = write_query(query, plan=digest(plan.to_bytes()), round_=round_)
+        self.receipt, self.answers, self.on_submit = receipt, list[wire.Answer](), lambda: None
+        self._server = grpc.server(ThreadPoolExecutor(4))
+        self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, self._handlers())])
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+
+    def _handlers(self) -> dict[str, Any]:
+        asked = service_pb2.Asked(code="OK", query=self.query).SerializeToString()
+        return {
+            "FetchPlan": grpc.unary_unary_rpc_method_handler(lambda *_: self.signed),
+            "PollQuery": grpc.unary_unary_rpc_method_handler(lambda *_: asked),
+            "Submit": grpc.stream_unary_rpc_method_handler(self._submit),
+        }
+
+    def _submit(self, messages: Iterator[bytes], _: Any) -> bytes:
+        found = [wire.Answer.FromString(message) for message in messages]
+        self.answers += found
+        self.on_submit()
+        reports = sum(len(one.batch.ids) // ID_BYTES for one in found)
+        return wire.Receipt(version=1, code=self.receipt, accepted=reports).SerializeToString()
+
+    def __enter__(self) -> "Puppet":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.stop(None)
+
+    @property
+    def codes(self) -> list[str]:
+        """What every message said."""
+        return [str(wire.Code.Name(answer.code)) for answer in self.answers]
+
+    def options(self, home: Path, records: Path, *more: Any) -> list[str]:
+        """The owner's command that takes part, once."""
+        token = home / "token"
+        token.write_text("token")
+        return [
+            "contribute", "--aggregator", self.address, "--campaign", self.campaign, "--token-file", str(token),
+            "--insecure-loopback", "--patience", "5", "--once", "--home", str(home), "--records", str(records), *map(str, more),
+        ]  # fmt: skip
+
+    def ask(self, home: Path, records: Path, *more: Any) -> int:
+        """The exit code of that command."""
+        return client(*self.options(home, records, *more))[0]

@@ -255,7 +255,7 @@ def test_records_that_come_later_take_no_part(plan: Plan, tmp_path: Path) -> Non
 
     def with_(found: Any) -> Respondent:
         return Respondent(
-            records=found, policy=CENTRAL, ledger=Ledger(tmp_path / "ledger.sqlite"), secret=bytes(32),
+            records=found, policy=lambda: CENTRAL, ledger=Ledger(tmp_path / "ledger.sqlite"), secret=bytes(32),
             entropy=SeededEntropy(1), now=lambda: NOW,
         )  # fmt: skip
 

@@ -64,11 +64,12 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         eventually(lambda: place.store.rounds(asking))
         (folder / "token").write_text(token)
         data = records(2_000, 1)
-        np.savez(folder / "records.npz", probs=data.scored, labels=data.labels, ids=np.arange(2_000))
+        np.savez(folder / "records.npz", probs=data.probs, labels=data.labels, ids=np.arange(2_000))
         for home, keys in {"home": f'["{PUBLIC.hex()}"]', "distrusting": "[]"}.items():
             assert CliRunner().invoke(app, ["init", "--home", str(folder / home)]).exit_code == 0
             policy = folder / home / "policy.toml"
-            policy.write_text(policy.read_text().replace("aggregators = []", f"aggregators = {keys}"))
+            text = policy.read_text().replace("aggregators = []", f"aggregators = {keys}")
+            policy.write_text(text.replace("\nmodels = []", f'\nmodels = ["{PLAN.model.hex()}"]'))
         yield Scene(place, server, folder, published, asking, draft)
     finally:
         place.close()

@@ -25,6 +25,7 @@ from protocol.campaign import open_plan
 from protocol.embedded import deal, predictions
 from protocol.errors import BadInput
 from protocol.sampling import os_entropy
+from protocol.simulated import EMBEDDED_MODEL
 from simulation.federation import HOME, QUIET, free_port, stop
 
 ROOT = Path(__file__).parent.parent
@@ -40,6 +41,7 @@ def write_owner(folder: Path, number: int, share: Any, aggregator: bytes) -> Non
     policy = home.policy_file.read_text()
     for old, new in (
         ("aggregators = []", f'aggregators = ["{aggregator.hex()}"]'),
+        ("\nmodels = []", f'\nmodels = ["{EMBEDDED_MODEL.hex()}"]'),
         ('methods = ["bits"]', 'methods = ["bits", "labels"]'),
         ("features_may_leave = false", "features_may_leave = true"),
         ("epsilon_per_record = 4.0", "epsilon_per_record = 6.0"),
@@ -154,7 +156,7 @@ def test_supernodes_over_tls_give_the_threshold_of_their_own_ledgers(deployment:
     plan, _ = open_plan(signed, trusted=homes[0].policy().aggregators, now=datetime.now(UTC))
     owners = [
         Respondent(
-            records=read_records(deployment / f"records{number}.npz"), policy=home.policy(), ledger=home.ledger(),
+            records=read_records(deployment / f"records{number}.npz"), policy=home.policy, ledger=home.ledger(),
             secret=home.secret(), entropy=os_entropy, now=lambda: datetime.now(UTC),
         )
         for number, home in enumerate(homes)

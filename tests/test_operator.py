@@ -48,10 +48,11 @@ def test_the_life_of_a_campaign_on_the_command_line(place: Place, tmp_path: Path
     """create, open, contribute, close, publish, export, purge, each as a command; wrong order and wrong input exit with 2."""
     home, records = tmp_path / "home", tmp_path / "records.npz"
     data = owner_records(2_000, 1)
-    np.savez(records, probs=data.scored, labels=data.labels, ids=np.arange(2_000))
+    np.savez(records, probs=data.probs, labels=data.labels, ids=np.arange(2_000))
     assert client("init", "--home", home)[0] == 0
-    text = (home / "policy.toml").read_text().replace("aggregators = []", f'aggregators = ["{PUBLIC_KEY.hex()}"]')
-    (home / "policy.toml").write_text(text)
+    assert client("allow", "aggregator", PUBLIC_KEY.hex(), "--home", home, "--yes")[0] == 0
+    assert client("allow", "model", "00" * 32, "--home", home, "--yes")[0] == 0
+    text = (home / "policy.toml").read_text()
     (tmp_path / "campaign.toml").write_text(f'campaign = "bits:one-shot"\nlabels = 5\nmodel = "{"00" * 32}"\nrecords = 2000\n')
     key, db = ("--key", place.keys / SIGNING_KEY), ("--db", place.url)
     assert aggregator("campaign", "create", *key, *db) == (2, "")

@@ -1,4 +1,3 @@
-import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -199,22 +198,7 @@ def test_patience_tells_of_the_first_try_and_then_rarely() -> None:
 
 
 def test_a_ledger_is_for_its_owners_eyes(tmp_path: Path) -> None:
-    """The file and what SQLite writes beside it are made so that nobody else can read them."""
+    """One file, made so that nobody else can read it; nothing stands beside it when an answer is there."""
     one = owner(tmp_path)
     one.answer(signed(), Deaf().query() or b"")
-    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("ledger.sqlite*")}
-    assert modes == {f"ledger.sqlite{suffix}": 0o600 for suffix in ("", "-shm", "-wal")}
-
-
-def test_a_ledger_of_the_first_format_is_read(tmp_path: Path) -> None:
-    """It gets the columns for receipts and delta and keeps what was spent."""
-    owner(tmp_path).answer(signed(), Deaf().query() or b"")
-    with sqlite3.connect(tmp_path / "ledger.sqlite") as old:
-        old.execute("ALTER TABLE queries DROP COLUMN receipt")
-        old.execute("ALTER TABLE spends DROP COLUMN delta")
-        old.execute("PRAGMA user_version = 1")
-    ledger = Ledger(tmp_path / "ledger.sqlite")
-    assert ledger.spent_by_record() == (2_000, 4.0)
-    ((query, _),) = ledger.unacknowledged(digest(PLAN.to_bytes()))
-    ledger.acknowledge(plan=digest(PLAN.to_bytes()), query=query, code=0)
-    assert ledger.unacknowledged(digest(PLAN.to_bytes())) == []
+    assert {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("ledger*")} == {"ledger.sqlite": 0o600}
