@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from client.learning import learn
 from client.ledger import Ledger
 from client.policy import Policy
 from client.records import Records
@@ -84,7 +85,7 @@ class Respondent:
         """The chosen records' answer, drawn now. It must not leave before the ledger holds it."""
         if isinstance(asked, OwnerQuery):
             if isinstance(asked, TrainingQuery):
-                values = self._learn(plan, plan_digest + name, asked, chosen, round_)
+                values = self._learn(plan, asked, chosen)
             else:
                 values = self._count(plan, plan_digest, asked, chosen)
             owner = self._hash(plan_digest, b"owner", ID_BYTES)
@@ -101,7 +102,7 @@ class Respondent:
         if plan.training is not None:
             if records.features is None or records.features.shape != (len(records), plan.training.layers[0]):
                 raise Refused(wire.Code.MODEL_NOT_ALLOWED)
-            if plan.training.profile().delta(plan.epsilon) > plan.privacy_delta:
+            if plan.training.epsilon(plan.privacy_delta) > plan.epsilon:
                 raise Refused(wire.Code.EPSILON_PER_CAMPAIGN)
         elif records.model not in (None, plan.model) or records.probs is None or records.probs.shape[1] != plan.labels:
             raise Refused(wire.Code.MODEL_NOT_ALLOWED)
@@ -114,15 +115,12 @@ class Respondent:
         noise = discrete_gaussian(Fraction(asked.variance), 1, self._entropy)[0]
         return np.array([len(chosen), np.count_nonzero(scores <= asked.threshold) + noise])
 
-    def _learn(self, plan: Plan, question: bytes, asked: TrainingQuery, chosen: NDArray[Any], round_: int) -> NDArray[Any]:
-        """This owner's steps of the round; all their chance is a function of its secret, the question and the step."""
-        from client.learning import learn
-
+    def _learn(self, plan: Plan, asked: TrainingQuery, chosen: NDArray[Any]) -> NDArray[Any]:
+        """This owner's steps of the round, with fresh chance."""
         assert plan.training is not None
         assert self._records.features is not None
-        key = self._hash(question, b"training", 32)
         features, labels = self._records.features[chosen], self._records.labels[chosen]
-        return learn(plan.training, asked.weights, features, labels, key=key, round_=round_)
+        return learn(plan.training, asked.weights, features, labels, entropy=self._entropy)
 
     def _scores(self, plan: Plan, plan_digest: bytes, chosen: NDArray[Any]) -> NDArray[Any]:
         """The scores of the true labels, a function of the record, the plan and the owner's secret."""
