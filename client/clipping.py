@@ -8,6 +8,7 @@ and least squares are stacks of one layer.
 Sums are float64 in lattice units (`protocol.lattice`): a record's share has a norm of at most CLIP_UNITS.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -27,8 +28,9 @@ AUTO, STACK, OPACUS = "auto", "stack", "opacus"
 _ELEMENTWISE = (nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.ELU, nn.LeakyReLU, nn.Softplus, nn.Identity)
 # Above what float64 loses in a norm of four million numbers.
 _MARGIN = 1e-6
-# Between these, squares and products of two squares are normal numbers, so norms are right to the margin.
-_SMALL, _LARGE = 2.0**-200, 2.0**200
+# Up to this, products of two squares do not overflow. A square that vanishes in float64 is of a number below 2^-500: times
+# this it is still nothing beside the least clip, so norms are right to the margin.
+_LARGE = 2.0**200
 
 
 def make_clipper(model: nn.Module, loss: Loss, clip: float, engine: str = AUTO) -> Clipper:
@@ -114,18 +116,19 @@ def _opacus(model: nn.Module, loss: Loss, clip: float) -> Clipper:
 
 
 def _within_range(parts: list[Tensor]) -> tuple[list[Tensor], Tensor]:
-    """The parts, with what is too small to be squared set to 0, and the records that hold what is too large or no number.
+    """The parts, and the records that hold what is too large or no number: all of them is set to 0.
 
-    Of such a record all is set to 0: an error would tell that it is there.
+    An error would tell that such a record is there.
     """
-    sizes = [part.abs() for part in parts]
-    left_out = torch.stack([~(size <= _LARGE).all(dim=1) for size in sizes]).any(dim=0)
-    small = [left_out.unsqueeze(1) | (size < _SMALL) for size in sizes]
-    return [part.masked_fill(places, 0.0) for part, places in zip(parts, small, strict=True)], left_out
+    largest = torch.stack([torch.linalg.vector_norm(part, ord=math.inf, dim=1) for part in parts])
+    left_out = ~(largest <= _LARGE).all(dim=0)
+    if left_out.any():
+        parts = [part.masked_fill(left_out.unsqueeze(1), 0.0) for part in parts]
+    return parts, left_out
 
 
 def _square(rows: Tensor) -> Tensor:
-    return rows.square().sum(dim=1)
+    return torch.linalg.vector_norm(rows, dim=1).square()
 
 
 def _factor(squares: Tensor, clip: float, left_out: Tensor) -> Tensor:

@@ -86,7 +86,7 @@ def _clipped_sum(
 ) -> NDArray[np.int64]:
     """The clipped gradients of the rows, added in chunks and rounded to the lattice once."""
     total = torch.zeros(weights, dtype=torch.float64, device=features.device)
-    for chunk in torch.from_numpy(rows).to(features.device).split(CHUNK):
+    for chunk in torch.split(torch.from_numpy(rows).to(features.device), CHUNK):
         if len(chunk):
             losses, part = clipped(features[chunk], targets[chunk])
             if not math.isfinite(float(losses.sum())):

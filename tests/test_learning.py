@@ -180,8 +180,8 @@ def test_answers_are_drawn_afresh_and_from_no_secret(tmp_path: Path) -> None:
 
     fresh = [weights(f"fresh {i}", 1, os_entropy) for i in range(2)]
     assert (fresh[0] != fresh[1]).mean() > 0.9
-    same = [weights(f"seeded {secret}", secret, SeededEntropy(5)) for secret in (1, 2)]
-    assert np.array_equal(*same)
+    one, other = (weights(f"seeded {secret}", secret, SeededEntropy(5)) for secret in (1, 2))
+    assert np.array_equal(one, other)
 
 
 def released(one: Respondent, plan: Plan, weights: Any) -> NDArray[np.float32]:

@@ -93,7 +93,7 @@ def test_a_records_gradient_is_its_own_to_the_last_bit(kind: str) -> None:
             rng.shuffle(rows)
             taken = np.asfortranarray(features[rows]) if shuffled else features[rows]
             traces = stack.traces(taken, labels[rows])
-            for place in np.flatnonzero(rows < 40):
+            for place in np.flatnonzero(rows < 40).tolist():
                 for ours, theirs in zip(of_record(traces, 1.0, place), alone[int(rows[place])], strict=True):
                     assert ours.tobytes() == theirs.tobytes()
 
