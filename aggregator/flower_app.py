@@ -25,6 +25,7 @@ from protocol.campaign import Plan, digest, sign_plan
 from protocol.card import AUDITOR
 from protocol.sampling import SeededEntropy, os_entropy
 from protocol.simulated import CONTENT, SIMULATION_KEY
+from protocol.training import NOISE
 
 log = logging.getLogger("flwr")
 
@@ -80,8 +81,8 @@ def train(plan: Plan, asking: "Asking", folder: Path | None, given: dict[str, An
     assert plan.training is not None
     learned, received = run_training(plan, asking)
     about = {
-        "campaign": plan.campaign, "epsilon": plan.training.profile().epsilon(plan.privacy_delta), "delta": plan.privacy_delta,
-        "adjacency": "add-remove", "unit": "record", "noise": "floating point", "terms": asdict(plan.training),
+        "campaign": plan.campaign, "epsilon": plan.training.epsilon(plan.privacy_delta), "delta": plan.privacy_delta,
+        "adjacency": "replace-one", "unit": "record", "noise": NOISE, "terms": asdict(plan.training),
         "owners": learned.owners, "received": received,
     }  # fmt: skip
     if given is not None:

@@ -7,9 +7,9 @@ from aggregator.central import draw_afresh
 from aggregator.options import check
 from aggregator.procedures import plan_procedure
 from aggregator.quantiles.mechanisms import GAUSSIAN
-from protocol.budget import Budget, noise_multiplier
 from protocol.campaign import EXACT_COUNTS, NOISED_COUNTS, Plan
 from protocol.channels import auto
+from protocol.renyi import training_noise
 from protocol.simulated import EMBEDDED_MODEL
 from protocol.training import Terms
 from protocol.zcdp import search_variance
@@ -58,15 +58,14 @@ def _central(name: str, config: Any) -> dict[str, Any]:
 
 
 def _training(name: str, config: Any) -> dict[str, Any]:
-    """Noise from the budget: the least with which all rounds together stay within (epsilon, privacy-delta)."""
+    """Noise from the budget: the least with which all rounds together stay within (epsilon, privacy-delta), replace-one."""
     rounds, local, rate = int(config["rounds"]), int(config["local-steps"]), float(config["sampling-rate"])
-    delta = float(config["privacy-delta"])
-    budget = Budget(float(config["epsilon"]), delta)
+    epsilon, delta = float(config["epsilon"]), float(config["privacy-delta"])
     layers = tuple(int(width) for width in str(config["layers"]).split())
+    noise = training_noise(epsilon=epsilon, delta=delta, sampling_rate=rate, steps=rounds * local)
     terms = Terms(
-        layers=layers, noise_multiplier=noise_multiplier(budget, sampling_rate=rate, steps=rounds * local), sampling_rate=rate,
-        rounds=rounds, local_steps=local, clip=float(config["clip"]), batch=float(config["batch"]),
-        learning_rate=float(config["learning-rate"]),
+        layers=layers, noise_multiplier=noise, sampling_rate=rate, rounds=rounds, local_steps=local, clip=float(config["clip"]),
+        batch=float(config["batch"]), learning_rate=float(config["learning-rate"]),
     )  # fmt: skip
     return {"channel": "dp-sgd", "delta": 0.0, "privacy_delta": delta, "training": terms}
 

@@ -1,8 +1,16 @@
-"""What per-record clipping costs a step of training: closed form against Opacus and against no privacy.
+"""What private training costs: clipping, exact noise, and accuracy under exact noise.
 
-Run with the project's environment: `python benchmarks/training.py [--batch 4096] [--features 512] [--json FILE]`.
-Forward, backward, clipping and update of one batch, without noise and sampling, which all private ways share. The claims are
-ratios within one run: rounds alternate between the ways, and the median round counts.
+Run with the project's environment: `python benchmarks/training.py SECTION [--json FILE]`, with the sections
+
+    clipping    closed form against Opacus and against no privacy: forward, backward, clipping and update of one batch, without
+                noise and sampling, which all private ways share (--batch, --features, --labels, --rounds, --threads)
+    step        a step of the embedded network in federated training (16-64-26, about 100 of 1,000 records) with exact noise,
+                against the same step with noise in floating point (--rounds)
+    accuracy    federated training of that network as in pyproject.toml (10 owners of 1,000 letters), with exact noise and with
+                noise in floating point at the same noise multiplier, the plan's and others, and the epsilon of both
+                accountings (--seeds, --noise)
+
+Claims about time are ratios within one run: rounds alternate between the ways, and the median round counts.
 """
 
 import argparse
@@ -12,19 +20,40 @@ import logging
 import statistics
 import sys
 import time
+import tomllib
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
+from scipy.special import ndtri
 from torch import Tensor, nn
 
+from aggregator.training import federated_averaging
+from client.chance import poisson_batch
 from client.clipping import make_clipper
+from client.learning import learn, moved
+from client.stack import Stack, bounded
+from protocol.embedded import deal, owned
+from protocol.gaussian import discrete_gaussian
+from protocol.lattice import CLIP_UNITS, sensitivity
+from protocol.mechanisms import SampledGaussian
+from protocol.profile import Profile
+from protocol.queries import TrainingTally
+from protocol.renyi import training_noise
+from protocol.sampling import Entropy, SeededEntropy, os_entropy, words
+from protocol.training import Terms, Weights, first_weights, predict
 
 WAYS = ("no privacy", "closed form", "Opacus")
+Row = dict[str, Any]
 
 
 def losses(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -32,8 +61,8 @@ def losses(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def one_step(way: str, model: nn.Module, features: Tensor, labels: Tensor) -> Callable[[], None]:
-    """A function that takes one step on a model of its own."""
-    own = copy.deepcopy(model)
+    """A function that takes one step on a model of its own: in double precision, but for the one without privacy."""
+    own = copy.deepcopy(model) if way == "no privacy" else copy.deepcopy(model).double()
     optimizer = torch.optim.SGD(own.parameters(), lr=0.1)
     if way == "no privacy":
 
@@ -43,21 +72,21 @@ def one_step(way: str, model: nn.Module, features: Tensor, labels: Tensor) -> Ca
             optimizer.step()
 
         return plain
+    trained, doubles = list(own.parameters()), features.double()
     clipped = make_clipper(own, losses, 1.0, "stack" if way == "closed form" else "opacus")
 
     def private() -> None:
-        clipped(features, labels)
+        sums = clipped(doubles, labels)[1] / CLIP_UNITS / len(features)
+        for parameter, part in zip(trained, sums.split([parameter.numel() for parameter in trained]), strict=True):
+            parameter.grad = part.view_as(parameter)
         optimizer.step()
 
     return private
 
 
-def measure(model: nn.Module, *, batch: int, features: int, labels: int, rounds: int) -> dict[str, float]:
-    """Median milliseconds a step, for each way."""
-    torch.manual_seed(0)
-    x, y = torch.randn(batch, features), torch.randint(0, labels, (batch,))
-    steps = {way: one_step(way, model, x, y) for way in WAYS}
-    taken: dict[str, list[float]] = {way: [] for way in WAYS}
+def alternate(steps: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
+    """Median milliseconds of each, taken in turn after two rounds to warm up."""
+    taken: dict[str, list[float]] = {way: [] for way in steps}
     for round_ in range(rounds + 2):
         for way, step in steps.items():
             started = time.perf_counter()
@@ -67,36 +96,138 @@ def measure(model: nn.Module, *, batch: int, features: int, labels: int, rounds:
     return {way: statistics.median(times) for way, times in taken.items()}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, default=4096, help="records a step (default 4,096)")
-    parser.add_argument("--features", type=int, default=512, help="features of a record (default 512)")
-    parser.add_argument("--labels", type=int, default=10, help="classes (default 10)")
-    parser.add_argument("--rounds", type=int, default=30, help="steps timed for each way (default 30)")
-    parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1)")
-    parser.add_argument("--json", type=Path, help="write the rows to this file")
-    arguments = parser.parse_args()
-    if min(arguments.batch, arguments.features, arguments.labels, arguments.rounds, arguments.threads) < 1:
-        parser.error("every number must be at least 1")
-    torch.set_num_threads(arguments.threads)
-    warnings.filterwarnings("ignore", message="Full backward hook|Secure RNG")
-    logging.disable(logging.WARNING)
+def clipping(arguments: argparse.Namespace) -> list[Row]:
+    torch.manual_seed(0)
     d, k = arguments.features, arguments.labels
+    x, y = torch.randn(arguments.batch, d), torch.randint(0, k, (arguments.batch,))
     models = {
         f"linear head {d}-{k}": nn.Sequential(nn.Linear(d, k)),
         f"MLP {d}-16-16-{k}": nn.Sequential(nn.Linear(d, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, k)),
     }
     rows = []
     for name, model in models.items():
-        found = measure(model, batch=arguments.batch, features=d, labels=k, rounds=arguments.rounds)
+        found = alternate({way: one_step(way, model, x, y) for way in WAYS}, arguments.rounds)
         rows.append({"model": name, **{f"{way} (ms)": found[way] for way in WAYS},
                      "closed / no privacy": found["closed form"] / found["no privacy"],
                      "Opacus / closed": found["Opacus"] / found["closed form"]})  # fmt: skip
-    table = Table(title=f"one step on {arguments.batch:,} records", title_justify="left")
+    return rows
+
+
+def embedded_terms() -> tuple[Terms, float]:
+    """The terms of the run configuration, and its delta."""
+    file = Path(__file__).parent.parent / "pyproject.toml"
+    config = tomllib.loads(file.read_text())["tool"]["flwr"]["app"]["config"]
+    rounds, local, rate = config["rounds"], config["local-steps"], config["sampling-rate"]
+    epsilon, delta = config["epsilon"], config["privacy-delta"]
+    noise = training_noise(epsilon=epsilon, delta=delta, sampling_rate=rate, steps=rounds * local)
+    layers = tuple(int(width) for width in config["layers"].split())
+    return Terms(layers, noise, rate, rounds, local, config["clip"], config["batch"], config["learning-rate"]), delta
+
+
+def float_noise(terms: Terms, entropy: Entropy) -> NDArray[np.float64]:
+    uniform = ((words(terms.size, 64, entropy) >> np.uint64(11)) + 0.5) * 2.0**-53
+    return np.asarray(terms.noise_multiplier * sensitivity(terms.size) * ndtri(uniform))
+
+
+def exact_noise(terms: Terms, entropy: Entropy) -> NDArray[np.int64]:
+    return discrete_gaussian((Fraction(terms.noise_multiplier) * sensitivity(terms.size)) ** 2, terms.size, entropy)
+
+
+def step(arguments: argparse.Namespace) -> list[Row]:
+    terms, _ = embedded_terms()
+    features, labels = (array[:1_000] for array in owned())
+    weights = bounded(first_weights(terms))
+
+    def take(noise: Callable[[Terms, Entropy], NDArray[Any]] | None) -> Callable[[], None]:
+        def taken() -> None:
+            rows = poisson_batch(1_000, terms.sampling_rate, os_entropy)
+            sums = Stack(terms, weights).clipped_sum(features[rows], labels[rows])
+            moved(terms, weights, sums if noise is None else sums + noise(terms, os_entropy))
+
+        return taken
+
+    found = alternate({"none": take(None), "exact": take(exact_noise), "float": take(float_noise)}, 20 * arguments.rounds)
+    return [{"network": "16-64-26", "no noise (ms)": found["none"], "floating point (ms)": found["float"],
+             "exact (ms)": found["exact"], "exact / floating point": found["exact"] / found["float"]}]  # fmt: skip
+
+
+def float_learn(
+    terms: Terms, weights: Weights, features: NDArray[Any], labels: NDArray[Any], *, entropy: Entropy
+) -> Weights:  # fmt: skip
+    """What `learn` does, with noise in floating point."""
+    current = bounded(weights)
+    for _ in range(terms.local_steps):
+        rows = poisson_batch(len(features), terms.sampling_rate, entropy)
+        noisy: Any = Stack(terms, current).clipped_sum(features[rows], labels[rows]) + float_noise(terms, entropy)
+        current = moved(terms, current, noisy)
+    return current.astype(np.float32)
+
+
+def trained_accuracy(terms: Terms, learns: Callable[..., Weights], name: str, seed: int) -> float:
+    """How often a model that ten owners trained is right on the letters that nobody was dealt."""
+    features, labels = owned()
+    shares, rest = deal(labels, owners=10, records=10_000, seed=seed)
+    entropies = [SeededEntropy(name, seed, owner) for owner in range(10)]
+    procedure, tally = federated_averaging(terms), None
+    while True:
+        try:
+            start = procedure.send(tally).weights  # type: ignore[arg-type]
+        except StopIteration as finished:
+            return float(np.mean(predict(terms, finished.value.weights, features[rest]).argmax(axis=1) == labels[rest]))
+        tally = TrainingTally([
+            learns(terms, start, features[share], labels[share], entropy=entropy)
+            for share, entropy in zip(shares, entropies, strict=True)
+        ])  # fmt: skip
+
+
+def accuracy(arguments: argparse.Namespace) -> list[Row]:
+    planned, delta = embedded_terms()
+    rows = []
+    for multiplier in (*arguments.noise, planned.noise_multiplier):
+        terms = replace(planned, noise_multiplier=multiplier)
+        spent = SampledGaussian(multiplier, terms.sampling_rate, terms.rounds * terms.local_steps)
+        found = {
+            name: [trained_accuracy(terms, learns, name, seed) for seed in range(arguments.seeds)]
+            for name, learns in {"exact": learn, "floating point": float_learn}.items()
+        }
+        differences = np.subtract(found["exact"], found["floating point"])
+        rows.append({
+            "noise multiplier": multiplier, **{name: statistics.mean(values) for name, values in found.items()},
+            "difference": float(differences.mean()), "standard error": float(differences.std() / arguments.seeds**0.5),
+            "epsilon, replace-one (RDP)": terms.epsilon(delta),
+            "epsilon, add-remove (PLD)": Profile().then(spent).epsilon(delta),
+        })  # fmt: skip
+    return rows
+
+
+SECTIONS = {"clipping": clipping, "step": step, "accuracy": accuracy}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("section", choices=SECTIONS)
+    parser.add_argument("--batch", type=int, default=4096, help="records a step (default 4,096)")
+    parser.add_argument("--features", type=int, default=512, help="features of a record (default 512)")
+    parser.add_argument("--labels", type=int, default=10, help="classes (default 10)")
+    parser.add_argument("--rounds", type=int, default=30, help="rounds timed for each way (default 30; of 20 in `step`)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1)")
+    parser.add_argument("--seeds", type=int, default=10, help="trainings of each kind (default 10)")
+    parser.add_argument("--noise", type=float, nargs="*", default=[1.0, 2.5], help="other noise multipliers (default 1 2.5)")
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    arguments = parser.parse_args()
+    numbers = ("batch", "features", "labels", "rounds", "threads", "seeds")
+    if min(getattr(arguments, name) for name in numbers) < 1:
+        parser.error("every number must be at least 1")
+    torch.set_num_threads(arguments.threads)
+    warnings.filterwarnings("ignore", message="Full backward hook|Secure RNG")
+    logging.disable(logging.WARNING)
+    rows = SECTIONS[arguments.section](arguments)
+    title = f"one step on {arguments.batch:,} records" if arguments.section == "clipping" else arguments.section
+    table = Table(title=title, title_justify="left")
     for heading in rows[0]:
-        table.add_column(heading, no_wrap=True)
+        table.add_column(heading, no_wrap=len(rows[0]) < 7)
     for row in rows:
-        table.add_row(*(f"{value:.2f}" if isinstance(value, float) else value for value in row.values()))
+        table.add_row(*(f"{value:.4g}" if isinstance(value, float) else value for value in row.values()))
     Console(width=None if sys.stdout.isatty() else 140).print(table)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(rows, indent=2) + "\n")

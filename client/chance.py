@@ -1,13 +1,13 @@
-"""The chance in training: which records join a step, and its noise, all of it a function of a secret key and the step.
+"""The chance in training: which records join a step, and for training in process the bytes that all of it comes from.
 
-The key comes from the operating system (or from a seed, in simulations). A step that is taken again after a crash draws the
-same records and the same noise, so it tells nothing that it did not tell before.
+Training in process draws from a secret key and the step's number. The key comes from the operating system (or from a seed,
+in simulations), and is kept in the owner's checkpoint until training is over: a step that is taken again after a crash draws
+the same records and the same noise, so it tells nothing that it did not tell before.
 """
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from protocol.sampling import Entropy, bernoulli, words
 
@@ -30,8 +30,3 @@ def random_order(key: bytes, n: int) -> NDArray[np.int64]:
 def poisson_batch(n: int, sampling_rate: float, entropy: Entropy) -> NDArray[np.int64]:
     """Each of n records with probability `sampling_rate` (rounded down to 32 bits), independently."""
     return np.flatnonzero(bernoulli(int(sampling_rate * 2**32), n, entropy, bits=32))
-
-
-def gaussian(count: int, entropy: Entropy) -> NDArray[np.float64]:
-    """Standard normal draws by inversion of 53-bit uniforms: floating-point noise, and labelled so wherever it is used."""
-    return np.asarray(ndtri(((words(count, 64, entropy) >> np.uint64(11)) + 0.5) * 2.0**-53))

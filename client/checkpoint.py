@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import BadInput
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,14 @@
-"""Sums of clipped per-record gradients: what one step of DP-SGD may learn from its records before noise.
+"""Sums of clipped per-record gradients of any torch model: what one step of DP-SGD may learn from its records before noise.
 
-Two engines leave the same sums in `parameter.grad`. Opacus holds every record's gradient in memory and takes any model it
-supports. A stack of linear layers needs none of them: a layer's gradient for a record is the outer product of the
-backpropagated signal d and the input x, so its squared norm is |d|^2 (|x|^2 + 1), bias included, and the clipped sum is one
-matrix product. Softmax regression and least squares are stacks of one layer.
+Two engines give the same sums. Opacus holds every record's gradient in memory and takes any model it supports. A stack of
+linear layers needs none of them: a layer's gradient for a record is the outer product of the backpropagated signal d and the
+input x, so its squared norm is |d|^2 (|x|^2 + 1), bias included, and the clipped sum is one matrix product. Softmax regression
+and least squares are stacks of one layer.
+
+Sums are float64 in lattice units (`protocol.lattice`): a record's share has a norm of at most CLIP_UNITS.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,27 +16,32 @@ import torch
 from torch import Tensor, nn
 
 from protocol.errors import BadInput
+from protocol.lattice import CLIP_UNITS
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-Clipper = Callable[[Tensor, Tensor], Tensor]
+# From a batch to its losses, one a record, and the clipped sum of its gradients, all trained weights in a row.
+Clipper = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 AUTO, STACK, OPACUS = "auto", "stack", "opacus"
 
 # Modules without parameters or state that treat every record by itself.
 _ELEMENTWISE = (nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.ELU, nn.LeakyReLU, nn.Softplus, nn.Identity)
-# Opacus divides by the norm and this much; done alike here.
-_TINY = 1e-6
-# Between these, single precision holds the norm of any row of numbers and its square; below the last, no factor.
-_SMALL, _LARGE, _LEAST = 1e-12, 1e12, 1e-30
+# Above what float64 loses in a norm of four million numbers.
+_MARGIN = 1e-6
+# Up to this, products of two squares do not overflow. A square that vanishes in float64 is of a number below 2^-500: times
+# this it is still nothing beside the least clip, so norms are right to the margin.
+_LARGE = 2.0**200
 
 
 def make_clipper(model: nn.Module, loss: Loss, clip: float, engine: str = AUTO) -> Clipper:
-    """A function of a batch that leaves the clipped sum in every `parameter.grad` and returns the losses, one a record."""
+    """A function of a batch that returns losses and clipped sum; the model's weights must be float64."""
     if engine not in (AUTO, STACK, OPACUS):
         raise BadInput(f"engine is {engine!r}; accepted are {AUTO!r}, {STACK!r} and {OPACUS!r}")
     layers = stack_of(model)
     if engine == STACK and layers is None:
         raise BadInput(f"{type(model).__name__} is no stack of linear layers and activations; accepted is engine {OPACUS!r}")
+    if any(parameter.dtype != torch.float64 for parameter in model.parameters()):
+        raise BadInput("the model has weights that are not float64; accepted is model.double()")
     if engine == OPACUS or layers is None:
         return _opacus(model, loss, clip)
     return _stack(layers, loss, clip)
@@ -53,7 +61,7 @@ def stack_of(model: nn.Module) -> list[nn.Module] | None:
 def _stack(layers: list[nn.Module], loss: Loss, clip: float) -> Clipper:
     linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
 
-    def clipped(features: Tensor, targets: Tensor) -> Tensor:
+    def clipped(features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         inputs, outputs, value = [], [], features
         for layer in layers:
             if isinstance(layer, nn.Linear):
@@ -63,39 +71,21 @@ def _stack(layers: list[nn.Module], loss: Loss, clip: float) -> Clipper:
             else:
                 value = layer(value)
         losses = _checked(loss(value, targets), len(features))
-        signals = torch.autograd.grad(losses.sum(), outputs)
+        inputs, left_out = _within_range(inputs)
+        signals, lost = _within_range(list(torch.autograd.grad(losses.sum(), outputs)))
         squares = torch.zeros(len(features), device=features.device, dtype=torch.float64)
         for layer, given, signal in zip(linear, inputs, signals, strict=True):
-            size = _square(given) + (1.0 if layer.bias is not None else 0.0)
-            squares = squares + _square(signal) * size
-        factor, dropped = _factor(squares, clip, features.dtype)
+            squares += _square(signal) * (_square(given) + (1.0 if layer.bias is not None else 0.0))
+        factor = _factor(squares, clip, left_out | lost)
+        parts = []
         for layer, given, signal in zip(linear, inputs, signals, strict=True):
             kept = signal * factor.unsqueeze(1)
-            if dropped.any():
-                kept, given = kept.masked_fill(dropped.unsqueeze(1), 0.0), given.masked_fill(dropped.unsqueeze(1), 0.0)
-            layer.weight.grad = kept.T @ given
+            parts.append((kept.T @ given).flatten())
             if layer.bias is not None:
-                layer.bias.grad = kept.sum(dim=0)
-        return losses.detach()
+                parts.append(kept.sum(dim=0))
+        return losses.detach(), torch.cat(parts)
 
     return clipped
-
-
-def _square(rows: Tensor) -> Tensor:
-    """Squared norms in double precision. A norm whose squares might have vanished or overflowed in single precision is taken
-    again in double, where neither happens: one that came out as 0 would let its gradient through unclipped."""
-    norms = torch.linalg.vector_norm(rows, dim=1)
-    if not bool(((norms > _SMALL) & (norms < _LARGE)).all()):
-        norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
-    return norms.double().square()
-
-
-def _factor(squares: Tensor, clip: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """What each record's gradient is multiplied by, and the records whose gradient is no number: they count as 0, because an
-    error would tell that they are there. So does a factor that single precision could not hold."""
-    factor = (clip / (squares.sqrt() + _TINY)).clamp(max=1.0)
-    dropped = ~torch.isfinite(squares)
-    return factor.masked_fill(dropped | (factor < _LEAST), 0.0).to(dtype), dropped
 
 
 def _opacus(model: nn.Module, loss: Loss, clip: float) -> Clipper:
@@ -110,19 +100,40 @@ def _opacus(model: nn.Module, loss: Loss, clip: float) -> Clipper:
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     per_record: Any = GradSampleModule(model, loss_reduction="sum")
 
-    def clipped(features: Tensor, targets: Tensor) -> Tensor:
+    def clipped(features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         per_record.zero_grad(set_to_none=True)
         losses = _checked(loss(per_record(features), targets), len(features))
         torch.autograd.backward(losses.sum())
-        gradients: list[Tensor] = [parameter.grad_sample.flatten(1) for parameter in trained]  # type: ignore[attr-defined]
-        factor, dropped = _factor(sum((_square(rows) for rows in gradients), torch.zeros(())), clip, features.dtype)
-        for parameter, rows in zip(trained, gradients, strict=True):
-            kept = rows.masked_fill(dropped.unsqueeze(1), 0.0) if dropped.any() else rows
-            parameter.grad = (factor @ kept).view_as(parameter)
-            parameter.grad_sample = None  # type: ignore[attr-defined]
-        return losses.detach()
+        found: list[Tensor] = [parameter.grad_sample.flatten(1) for parameter in trained]  # type: ignore[attr-defined]
+        gradients, left_out = _within_range(found)
+        squares = torch.stack([_square(rows) for rows in gradients]).sum(dim=0)
+        factor = _factor(squares, clip, left_out)
+        for parameter in trained:
+            parameter.grad, parameter.grad_sample = None, None  # type: ignore[attr-defined]
+        return losses.detach(), torch.cat([factor @ rows for rows in gradients])
 
     return clipped
+
+
+def _within_range(parts: list[Tensor]) -> tuple[list[Tensor], Tensor]:
+    """The parts, and the records that hold what is too large or no number: all of them is set to 0.
+
+    An error would tell that such a record is there.
+    """
+    largest = torch.stack([torch.linalg.vector_norm(part, ord=math.inf, dim=1) for part in parts])
+    left_out = ~(largest <= _LARGE).all(dim=0)
+    if left_out.any():
+        parts = [part.masked_fill(left_out.unsqueeze(1), 0.0) for part in parts]
+    return parts, left_out
+
+
+def _square(rows: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(rows, dim=1).square()
+
+
+def _factor(squares: Tensor, clip: float, left_out: Tensor) -> Tensor:
+    """What takes each record's gradient to lattice units and to a norm of at most CLIP_UNITS."""
+    return (CLIP_UNITS * (1 - _MARGIN) / squares.sqrt().clamp(min=clip)).masked_fill(left_out, 0.0)
 
 
 def _checked(losses: Tensor, records: int) -> Tensor:

@@ -1,8 +1,9 @@
-"""The steps of DP-SGD: Poisson batch, clipped sum, Gaussian noise, update."""
+"""The steps of DP-SGD: Poisson batch, clipped sum on the integer lattice, exact discrete Gaussian noise, update."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from client.chance import gaussian, poisson_batch, random_order, stream
+from client.chance import poisson_batch, random_order, stream
 from client.clipping import Clipper
 from protocol.errors import BadInput
+from protocol.gaussian import discrete_gaussian
+from protocol.lattice import CHUNK, CLIP_UNITS, MOST_BATCH, MOST_WEIGHTS, sensitivity
 from protocol.mechanisms import SampledGaussian
 from protocol.profile import Profile
-
-FLOATING_POINT = "training noise: floating point"
+from protocol.training import check_limit
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+MOST_NOISE = 1e3
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,10 @@ class Schedule:
 
     def __post_init__(self) -> None:
         self.mechanism(self.steps)
-        if not (0 < self.clip < math.inf and 0 < self.batch < math.inf):
-            raise BadInput(f"clip is {self.clip!r} and batch {self.batch!r}; both must be finite numbers above 0")
+        if self.noise_multiplier > MOST_NOISE:
+            raise BadInput(f"noise_multiplier is {self.noise_multiplier!r}; accepted is at most {MOST_NOISE:g}")
+        check_limit("clip", self.clip)
+        check_limit("batch", self.batch)
 
     def mechanism(self, steps: int) -> SampledGaussian:
         return SampledGaussian(self.noise_multiplier, self.sampling_rate, steps)
@@ -50,12 +56,9 @@ class Schedule:
 
 def take_steps(
     model: nn.Module, optimizer: torch.optim.Optimizer, clipped: Clipper, features: Tensor, targets: Tensor,
-    schedule: Schedule, key: bytes, steps: range, *, strict: bool,
+    schedule: Schedule, key: bytes, steps: range,
 ) -> Iterator[int]:  # fmt: skip
-    """Take the numbered steps, yielding after each how many are taken.
-
-    `strict` raises FloatingPointError before a step whose loss is no number: for owners who train for themselves. An answer to
-    somebody else must not fail on what a record holds, so there such records count as nothing and the step is taken.
+    """Take the numbered steps, yielding after each how many are taken; FloatingPointError before one whose loss is no number.
 
     An empty batch is a step like any other: its sum is 0 and it gets its noise. Skipping it, or drawing again, would tell
     that it was empty.
@@ -63,34 +66,48 @@ def take_steps(
     model.train()
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     sizes = [parameter.numel() for parameter in trained]
-    scale = schedule.noise_multiplier * schedule.clip
+    if sum(sizes) > MOST_WEIGHTS:
+        raise BadInput(f"the model has {sum(sizes)} weights to train; accepted are at most {MOST_WEIGHTS}")
+    variance = (Fraction(schedule.noise_multiplier) * sensitivity(sum(sizes))) ** 2
     for step in steps:
         chance = stream(key, step)
-        rows = torch.from_numpy(poisson_batch(len(features), schedule.sampling_rate, chance)).to(features.device)
-        noise = torch.from_numpy(scale * gaussian(sum(sizes), chance)).to(features)
-        if len(rows) == 0:
-            for parameter in trained:
-                parameter.grad = torch.zeros_like(parameter)
-        elif not math.isfinite(float(clipped(features[rows], targets[rows]).sum())) and strict:
-            raise FloatingPointError(step)
-        for parameter, part in zip(trained, torch.split(noise, sizes), strict=True):
-            assert parameter.grad is not None
-            parameter.grad.add_(part.view_as(parameter)).div_(schedule.batch)
+        rows = poisson_batch(len(features), schedule.sampling_rate, chance)
+        noise = discrete_gaussian(variance, sum(sizes), chance)
+        noisy = _clipped_sum(clipped, features, targets, rows, weights=sum(sizes), step=step) + noise
+        update = torch.from_numpy(noisy * (schedule.clip / CLIP_UNITS / schedule.batch)).to(features.device)
+        for parameter, part in zip(trained, torch.split(update, sizes), strict=True):
+            parameter.grad = part.view_as(parameter)
         optimizer.step()
         yield step + 1
 
 
+def _clipped_sum(
+    clipped: Clipper, features: Tensor, targets: Tensor, rows: NDArray[np.int64], *, weights: int, step: int
+) -> NDArray[np.int64]:
+    """The clipped gradients of the rows, added in chunks and rounded to the lattice once."""
+    total = torch.zeros(weights, dtype=torch.float64, device=features.device)
+    for chunk in torch.split(torch.from_numpy(rows).to(features.device), CHUNK):
+        if len(chunk):
+            losses, part = clipped(features[chunk], targets[chunk])
+            if not math.isfinite(float(losses.sum())):
+                raise FloatingPointError(step)
+            total += part
+    return np.rint(total.cpu().numpy()).astype(np.int64)
+
+
 def tensors(features: NDArray[Any], targets: NDArray[Any], device: torch.device, key: bytes) -> tuple[Tensor, Tensor]:
-    """Records for training, in a random order."""
+    """Records for training in double precision, in a random order."""
     if len(features) != len(targets):
         raise BadInput(f"{len(features)} rows of features and {len(targets)} targets; accepted is as many of both")
+    if len(features) > MOST_BATCH:
+        raise BadInput(f"there are {len(features)} records to train on; accepted are at most {MOST_BATCH}")
     if not (np.isfinite(features).all() and np.isfinite(targets).all()):
         raise BadInput("features or targets hold values that are not finite; clipping cannot bound what they do")
     order = random_order(key, len(features))
     whole = np.issubdtype(targets.dtype, np.integer)
     return (
-        torch.from_numpy(features[order].astype(np.float32)).to(device),
-        torch.from_numpy(targets[order].astype(np.int64 if whole else np.float32)).to(device),
+        torch.from_numpy(features[order].astype(np.float64)).to(device),
+        torch.from_numpy(targets[order].astype(np.int64 if whole else np.float64)).to(device),
     )
 
 

@@ -2,9 +2,14 @@
 
 Guarantee: the trained weights are as private as `Trained.profile` says, per record and under add-remove adjacency, provided
 that the model as given, `Schedule`, loss and optimizer do not depend on the records. The law of the weights does not depend
-on the order of the records. Limits: noise is floating-point (`Trained.noise`), which an adversary who sees every bit of the
-weights may exploit (Opacus' secure mode needs torchcsprng, which current torch has no build of); errors and timing are
-seen by the owner only and are not covered.
+on the order of the records. Gradients are taken in double precision, their clipped sums are rounded to an integer lattice, and
+noise is discrete Gaussian on the integers (`Trained.noise`).
+
+Limits: with a model of any kind, a record's gradient may depend on the records beside it by the rounding of doubles. The
+lattice's FLOAT_MARGIN covers up to 2^-39 of a clipping length a record; a gradient that jumps by more between neighbouring
+doubles (a ReLU at exactly 0) is not covered. Weights and records are the owner's own here, so nobody else can aim at one;
+`client.stack`, for weights that others choose, has no such limit. Errors and timing are seen by the owner only and are not
+covered.
 """
 
 import copy
@@ -20,11 +25,12 @@ from torch import nn
 from client.chance import KEY_BYTES
 from client.checkpoint import Checkpoint, about, load, save
 from client.clipping import AUTO, Loss, make_clipper
-from client.descent import FLOATING_POINT, MakeOptimizer, Schedule, pick_device, take_steps, tensors
+from client.descent import MakeOptimizer, Schedule, pick_device, take_steps, tensors
 from protocol.budget import Budget, affordable_steps
 from protocol.errors import BadInput
 from protocol.profile import Profile
 from protocol.sampling import Entropy, os_entropy, randomness
+from protocol.training import NOISE
 
 COMPLETED, OUT_OF_BUDGET, DIVERGED = "completed", "stopped before the budget was passed", "diverged"
 
@@ -38,7 +44,7 @@ class Trained:
     steps: int
     stopped: str
     randomness: str
-    noise: str = FLOATING_POINT
+    noise: str = NOISE
 
 
 class Diverged(BadInput):
@@ -55,9 +61,11 @@ def train(
     device: str = "auto", engine: str = AUTO, checkpoint: Path | None = None, every: int = 500,
     progress: Callable[[int, int], None] | None = None,
 ) -> Trained:  # fmt: skip
-    """Train a copy of the model; `loss` gives one number a record, `optimizer` is made from the parameters.
+    """Train a copy of the model, in double precision; the result has the dtype of the model given.
 
-    With a budget, training ends before the first step that would pass it, `spent` (private scaling, say) included. With a
+    `loss` gives one number a record, `optimizer` is made from the parameters.
+
+    With a budget, training ends before the first step that would pass it, `spent` included. With a
     checkpoint, the state is put on disk every `every` steps; a training that was killed continues from there with the very
     draws of the steps lost, so no step is paid for twice. `progress(taken, steps)` is told no loss: a loss is not private.
     """
@@ -66,7 +74,7 @@ def train(
     place, before = pick_device(device), spent or Profile()
     mechanism = schedule.mechanism(schedule.steps)
     steps = schedule.steps if budget is None else affordable_steps(budget, mechanism, spent=before)
-    running = copy.deepcopy(model).to(place)
+    running = copy.deepcopy(model).double().to(place)
     updates = optimizer([parameter for parameter in running.parameters() if parameter.requires_grad])
     name = about(f"{schedule} {steps} {running} {updates}", features, targets)
     state = None if checkpoint is None else load(checkpoint, name)
@@ -86,7 +94,7 @@ def train(
         x, y = tensors(features, targets, place, key)
         clipped = make_clipper(running, loss, schedule.clip, engine)
         try:
-            for taken in take_steps(running, updates, clipped, x, y, schedule, key, range(state.step, steps), strict=True):
+            for taken in take_steps(running, updates, clipped, x, y, schedule, key, range(state.step, steps)):
                 if taken % every == 0 or taken == steps:
                     _check_finite(running, taken)
                     # A finished training needs no more chance, and its file tells nobody the noise.

@@ -12,14 +12,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import BadInput
-from protocol.mechanisms import SampledGaussian
-from protocol.profile import Profile
+from protocol.lattice import MOST_BATCH, MOST_WEIGHTS
+from protocol.renyi import training_epsilon
 
 Weights = NDArray[np.float32]
 
-MOST_WEIGHTS = 4_000_000
-# With less no epsilon worth stating comes out, and what it costs takes long to compute.
-LEAST_NOISE = 0.2
+# The label of all noise in training.
+NOISE = "discrete Gaussian on integers"
+
+# An owner keeps its weights within +-WEIGHT_BOUND, and multiplies and adds them without rounding: with layers wider than
+# MOST_WIDTH fewer than 16 bits of a value would be left for that.
+WEIGHT_BOUND = 32.0
+MOST_WIDTH = (1 << 17) - 1
+MOST_LAYERS = 16
+MOST_STEPS = 1 << 20
+
+# Within these every step is exact or its error proved, no update overflows, and what a plan costs is computed in milliseconds.
+LIMITS: dict[str, tuple[float, float]] = {
+    "noise_multiplier": (0.2, 1e3),
+    "sampling_rate": (1e-6, 1.0),
+    "rounds": (1, 10_000),
+    "local_steps": (1, 1_000),
+    "clip": (1e-6, 1e6),
+    "batch": (1.0, float(MOST_BATCH)),
+    "learning_rate": (1e-6, 1e3),
+}
+
+
+def check_limit(name: str, value: float) -> None:
+    """Accept a number of a training that lies within its limits; what is no number does not."""
+    least, most = LIMITS[name]
+    if not least <= value <= most:
+        raise BadInput(f"{name} is {value!r}; accepted is {least:g} to {most:g}")
 
 
 @dataclass(frozen=True)
@@ -27,6 +51,7 @@ class Terms:
     """The public numbers of a federated training; `layers` are the widths from features to labels, with ReLU between them.
 
     A step divides its noisy sum by `batch`, a public number; features are clipped to [0, 1], the public bounds of the plan.
+    An owner rounds `sampling_rate` down to 32 bits.
     """
 
     layers: tuple[int, ...]
@@ -39,16 +64,17 @@ class Terms:
     learning_rate: float
 
     def __post_init__(self) -> None:
-        if len(self.layers) < 2 or not all(width >= 1 for width in self.layers) or self.size > MOST_WEIGHTS:
-            raise BadInput(f"layers are {self.layers}; accepted are two or more widths with at most {MOST_WEIGHTS} weights")
-        if not 1 <= self.rounds * self.local_steps <= 1 << 20:
-            raise BadInput(f"{self.rounds} rounds of {self.local_steps} steps; accepted are 1 to {1 << 20} steps in all")
-        if not self.noise_multiplier >= LEAST_NOISE:
-            raise BadInput(f"noise_multiplier is {self.noise_multiplier!r}; accepted is {LEAST_NOISE} or more")
-        for name in ("clip", "batch", "learning_rate"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise BadInput(f"{name} is {getattr(self, name)!r}; it must be a finite number above 0")
-        self.mechanism()
+        if not (2 <= len(self.layers) <= MOST_LAYERS and all(1 <= width <= MOST_WIDTH for width in self.layers)):
+            raise BadInput(
+                f"layers are {self.layers[:MOST_LAYERS]}, {len(self.layers)} in all; accepted are 2 to {MOST_LAYERS} widths of "
+                f"1 to {MOST_WIDTH}"
+            )
+        if self.size > MOST_WEIGHTS:
+            raise BadInput(f"layers {self.layers} have {self.size} weights; accepted are at most {MOST_WEIGHTS}")
+        for name in LIMITS:
+            check_limit(name, getattr(self, name))
+        if self.rounds * self.local_steps > MOST_STEPS:
+            raise BadInput(f"{self.rounds} rounds of {self.local_steps} steps; accepted are 1 to {MOST_STEPS} steps in all")
 
     @property
     def size(self) -> int:
@@ -60,15 +86,18 @@ class Terms:
         """Inputs and outputs of every layer."""
         return list(zip(self.layers, self.layers[1:], strict=False))
 
-    def mechanism(self) -> SampledGaussian:
-        return SampledGaussian(self.noise_multiplier, self.sampling_rate, self.rounds * self.local_steps)
+    def epsilon(self, delta: float) -> float:
+        """What all rounds cost a record of an owner when it is replaced by another, rounded up.
 
-    def profile(self) -> Profile:
-        """What all rounds cost a record of an owner; owners hold disjoint records, so it is what the model costs too."""
-        return Profile().then(self.mechanism())
+        Owners hold disjoint records, so it is what the model costs too.
+        """
+        return training_epsilon(
+            noise_multiplier=self.noise_multiplier, sampling_rate=self.sampling_rate, steps=self.rounds * self.local_steps,
+            delta=delta,
+        )  # fmt: skip
 
 
-def split(terms: Terms, weights: Weights) -> Iterator[tuple[Weights, Weights]]:
+def split(terms: Terms, weights: NDArray[Any]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """The matrix (outputs, inputs) and biases of every layer."""
     start = 0
     for inputs, outputs in terms.shapes:

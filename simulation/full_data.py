@@ -14,7 +14,6 @@ from aggregator.fulldata import PUBLISHED_BUFFER, Stability
 from aggregator.fulldata_card import FullDataContract, full_data_formal
 from aggregator.quantiles.histogram import histogram
 from aggregator.quantiles.rank_exponential import RankExponential
-from client.descent import FLOATING_POINT
 from protocol.budget import Budget
 from protocol.campaign import check_choice
 from protocol.card import PUBLIC, Card
@@ -24,6 +23,7 @@ from protocol.mechanisms import Mechanism, SampledGaussian
 from protocol.profile import PLD
 from protocol.sampling import Entropy
 from protocol.scores import SCORES
+from protocol.training import NOISE
 from simulation.learners import Fitted, Learner, Rows
 from simulation.networks import Labels, Network, Numbers, Recipe
 from simulation.pipelines import BINS, PIPELINES, Pipeline, Terms
@@ -121,7 +121,7 @@ class FullData(Repeated):
         contract = FullDataContract(records.name, level, self.beta, self.epsilon, self.privacy_delta)
         origin = provenance(
             model=None, plan=None, randomness=result["arguments"]["randomness"], issued=issued.isoformat(),
-            training_noise=FLOATING_POINT,
+            training_noise=NOISE,
         )  # fmt: skip
         shown = {name: result["mean"][name] for name in ("coverage", "mean_size") if result["mean"][name] is not None}
         formal = full_data_formal(contract, pipeline.training, pipeline.quantile, n=self.n)

@@ -10,9 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
-from client.chance import gaussian
 from protocol.budget import Budget, remaining
 from protocol.errors import BadInput
 from protocol.mechanisms import Gaussian, Mechanism, Pure
@@ -94,9 +93,14 @@ class Location:
         return LocationFit(self.rest, mean, AbsoluteResidual(self.scale))
 
 
+def _uniform(count: int, entropy: Entropy) -> Floats:
+    """Numbers inside (0, 1), for mechanisms as they were published: noise in floating point, and in simulations only."""
+    return np.asarray(((words(count, 64, entropy) >> np.uint64(11)) + 0.5) * 2.0**-53)
+
+
 def _laplace(entropy: Entropy) -> float:
-    """One standard Laplace draw by inversion: floating-point noise."""
-    uniform = (float(words(1, 64, entropy)[0] >> np.uint64(11)) + 0.5) * 2.0**-53
+    """One standard Laplace draw by inversion."""
+    uniform = float(_uniform(1, entropy)[0])
     return math.copysign(math.log1p(-2 * abs(uniform - 0.5)), 0.5 - uniform)
 
 
@@ -135,4 +139,4 @@ class Memoriser:
         spread = 1 / mechanism.mu if isinstance(mechanism, Gaussian) else 1e-3
         seen = np.zeros(self.total)
         seen[rows] = 1.0
-        return Memory(seen + spread * gaussian(self.total, entropy), spread)
+        return Memory(seen + spread * ndtri(_uniform(self.total, entropy)), spread)

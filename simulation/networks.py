@@ -20,7 +20,7 @@ from protocol.scores import SCORES, all_scores, check_labels, true_scores
 from simulation.learners import Rows
 
 # Without a mechanism: no clipping and no noise that could be felt, through the same code.
-_NO_CLIP, _NO_NOISE = 1e6, 1e-12
+_NO_CLIP, _NO_NOISE = 1e3, 1e-9
 
 
 @dataclass(frozen=True)
