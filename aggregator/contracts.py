@@ -20,7 +20,7 @@ from protocol.card import Layer
 from protocol.certificate import MARGINAL
 from protocol.errors import BadInput, check_epsilon, check_probability
 from protocol.grid import check_bins
-from protocol.messages import MOST_RECORDS
+from protocol.campaign import MOST_RECORDS
 from protocol.zcdp import search_steps, search_variance
 
 MOST_OWNERS = 100_000

@@ -309,6 +309,9 @@ def contribute(
     place = Home(home)
     policy, ledger = place.policy(), place.ledger()
     respondent = open_owner(place, records, model, new_records=new_records)
+    if model is not None and (found := Model.read(model)).digest in policy.models:
+        # What is wrong with it is better said here than in a code to the aggregator.
+        found.open(str(model))
     signed = remote.plan()
     try:
         plan, digest = open_plan(signed, trusted=policy.aggregators, now=datetime.now(UTC))

@@ -57,6 +57,10 @@ def fuzz(hand: Wire, valid: bytes, calls: int, rng: np.random.Generator) -> set[
     return codes
 
 
+def _nothing() -> None:
+    """What happens when an answer comes in, unless said otherwise."""
+
+
 class Puppet:
     """An aggregator that says what it is told: any plan, any query; it keeps what owners send."""
 
@@ -64,7 +68,7 @@ class Puppet:
         self.signed = sign_plan(plan, KEY)
         self.campaign = campaign_id(digest(plan.to_bytes()))
         self.query = write_query(query, plan=digest(plan.to_bytes()), round_=round_)
-        self.receipt, self.answers, self.on_submit = receipt, list[wire.Answer](), lambda: None
+        self.receipt, self.answers, self.on_submit = receipt, list[wire.Answer](), _nothing
         self._server = grpc.server(ThreadPoolExecutor(4))
         self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, self._handlers())])
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
@@ -83,7 +87,9 @@ class Puppet:
         self.answers += found
         self.on_submit()
         reports = sum(len(one.batch.ids) // ID_BYTES for one in found)
-        return wire.Receipt(version=1, code=self.receipt, accepted=reports).SerializeToString()
+        # As the real one: who declines is told so.
+        codes = [wire.Code.Name(one.code) for one in found if one.code != wire.Code.OK] or [self.receipt]
+        return wire.Receipt(version=1, code=codes[0], accepted=reports).SerializeToString()
 
     def __enter__(self) -> "Puppet":
         return self

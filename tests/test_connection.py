@@ -64,7 +64,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         eventually(lambda: place.store.rounds(asking))
         (folder / "token").write_text(token)
         data = records(2_000, 1)
-        np.savez(folder / "records.npz", probs=data.probs, labels=data.labels, ids=np.arange(2_000))
+        np.savez(folder / "records.npz", probs=data.scored, labels=data.labels, ids=np.arange(2_000))
         for home, keys in {"home": f'["{PUBLIC.hex()}"]', "distrusting": "[]"}.items():
             assert CliRunner().invoke(app, ["init", "--home", str(folder / home)]).exit_code == 0
             policy = folder / home / "policy.toml"
