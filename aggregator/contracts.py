@@ -15,12 +15,11 @@ from typing import Any
 from aggregator.central import noise_offset
 from aggregator.quantiles.mechanism import ADD_REMOVE, CERTIFIED, REPLACE_ONE
 from aggregator.quantiles.mechanisms import GAUSSIAN, MECHANISMS, within_budget
-from protocol.campaign import check_choice
+from protocol.campaign import MOST_RECORDS, check_choice
 from protocol.card import Layer
 from protocol.certificate import MARGINAL
 from protocol.errors import BadInput, check_epsilon, check_probability
 from protocol.grid import check_bins
-from protocol.campaign import MOST_RECORDS
 from protocol.zcdp import search_steps, search_variance
 
 MOST_OWNERS = 100_000

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from protocol.renyi import training_noise
 
 from client.home import Home
 from client.ledger import Ledger
@@ -24,6 +23,7 @@ from protocol import wire_pb2 as wire
 from protocol.campaign import EXACT_COUNTS, NOISED_COUNTS, Plan, digest, sign_plan
 from protocol.channels import Bit
 from protocol.queries import BitQuery, CountQuery, HistogramQuery, LabelQuery, TrainingQuery
+from protocol.renyi import training_noise
 from protocol.training import Terms, first_weights
 from protocol.zcdp import search_variance
 from tests.graphs import copying, external, failing, first_feature, not_a_number, written

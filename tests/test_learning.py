@@ -244,7 +244,7 @@ def test_low_order_bits_do_not_tell_who_took_part(tmp_path: Path) -> None:
     right = {"ours": 0, "floating point": 0}
     for trial in range(TRIALS):
         labels = present if trial % 2 else absent
-        one = rows(1, np.ones((1, 20_000)), labels, tmp_path / str(trial), policy=lambda: policy, entropy=os_entropy)
+        one = rows(1, np.ones((1, 20_000)), labels, tmp_path / str(trial), policy=policy, entropy=os_entropy)
         found = released(one, plan, np.zeros(WIDE.size, dtype=np.float32))
         # All weights near 0 are whole lattice units, whoever took part.
         units = found[np.abs(found) < 2.0**-8].astype(np.float64) * CLIP_UNITS
