@@ -24,6 +24,7 @@ from protocol.campaign import VERSION, Plan, open_plan, signer
 from protocol.errors import Refused
 from protocol.gaussian import discrete_gaussian
 from protocol.grid import bin_indices, uniform_grid
+from protocol.lattice import MOST_BATCH
 from protocol.messages import ID_BYTES, Batch, OwnerAnswer, query_digest, read_query, write_batch, write_owner_answer
 from protocol.queries import BitQuery, CentralQuery, HistogramQuery, LabelQuery, OwnerQuery, Query, TrainingQuery
 from protocol.sampling import SEEDED, Entropy, randomness
@@ -156,6 +157,8 @@ class Respondent:
         if plan.training is not None:
             if records.features is None or records.features.shape != (len(records), plan.training.layers[0]):
                 raise Refused(wire.Code.MODEL_NOT_ALLOWED)
+            if len(records) > MOST_BATCH:
+                raise Refused(wire.Code.TOO_LARGE)
             if plan.training.epsilon(plan.privacy_delta) > plan.epsilon:
                 raise Refused(wire.Code.EPSILON_PER_CAMPAIGN)
         elif records.probs is not None:

@@ -155,14 +155,6 @@ def test_a_one_round_plan_answers_one_query(tmp_path: Path) -> None:
     assert answer(rows(60, features, labels, tmp_path), plan, start + 1e-30, 0).code == wire.Code.ALREADY_SPENT
 
 
-def test_few_records_train_like_many(tmp_path: Path) -> None:
-    """How many records an owner has is not told by a refusal either."""
-    features, labels = people(2, 1)
-    one = rows(2, features, labels, tmp_path)
-    assert LEARNS.minimum_group > 2
-    assert answer(one, TRAINING, first_weights(TERMS), 0).code == wire.Code.OK
-
-
 def test_nobody_training_is_a_failure_with_its_cause(tmp_path: Path) -> None:
     """When every owner refuses, the run says which codes came back."""
     with pytest.raises(TooFewReports, match="METHOD_NOT_ALLOWED"):
@@ -239,7 +231,7 @@ def test_low_order_bits_do_not_tell_who_took_part(tmp_path: Path) -> None:
     alike, so it is fair whatever the gradient does to the larger ones.
     """
     plan = replace(TRAINING, labels=2, epsilon=20.0, training=WIDE)
-    policy = replace(LEARNS, epsilon_per_record=20.0, epsilon_per_campaign=20.0)
+    policy = replace(LEARNS, epsilon_per_record=20.0, epsilon_per_campaign=20.0, minimum_group=1)
     present, absent = np.array([0]), np.array([9])
     right = {"ours": 0, "floating point": 0}
     for trial in range(TRIALS):
