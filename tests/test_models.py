@@ -390,6 +390,10 @@ def test_features_of_another_shape_are_the_owners_mistake() -> None:
             call(np.zeros((4, 3)), 3)
 
 
+def branch(operator: str) -> Any:
+    return onnx.helper.make_graph([node(operator, ["ok"], [operator])], operator, [], [value(operator, FLOAT, None)])
+
+
 def on_predicate(kind: str) -> Model:
     """A model that does something else to records whose first feature is above 0."""
     ones, three = constant("one", 1, np.int64), constant("three", [3], np.int64)
@@ -418,6 +422,15 @@ def on_predicate(kind: str) -> Model:
             node("Add", ["scalar", "one"], ["times"]), node("Unsqueeze", ["times", "begin"], ["times1"]),
             node("Concat", ["times1", "end"], ["repeats"], axis=0), node("Tile", ["ok", "repeats"], ["p"]),
         ],
+        "turned": [
+            node("Mul", ["scalar", "two"], ["twice"]), node("Add", ["twice", "one"], ["high"]),
+            node("Sub", ["three", "twice"], ["wide"]), node("Unsqueeze", ["high", "begin"], ["high1"]),
+            node("Concat", ["high1", "wide"], ["turned"], axis=0), node("Reshape", ["ok", "turned"], ["p"]),
+        ],
+        "flat": [
+            node("Squeeze", ["yes"], ["c"]),
+            node("If", ["c"], ["p"], then_branch=branch("Squeeze"), else_branch=branch("Identity")),
+        ],
         "memory": [
             node("Mul", ["scalar", "far"], ["size"]), node("Unsqueeze", ["size", "begin"], ["size1"]),
             node("ConstantOfShape", ["size1"], ["much"]), node("ReduceSum", ["much"], ["none"], keepdims=0),
@@ -426,12 +439,14 @@ def on_predicate(kind: str) -> Model:
     }  # fmt: skip
     constants = [
         ones, three, constant("begin", [0], np.int64), constant("end", [1], np.int64), constant("last", [1], np.int64),
-        constant("nil", 0), constant("far", 2**60, np.int64),
+        constant("nil", 0), constant("far", 2**60, np.int64), constant("two", 2, np.int64),
     ]  # fmt: skip
     return model(proto([*positive, *endings[kind]], constants))
 
 
-@pytest.mark.parametrize("kind", ["nan", "infinite", "negative", "sum", "raises", "wider", "taller", "memory"])
+@pytest.mark.parametrize(
+    "kind", ["nan", "infinite", "negative", "sum", "raises", "wider", "taller", "turned", "flat", "memory"]
+)
 def test_a_record_without_a_usable_result_counts_as_uniform(kind: str, capfd: pytest.CaptureFixture[str]) -> None:
     """Records on which the model misbehaves are uniform, the others as they are, nothing is raised and nothing printed."""
     session = on_predicate(kind).open()
@@ -448,6 +463,14 @@ def test_batches_leave_the_other_records_alone(kind: str) -> None:
     """A vetted model that fails on some records of a batch still scores the others."""
     session = on_predicate(kind).open()
     np.testing.assert_allclose(session.batched(RECORDS, 3), session.one_by_one(RECORDS, 3), rtol=1e-6)
+
+
+def test_a_model_may_ignore_the_record() -> None:
+    """A constant is a result as well, also where it is no node's."""
+    row = np.array([[0.5, 0.25, 0.25]], dtype=np.float32)
+    for nodes, constants in (([node("Constant", [], ["p"], value=constant("p", row))], []), ([], [constant("p", row)])):
+        session = model(proto(nodes, constants)).open()
+        assert np.array_equal(session.one_by_one(RECORDS, 3), np.repeat(row, len(RECORDS), axis=0))
 
 
 def test_more_labels_than_outputs_are_no_error() -> None:

@@ -1,5 +1,6 @@
 import logging
 import multiprocessing
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -144,8 +145,8 @@ def flip(at: int) -> Callable[[bytearray], Any]:
 DAMAGE: dict[str, Callable[[bytearray], Any]] = {
     "empty": bytearray.clear, "short": lambda c: c.__delitem__(slice(20, None)), "cut": bytearray.pop,
     "without a row": lambda c: c.__delitem__(slice(-28, None)), "longer": lambda c: c.extend(bytes(28)),
-    "foreign": lambda c: c.__setitem__(slice(None), b"PK\x03\x04" * 200), "checksum": flip(0), "digest": flip(40),
-    "name": flip(70), "probability": flip(-2), "last": flip(-1),
+    "foreign": lambda c: c.__setitem__(slice(None), b"PK\x03\x04" * 200), "checksum": flip(0), "digest": flip(20),
+    "name": flip(40), "probability": flip(-2), "last": flip(-1),
 }  # fmt: skip
 
 
@@ -159,6 +160,18 @@ def test_a_damaged_cache_is_ignored_and_rewritten(damage: str, tmp_path: Path) -
     assert (times, scored) == (1, len(FEATURES))
     assert np.array_equal(found, FRESH)
     assert only(tmp_path).read_bytes() == whole
+
+
+@pytest.mark.parametrize("value", [np.nan, -0.5, 3.0])
+def test_a_cache_of_other_numbers_is_not_trusted(value: float, tmp_path: Path) -> None:
+    """A file whose checksum is right and whose rows are no probabilities is rewritten."""
+    score(tmp_path)
+    rest = only(tmp_path).read_bytes()[4:-4] + np.float32(value).tobytes()
+    key = b"confide scores 1" + NETWORK.digest + (3).to_bytes(4, "little") + b"\0"
+    only(tmp_path).write_bytes(zlib.crc32(key + rest).to_bytes(4, "little") + rest)
+    found, times, _ = score(tmp_path)
+    assert times == 1
+    assert np.array_equal(found, FRESH)
 
 
 def test_another_models_file_is_not_trusted(tmp_path: Path) -> None:
