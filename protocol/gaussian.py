@@ -22,7 +22,8 @@ last place (tested; 2^-42 relatively would do). As (g + v + 1) e^-(g + v) <= 1, 
 numpy's logarithm only guesses v: a wrong guess lies on the wrong side of e^-v or e^-(v+1), which counts as unsure.
 
 **Everything else** (a proposal in about 2^33, among them every W below 2^-40) is decided by `_decide`: enclosures in rational
-arithmetic, and further bits of the same W until they are on one side. No direction of rounding decides anything.
+arithmetic, and further bits of the same W until they are on one side. No direction of rounding decides anything, so the same
+entropy gives the same draws on every machine.
 """
 
 from dataclasses import dataclass

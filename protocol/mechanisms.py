@@ -2,11 +2,12 @@
 
     Gaussian            mu-GDP, exactly: any number of adaptive Gaussian queries with sum of (sensitivity / sigma)^2 = mu^2
     DiscreteGaussian    integer counts of sensitivity 1 with discrete Gaussian noise
-    SampledGaussian     steps of DP-SGD: Poisson sampling, clipping, Gaussian noise
+    SampledGaussian     steps of DP-SGD: Poisson sampling, clipping, discrete Gaussian noise on a lattice
     Pure                anything epsilon-DP, at its worst
 
 Adjacency is add-remove throughout. Privacy loss distributions are Google's dp_accounting with pessimistic rounding, so every
-divergence read from them is an upper bound up to the rounding of doubles, which `Profile` adds.
+divergence read from them is an upper bound up to the rounding of doubles, which `Profile` adds. DP-SGD is computed as if its
+noise were continuous; what that leaves out is `lattice_slack`, which `Profile` adds too.
 """
 
 import math
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import BadInput, check_epsilon
+from protocol.lattice import CLIP_UNITS, MOST_WEIGHTS
 
 ADD_REMOVE = "add-remove"
 
@@ -97,8 +99,9 @@ class DiscreteGaussian:
 class SampledGaussian:
     """`steps` of DP-SGD: each record joins a step with probability `sampling_rate`, independently of all others.
 
-    `noise_multiplier` is the standard deviation of the noise over the clipping norm. Other ways to choose batches (shuffling,
-    fixed sizes) are not covered by this value.
+    `noise_multiplier` is the sigma of the noise over the sensitivity of the sum, both on the integers of `protocol.lattice`.
+    Divergences and losses are those of continuous noise of the same sigma; `slack` is what discrete noise may cost beyond.
+    Other ways to choose batches (shuffling, fixed sizes) are not covered by this value.
     """
 
     noise_multiplier: float
@@ -125,6 +128,43 @@ class SampledGaussian:
 
     def loss(self, spacing: float) -> Any:
         return _one_step(self.noise_multiplier, self.sampling_rate, spacing).self_compose(self.steps)
+
+    def slack(self, tail: float) -> tuple[float, float]:
+        """`lattice_slack` for as many weights as a model may have."""
+        return lattice_slack(sigma=self.noise_multiplier * CLIP_UNITS, steps=self.steps, weights=MOST_WEIGHTS, tail=tail)
+
+
+def lattice_slack(*, sigma: float, steps: int, weights: int, tail: float) -> tuple[float, float]:
+    """(b1, b2) with which the profile of discrete Gaussian noise follows from that of continuous noise of the same sigma:
+
+        delta_discrete(epsilon) <= e^b1 delta_continuous(epsilon - b1 - b2) + e^(epsilon - b2 - tail).
+
+    Let G be the discrete Gaussian and R the law of N(0, sigma^2) rounded to the nearest integer. With w uniform on [-1/2, 1/2],
+
+        R(x)/G(x) = k E[exp(-x w/sigma^2 - w^2/(2 sigma^2))],    1 <= k <= 1 + theta,    theta = 3 exp(-2 pi^2 sigma^2),
+
+    where k = sum over integers of exp(-y^2/(2 sigma^2)) / (sigma sqrt(2 pi)) is bounded by Poisson summation, sigma >= 1. So
+
+        -1/(24 sigma^2)  <=  log(R(x)/G(x))  <=  x^2/(24 sigma^4) + theta,
+
+    by Jensen's inequality on the left, and on the right by sinh(a)/a <= exp(a^2/6) at a = x/(2 sigma^2).
+
+    The sums that get the noise are integers, so noise R is continuous noise and then rounding, which is post-processing: it has
+    at most the continuous profile. Let P and P' be a training on neighbouring data, N = steps * weights, and E any event. Given
+    the batches, the laws of all that is released with noise R and with noise G differ by the product of R/G over N noises,
+    whatever a step takes from earlier ones; batches are drawn alike. So P_G(E) <= e^b1 P_R(E) with b1 = N/(24 sigma^2); and
+    P'_R(E) <= e^b2 P'_G(E) + e^-tail with b2 = r^2/(24 sigma^4) + N theta, because the N noises of R have a norm of at most
+
+        r = sigma sqrt(N + 2 sqrt(N tail) + 2 tail) + sqrt(N)/2
+
+    except with probability e^-tail (Laurent, Massart 2000, Lemma 1; rounding moves a coordinate by at most 1/2). In between,
+    P_R(E) <= e^c P'_R(E) + delta_continuous(c) with c = epsilon - b1 - b2. Other mechanisms in a composition change nothing.
+    """
+    if sigma < 1:
+        return math.inf, math.inf
+    noises, unit = steps * weights, 24 * sigma**2
+    norm = math.sqrt(noises + 2 * math.sqrt(noises * tail) + 2 * tail) + math.sqrt(noises) / (2 * sigma)
+    return noises / unit, norm**2 / unit + noises * 3 * math.exp(-2 * (math.pi * sigma) ** 2)
 
 
 @lru_cache(maxsize=8)

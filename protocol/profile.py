@@ -2,7 +2,8 @@
 
 A `Profile` holds one sequence of mechanisms for each group of records that were treated alike. A record is in one group, so
 the whole costs what the worst group costs (parallel composition); within a group, mechanisms compose one after the other and
-adaptively. Adjacency is add-remove.
+adaptively. Adjacency is add-remove. Trainings are composed with the losses of continuous noise; what their discrete noise may
+cost beyond (`lattice_slack`, about 2e-11 of epsilon for 1,000 steps at noise multiplier 1) is added to every answer.
 """
 
 import math
@@ -27,6 +28,8 @@ ORDERS = np.array([1 + x / 10 for x in range(1, 100)] + list(range(12, 64)), dty
 # absolutely, which is an estimate with room to spare and no theorem. It matters for deltas below 1e-9 only.
 _CLOSED, _CONVOLVED = 1e-9, 1e-15
 _MOST_EPSILON = 1e4
+# Discrete noise differs from continuous noise as it may, except with probability e^-70.
+_TAIL = 70.0
 
 Sequence = tuple[Mechanism, ...]
 
@@ -90,11 +93,28 @@ def _delta(group: Sequence, epsilon: float, *, added_only: bool) -> float:
     mu = _only_gaussian(group)
     if mu is not None:
         return gaussian_delta(mu, epsilon) if mu > 0 else max(0.0, -math.expm1(epsilon))
-    loss = _loss(group)
+    before, after, tails = _lattice(group, epsilon)
+    if before + after >= 1:
+        return 1.0
+    loss, lowered = _loss(group), _less(epsilon, before + after)
     # dp_accounting's "add": the upper law is without the record and the lower one with it.
-    value = (loss._pmf_add if added_only else loss).get_delta_for_epsilon(epsilon)
+    value = (loss._pmf_add if added_only else loss).get_delta_for_epsilon(lowered)
     steps = sum(part.steps if isinstance(part, SampledGaussian) else 1 for part in group)
-    return min(1.0, float(value) + _CONVOLVED * (1000 + steps))
+    return min(1.0, math.exp(before) * (float(value) + _CONVOLVED * (1000 + steps)) + tails)
+
+
+def _lattice(group: Sequence, epsilon: float) -> tuple[float, float, float]:
+    """What the discrete noise of all trainings may cost beyond continuous noise: `lattice_slack`, and all tails together.
+
+    With a tail of e^(-_TAIL - epsilon) what it adds to delta is at most e^-_TAIL a training.
+    """
+    slacks = [part.slack(_TAIL + max(epsilon, 0.0)) for part in group if isinstance(part, SampledGaussian)]
+    return sum(b1 for b1, _ in slacks), sum(b2 for _, b2 in slacks), len(slacks) * math.exp(-_TAIL)
+
+
+def _less(epsilon: float, shift: float) -> float:
+    """epsilon - shift, rounded down."""
+    return math.nextafter(epsilon - shift * (1 + _CLOSED), -math.inf) if shift else epsilon
 
 
 def _only_gaussian(group: Sequence) -> float | None:
@@ -122,7 +142,13 @@ def _renyi_epsilon(group: Sequence, delta: float) -> float:
     from dp_accounting import rdp
 
     total = sum(part.renyi(ORDERS) for part in group)
-    return float(rdp.compute_epsilon(ORDERS, total, delta)[0]) * (1 + _CLOSED)
+    before, _, tails = _lattice(group, 0.0)
+    within = (delta - tails) * math.exp(-before)
+    if within <= 0:
+        return math.inf
+    found = float(rdp.compute_epsilon(ORDERS, total, within)[0]) * (1 + _CLOSED)
+    _, after, _ = _lattice(group, found + 1)
+    return found + before + after if before + after < 1 else math.inf
 
 
 def _least(enough: Any) -> float:
