@@ -20,10 +20,11 @@ from client.records import Records
 from protocol import wire_pb2 as wire
 from protocol.campaign import VERSION, Plan, open_plan
 from protocol.errors import Refused
+from protocol.gaussian import discrete_gaussian
 from protocol.grid import bin_indices, uniform_grid
 from protocol.messages import ID_BYTES, Batch, OwnerAnswer, query_digest, read_query, write_batch, write_owner_answer
 from protocol.queries import BitQuery, CentralQuery, HistogramQuery, LabelQuery, OwnerQuery, Query, TrainingQuery
-from protocol.sampling import SEEDED, Entropy, discrete_gaussian, randomness
+from protocol.sampling import SEEDED, Entropy, randomness
 from protocol.scores import RANDOMIZED, SCORES, true_scores
 
 log = logging.getLogger(__name__)

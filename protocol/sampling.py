@@ -5,7 +5,6 @@ simulations and says so on everything it touches through `randomness(entropy)`.
 """
 
 import hashlib
-import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -149,21 +148,3 @@ def discrete_laplace(scale: Fraction, count: int, entropy: Entropy) -> Integers:
     if scale <= 0:
         raise BadInput(f"discrete Laplace scale is {scale}; it must be above 0")
     return np.array([_one_discrete_laplace(scale, entropy) for _ in range(count)], dtype=np.int64)
-
-
-def _one_discrete_gaussian(variance: Fraction, entropy: Entropy) -> int:
-    t = math.isqrt(variance.numerator // variance.denominator) + 1
-    while True:
-        candidate = _one_discrete_laplace(Fraction(t), entropy)
-        if _bernoulli_exp((abs(candidate) - variance / t) ** 2 / (2 * variance), entropy):
-            return candidate
-
-
-def discrete_gaussian(variance: Fraction, count: int, entropy: Entropy) -> Integers:
-    """`count` exact draws with P(x) proportional to exp(-x^2 / (2 variance)) on the integers.
-
-    On a count of sensitivity D the law is D^2/(2 variance)-zCDP. Canonne, Kamath, Steinke 2020, Algorithm 3.
-    """
-    if variance <= 0:
-        raise BadInput(f"discrete Gaussian variance is {variance}; it must be above 0")
-    return np.array([_one_discrete_gaussian(variance, entropy) for _ in range(count)], dtype=np.int64)

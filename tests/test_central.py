@@ -22,10 +22,11 @@ from protocol import wire_pb2 as wire
 from protocol.campaign import EXACT_COUNTS, NOISED_COUNTS, Plan, digest, open_plan, parse
 from protocol.certificate import Certificate
 from protocol.errors import BadInput
+from protocol.gaussian import discrete_gaussian
 from protocol.grid import uniform_grid
 from protocol.messages import write_query
 from protocol.queries import CountQuery, CountTally, HistogramQuery, HistogramTally
-from protocol.sampling import SeededEntropy, discrete_gaussian
+from protocol.sampling import SeededEntropy
 from protocol.verify import verify
 from protocol.zcdp import search_steps, search_variance, zcdp_epsilon
 from tests.owners import KEY, NOW, PLAN, POLICY, PUBLIC, asking, owner, records, signed

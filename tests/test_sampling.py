@@ -16,7 +16,6 @@ from protocol.sampling import (
     Entropy,
     SeededEntropy,
     bernoulli,
-    discrete_gaussian,
     discrete_laplace,
     os_entropy,
     randomness,
@@ -99,21 +98,6 @@ def test_discrete_laplace_follows_its_law(scale: Fraction) -> None:
     assert_pmf(discrete_laplace(scale, 6_000, SeededEntropy("laplace", str(scale))), law, reach)
 
 
-@pytest.mark.parametrize("variance", [Fraction(1, 4), Fraction(9, 4), Fraction(10)])
-def test_discrete_gaussian_follows_its_law(variance: Fraction) -> None:
-    """Chi-square against exp(-x^2/(2 variance)); false-alarm probability 1e-9."""
-    reach = 1 if variance < 1 else 3
-    law = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * float(variance)))
-    assert_pmf(discrete_gaussian(variance, 4_000, SeededEntropy("gauss", str(variance))), law, reach)
-
-
-def test_a_planted_rounded_gaussian_is_caught() -> None:
-    """Rounding a continuous Gaussian is not the discrete one."""
-    draws = np.rint(np.random.default_rng(0).normal(0, 0.5, 40_000)).astype(np.int64)
-    with pytest.raises(AssertionError):
-        assert_pmf(draws, np.exp(-2.0 * np.array([1, 0, 1])), 1)
-
-
 def test_seeded_entropy_repeats_and_is_stamped() -> None:
     """The same seed gives the same stream, another seed another; only the operating system's source is unstamped."""
     assert SeededEntropy(7)(64) == SeededEntropy(7)(64)
@@ -132,8 +116,6 @@ def test_exponentials_and_logarithms_enclose() -> None:
 
 
 def test_noise_scales_must_be_positive() -> None:
-    """A scale or variance of zero is refused with the value found."""
+    """A scale of zero is refused with the value found."""
     with pytest.raises(BadInput, match="scale is 0"):
         discrete_laplace(Fraction(0), 1, os_entropy)
-    with pytest.raises(BadInput, match="variance is -1"):
-        discrete_gaussian(Fraction(-1), 1, os_entropy)

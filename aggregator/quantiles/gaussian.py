@@ -15,7 +15,8 @@ import numpy as np
 from aggregator.quantiles.histogram import Histogram
 from aggregator.quantiles.mechanism import ASYMPTOTIC, CERTIFIED, UNCERTIFIED, Mechanism, Privacy
 from protocol.errors import BadInput
-from protocol.sampling import Entropy, discrete_gaussian
+from protocol.gaussian import discrete_gaussian
+from protocol.sampling import Entropy
 from protocol.zcdp import search_steps
 
 VARIANTS = ("F", "A")
