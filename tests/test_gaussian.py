@@ -1,8 +1,6 @@
 import math
-import sys
 from collections.abc import Iterator
 from fractions import Fraction
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +15,7 @@ from protocol.errors import BadInput
 from protocol.gaussian import discrete_gaussian
 from protocol.sampling import SeededEntropy, os_entropy
 from tests.known import Scripted, assert_follows
+from tests.mutants import mutant
 
 ONES = (1 << 64) - 1
 DRAWS = 400_000
@@ -231,16 +230,6 @@ def test_variances_out_of_range_are_refused(variance: Fraction) -> None:
         discrete_gaussian(variance, 1, os_entropy)
 
 
-def mutant(old: str, new: str) -> ModuleType:
-    """The sampler with one place of its source changed."""
-    source = Path(gaussian.__file__).read_text()
-    assert source.count(old) == 1
-    module = ModuleType("mutant_of_gaussian")
-    sys.modules[module.__name__] = module
-    exec(compile(source.replace(old, new), "mutant", "exec"), module.__dict__)
-    return module
-
-
 def check(module: ModuleType) -> None:
     """All that a sampler must pass here."""
     assert_one_zero(module)
@@ -253,7 +242,7 @@ def check(module: ModuleType) -> None:
 
 def test_the_sampler_passes_what_mutants_must_fail() -> None:
     """An unchanged copy of the source passes."""
-    check(mutant("_CHUNK = 1 << 14", "_CHUNK = 1 << 13"))
+    check(mutant(gaussian, "_CHUNK = 1 << 14", "_CHUNK = 1 << 13"))
 
 
 @pytest.mark.parametrize(
@@ -281,7 +270,7 @@ def test_the_sampler_passes_what_mutants_must_fail() -> None:
 def test_planted_mistakes_are_caught(old: str, new: str) -> None:
     """Every change of the sampler that changes its law, or lets rounding decide, fails a check of this file."""
     with pytest.raises(AssertionError):
-        check(mutant(old, new))
+        check(mutant(gaussian, old, new))
 
 
 def test_rounding_a_continuous_gaussian_is_caught() -> None:
