@@ -211,7 +211,7 @@ def main() -> None:
     parser.add_argument("--labels", type=int, default=10, help="classes (default 10)")
     parser.add_argument("--rounds", type=int, default=30, help="rounds timed for each way (default 30; of 20 in `step`)")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1)")
-    parser.add_argument("--seeds", type=int, default=10, help="trainings of each kind (default 10)")
+    parser.add_argument("--seeds", type=int, default=20, help="trainings of each kind (default 20)")
     parser.add_argument("--noise", type=float, nargs="*", default=[1.0, 2.5], help="other noise multipliers (default 1 2.5)")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     arguments = parser.parse_args()

@@ -18,11 +18,12 @@ from protocol.gaussian import discrete_gaussian
 from protocol.lattice import CHUNK, CLIP_UNITS, MOST_BATCH, MOST_WEIGHTS, sensitivity
 from protocol.mechanisms import SampledGaussian
 from protocol.profile import Profile
-from protocol.training import check_limit
+from protocol.training import LIMITS, check_limit
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
-MOST_NOISE = 1e3
+# Less noise than a plan may ask for is the owner's own choice here.
+MOST_NOISE = LIMITS["noise_multiplier"][1]
 
 
 @dataclass(frozen=True)

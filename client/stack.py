@@ -136,9 +136,10 @@ def _unit(features: NDArray[Any]) -> Floats:
 
 
 def _rounded(values: Floats, least: float, bits: int) -> Floats:
-    """To integers from `least` to 2^bits, in place."""
+    """To integers from `least` to 2^bits, in place; a sum that is 0 has no sign, whichever way it was added."""
     np.clip(values, least, 2.0**bits, out=values)
-    return np.rint(values, out=values)
+    np.rint(values, out=values)
+    return np.add(values, 0.0, out=values)
 
 
 def _softmax(logits: Floats) -> Floats:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import BadInput
 from protocol.lattice import MOST_BATCH, MOST_WEIGHTS
-from protocol.renyi import training_epsilon
+from protocol.renyi import LEAST_NOISE, MOST_NOISE, training_epsilon
 
 Weights = NDArray[np.float32]
 
@@ -29,7 +29,7 @@ MOST_STEPS = 1 << 20
 
 # Within these every step is exact or its error proved, no update overflows, and what a plan costs is computed in milliseconds.
 LIMITS: dict[str, tuple[float, float]] = {
-    "noise_multiplier": (0.2, 1e3),
+    "noise_multiplier": (LEAST_NOISE, MOST_NOISE),
     "sampling_rate": (1e-6, 1.0),
     "rounds": (1, 10_000),
     "local_steps": (1, 1_000),
