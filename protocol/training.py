@@ -26,6 +26,8 @@ WEIGHT_BOUND = 32.0
 MOST_WIDTH = (1 << 17) - 1
 MOST_LAYERS = 16
 MOST_STEPS = 1 << 20
+# Weights times steps of a round: some minutes of an owner's time.
+MOST_WORK = 1 << 29
 
 # Within these every step is exact or its error proved, no update overflows, and what a plan costs is computed in milliseconds.
 LIMITS: dict[str, tuple[float, float]] = {
@@ -73,6 +75,8 @@ class Terms:
             raise BadInput(f"layers {self.layers} have {self.size} weights; accepted are at most {MOST_WEIGHTS}")
         for name in LIMITS:
             check_limit(name, getattr(self, name))
+        if self.size * self.local_steps > MOST_WORK:
+            raise BadInput(f"{self.local_steps} steps of {self.size} weights a round; accepted are {MOST_WORK} in all steps")
         if self.rounds * self.local_steps > MOST_STEPS:
             raise BadInput(f"{self.rounds} rounds of {self.local_steps} steps; accepted are 1 to {MOST_STEPS} steps in all")
 

@@ -15,15 +15,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from client.home import Home
 from client.ledger import Ledger
 from client.owner import open_owner
+from client.stack import Stack
 from protocol import wire_pb2 as wire
 from protocol.campaign import EXACT_COUNTS, NOISED_COUNTS, Plan, digest, sign_plan
 from protocol.channels import Bit
+from protocol.lattice import CLIP_UNITS
 from protocol.queries import BitQuery, CountQuery, HistogramQuery, LabelQuery, TrainingQuery
 from protocol.renyi import training_noise
+from protocol.sampling import os_entropy, words
 from protocol.training import Terms, first_weights
 from protocol.zcdp import search_variance
 from tests.graphs import copying, external, failing, first_feature, not_a_number, written
@@ -213,6 +218,55 @@ def test_numbers_that_break_arithmetic_are_no_plan(changes: dict[str, Any], tmp_
     (tmp_path / "plan.bin").write_bytes(puppet.signed)
     code, shown = client("explain", tmp_path / "plan.bin", "--home", place)
     assert (code, "not a signed plan" in shown) == (1, True)
+
+
+# One step on one record, all of it in the answer: features, outputs and noise for the attack on the low-order bits.
+WIDE = replace(
+    STEPS, layers=(20_000, 2), noise_multiplier=2.0, sampling_rate=1.0, rounds=1, local_steps=1, batch=1.0, learning_rate=1.0
+)
+TRIALS = 60
+
+
+def guess(weights: NDArray[np.float32]) -> bool:
+    """Whether a record took part, by low-order bits alone (Mironov 2012).
+
+    From weights of 0 the record's gradient is 0.005 at every weight. In single precision 0.005 plus noise near -0.005 is a
+    multiple of 2^-31, while noise alone that is as small as such a sum has more bits.
+    """
+    small = weights[np.abs(weights) < 2.0**-12].astype(np.float64)
+    return len(small) > 0 and bool(np.all(small * 2.0**31 == np.rint(small * 2.0**31)))
+
+
+def float_step(labels: Any) -> NDArray[np.float32]:
+    """The same step with noise in floating point."""
+    sums = Stack(WIDE, np.zeros(WIDE.size)).clipped_sum(np.ones((1, 20_000)), labels) / CLIP_UNITS
+    noise = 2.0 * ndtri(((words(WIDE.size, 64, os_entropy) >> np.uint64(11)) + 0.5) * 2.0**-53)
+    return -(sums.astype(np.float32) + noise.astype(np.float32))
+
+
+def test_low_order_bits_do_not_tell_who_took_part(tmp_path: Path) -> None:
+    """5. An aggregator that picks the weights and inspects every bit guesses at chance, and wins against float noise.
+
+    False alarms: 50 or more of 60 fair guesses are right with probability 1e-7. The guess looks at bits that the two cases have
+    alike, so it is fair whatever the gradient does to the larger ones. Against floating point a guess is wrong with probability
+    about 0.015 (no weight is near 0), and more than 10 of 60 are with probability below 1e-8.
+    """
+    plan = replace(TRAINING, epsilon=SURE, training=WIDE)
+    present, absent = np.array([0]), np.array([9])
+    right = {"ours": 0, "floating point": 0}
+    for trial in range(TRIALS):
+        labels, folder = present if trial % 2 else absent, tmp_path / str(trial)
+        place = home(folder, **LEARNS, minimum_group="1")
+        with Puppet(plan, TrainingQuery(np.zeros(WIDE.size, dtype=np.float32))) as puppet:
+            assert puppet.ask(place, people(folder / "records.npz", np.ones((1, 20_000)), labels)) == 0
+        found = np.frombuffer(puppet.answers[0].batch.weights, dtype="<f4")
+        # All weights near 0 are whole lattice units, whoever took part.
+        units = found[np.abs(found) < 2.0**-8].astype(np.float64) * CLIP_UNITS
+        assert np.array_equal(units, np.rint(units))
+        right["ours"] += guess(found) == bool(trial % 2)
+        right["floating point"] += guess(float_step(labels)) == bool(trial % 2)
+    assert right["floating point"] >= 50
+    assert right["ours"] < 50
 
 
 def rewritten(folder: Path) -> list[Path]:

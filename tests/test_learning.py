@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from aggregator.campaigns import TooFewReports, run_training
 from client.chance import poisson_batch
@@ -22,11 +21,11 @@ from protocol import wire_pb2 as wire
 from protocol.campaign import Plan, digest, open_plan, parse
 from protocol.errors import BadInput, Refused
 from protocol.gaussian import discrete_gaussian
-from protocol.lattice import CLIP_UNITS, MOST_BATCH, sensitivity
+from protocol.lattice import MOST_BATCH, sensitivity
 from protocol.messages import write_query
 from protocol.queries import TrainingQuery
 from protocol.renyi import training_noise
-from protocol.sampling import Entropy, SeededEntropy, os_entropy, words
+from protocol.sampling import Entropy, SeededEntropy, os_entropy
 from protocol.training import WEIGHT_BOUND, Terms, first_weights, predict, split
 from tests.owners import KEY, NOW, PLAN, POLICY, PUBLIC, asking, signed
 
@@ -198,54 +197,6 @@ def test_what_leaves_is_a_public_function_of_noisy_integers(tmp_path: Path) -> N
         assert sums.dtype == noise.dtype == np.int64
         weights = moved(terms, weights, sums + noise)
     assert np.array_equal(found, weights.astype(np.float32))
-
-
-# One step on one record, all of it in the answer: features, outputs and noise for the attack on the low-order bits.
-WIDE = replace(
-    TERMS, layers=(20_000, 2), noise_multiplier=2.0, sampling_rate=1.0, rounds=1, local_steps=1, batch=1.0, learning_rate=1.0
-)
-TRIALS = 60
-
-
-def guess(weights: NDArray[np.float32]) -> bool:
-    """Whether a record took part, by low-order bits alone (Mironov 2012).
-
-    From weights of 0 the record's gradient is 0.005 at every weight. In single precision 0.005 plus noise near -0.005 is a
-    multiple of 2^-31, while noise alone that is as small as such a sum has more bits.
-    """
-    small = weights[np.abs(weights) < 2.0**-12].astype(np.float64)
-    return len(small) > 0 and bool(np.all(small * 2.0**31 == np.rint(small * 2.0**31)))
-
-
-def float_step(labels: Any, entropy: Entropy) -> NDArray[np.float32]:
-    """The same step with noise in floating point."""
-    sums = Stack(WIDE, np.zeros(WIDE.size)).clipped_sum(np.ones((1, 20_000)), labels) / CLIP_UNITS
-    noise = 2.0 * ndtri(((words(WIDE.size, 64, entropy) >> np.uint64(11)) + 0.5) * 2.0**-53)
-    return -(sums.astype(np.float32) + noise.astype(np.float32))
-
-
-def test_low_order_bits_do_not_tell_who_took_part(tmp_path: Path) -> None:
-    """An aggregator that picks the weights and inspects every bit guesses at chance, and wins against noise in floating point.
-
-    False alarms: 50 or more of 60 fair guesses are right with probability 1e-7. The guess looks at bits that the two cases have
-    alike, so it is fair whatever the gradient does to the larger ones. Against floating point a guess is wrong with probability
-    about 0.015 (no weight is near 0), and more than 10 of 60 are with probability below 1e-8.
-    """
-    plan = replace(TRAINING, labels=2, epsilon=20.0, training=WIDE)
-    policy = replace(LEARNS, epsilon_per_record=20.0, epsilon_per_campaign=20.0, minimum_group=1)
-    present, absent = np.array([0]), np.array([9])
-    right = {"ours": 0, "floating point": 0}
-    for trial in range(TRIALS):
-        labels = present if trial % 2 else absent
-        one = rows(1, np.ones((1, 20_000)), labels, tmp_path / str(trial), policy=policy, entropy=os_entropy)
-        found = released(one, plan, np.zeros(WIDE.size, dtype=np.float32))
-        # All weights near 0 are whole lattice units, whoever took part.
-        units = found[np.abs(found) < 2.0**-8].astype(np.float64) * CLIP_UNITS
-        assert np.array_equal(units, np.rint(units))
-        right["ours"] += guess(found) == bool(trial % 2)
-        right["floating point"] += guess(float_step(labels, os_entropy)) == bool(trial % 2)
-    assert right["floating point"] >= 50
-    assert right["ours"] < 50
 
 
 def test_weights_stay_finite_whatever_the_terms() -> None:
