@@ -25,6 +25,7 @@ from client.patience import Unreachable
 from client.pinned import bundle_hash, pin, read_allowed
 from client.policy import list_in
 from client.records import read_records
+from client.scorer import check_model
 from protocol import wire_pb2 as wire
 from protocol.campaign import open_plan, parse
 from protocol.card import parse_card
@@ -119,7 +120,7 @@ def allow_model(
     with clear_errors():
         if Path(model).exists():
             found = Model.read(Path(model))
-            found.open(model)
+            check_model(found, model)
             print(f"{model}: {len(found.data)} bytes, no external data, no custom operators.")
             value = found.digest
         else:
@@ -238,7 +239,7 @@ def doctor(
 
 def _described(path: Path, place: Home) -> str:
     model = Model.read(path)
-    model.open(str(path))
+    check_model(model, str(path))
     policy = place.policy()
     listed = (
         "vetted" if model.digest in policy.vetted_models else "allowed" if model.digest in policy.models else "not allowed yet"
@@ -311,7 +312,7 @@ def contribute(
     respondent = open_owner(place, records, model, new_records=new_records)
     if model is not None and (found := Model.read(model)).digest in policy.models:
         # What is wrong with it is better said here than in a code to the aggregator.
-        found.open(str(model))
+        check_model(found, str(model))
     signed = remote.plan()
     try:
         plan, digest = open_plan(signed, trusted=policy.aggregators, now=datetime.now(UTC))

@@ -8,11 +8,12 @@ again, and that is what onnxruntime is given. It then sees one record a call.
 Whatever comes out is made a vector of probabilities: a result that is none, or no result at all, counts as the uniform one.
 An error would tell the model's author, without noise, that some record has a property of their choice.
 
-Not closed: how long a record takes and how much memory. A model may also exploit a fault of onnxruntime itself.
+Not closed: how long a record takes. A model may also exploit a fault of onnxruntime itself; `client.scorer` keeps one that
+merely ends the process, or takes too much memory or time, from being noticed.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,10 @@ class Model:
             raise BadInput(f"a model is named {self.digest.hex()}; accepted is the SHA-256 of its bytes")
 
     @staticmethod
+    def of(data: bytes) -> "Model":
+        return Model(data, hashlib.sha256(data).digest())
+
+    @staticmethod
     def read(path: Path) -> "Model":
         """Read the file once; the bytes that are hashed here are those that run later."""
         if path.suffix == ".pt2":
@@ -62,7 +67,7 @@ class Model:
             data = path.read_bytes()
         except OSError as error:
             raise BadInput(f"model {path} cannot be read: {error.strerror}") from None
-        return Model(data, hashlib.sha256(data).digest())
+        return Model.of(data)
 
     def open(self, name: str = "model") -> "Session":
         """Check the graph and make it ready to run."""
@@ -88,11 +93,39 @@ class Session:
         if not self._shape or not (self._shape[0] in (None, 1) or isinstance(self._shape[0], str)):
             raise BadInput(f"its input has shape {list(self._shape)}; accepted is any number of records, or 1, at the front")
         self._runtime, self._input, self._output, self._result = runtime, inputs[0].name, last.name, OUTPUTS[last.type]
+        self._width = last.shape[-1] if last.shape else None
+
+    def accept(self, shape: tuple[int, ...], labels: int | None = None) -> None:
+        """Refuse records of another shape, or a plan of other labels, than the model declares; neither depends on a record."""
+        asked = self._shape[1:]
+        if len(asked) != len(shape) or any(isinstance(a, int) and a != g for a, g in zip(asked, shape, strict=True)):
+            raise BadInput(f"a record's features have shape {shape}; the model accepts {asked}")
+        if labels is not None and isinstance(self._width, int) and self._width != labels:
+            raise BadInput(f"the model has {self._width} outputs; accepted is one for each of {labels} labels")
 
     def one_by_one(self, features: Array, labels: int) -> Array:
         """(n, labels) probabilities, a call for each record."""
-        values = self._values(features)
-        found = np.empty((len(values), labels), dtype=np.float32)
+        self.accept(features.shape[1:])
+        found = np.empty((len(features), labels), dtype=np.float32)
+        self.each(features, found)
+        return valid(found)
+
+    def batched(self, features: Array, labels: int) -> Array:
+        """The same in calls of many records; only for a model that its owner knows to treat each record by itself."""
+        self.accept(features.shape[1:])
+        found = np.empty((len(features), labels), dtype=np.float32)
+        for part in (slice(i, i + BATCH) for i in range(0, len(features), BATCH)):
+            try:
+                self.together(features[part], found[part])
+            except Exception:  # one record's fault is not the others'
+                self.each(features[part], found[part])
+        return valid(found)
+
+    def each(
+        self, features: Array, found: Array, begin: int = 0, starting: Callable[[int], None] | None = None
+    ) -> None:  # fmt: skip
+        """What the model returns for each record from `begin` on, into `found`; `starting` is told of every call."""
+        values, labels = self._values(features), found.shape[1]
         # Room for one record and one result; onnxruntime refuses to fill it with a result of another shape. That it is bound
         # once takes about a third off the time of a call.
         record, result = np.empty((1, *values.shape[1:]), self._dtype), np.empty((1, labels), self._result)
@@ -100,7 +133,9 @@ class Session:
         binding.bind_input(self._input, "cpu", 0, self._dtype.type, record.shape, record.ctypes.data)
         binding.bind_output(self._output, "cpu", 0, self._result.type, result.shape, result.ctypes.data)
         with np.errstate(over="ignore"):
-            for i in range(len(values)):
+            for i in range(begin, len(values)):
+                if starting is not None:
+                    starting(i)
                 record[0] = values[i]
                 # Nothing of the record before may stay.
                 result.fill(np.nan)
@@ -109,37 +144,22 @@ class Session:
                 except Exception:  # whatever it is, the record has no result, and nobody else may learn of it
                     result.fill(np.nan)
                 found[i] = result
-        return _valid(found)
 
-    def batched(self, features: Array, labels: int) -> Array:
-        """The same in calls of many records; only for a model that its owner knows to treat each record by itself."""
-        if self._shape[0] == 1:
-            return self.one_by_one(features, labels)
-        parts = [self._batch(features[i : i + BATCH], labels) for i in range(0, len(features), BATCH)]
-        return np.concatenate([np.empty((0, labels), dtype=np.float32), *parts])
-
-    def _batch(self, features: Array, labels: int) -> Array:
-        try:
-            (result,) = self._runtime.run([self._output], {self._input: self._values(features)})
-        except BadInput:
-            raise
-        except Exception:  # one record's fault is not the others'
-            return self.one_by_one(features, labels)
-        if result.shape != (len(features), labels):
-            return self.one_by_one(features, labels)
+    def together(self, features: Array, found: Array) -> None:
+        """The same in one call. What goes wrong with one record is an exception for all."""
+        (result,) = self._runtime.run([self._output], {self._input: self._values(features)})
+        if result.shape != found.shape:
+            raise BadInput(f"the model returns shape {result.shape}; accepted is {found.shape}")
         with np.errstate(over="ignore"):
-            return _valid(result.astype(np.float32, copy=False))
+            found[...] = result
 
     def _values(self, features: Array) -> Array:
-        """The features as the model takes them. That they have another shape depends on no record's values."""
-        asked, given = self._shape[1:], features.shape[1:]
-        if len(asked) != len(given) or any(isinstance(a, int) and a != g for a, g in zip(asked, given, strict=True)):
-            raise BadInput(f"a record's features have shape {given}; the model accepts {asked}")
+        """The features as the model takes them."""
         with np.errstate(over="ignore", invalid="ignore"):
             return np.ascontiguousarray(features, dtype=self._dtype)
 
 
-def _valid(found: Array) -> Array:
+def valid(found: Array) -> Array:
     """Rows that are probabilities as they are, the others uniform: a function of each row alone."""
     with np.errstate(over="ignore", invalid="ignore"):
         totals = found.sum(axis=1, dtype=np.float64)

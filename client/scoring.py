@@ -8,7 +8,6 @@ A file that is damaged, or of another model, does not carry the right digests; i
 import hashlib
 import logging
 import zlib
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +18,14 @@ from numpy.typing import NDArray
 
 from client.models import Model
 from client.records import Records
+from client.scorer import Progress, score
 from protocol.errors import BadInput
 from protocol.files import write_whole
 
 log = logging.getLogger(__name__)
 
 Array = NDArray[Any]
-Progress = Callable[[int, int], None]
 
-STEP = 4096
 CHECKSUM, NAME = 4, 16
 START = CHECKSUM + hashlib.sha256().digest_size
 
@@ -70,13 +68,7 @@ def probabilities(
 
 
 def _score(features: Array, model: Model, *, labels: int, vetted: bool, progress: Progress | None) -> Array:
-    session = model.open()
-    score = session.batched if vetted else session.one_by_one
-    rows = np.empty((len(features), labels), dtype=np.float32)
-    for start in range(0, len(features), STEP):
-        rows[start : start + STEP] = score(features[start : start + STEP], labels)
-        if progress is not None:
-            progress(min(start + STEP, len(features)), len(features))
+    rows = score(model, features, labels=labels, vetted=vetted, progress=progress)
     flat = np.count_nonzero((rows == rows[:, :1]).all(axis=1))
     if flat:
         log.warning("%d of %d records are scored alike for every label; a result of the model that cannot be used "

@@ -112,6 +112,20 @@ def failing() -> bytes:
     return two_labels(nodes, "kept", half=0.5, table=[0.0])
 
 
+def ending(operator: str) -> bytes:
+    """The first feature, and the end of the process wherever it is above one half: the smallest integer by -1."""
+    nodes = [
+        node("Add", ["first", "half"], ["raised"]), node("Cast", ["raised"], ["flag"], to=onnx.TensorProto.INT64),
+        node("Mul", ["flag", "twice"], ["double"]), node("Sub", ["single", "double"], ["divisor"]),
+        node(operator, ["smallest", "divisor"], ["whole"]), node("Cast", ["whole"], ["number"], to=FLOAT),
+        node("Mul", ["number", "nothing"], ["trap"]), node("Add", ["first", "trap"], ["kept"]),
+    ]  # fmt: skip
+    integers = {"twice": [2], "single": [1], "smallest": [-(2**63)]}
+    made = onnx.ModelProto.FromString(two_labels(nodes, "kept", half=0.5, nothing=0.0))
+    made.graph.initializer.extend(constant(name, content, np.int64) for name, content in integers.items())
+    return bytes(made.SerializeToString())
+
+
 def external(neighbour: str) -> bytes:
     """The first feature, and a weight that is eight bytes of a file beside the model."""
     made = onnx.ModelProto.FromString(first_feature())

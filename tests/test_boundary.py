@@ -10,6 +10,7 @@ import sys
 import zipfile
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from protocol.renyi import training_noise
 from protocol.sampling import os_entropy, words
 from protocol.training import Terms, first_weights
 from protocol.zcdp import search_variance
-from tests.graphs import copying, external, failing, first_feature, not_a_number, written
+from tests.graphs import copying, ending, external, failing, first_feature, not_a_number, written
 from tests.hostile import Puppet
 from tests.owners import KEY, PUBLIC
 from tests.servers import ROOT, client, plan_now
@@ -338,10 +339,10 @@ def test_other_names_for_most_records_are_asked_about(tmp_path: Path) -> None:
         assert puppet.ask(place, tmp_path / "other.npz", "--model", path) == 0
 
 
-@pytest.mark.parametrize("model", [not_a_number, failing])
+@pytest.mark.parametrize("model", [not_a_number, failing, partial(ending, "Div"), partial(ending, "Mod")])
 @pytest.mark.parametrize("method", ["bits", "labels"])
 def test_no_failure_is_an_answer(model: Any, method: str, tmp_path: Path) -> None:
-    """7. A model that fails or yields no number where a record has a property: the answer is OK with and without such a one."""
+    """7. A model that fails, yields no number or ends its process on a property of a record: the answer is OK all the same."""
     path, name = written(tmp_path, model())
     plan: Plan = replace(PLAN, model=name)
     query: Any = HALF
