@@ -18,7 +18,7 @@ from client.contribute import Contribution
 from client.explain import REASONS, explain
 from client.grpc_client import Aggregator
 from client.home import Home
-from client.ledger import Ledger
+from client.ledger import Cost, Ledger
 from client.models import Model
 from client.owner import open_owner
 from client.patience import Unreachable
@@ -79,15 +79,18 @@ def restore(
     home: Folder = DEFAULT,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
 ) -> None:
-    """Bring a backup back. A ledger here that knows more than the backup is kept, and nothing is done."""
+    """Bring a backup back: into an empty folder, or into the one it was made of."""
     with clear_errors():
-        campaigns = Home(folder).ledger().campaigns()
-        last = f"after {campaigns[-1].campaign!r} at {campaigns[-1].last[:19]} (UTC)" if campaigns else "before any campaign"
-        print(f"The last that this backup knows of was answered {printable(last)}.")
-        print("If your records answered anything later, that is forgotten, and they could lose more than your policy allows.")
+        print("The ledger in place, if there is one, keeps what it knows and learns what the backup knows.")
+        print("What your records answered after the backup, in a ledger that is lost, stays forgotten: they could lose more")
+        print("than your policy allows. Restore it once: two folders made of one would each spend the whole budget.")
         _confirm("Restore it?", yes)
-        for path in Home(home).restore(folder):
+        place = Home(home)
+        for path in place.restore(folder):
             print(f"wrote {path}")
+        campaigns = place.ledger().campaigns()
+        last = f"{campaigns[-1].campaign!r} at {campaigns[-1].last[:19]} (UTC)" if campaigns else "none"
+        print(f"The last campaign that the ledger knows now: {printable(last)}.")
 
 
 allow = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Add an aggregator or a model to the policy.")
@@ -134,12 +137,13 @@ def allow_model(
 
 def _list(place: Home, values: dict[str, bytes], yes: bool) -> None:
     """Add values to lists of the policy, after the owner has said so."""
-    text = place.policy_file.read_text() if place.policy_file.exists() else ""
     place.policy()
+    path = place.policy_file.resolve()
+    text = path.read_text(encoding="utf-8-sig")
     for name, value in values.items():
         text = list_in(text, name, value)
     _confirm(f"Write this into {place.policy_file}?", yes)
-    write_whole(place.policy_file, text, mode=0o600)
+    write_whole(path, text, mode=0o600)
     print(f"wrote {place.policy_file}: {', '.join(values)}")
 
 
@@ -188,6 +192,9 @@ def explain_command(plan: Annotated[Path, typer.Argument(help="a signed plan, as
             print(f"This plan is refused before it is read: {_why(refused.code, data)}")
             raise typer.Exit(1) from None
         print(explain(opened, policy))
+        known, spent = Home(home).ledger().cannot_pay(Cost(opened.epsilon, opened.privacy_delta), policy.limits)
+        if known:
+            print(f"Your ledger knows {known} records or persons; {spent} of them have too little budget left for it.")
         if policy.refusals(opened):
             raise typer.Exit(1)
 
@@ -318,6 +325,8 @@ def contribute(
         plan, digest = open_plan(signed, trusted=policy.aggregators, now=datetime.now(UTC))
     except Refused as refused:
         _fail(f"this plan is refused before it is read: {_why(refused.code, signed)}")
+    if plan.training is None and model is None and not respondent.scored:
+        raise BadInput(f"{records} holds features and no probabilities; accepted is also --model, the file that scores them")
     taking_part = Contribution(remote, respondent, ledger, plan, digest, signed)
     try:
         left = taking_part.watch() if watch else taking_part.once()
@@ -356,8 +365,8 @@ def register(
 ) -> None:
     """Tell the ledger of a file's records before a Flower node uses it; `contribute` does so by itself."""
     with clear_errors():
-        known = open_owner(Home(home), records, None, new_records=new_records).names
-        print(f"{records}: the ledger knows all {len(known)} records (or persons) of it")
+        known = open_owner(Home(home), records, None, new_records=new_records).admit(new=False)
+        print(f"{records}: the ledger knows all {known} records (or persons) of it")
 
 
 @app.command("bundle-hash")

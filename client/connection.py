@@ -1,6 +1,7 @@
 """The options by which a command reaches an aggregator, the same for every command that does."""
 
 import inspect
+import math
 import re
 import ssl
 import sys
@@ -51,6 +52,8 @@ def _aggregator(
     patience: Annotated[float, typer.Option(help="seconds an aggregator may be out of reach")] = 600.0,
     insecure_loopback: Annotated[bool, typer.Option(help="no TLS, to an aggregator on this machine")] = False,
 ) -> Aggregator:
+    if not 0 <= patience < math.inf:
+        raise BadInput(f"--patience is {patience}; accepted is a number of seconds, 0 or more")
     if not re.fullmatch(f"[0-9a-f]{{{CAMPAIGN_DIGITS}}}", campaign):
         raise BadInput(f"campaign is {campaign!r}; accepted is its full id of {CAMPAIGN_DIGITS} hexadecimal digits")
     access = Access(aggregator, _token(token_file), *_certificates(aggregator, ca, cert, key, insecure_loopback))

@@ -5,7 +5,7 @@ queue.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from client.respond import Respondent
 from protocol import service_pb2
 from protocol import wire_pb2 as wire
 from protocol.campaign import Plan, parse
+from protocol.errors import ConfideError
 from protocol.messages import ID_BYTES, query_digest
 from protocol.service import PIECE_BYTES
 from protocol.splitting import split_answer
@@ -28,13 +29,17 @@ FINAL = {
 }  # fmt: skip
 
 
+class Withheld(ConfideError):
+    """The policy does not let an answer go that was drawn before."""
+
+
 class Remote(Protocol):
     """What a contribution needs of an aggregator."""
 
     patience: Patience
 
     def query(self) -> bytes | None: ...
-    def submit(self, answers: Iterable[bytes]) -> wire.Receipt: ...
+    def submit(self, answers: Iterable[bytes], *, ask: Callable[[], None]) -> wire.Receipt: ...
     def watch(self) -> Iterator[service_pb2.Progress]: ...
 
 
@@ -54,8 +59,9 @@ class Left:
 
     @property
     def rounds(self) -> Counter[str]:
-        """How the rounds ended, by code."""
-        return Counter(wire.Code.Name(code) for code in self.receipts.values())
+        """How the rounds ended, by code; an aggregator may send any number."""
+        names = dict(zip(wire.Code.values(), wire.Code.keys(), strict=True))
+        return Counter(names.get(code, f"code {code}") for code in self.receipts.values())
 
     @property
     def well(self) -> bool:
@@ -101,9 +107,8 @@ class Contribution:
         return self.left
 
     def _take_part(self, query: bytes | None) -> None:
-        waiting = self.ledger.unacknowledged(self.plan_digest)
-        self.left.withheld = len(waiting) if self.respondent.refusal(self.signed_plan) is not None else 0
-        for digest, answer in waiting[self.left.withheld :]:
+        self.left.withheld = 0
+        for digest, answer in self.ledger.unacknowledged(self.plan_digest):
             self._send(digest, answer)
         if query is not None and query_digest(query) not in self.left.receipts:
             self._send(query_digest(query), self.respondent.answer(self.signed_plan, query))
@@ -112,8 +117,13 @@ class Contribution:
         pieces = list(split_answer(answer, self.plan, most=PIECE_BYTES))
         sizes = [len(parse(wire.Answer, piece).batch.ids) // ID_BYTES for piece in pieces]
         tries = self.remote.patience.tries()
+        drawn = parse(wire.Answer, answer).code == wire.Code.OK
         while True:
-            receipt = self.remote.submit(pieces)
+            try:
+                receipt = self.remote.submit(pieces, ask=lambda: self._ask(query, drawn))
+            except Withheld:
+                self.left.withheld += 1
+                return
             held = self._held(sizes, receipt.accepted)
             self.left.reports += sum(sizes[:held])
             self.left.bytes += sum(len(piece) for piece in pieces[:held])
@@ -127,6 +137,11 @@ class Contribution:
         self.left.receipts[query] = receipt.code
         if receipt.code in FINAL:
             self.ledger.acknowledge(plan=self.plan_digest, query=query, code=receipt.code)
+
+    def _ask(self, query: bytes, drawn: bool) -> None:
+        """Whether the policy, as it is now, lets the answer to a query go; asked before every try. Declining always may."""
+        if drawn and self.respondent.refusal(self.signed_plan, query) is not None:
+            raise Withheld
 
     @staticmethod
     def _held(sizes: list[int], accepted: int) -> int:

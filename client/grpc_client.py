@@ -83,11 +83,15 @@ class Aggregator:
         found: service_pb2.CardJson = self._patiently(lambda: self._call("FetchCard"))
         return found.card if found.code == wire.Code.OK else None
 
-    def submit(self, answers: Iterable[bytes]) -> wire.Receipt:
-        """Send answers until the aggregator holds them durably, or refuses one. Sending again changes nothing."""
+    def submit(self, answers: Iterable[bytes], *, ask: Callable[[], None]) -> wire.Receipt:
+        """Send answers until the aggregator holds them durably, or refuses one. Sending again changes nothing.
+
+        `ask` is called before every try, and raises what ends them.
+        """
         pieces = list(answers)
 
         def send() -> wire.Receipt:
+            ask()
             # Already bytes, and sent as they are.
             stream = self._channel.stream_unary(
                 CALLS["Submit"].path, request_serializer=None, response_deserializer=CALLS["Submit"].reply.FromString

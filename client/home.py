@@ -1,6 +1,5 @@
 """An owner's folder: policy, secret key, ledger and cached scores side by side; its backup, and what comes of one."""
 
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +67,7 @@ class Home:
             files |= dict(zip((self.node_key_file, self.node_public_file), _node_keys(), strict=True))
         written = write_new(files)
         if self.secret_file in written:
-            Ledger(self.ledger_file).close()
+            Ledger(self.ledger_file).bind(self.secret())
             written.append(self.ledger_file)
         return written
 
@@ -105,7 +104,7 @@ class Home:
             raise BadInput(f"{folder} exists; accepted is the name of a new folder")
         try:
             aside.folder.mkdir(mode=0o700, parents=True)
-            ledger.copy(aside.ledger_file)
+            ledger.backup(aside.ledger_file)
             write_new({aside.folder / path.name: path.read_bytes() for path in self.settings if path.exists()})
             aside.folder.rename(folder)
         except OSError as error:
@@ -114,23 +113,17 @@ class Home:
             shutil.rmtree(aside.folder, ignore_errors=True)
 
     def restore(self, folder: Path) -> list[Path]:
-        """Bring a backup back, and return what was written; refused where the ledger here knows of a spend that it does not."""
+        """Bring a backup back, and return what was written. A ledger that is here learns what the backup knows, and keeps what
+        it knows itself: nothing is forgotten, whichever of the two is older."""
         saved = Home(folder)
-        theirs = saved.ledger()
+        if not (saved.ledger_file.exists() and saved.secret_file.exists()):
+            raise BadInput(f"{folder} holds no {saved.ledger_file.name} and {saved.secret_file.name}; accepted is a backup")
         if self.secret_file.exists() and self.secret() != saved.secret():
             raise BadInput(f"{self.secret_file} is another secret than the backup's; accepted is the folder it was made of")
-        if self.ledger_file.exists():
-            unknown = Ledger(self.ledger_file).spends() - theirs.spends()
-            if unknown:
-                raise BadInput(
-                    f"{self.ledger_file} holds {len(unknown)} spends that the backup does not know; restoring it would give "
-                    "them a second budget. Accepted is a backup that has them all"
-                )
         written = write_new({self.folder / path.name: path.read_bytes() for path in saved.settings if path.exists()})
-        aside = self.folder / "ledger.restored"
-        aside.unlink(missing_ok=True)
-        theirs.copy(aside)
-        os.replace(aside, self.ledger_file)
+        ledger = Ledger(self.ledger_file)
+        ledger.merge(saved.ledger_file, self.secret())
+        ledger.bind(self.secret())
         return [*written, self.ledger_file]
 
 

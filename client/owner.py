@@ -12,16 +12,15 @@ from protocol.sampling import os_entropy
 
 def open_owner(home: Home, records: Path, model: Path | None, *, new_records: bool = False) -> Respondent:
     """The owner's respondent. A file of records mostly unknown to the ledger is refused, unless they are said to be new."""
-    ledger = home.ledger()
     respondent = Respondent(
         records=read_records(records),
         policy=home.policy,
-        ledger=ledger,
+        ledger=home.ledger(),
         secret=home.secret(),
         entropy=os_entropy,
         now=lambda: datetime.now(UTC),
         model=None if model is None else Model.read(model),
         cache=home.scores_folder,
     )
-    ledger.admit(respondent.names, new=new_records)
+    respondent.admit(new=new_records)
     return respondent

@@ -122,14 +122,14 @@ class Policy:
 def read_policy(path: Path) -> Policy:
     """Read a policy file; every clause must be there, and nothing else."""
     try:
-        values = tomllib.loads(path.read_text())
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise BadInput(f"{path} does not exist; `confide-client init` writes one") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadInput(f"{path} cannot be read as TOML: {error}") from None
     try:
         return _policy(values)
-    except BadInput as error:
+    except (BadInput, OverflowError) as error:
         raise BadInput(f"{path}: {error}") from None
 
 

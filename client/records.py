@@ -28,7 +28,7 @@ ACCEPTED = (
     "and `person` where one person has several records"
 )
 WHY_ID = "what a record has spent is kept under its id, so each needs one"
-MISSING = frozenset({"", "nan", "NaN", "None", "null", "NULL", "<NA>"})
+MISSING = frozenset({"", "nan", "none", "null", "<na>"})
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?")
 # How floats are printed; 12e45 without sign or point is also how many hexadecimal ids look.
 PRINTED_FLOAT = re.compile(r".*(\.|[eE]\+).*")
@@ -103,7 +103,7 @@ def read_records(path: Path) -> Records:
 
 
 def normal_id(value: Any, *, exact: int = EXACT) -> bytes:
-    """One name for all ways of writing an id: for 7, 7.0, "007" and full-width digits; for text in NFKC, without the invisible.
+    """One name for all ways of writing an id: 7, 7.0, "007" and full-width digits; text in NFKC, without case and the invisible.
 
     Floats name a record only below `exact`, the bound up to which their type holds every whole number.
     """
@@ -117,8 +117,11 @@ def normal_id(value: Any, *, exact: int = EXACT) -> bytes:
         value = int(value)
     text = value.decode() if isinstance(value, bytes) else "" if value is None else str(value)
     if not text.isascii() or not text.isprintable():
-        text = unicodedata.normalize("NFKC", "".join(c for c in text if unicodedata.category(c) != "Cf"))
-    text = " ".join(text.split())
+        text = unicodedata.normalize("NFKC", text)
+        # Spaces of all kinds, among them ends of lines, part words; what is invisible does not; every dash is a hyphen.
+        kinds = ((c, unicodedata.category(c)) for c in " ".join(text.split()))
+        text = "".join("-" if kind == "Pd" or c == "\u2212" else c for c, kind in kinds if kind not in ("Cf", "Cc"))
+    text = " ".join(text.split()).casefold()
     if text in MISSING:
         raise BadInput(f"is missing; {WHY_ID}")
     if NUMBER.fullmatch(text):

@@ -56,19 +56,30 @@ class Respondent:
         self._records, self._policy, self._ledger = records, policy, ledger
         self._secret, self._entropy, self._now = secret, entropy, now
         self._model, self._cache = model, cache
-        self._names = [self._hash(name, b"record", 16) for name in records.units]
+        self._own = [self._hash(name, b"record", 16) for name in records.names]
+        known = ledger.persons() if records.persons is None else {}
+        self._persons = None if records.persons is None else [self._hash(name, b"person", 16) for name in records.persons]
+        # Who takes part: a record, or the person whose it is by this file or by an earlier one.
+        self._names = self._persons or [known.get(name, name) for name in self._own]
         self._placed: tuple[bytes, Array, NDArray[np.float64]] | None = None
-        self._scored: tuple[int, Array] | None = None
+        self._scored: tuple[tuple[int, bool], Array] | None = None
 
     @property
-    def names(self) -> set[bytes]:
-        """The names in the ledger of all records, or of all persons where the file names persons."""
-        return set(self._names)
+    def scored(self) -> bool:
+        """Whether the records came with probabilities, so that no model is needed."""
+        return self._records.probs is not None
 
-    def refusal(self, signed_plan: bytes) -> int | None:
-        """The code with which a plan is refused as things stand now; None when its answers may leave."""
+    def admit(self, *, new: bool) -> int:
+        """Tell the ledger of these records and whose they are; returns how many records, or persons, take part."""
+        self._ledger.admit(self._own, self._persons, new=new)
+        return len(set(self._names))
+
+    def refusal(self, signed_plan: bytes, query: bytes) -> int | None:
+        """The code with which an answer that was drawn, to the query of this digest, is refused as things stand now; None when
+        it may leave."""
         try:
-            self._open(signed_plan)
+            _, plan_digest, policy = self._open(signed_plan)
+            self._check_leaving(plan_digest, query, policy)
         except Refused as refused:
             return refused.code
         return None
@@ -96,6 +107,7 @@ class Respondent:
         name = query_digest(query)
         remembered = self._ledger.remembered(plan_digest, name)
         if remembered is not None:
+            self._check_leaving(plan_digest, name, policy)
             return remembered
         self._check_records(plan)
         taking, positions = self._taking_part(plan_digest)
@@ -112,21 +124,30 @@ class Respondent:
             round_=round_,
             rounds=plan.rounds if isinstance(asked, OwnerQuery) else 0,
         )
-        if plan.training is None:
+        asks: dict[str, Any] = {
+            "cost": Cost(plan.epsilon, plan.privacy_delta),
+            "limits": policy.limits,
+            "payers": [tuple({self._own[i], self._names[i]}) for i in inside],
+        }
+        # Run for an answer that can be given, and before anything is charged: whatever records hold, it cannot fail.
+        if plan.training is None and self._ledger.able(question, **asks):
             self._score(plan, vetted=plan.model in policy.vetted_models)
         answer = self._ledger.answer(
             question,
-            cost=Cost(plan.epsilon, plan.privacy_delta),
-            limits=policy.limits,
-            records=[self._names[i] for i in inside],
+            **asks,
             draw=lambda places: self._draw(plan, plan_digest, asked, round_, inside[places], positions),
             now=self._now(),
         )
         if answer is None:
             raise Refused(wire.Code.ALREADY_SPENT)
         # Drawing takes time, in which the owner may have changed the policy: then the answer stays here.
-        self._open(signed_plan)
+        self._check_leaving(plan_digest, name, self._open(signed_plan)[2])
         return answer
+
+    def _check_leaving(self, plan_digest: bytes, query: bytes, policy: Policy) -> None:
+        """Refuse to let an answer go whose records have spent more, or are fewer, than the policy allows now."""
+        if not self._ledger.may_leave(plan_digest, query, policy.limits):
+            raise Refused(wire.Code.EPSILON_PER_RECORD)
 
     def _draw(
         self,
@@ -159,8 +180,6 @@ class Respondent:
                 raise Refused(wire.Code.MODEL_NOT_ALLOWED)
             if len(records) > MOST_BATCH:
                 raise Refused(wire.Code.TOO_LARGE)
-            if plan.training.epsilon(plan.privacy_delta) > plan.epsilon:
-                raise Refused(wire.Code.EPSILON_PER_CAMPAIGN)
         elif records.probs is not None:
             if records.model not in (None, plan.model) or records.probs.shape[1] != plan.labels:
                 raise Refused(wire.Code.MODEL_NOT_ALLOWED)
@@ -169,9 +188,9 @@ class Respondent:
 
     def _score(self, plan: Plan, *, vetted: bool) -> None:
         """Have every record scored by the plan's model, over the plan's labels. Whatever records hold, this does not fail."""
-        if self._scored is None or self._scored[0] != plan.labels:
+        if self._scored is None or self._scored[0] != (plan.labels, vetted):
             found = probabilities(self._records, self._model, labels=plan.labels, vetted=vetted, cache=self._cache)
-            self._scored = plan.labels, found
+            self._scored = (plan.labels, vetted), found
 
     def _probabilities(self, chosen: Array) -> Array:
         assert self._scored is not None
@@ -224,14 +243,14 @@ class Respondent:
         return Batch(ids, asked.channel.randomize(labels, self._entropy), probabilities=probs, seeded=seeded)
 
     def _taking_part(self, plan_digest: bytes) -> tuple[Array, NDArray[np.float64]]:
-        """The records that take part in this campaign, one a person where the file names persons, and where each record stands.
+        """The records that take part in this campaign, one of every person, and where each record stands.
 
         Both follow from a keyed hash, so nobody but the owner chooses records or assigns them to questions.
         """
         if self._placed is None or self._placed[0] != plan_digest:
             everyone = np.arange(len(self._names))
             positions = self._units(plan_digest, everyone, b"position")
-            if self._records.persons is not None:
+            if len(set(self._names)) < len(self._names):
                 everyone = self._one_each(plan_digest)
             self._placed = plan_digest, everyone, positions
         return self._placed[1:]
@@ -239,8 +258,8 @@ class Respondent:
     def _one_each(self, plan_digest: bytes) -> Array:
         """One record of every person."""
         drawn: dict[bytes, tuple[bytes, int]] = {}
-        for i, (person, name) in enumerate(zip(self._names, self._records.names, strict=True)):
-            ticket = self._hash(plan_digest + person + name, b"person", 8), i
+        for i, (person, own) in enumerate(zip(self._names, self._own, strict=True)):
+            ticket = self._hash(plan_digest + own, b"ticket", 8), i
             drawn[person] = min(drawn.get(person, ticket), ticket)
         return np.array(sorted(i for _, i in drawn.values()))
 

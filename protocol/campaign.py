@@ -29,6 +29,8 @@ LOCAL_VARIANTS = {
     "bits": ("certified", "published", "published-star", "one-shot"),
 }
 VARIANTS = LOCAL_VARIANTS | {"central": ("trusted", "owner-noised"), "training": ("federated-averaging",)}
+# Far below any delta with a meaning, and far above where floats lose digits.
+LEAST_DELTA = 1e-100
 # Records of one owner, and of all that a campaign counts.
 MOST_RECORDS = 10**9
 # Noise beyond this would hide any number of records that an owner may have.
@@ -74,8 +76,8 @@ class Plan:
         check_choice(f"channel of {self.method}", self.channel, self._channels())
         check_epsilon(self.epsilon)
         check_probability("alpha", self.alpha)
-        if not 0 <= self.privacy_delta < 1:
-            raise BadInput(f"privacy_delta is {self.privacy_delta}; it must be 0 or more and below 1")
+        if not (self.privacy_delta == 0 or LEAST_DELTA <= self.privacy_delta < 1):
+            raise BadInput(f"privacy_delta is {self.privacy_delta}; it must be 0, or from {LEAST_DELTA} to below 1")
         if (self.training is not None) != (self.method == "training"):
             raise BadInput(f"method {self.method} with training terms {self.training}; they go together")
         if self.central:
@@ -122,10 +124,16 @@ class Plan:
         return {"labels": LABEL_CHANNELS, "bits": ("bit",), "central": central, "training": ("dp-sgd",)}[self.method]
 
     def _check_training(self, terms: Terms) -> None:
-        """That the terms cost no more than epsilon at privacy_delta is checked by whoever spends it: it takes an accountant."""
+        """The terms must cost a record no more than epsilon at privacy_delta."""
         if terms.layers[-1] != self.labels:
             raise BadInput(f"layers end in {terms.layers[-1]} and labels are {self.labels}; the last layer must have them all")
         check_probability("privacy_delta", self.privacy_delta)
+        spent = terms.epsilon(self.privacy_delta)
+        if spent > self.epsilon:
+            raise BadInput(
+                f"{terms.rounds * terms.local_steps} steps with noise multiplier {terms.noise_multiplier} cost epsilon "
+                f"{spent:.6g} at delta {self.privacy_delta}; the plan says {self.epsilon}"
+            )
 
     def _check_central(self) -> None:
         check_choice(f"mechanism of {self.variant}", self.mechanism, RELEASES[self.variant])

@@ -114,7 +114,7 @@ def replaced(added: Floats) -> tuple[Floats, Floats]:
 def _epsilon(orders: Floats, total: Floats, delta: float) -> float:
     """The least over orders of D_a + log(1 - 1/a) - log(a delta)/(a - 1), never below 0 (Canonne, Kamath, Steinke 2020,
     Proposition 12)."""
-    bounds = total + np.log1p(-1 / orders) - np.log(orders * delta) / (orders - 1)
+    bounds = total + np.log1p(-1 / orders) - (np.log(orders) + math.log(delta)) / (orders - 1)
     return max(0.0, float(bounds.min()) + _CONVERTED)
 
 

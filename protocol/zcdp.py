@@ -15,6 +15,7 @@ from protocol.errors import BadInput, check_probability
 _MOST_RHO = 1000.0
 _ORDERS = 1 + np.geomspace(1e-3, 1e9, 4000)
 _FIXED = np.log1p(-1 / _ORDERS)
+_LOGARITHMS = np.log(_ORDERS)
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
@@ -25,7 +26,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     every order gives a bound, so a finite search rounds up.
     """
     check_probability("delta", delta)
-    bounds = _ORDERS * rho + _FIXED - np.log(_ORDERS * delta) / (_ORDERS - 1)
+    bounds = _ORDERS * rho + _FIXED - (_LOGARITHMS + math.log(delta)) / (_ORDERS - 1)
     return max(0.0, float(bounds.min()) * (1 + 1e-9))
 
 

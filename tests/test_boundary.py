@@ -93,10 +93,10 @@ def test_no_record_speaks_through_another(tmp_path: Path) -> None:
         counts, variant="trusted", channel=EXACT_COUNTS, mechanism="rank-exponential", privacy_delta=0.0, noise_variance=0
     )
     seen: dict[str, list[Any]] = {"bits": [], "count": [], "exact": []}
-    allowed = {"methods": '["bits", "central"]', "exact_counts_may_leave": "true", "epsilon_per_record": "40.0"}
+    allowed = {"methods": '["bits", "central"]', "exact_counts_may_leave": "true"}
     for number, first in enumerate((0.9, 0.1)):
         folder = tmp_path / str(number)
-        place = home(folder, name, **allowed, delta_per_record="0.5", delta_per_campaign="0.5")
+        folder.mkdir()
         records = people(folder / "records.npz", crowd(first))
         questions: dict[str, tuple[Plan, Any]] = {
             "bits": (PLAN, HALF),
@@ -104,10 +104,9 @@ def test_no_record_speaks_through_another(tmp_path: Path) -> None:
             "exact": (trusted, HistogramQuery(4)),
         }
         for kind, (plan, query) in questions.items():
-            # Each from a fresh ledger: the budget is not what is tried here.
-            shutil.copytree(place, folder / kind)
+            place = home(folder / kind, name, **allowed, delta_per_record="0.5", delta_per_campaign="0.5")
             with Puppet(replace(plan, model=name), query) as puppet:
-                assert puppet.ask(folder / kind, records, "--model", path) == 0
+                assert puppet.ask(place, records, "--model", path) == 0
             (answer,) = puppet.answers
             assert answer.code == wire.Code.OK
             values = np.frombuffer(answer.batch.counts, dtype="<i8")
@@ -378,7 +377,8 @@ def test_a_label_beyond_the_plan_is_not_told(label: int, method: str, tmp_path: 
 def test_who_has_the_secret_cannot_strip_the_noise(tmp_path: Path) -> None:
     """8. Two folders with the same secret, records and question: the weights that leave differ, by noise and nothing else."""
     place, records = home(tmp_path, **LEARNS), people(tmp_path / "records.npz", crowd(0.9))
-    shutil.copytree(place, tmp_path / "stolen")
+    assert client("backup", tmp_path / "backup", "--home", place)[0] == 0
+    assert client("restore", tmp_path / "backup", "--home", tmp_path / "stolen", "--yes")[0] == 0
     sent = []
     for folder in (place, tmp_path / "stolen"):
         with Puppet(TRAINING, TrainingQuery(first_weights(STEPS))) as puppet:
@@ -475,12 +475,14 @@ def test_odds_are_those_of_replacing_a_record(plan: Plan, tmp_path: Path) -> Non
 
 def test_no_plan_takes_long_to_check(tmp_path: Path) -> None:
     """11. The longest training with the least noise is decided at once: one such check took 284 seconds (here 60 at most)."""
-    terms = replace(STEPS, noise_multiplier=0.2, sampling_rate=0.5, rounds=1 << 11, local_steps=1 << 9)
+    extreme = {"noise_multiplier": 0.2, "sampling_rate": 0.5, "rounds": 1 << 11, "local_steps": 1 << 9}
     place, records = home(tmp_path, **LEARNS), people(tmp_path / "records.npz", crowd(0.9))
-    with Puppet(replace(TRAINING, training=terms), TrainingQuery(first_weights(terms))) as puppet:
+    with Puppet(TRAINING, TrainingQuery(first_weights(STEPS))) as puppet:
+        puppet.signed = raw(TRAINING, **extreme)
+        puppet.campaign = digest(wire.SignedPlan.FromString(puppet.signed).plan).hex()[:16]
         command = [sys.executable, "-m", "client.cli", *puppet.options(place, records)]
         assert subprocess.run(command, cwd=ROOT, timeout=60, check=False, capture_output=True).returncode == 1
-    assert puppet.codes == ["EPSILON_PER_CAMPAIGN"]
+    assert puppet.answers == []
 
 
 def test_what_probabilities_may_say_is_said(tmp_path: Path) -> None:
@@ -491,7 +493,7 @@ def test_what_probabilities_may_say_is_said(tmp_path: Path) -> None:
 
 
 def test_a_person_answers_once_whatever_records_it_has(tmp_path: Path) -> None:
-    """A file that names persons: a campaign draws one record of each, and the person is charged, also for new records later."""
+    """A campaign draws one record of each person and charges the person: for new records later, and without the column, too."""
     path, name = written(tmp_path, first_feature())
     place, persons = home(tmp_path, name), np.arange(N) % 50
     columns: Any = {"labels": np.zeros(N, dtype=int), "features": np.random.default_rng(1).random((N, 2)), "person": persons}
@@ -502,7 +504,13 @@ def test_a_person_answers_once_whatever_records_it_has(tmp_path: Path) -> None:
     assert Home(place).ledger().spent_by_record() == (50, SURE)
     np.savez(tmp_path / "later.npz", ids=np.arange(N) + N, **columns)
     with Puppet(replace(PLAN, model=name, campaign="next"), HALF) as puppet:
-        puppet.ask(place, tmp_path / "later.npz", "--model", path)
+        assert puppet.ask(place, tmp_path / "later.npz", "--model", path) == 2
+        puppet.ask(place, tmp_path / "later.npz", "--model", path, "--new-records")
+        assert puppet.codes == ["ALREADY_SPENT"]
+    del columns["person"]
+    np.savez(tmp_path / "column.npz", ids=np.arange(N), **columns)
+    with Puppet(replace(PLAN, model=name, campaign="without the column"), HALF) as puppet:
+        puppet.ask(place, tmp_path / "column.npz", "--model", path)
     assert puppet.codes == ["ALREADY_SPENT"]
 
 
@@ -528,13 +536,14 @@ def test_allowing_shows_what_is_allowed_and_asks(tmp_path: Path) -> None:
 
 
 def test_a_backup_travels_by_command(tmp_path: Path) -> None:
-    """`restore` into an empty folder brings every spend; over a ledger that knows more than the backup it is refused."""
+    """`restore` into an empty folder brings every spend; into a ledger that knows more than the backup it takes none away."""
     place, records = home(tmp_path, **LEARNS), people(tmp_path / "records.npz", crowd(0.9))
     assert client("backup", tmp_path / "early", "--home", place)[0] == 0
     with Puppet(TRAINING, TrainingQuery(first_weights(STEPS))) as puppet:
         assert puppet.ask(place, records) == 0
     assert client("backup", tmp_path / "late", "--home", place)[0] == 0
-    assert client("restore", tmp_path / "early", "--home", place, "--yes")[0] == 2
+    assert client("restore", tmp_path / "early", "--home", place, "--yes")[0] == 0
+    assert Home(place).ledger().spent_by_record() == (N, 4.0)
     code, shown = client("restore", tmp_path / "late", "--home", tmp_path / "new", "--yes")
     assert (code, datetime.now(UTC).strftime("%Y-%m-%d") in shown) == (0, True)
     assert Home(tmp_path / "new").ledger().spent_by_record() == (N, 4.0)

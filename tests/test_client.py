@@ -343,6 +343,7 @@ def test_a_title_is_shown_as_it_is(tmp_path: Path) -> None:
     """What looks like markup neither styles nor breaks the owner's table."""
     assert CliRunner().invoke(app, ["init", "--home", str(tmp_path)]).exit_code == 0
     (tmp_path / "secret.key").write_bytes(bytes(32))
+    (tmp_path / "ledger.sqlite").unlink()
     plan = replace(PLAN, campaign="[/b] [red]x")
     assert code(owner(tmp_path).answer(signed(plan), bit_query(0.5, plan=plan))) == "OK"
     result = CliRunner().invoke(app, ["status", "--home", str(tmp_path)])

@@ -128,7 +128,7 @@ def test_only_what_is_queued_is_said_to_be_sent_later(scene: Scene, monkeypatch:
     code, _, said = scene.client("contribute", "f" * 16)
     assert (code, "no campaign of this id" in said, later in said) == (1, True, False)
 
-    def offline(self: Aggregator, answers: Any) -> None:
+    def offline(self: Aggregator, answers: Any, *, ask: Any) -> None:
         raise Unreachable("offline")
 
     with monkeypatch.context() as patched:

@@ -93,15 +93,14 @@ def test_a_round_is_answered_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("plan", "policy", "code"),
     [
-        (replace(TRAINING, epsilon=3.0), LEARNS, wire.Code.EPSILON_PER_CAMPAIGN),
         (TRAINING, replace(LEARNS, epsilon_per_campaign=3.0), wire.Code.EPSILON_PER_CAMPAIGN),
         (TRAINING, replace(LEARNS, delta_per_campaign=1e-6), wire.Code.DELTA_PER_CAMPAIGN),
         (TRAINING, POLICY, wire.Code.METHOD_NOT_ALLOWED),
         (replace(TRAINING, training=replace(TERMS, layers=(5, 3))), LEARNS, wire.Code.MODEL_NOT_ALLOWED),
     ],
 )  # fmt: skip
-def test_terms_that_cost_more_than_they_say_are_refused(plan: Plan, policy: Policy, code: int, tmp_path: Path) -> None:
-    """The owner computes the cost of the terms itself; policy, features and labels must fit as well."""
+def test_training_beyond_policy_or_records_is_refused(plan: Plan, policy: Policy, code: int, tmp_path: Path) -> None:
+    """Policy, features and labels must fit."""
     terms = plan.training
     assert terms is not None
     assert answer(learner(tmp_path, 1, policy), plan, first_weights(terms), 0).code == code
@@ -264,6 +263,16 @@ def test_no_terms_take_long_to_price() -> None:
         terms = replace(TERMS, noise_multiplier=noise, sampling_rate=rate, rounds=1_048, local_steps=1_000)
         assert terms.epsilon(1e-9) > 0
         assert time.perf_counter() - started < 1.0
+
+
+def test_a_plan_costs_what_it_says() -> None:
+    """Terms that cost a record more than the plan's epsilon are no plan, here and over the wire."""
+    with pytest.raises(BadInput, match=r"cost epsilon 3\.99.*the plan says 3"):
+        replace(TRAINING, epsilon=3.0)
+    message = wire.Plan.FromString(TRAINING.to_bytes())
+    message.epsilon = 3.0
+    with pytest.raises(Refused):
+        Plan.from_bytes(message.SerializeToString())
 
 
 def test_terms_belong_to_training_alone() -> None:

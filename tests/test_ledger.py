@@ -23,7 +23,8 @@ RECORDS = [bytes([i]) for i in range(10)]
 
 def spend(ledger: Ledger, asked: Question = ASKED, epsilon: float = 2.0, records: Any = RECORDS, draw: Any = None) -> Any:
     draw = draw or (lambda places: repr(places).encode())
-    return ledger.answer(asked, cost=Cost(epsilon), limits=LIMITS, records=records, draw=draw, now=NOW)
+    payers = [(record,) for record in records]
+    return ledger.answer(asked, cost=Cost(epsilon), limits=LIMITS, payers=payers, draw=draw, now=NOW)
 
 
 def test_the_same_name_signed_again_spends_from_the_same_campaign(tmp_path: Path) -> None:
@@ -191,22 +192,93 @@ def test_a_backup_brings_every_spend_back(tmp_path: Path) -> None:
 
 
 def test_a_backup_never_gives_a_spend_back(tmp_path: Path) -> None:
-    """Restored over a ledger that knows more, or another secret's, it is refused and nothing changes."""
+    """Restored over a ledger that knows more it changes nothing, spends and rounds alike; another secret's is refused."""
     place = home(tmp_path)
+    rounds = [replace(ASKED, plan=b"rounds", campaign="rounds", query=bytes([i]), round_=i, rounds=3) for i in range(3)]
+    spend(place.ledger(), rounds[0])
     place.backup(tmp_path / "backup")
     spend(place.ledger())
-    with pytest.raises(BadInput, match="holds 10 spends that the backup does not know"):
-        place.restore(tmp_path / "backup")
-    assert place.ledger().spent_by_record() == (10, 2.0)
+    first = [spend(place.ledger(), asked, draw=lambda _: b"first") for asked in rounds[1:]]
+    assert place.restore(tmp_path / "backup") == [place.ledger_file]
+    assert [spend(place.ledger(), asked, draw=lambda _: b"second") for asked in rounds[1:]] == first == [b"first"] * 2
+    assert place.ledger().spent_by_record() == (10, 4.0)
     stranger = Home(tmp_path / "stranger")
     stranger.create()
     with pytest.raises(BadInput, match="another secret"):
         stranger.restore(tmp_path / "backup")
     with pytest.raises(BadInput, match="exists"):
         place.backup(tmp_path / "backup")
-    place.backup(tmp_path / "later")
-    assert Home(tmp_path / "later").ledger().spent_by_record() == (10, 2.0)
-    assert place.restore(tmp_path / "later") == [place.ledger_file]
+
+
+def test_a_copy_is_no_second_budget(tmp_path: Path) -> None:
+    """A backup, and a folder that was copied, stop whoever uses them; restored into a new folder they know what was spent."""
+    place = home(tmp_path)
+    spend(place.ledger())
+    place.backup(tmp_path / "backup")
+    shutil.copytree(place.folder, tmp_path / "copied")
+    with pytest.raises(BadInput, match="is a backup"):
+        Home(tmp_path / "backup").ledger()
+    with pytest.raises(BadInput, match="is a copy of a ledger"):
+        Home(tmp_path / "copied").ledger()
+    for number, source in enumerate(("backup", "copied")):
+        other = Home(tmp_path / str(number))
+        other.restore(tmp_path / source)
+        assert other.ledger().spent_by_record() == (10, 2.0)
+
+
+def test_a_ledger_that_lost_its_content_is_refused(tmp_path: Path) -> None:
+    """An empty file, as a full disk or a failed copy leaves it, is not taken for a ledger that has spent nothing."""
+    place = home(tmp_path)
+    spend(place.ledger())
+    place.ledger_file.write_bytes(b"")
+    with pytest.raises(BadInput, match="has lost its content"):
+        place.ledger()
+
+
+def test_a_person_pays_whatever_names_its_records(tmp_path: Path) -> None:
+    """Records that spent for themselves bring it to their person, who then pays for all of them; nobody changes hands."""
+    ledger = Ledger(tmp_path / "ledger")
+    pair, limits = [b"one", b"two"], replace(LIMITS, fewest=1)
+    ledger.admit(pair)
+    given: Any = {"cost": Cost(2.0), "limits": limits, "draw": lambda places: repr(places).encode(), "now": NOW}
+    assert ledger.answer(ASKED, payers=[(b"one",), (b"two",)], **given) == b"[0, 1]"
+    ledger.admit(pair, [b"anna", b"anna"])
+    assert ledger.persons() == {b"one": b"anna", b"two": b"anna"}
+    assert ledger.spent_by_record() == (1, 4.0)
+    later = replace(ASKED, plan=b"later", campaign="later", query=b"later")
+    assert ledger.answer(later, payers=[(b"one", b"anna")], **given) is None
+    with pytest.raises(BadInput, match="belonged to other persons"):
+        ledger.admit(pair, [b"anna", b"ben"])
+
+
+def test_the_smallest_group_holds_in_every_round(tmp_path: Path) -> None:
+    """A later round that only one charged record would answer is refused like a first."""
+    ledger = Ledger(tmp_path / "ledger")
+    first, second = (replace(ASKED, query=bytes([i]), round_=i, rounds=3) for i in range(2))
+    assert spend(ledger, first) is not None
+    assert spend(ledger, second, records=[RECORDS[0], b"x", b"y", b"z"]) is None
+    assert spend(ledger, second, records=RECORDS[:2]) == b"[0, 1]"
+
+
+def test_two_signers_of_one_plan_are_both_charged(tmp_path: Path) -> None:
+    """What a plan costs counts in the campaign of everybody who signed it."""
+    ledger = Ledger(tmp_path / "ledger")
+    other = replace(ASKED, aggregator=b"o" * 32, query=b"other")
+    assert spend(ledger, records=RECORDS[:5]) is not None
+    assert spend(ledger, other, records=RECORDS[5:]) is not None
+    for key in (ASKED.aggregator, other.aggregator):
+        assert spend(ledger, replace(ASKED, plan=b"next", aggregator=key)) is None
+
+
+def test_an_answer_leaves_only_within_the_limits_of_now(tmp_path: Path) -> None:
+    """Lower limits, of a life or a campaign, or a larger group keep an answer that was drawn under others."""
+    ledger = Ledger(tmp_path / "ledger")
+    spend(ledger)
+    assert ledger.may_leave(b"p", b"q", LIMITS)
+    for stricter in (
+        replace(LIMITS, record=Cost(1.9, 1e-5)), replace(LIMITS, campaign=Cost(1.9, 1e-5)), replace(LIMITS, fewest=11)
+    ):  # fmt: skip
+        assert not ledger.may_leave(b"p", b"q", stricter)
 
 
 @pytest.mark.parametrize("lost", ["secret_file", "ledger_file"])
@@ -226,7 +298,6 @@ def test_an_answer_keeps_its_time(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger")
     spend(ledger)
     later = replace(ASKED, query=b"second")
-    fresh = [b"x", b"y"]
-    cost = Cost(1.0)
-    ledger.answer(later, cost=cost, limits=LIMITS, records=fresh, draw=lambda _: b"", now=NOW + timedelta(days=1))
+    given: Any = {"cost": Cost(1.0), "limits": LIMITS, "payers": [(b"x",), (b"y",)], "draw": lambda _: b""}
+    ledger.answer(later, now=NOW + timedelta(days=1), **given)
     assert ledger.campaigns()[0].last == (NOW + timedelta(days=1)).isoformat()

@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -92,7 +92,8 @@ class Deaf:
     def watch(self) -> Iterator[service_pb2.Progress]:
         yield from self.progress
 
-    def submit(self, answers: Iterable[bytes]) -> wire.Receipt:
+    def submit(self, answers: Iterable[bytes], *, ask: Callable[[], None]) -> wire.Receipt:
+        ask()
         answers = list(answers)
         self.sent.append(answers)
         code = self.codes.pop(0)
