@@ -103,7 +103,7 @@ def read_records(path: Path) -> Records:
 
 
 def normal_id(value: Any, *, exact: int = EXACT) -> bytes:
-    """One name for all ways of writing an id: 7, 7.0, "007" and full-width digits; text in NFKC, without case and the invisible.
+    """One name for all ways of writing an id: 7, 7.0, "007" and full-width digits; text in NFKC, without case or the invisible.
 
     Floats name a record only below `exact`, the bound up to which their type holds every whole number.
     """
