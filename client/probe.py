@@ -81,6 +81,7 @@ def _probe(model: nn.Module, loss: Loss, engine: str, features: Tensor, targets:
     norms = norms[norms.isfinite() & (norms > 0)]
     if not len(norms):
         raise _refusal(model, "no made-up row has a gradient, so a trial shows nothing")
+    # Not the clip of the training: at the median some gradients are longer and some are not, whatever the model's scale.
     clip = float(norms.median())
     clipped = make_clipper(tried, loss, clip, engine)
     for own in (here, near):

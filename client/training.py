@@ -28,7 +28,7 @@ from torch import nn
 
 from client.chance import KEY_BYTES
 from client.checkpoint import Checkpoint, about, load, save
-from client.clipping import AUTO, Loss, make_clipper
+from client.clipping import AUTO, OPACUS, Loss, make_clipper
 from client.descent import MakeOptimizer, Schedule, check_records, pick_device, take_steps, tensors
 from client.probe import made_up, probe
 from protocol.budget import Budget, affordable_steps
@@ -75,6 +75,9 @@ def train(
     draws of the steps lost, so no step is paid for twice. `progress(taken, steps)` is told no loss: a loss is not private.
     """
     check_records(features, targets)
+    if engine == AUTO and features.ndim != 2:
+        # The closed form is for one row of numbers a record.
+        engine = OPACUS
     place, before = pick_device(device), spent or Profile()
     mechanism = schedule.mechanism(schedule.steps)
     steps = schedule.steps if budget is None else affordable_steps(budget, mechanism, spent=before)

@@ -123,6 +123,9 @@ MIXED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
         "fails on 1 to 7 made-up rows",
     ),
     "another order within": (lambda: Function(4, lambda own, x: own.score(x.flip(0)).flip(0)), (4,), "do not add up"),
+    "a weight used outside of its layer": (
+        lambda: Function(4, lambda own, x: own.score(x) + F.linear(x, own.score.weight)), (4,), "is not its gradient",
+    ),
     "behind zeros": (hidden_mixing, (4,), "do not add up"),
     "chance outside of dropout modules": (
         lambda: Function(4, lambda own, x: F.dropout(own.score(x), training=own.training)), (4,), "dropout as modules",
@@ -188,6 +191,9 @@ ACCEPTED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, An
         lambda: nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)), (2, 6, 6), {},
     ),
     "sequences": (lambda: Function(4, lambda own, x: own.score(x).mean(1)), (7, 4), {}),
+    "sequences in one linear layer": (
+        lambda: nn.Linear(4, 3), (5, 4), {"loss": lambda o, y: cross_entropy(o.mean(dim=1), y)},
+    ),
     "as many steps as made-up rows": (lambda: Function(4, lambda own, x: own.score(x).amax(1)), (3, 4), {}),
     "dropout": (lambda: nn.Sequential(nn.Linear(4, 32), nn.Dropout(0.5), nn.Linear(32, 3)), (4,), {}),
     "a layer used twice": (lambda: Function(3, tied), (3,), {}),
