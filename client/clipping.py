@@ -5,22 +5,23 @@ linear layers needs none of them: a layer's gradient for a record is the outer p
 input x, so its squared norm is |d|^2 (|x|^2 + 1), bias included, and the clipped sum is one matrix product. Softmax regression
 and least squares are stacks of one layer.
 
-Sums are float64 in lattice units (`protocol.lattice`): a record's share has a norm of at most CLIP_UNITS.
+Sums are float64 in lattice units (`protocol.lattice`): a record's share has a norm of at most CLIP_UNITS. That holds where
+model and loss treat every record by itself, which `client.probe` tries before training.
 """
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from protocol.errors import BadInput
-from protocol.lattice import CLIP_UNITS
+from protocol.lattice import CLIP_UNITS, LEAST_CHUNK, MOST_WEIGHTS, chunk_rows
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-# From a batch to its losses, one a record, and the clipped sum of its gradients, all trained weights in a row.
-Clipper = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+Sums = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 AUTO, STACK, OPACUS = "auto", "stack", "opacus"
 
@@ -31,6 +32,22 @@ _MARGIN = 1e-6
 # Up to this, products of two squares do not overflow. A square that vanishes in float64 is of a number below 2^-500: times
 # this it is still nothing beside the least clip, so norms are right to the margin.
 _LARGE = 2.0**200
+# What gradients, or inputs and signals, of the fewest records at a time may take; an engine needs about twice that at its peak.
+_MOST_BYTES = 1 << 31
+
+
+@dataclass(frozen=True)
+class Clipper:
+    """From a batch to its losses, one a record, and the clipped sum of its gradients, all trained weights in a row.
+
+    It bounds its memory where it is given at most `rows` records at a time.
+    """
+
+    sums: Sums
+    rows: int
+
+    def __call__(self, features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        return self.sums(features, targets)
 
 
 def make_clipper(model: nn.Module, loss: Loss, clip: float, engine: str = AUTO) -> Clipper:
@@ -42,14 +59,34 @@ def make_clipper(model: nn.Module, loss: Loss, clip: float, engine: str = AUTO) 
         raise BadInput(f"{type(model).__name__} is no stack of linear layers and activations; accepted is engine {OPACUS!r}")
     if any(parameter.dtype != torch.float64 for parameter in model.parameters()):
         raise BadInput("the model has weights that are not float64; accepted is model.double()")
+    weights = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    if not 1 <= weights <= MOST_WEIGHTS:
+        raise BadInput(f"the model has {weights} weights to train; accepted are 1 to {MOST_WEIGHTS}")
     if engine == OPACUS or layers is None:
-        return _opacus(model, loss, clip)
-    return _stack(layers, loss, clip)
+        return Clipper(_opacus(model, loss, clip), _rows(weights))
+    widths = sum(layer.in_features + layer.out_features for layer in layers if isinstance(layer, nn.Linear))
+    return Clipper(_stack(layers, loss, clip), _rows(2 * widths))
+
+
+def _rows(numbers: int) -> int:
+    """How many records to take at a time, when so many float64 numbers are held of each."""
+    if 8 * numbers * LEAST_CHUNK > _MOST_BYTES:
+        raise BadInput(
+            f"the model needs {numbers} numbers in memory for each of {LEAST_CHUNK} records at a time; accepted are at most "
+            f"{_MOST_BYTES // 8 // LEAST_CHUNK}: a smaller model, or linear layers and activations in a row, which need no "
+            "gradient of each record"
+        )
+    return chunk_rows(8 * numbers)
 
 
 def stack_of(model: nn.Module) -> list[nn.Module] | None:
-    """The layers of a model that is linear layers and elementwise functions in a row, all of it trained; else None."""
+    """The layers of a model that is linear layers and elementwise functions in a row, all of it trained; else None.
+
+    A hook, or a weight that is computed from others (as spectral normalisation does), makes a layer another function.
+    """
     layers = list(model) if type(model) is nn.Sequential else [model]
+    if any(_is_changed(part) for part in model.modules()):
+        return None
     linear = [layer for layer in layers if type(layer) is nn.Linear]
     plain = all(type(layer) is nn.Linear or type(layer) in _ELEMENTWISE for layer in layers)
     parameters = [parameter for layer in linear for parameter in layer.parameters()]
@@ -58,7 +95,14 @@ def stack_of(model: nn.Module) -> list[nn.Module] | None:
     return layers if linear and plain and trained and not shared else None
 
 
-def _stack(layers: list[nn.Module], loss: Loss, clip: float) -> Clipper:
+def _is_changed(module: nn.Module) -> bool:
+    """Whether a module has hooks or a forward pass of its own, or a linear layer other parameters than its class gives it."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    reparametrised = isinstance(module, nn.Linear) and set(module._parameters) != {"weight", "bias"}
+    return any(hooks) or "forward" in vars(module) or reparametrised
+
+
+def _stack(layers: list[nn.Module], loss: Loss, clip: float) -> Sums:
     linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
 
     def clipped(features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,7 +113,8 @@ def _stack(layers: list[nn.Module], loss: Loss, clip: float) -> Clipper:
                 value = layer(value)
                 outputs.append(value)
             else:
-                value = layer(value)
+                # An activation that works in place would overwrite the output whose signal is asked for below.
+                value = layer(value.clone() if getattr(layer, "inplace", False) else value)
         losses = _checked(loss(value, targets), len(features))
         inputs, left_out = _within_range(inputs)
         signals, lost = _within_range(list(torch.autograd.grad(losses.sum(), outputs)))
@@ -88,7 +133,7 @@ def _stack(layers: list[nn.Module], loss: Loss, clip: float) -> Clipper:
     return clipped
 
 
-def _opacus(model: nn.Module, loss: Loss, clip: float) -> Clipper:
+def _opacus(model: nn.Module, loss: Loss, clip: float) -> Sums:
     try:
         from opacus import GradSampleModule
         from opacus.validators import ModuleValidator
@@ -97,22 +142,34 @@ def _opacus(model: nn.Module, loss: Loss, clip: float) -> Clipper:
     errors = ModuleValidator.validate(model, strict=False)
     if errors:
         raise BadInput(f"{type(model).__name__} cannot be trained record by record: {errors[0]}")
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     per_record: Any = GradSampleModule(model, loss_reduction="sum")
 
     def clipped(features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         per_record.zero_grad(set_to_none=True)
         losses = _checked(loss(per_record(features), targets), len(features))
         torch.autograd.backward(losses.sum())
-        found: list[Tensor] = [parameter.grad_sample.flatten(1) for parameter in trained]  # type: ignore[attr-defined]
+        found = [_by_record(name, parameter, len(features)) for name, parameter in trained.items()]
         gradients, left_out = _within_range(found)
         squares = torch.stack([_square(rows) for rows in gradients]).sum(dim=0)
         factor = _factor(squares, clip, left_out)
-        for parameter in trained:
+        for parameter in trained.values():
             parameter.grad, parameter.grad_sample = None, None  # type: ignore[attr-defined]
         return losses.detach(), torch.cat([factor @ rows for rows in gradients])
 
     return clipped
+
+
+def _by_record(name: str, parameter: nn.Parameter, records: int) -> Tensor:
+    """A parameter's gradients, a row a record. Opacus makes a row of whatever its layer saw as a row."""
+    gradients: Tensor | None = getattr(parameter, "grad_sample", None)
+    if gradients is None or len(gradients) != records:
+        found = "none" if gradients is None else len(gradients)
+        raise BadInput(
+            f"the model cannot be trained record by record: of {records} records, {name} has {found} gradients; accepted are "
+            "models whose every layer takes part and has the records in its first dimension, one each"
+        )
+    return gradients.flatten(1)
 
 
 def _within_range(parts: list[Tensor]) -> tuple[list[Tensor], Tensor]:

@@ -15,7 +15,7 @@ from client.chance import poisson_batch, random_order, stream
 from client.clipping import Clipper
 from protocol.errors import BadInput
 from protocol.gaussian import discrete_gaussian
-from protocol.lattice import CHUNK, CLIP_UNITS, MOST_BATCH, MOST_WEIGHTS, sensitivity
+from protocol.lattice import CLIP_UNITS, MOST_BATCH, sensitivity
 from protocol.mechanisms import SampledGaussian
 from protocol.profile import Profile
 from protocol.training import LIMITS, check_limit
@@ -64,11 +64,8 @@ def take_steps(
     An empty batch is a step like any other: its sum is 0 and it gets its noise. Skipping it, or drawing again, would tell
     that it was empty.
     """
-    model.train()
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     sizes = [parameter.numel() for parameter in trained]
-    if sum(sizes) > MOST_WEIGHTS:
-        raise BadInput(f"the model has {sum(sizes)} weights to train; accepted are at most {MOST_WEIGHTS}")
     variance = (Fraction(schedule.noise_multiplier) * sensitivity(sum(sizes))) ** 2
     for step in steps:
         chance = stream(key, step)
@@ -87,7 +84,7 @@ def _clipped_sum(
 ) -> NDArray[np.int64]:
     """The clipped gradients of the rows, added in chunks and rounded to the lattice once."""
     total = torch.zeros(weights, dtype=torch.float64, device=features.device)
-    for chunk in torch.split(torch.from_numpy(rows).to(features.device), CHUNK):
+    for chunk in torch.split(torch.from_numpy(rows).to(features.device), clipped.rows):
         if len(chunk):
             losses, part = clipped(features[chunk], targets[chunk])
             if not math.isfinite(float(losses.sum())):
@@ -96,20 +93,30 @@ def _clipped_sum(
     return np.rint(total.cpu().numpy()).astype(np.int64)
 
 
-def tensors(features: NDArray[Any], targets: NDArray[Any], device: torch.device, key: bytes) -> tuple[Tensor, Tensor]:
-    """Records for training in double precision, in a random order."""
+def check_records(features: NDArray[Any], targets: NDArray[Any]) -> None:
+    """Accept records that can be trained on."""
+    if len(features) == 0:
+        raise BadInput("there are no records to train on; accepted is at least 1")
     if len(features) != len(targets):
         raise BadInput(f"{len(features)} rows of features and {len(targets)} targets; accepted is as many of both")
     if len(features) > MOST_BATCH:
         raise BadInput(f"there are {len(features)} records to train on; accepted are at most {MOST_BATCH}")
     if not (np.isfinite(features).all() and np.isfinite(targets).all()):
         raise BadInput("features or targets hold values that are not finite; clipping cannot bound what they do")
+
+
+def tensors(features: NDArray[Any], targets: NDArray[Any], device: torch.device, key: bytes) -> tuple[Tensor, Tensor]:
+    """Records for training in double precision, in a random order."""
     order = random_order(key, len(features))
-    whole = np.issubdtype(targets.dtype, np.integer)
     return (
         torch.from_numpy(features[order].astype(np.float64)).to(device),
-        torch.from_numpy(targets[order].astype(np.int64 if whole else np.float64)).to(device),
+        torch.from_numpy(targets[order].astype(np.int64 if is_whole(targets) else np.float64)).to(device),
     )
+
+
+def is_whole(values: NDArray[Any]) -> bool:
+    """Integers, such as labels."""
+    return np.issubdtype(values.dtype, np.integer)
 
 
 def pick_device(name: str) -> torch.device:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.lattice import CHUNK, CLIP_UNITS, MOST_BATCH
+from protocol.lattice import CLIP_UNITS, MOST_BATCH, chunk_rows
 from protocol.training import WEIGHT_BOUND, Terms, split
 
 Floats = NDArray[np.float64]
@@ -77,13 +77,15 @@ class Stack:
         self._input_fractions = [self._bits[0], *hidden[1:-1]]
         self._signal_fractions = [*hidden[1:-1], self._bits[-1]]
         self._clip, self._labels, self._size = terms.clip, widths[-1], terms.size
+        # An input and a signal of every layer, in float64; products and sums of a layer take about as much again.
+        self._rows = chunk_rows(2 * 8 * sum(widths))
 
     def clipped_sum(self, features: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
         """The sum of all gradients, each clipped to CLIP_UNITS, rounded once. `lattice.sensitivity` says why that is enough."""
         assert len(features) <= MOST_BATCH
         total = np.zeros(self._size)
-        for start in range(0, len(features), CHUNK):
-            part = slice(start, start + CHUNK)
+        for start in range(0, len(features), self._rows):
+            part = slice(start, start + self._rows)
             total += self._chunk_sum(self.traces(features[part], labels[part]))
         return np.rint(total).astype(np.int64)
 
@@ -112,7 +114,9 @@ class Stack:
             signal = signals[0] @ self._layers[place][0]
             signal *= 2.0 ** (self._signal_fractions[place - 1] - self._signal_fractions[place] - _WEIGHT_FRACTION)
             bits = self._bits[place]
-            signals.insert(0, _rounded(signal, -(2.0**bits), bits) * (inputs[place] > 0))
+            signal = _rounded(signal, -(2.0**bits), bits)
+            signal *= inputs[place] > 0
+            signals.insert(0, signal)
         return Traces(inputs, signals, self._input_fractions, self._signal_fractions)
 
     def _last_signal(self, logits: Floats, labels: NDArray[Any]) -> Floats:

@@ -1,15 +1,19 @@
 """Training by DP-SGD, with a stop before the budget is passed and checkpoints that survive a kill.
 
 Guarantee: the trained weights are as private as `Trained.profile` says, per record and under add-remove adjacency, provided
-that the model as given, `Schedule`, loss and optimizer do not depend on the records. The law of the weights does not depend
-on the order of the records. Gradients are taken in double precision, their clipped sums are rounded to an integer lattice, and
-noise is discrete Gaussian on the integers (`Trained.noise`).
+that the model as given, `Schedule`, loss and optimizer do not depend on the records, and that model and loss treat every record
+by itself. `client.probe` tries the latter on made-up rows and refuses what mixes or keeps them; a trial is no proof. Nothing
+leaves but the trained weights: buffers and untrained parameters of the result are those of the model as given. The law of the
+weights does not depend on the order of the records. Gradients are taken in double precision, their clipped sums are rounded to
+an integer lattice, and noise is discrete Gaussian on the integers (`Trained.noise`).
 
-Limits: with a model of any kind, a record's gradient may depend on the records beside it by the rounding of doubles. The
-lattice's FLOAT_MARGIN covers up to 2^-39 of a clipping length a record; a gradient that jumps by more between neighbouring
-doubles (a ReLU at exactly 0) is not covered. Weights and records are the owner's own here, so nobody else can aim at one;
-`client.stack`, for weights that others choose, has no such limit. Errors and timing are seen by the owner only and are not
-covered.
+Limits: a record's gradient may depend on the records beside it by the rounding of doubles. The lattice's FLOAT_MARGIN covers up
+to 2^-39 of a clipping length a record. That torch's gradients stay within it is an assumption about scale, with features and
+targets within about 1e3, and no theorem. A smooth loss that is steep at features of 1e5 and more breaks it, and so does, at any
+scale, a gradient that jumps between neighbouring doubles (a ReLU at exactly 0). Weights and records are the owner's own here,
+so nobody else can aim at such a point. Federated training (`client.stack`: linear layers, ReLU and cross-entropy, with weights
+that others choose) is in exact arithmetic and assumes nothing of the kind. Errors and timing are seen by the owner only and are
+not covered.
 """
 
 import copy
@@ -24,8 +28,9 @@ from torch import nn
 
 from client.chance import KEY_BYTES
 from client.checkpoint import Checkpoint, about, load, save
-from client.clipping import AUTO, Loss, make_clipper
-from client.descent import MakeOptimizer, Schedule, pick_device, take_steps, tensors
+from client.clipping import AUTO, OPACUS, Loss, make_clipper
+from client.descent import MakeOptimizer, Schedule, check_records, pick_device, take_steps, tensors
+from client.probe import made_up, probe
 from protocol.budget import Budget, affordable_steps
 from protocol.errors import BadInput
 from protocol.profile import Profile
@@ -69,24 +74,27 @@ def train(
     checkpoint, the state is put on disk every `every` steps; a training that was killed continues from there with the very
     draws of the steps lost, so no step is paid for twice. `progress(taken, steps)` is told no loss: a loss is not private.
     """
-    if len(features) == 0:
-        raise BadInput("there are no records to train on; accepted is at least 1")
+    check_records(features, targets)
+    if engine == AUTO and features.ndim != 2:
+        # The closed form is for one row of numbers a record.
+        engine = OPACUS
     place, before = pick_device(device), spent or Profile()
     mechanism = schedule.mechanism(schedule.steps)
     steps = schedule.steps if budget is None else affordable_steps(budget, mechanism, spent=before)
-    running = copy.deepcopy(model).double().to(place)
-    updates = optimizer([parameter for parameter in running.parameters() if parameter.requires_grad])
+    running = copy.deepcopy(model).double().to(place).train()
+    probe(running, loss, engine, *made_up(features, targets, place))
+    updates = optimizer(_trained(running).values())
     name = about(f"{schedule} {steps} {running} {updates}", features, targets)
     state = None if checkpoint is None else load(checkpoint, name)
     if state is None:
         state = _state(name, 0, entropy(KEY_BYTES), randomness(entropy), running, updates)
         _keep(checkpoint, state)
-    running.load_state_dict(state.model)
+    _put(running, state.model)
     updates.load_state_dict(state.optimizer)
 
     def result(last: Checkpoint, taken: int, stopped: str) -> Trained:
         trained = copy.deepcopy(model)
-        trained.load_state_dict(last.model)
+        _put(trained, last.model)
         return Trained(trained, schedule.profile(taken, spent=before), taken, stopped, last.randomness)
 
     if state.step < steps:
@@ -111,8 +119,19 @@ def train(
     return result(state, state.step, COMPLETED if steps == schedule.steps else OUT_OF_BUDGET)
 
 
+def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    """What training changes, and all that leaves with the result: everything else is as it was given."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def _put(model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
+    with torch.no_grad():
+        for name, parameter in _trained(model).items():
+            parameter.copy_(weights[name])
+
+
 def _check_finite(model: nn.Module, step: int) -> None:
-    if not all(bool(torch.isfinite(value).all()) for value in model.state_dict().values()):
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in _trained(model).values()):
         raise FloatingPointError(step)
 
 
@@ -120,7 +139,8 @@ def _state(
     name: str, step: int, key: bytes, source: str, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> Checkpoint:  # fmt: skip
     # Copies, because training goes on.
-    return Checkpoint(name, step, key, source, copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict()))
+    weights = {name: parameter.detach().clone() for name, parameter in _trained(model).items()}
+    return Checkpoint(name, step, key, source, weights, copy.deepcopy(optimizer.state_dict()))
 
 
 def _keep(checkpoint: Path | None, state: Checkpoint) -> None:

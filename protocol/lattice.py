@@ -10,16 +10,19 @@ Two batches that differ by one record have integer sums at most `sensitivity` ap
     sqrt(weights)   rounding both sums: at most 1/2 a coordinate each
     FLOAT_MARGIN    what float64 loses in both sums, and what a gradient may depend on the records beside it
 
-Float64 adds n = MOST_BATCH vectors of norm CLIP_UNITS, in chunks of m = CHUNK, with an error of at most
-((m + 2) + n/m) 2^-53 n CLIP_UNITS < 2^12 in norm (Higham 2002, section 3.1); twice that for two sums. The rest, 2^13, allows
-each of the n gradients to move by 2^-39 of a clipping length when its company changes.
+Float64 adds n = MOST_BATCH vectors of norm CLIP_UNITS, in chunks of m, with an error of at most
+((m + 2) + n/m) 2^-53 n CLIP_UNITS in norm (Higham 2002, section 3.1). For m from LEAST_CHUNK to MOST_CHUNK the first factor is
+at most 4354 (it is convex in m, and 4354 at both ends), so the error is below 2^12; twice that for two sums. The rest, 2^13,
+allows each of the n gradients to move by 2^-39 of a clipping length when its company changes.
 """
 
 import math
 
 CLIP_UNITS = 1 << 32
 MOST_BATCH = 1 << 20
-CHUNK = 1 << 12
+LEAST_CHUNK = 1 << 8
+MOST_CHUNK = 1 << 12
+CHUNK_BYTES = 1 << 28
 MOST_WEIGHTS = 4_000_000
 FLOAT_MARGIN = 1 << 14
 
@@ -27,3 +30,8 @@ FLOAT_MARGIN = 1 << 14
 def sensitivity(weights: int) -> int:
     """How far, in L2 norm, one record can move the integer sums of `weights` coordinates."""
     return CLIP_UNITS + math.isqrt(weights - 1) + 1 + FLOAT_MARGIN
+
+
+def chunk_rows(row_bytes: int) -> int:
+    """How many rows to add at a time: those that fit into CHUNK_BYTES, but no fewer and no more than the bound above allows."""
+    return min(max(CHUNK_BYTES // row_bytes, LEAST_CHUNK), MOST_CHUNK)

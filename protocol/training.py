@@ -20,10 +20,11 @@ Weights = NDArray[np.float32]
 # The label of all noise in training.
 NOISE = "discrete Gaussian on integers"
 
-# An owner keeps its weights within +-WEIGHT_BOUND, and multiplies and adds them without rounding: with layers wider than
-# MOST_WIDTH fewer than 16 bits of a value would be left for that.
+# An owner keeps its weights within +-WEIGHT_BOUND, and multiplies and adds them without rounding: with a layer of 2^17 or more
+# fewer than 16 bits of a value would be left for that. It holds a number of every layer for at least 256 records at a time, so
+# the sum of the widths is bounded too, which bounds each of them.
 WEIGHT_BOUND = 32.0
-MOST_WIDTH = (1 << 17) - 1
+MOST_WIDTHS = 1 << 17
 MOST_LAYERS = 16
 MOST_STEPS = 1 << 20
 # Weights times steps of a round: some minutes of an owner's time.
@@ -66,10 +67,10 @@ class Terms:
     learning_rate: float
 
     def __post_init__(self) -> None:
-        if not (2 <= len(self.layers) <= MOST_LAYERS and all(1 <= width <= MOST_WIDTH for width in self.layers)):
+        if not (2 <= len(self.layers) <= MOST_LAYERS and min(self.layers) >= 1 and sum(self.layers) <= MOST_WIDTHS):
             raise BadInput(
                 f"layers are {self.layers[:MOST_LAYERS]}, {len(self.layers)} in all; accepted are 2 to {MOST_LAYERS} widths of "
-                f"1 to {MOST_WIDTH}"
+                f"at least 1, and of at most {MOST_WIDTHS} together"
             )
         if self.size > MOST_WEIGHTS:
             raise BadInput(f"layers {self.layers} have {self.size} weights; accepted are at most {MOST_WEIGHTS}")

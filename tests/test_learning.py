@@ -237,6 +237,7 @@ def test_a_training_plan_travels_and_explains_itself() -> None:
     [
         {"layers": (4,)}, {"layers": (4, 0)}, {"rounds": 0}, {"clip": 0.0}, {"noise_multiplier": 0.0}, {"sampling_rate": 2.0},
         {"learning_rate": float("nan")}, {"noise_multiplier": 0.1}, {"layers": (10_000, 10_000)}, {"layers": (131_072, 3)},
+        {"layers": (4, 65_536, 1, 65_536, 3)}, {"layers": (4, 131_071, 1, 131_071, 1, 131_071, 3)},
         {"layers": (4, *[3] * 16)}, {"clip": 1e200}, {"clip": 5e-324}, {"batch": 1e-300}, {"batch": 2e6},
         {"learning_rate": 1e300}, {"noise_multiplier": float("inf")}, {"sampling_rate": 1e-9}, {"rounds": 10_001},
         {"local_steps": 1_001}, {"rounds": 10_000, "local_steps": 1_000},

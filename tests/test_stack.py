@@ -1,4 +1,5 @@
 import math
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -9,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from client.stack import Stack, Traces, value_bits
-from protocol.lattice import CLIP_UNITS, sensitivity
-from protocol.training import MOST_WIDTH, Terms, Weights, first_weights, predict, split
+from protocol.lattice import CHUNK_BYTES, CLIP_UNITS, LEAST_CHUNK, MOST_BATCH, MOST_CHUNK, chunk_rows, sensitivity
+from protocol.training import MOST_WIDTHS, Terms, Weights, first_weights, predict, split
 
 Array = NDArray[Any]
 
@@ -132,7 +133,7 @@ def test_plain_products_would_let_the_company_decide() -> None:
 
 def test_products_and_squares_fit_into_doubles_at_every_width() -> None:
     """Sums of width + 1 products with weights, and of squares, are integers of at most 2^53: exact in any order."""
-    for width in {1, 2, 3, 16, 26, 64, 511, 512, 4095, 4096, 65_535, MOST_WIDTH}:
+    for width in {1, 2, 3, 16, 26, 64, 511, 512, 4095, 4096, 65_535, MOST_WIDTHS - 1}:
         bits = value_bits(width)
         assert bits >= 16
         assert (width + 1) * 2 ** (bits + 20) <= 2**53
@@ -233,6 +234,7 @@ def share(stack: Stack, clip: float, features: Array, labels: Array) -> list[Fra
 def test_sums_are_rounded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sum over many chunks is within 1/2 of the exact one at every weight; rounding every chunk would not be."""
     features, labels = people(400, 5, 3, seed=2)
+    monkeypatch.setattr("client.stack.chunk_rows", lambda _: 4)
     stack = Stack(SMALL, first_weights(SMALL))
     exact = share(stack, SMALL.clip, features, labels)
 
@@ -242,10 +244,31 @@ def test_sums_are_rounded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def off_by_more(count: Callable[[], Array]) -> bool:
         return worst(count()) > 0.5 + 1e-4
 
-    monkeypatch.setattr("client.stack.CHUNK", 4)
     assert not off_by_more(lambda: stack.clipped_sum(features, labels))
     chunks = [slice(start, start + 4) for start in range(0, 400, 4)]
     assert off_by_more(lambda: np.sum([stack.clipped_sum(features[part], labels[part]) for part in chunks], axis=0))
+
+
+def test_memory_does_not_grow_with_records_times_width() -> None:
+    """A wide layer is taken with fewer records at a time: two thousand of them need no more than twice the bytes of a chunk."""
+    terms = replace(TERMS, layers=(4, 32_000, 3))
+    stack = Stack(terms, first_weights(terms))
+    features, labels = np.random.default_rng(0).random((2_000, 4)), np.arange(2_000) % 3
+    tracemalloc.start()
+    try:
+        stack.clipped_sum(features, labels)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * CHUNK_BYTES
+
+
+def test_chunks_of_any_width_keep_the_bound_of_float64() -> None:
+    """For every number of rows that a width can ask for, a sum of the largest batch loses less than 2^12 units."""
+    assert (chunk_rows(1), chunk_rows(CHUNK_BYTES)) == (MOST_CHUNK, LEAST_CHUNK)
+    assert chunk_rows(CHUNK_BYTES // 1_000) == 1_000
+    for rows in range(LEAST_CHUNK, MOST_CHUNK + 1):
+        assert Fraction((rows + 2) + -(-MOST_BATCH // rows), 2**53) * MOST_BATCH * CLIP_UNITS < 2**12
 
 
 def test_records_that_say_nothing_add_nothing() -> None:

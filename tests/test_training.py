@@ -24,7 +24,7 @@ from client.scaling import public_scaling
 from client.training import COMPLETED, OUT_OF_BUDGET, Diverged, Trained, train
 from protocol.budget import Budget
 from protocol.errors import BadInput
-from protocol.lattice import CHUNK, CLIP_UNITS, MOST_BATCH, sensitivity
+from protocol.lattice import CHUNK_BYTES, CLIP_UNITS, LEAST_CHUNK, MOST_BATCH, MOST_CHUNK, sensitivity
 from protocol.mechanisms import Gaussian, SampledGaussian
 from protocol.profile import Profile
 from protocol.sampling import OPERATING_SYSTEM, SEEDED, Entropy, SeededEntropy, os_entropy
@@ -169,8 +169,8 @@ def test_sums_of_many_chunks_are_rounded_once_and_get_integer_noise(monkeypatch:
     features, labels = records(50)
     schedule = Schedule(noise_multiplier=1e-9, sampling_rate=1.0, steps=1, clip=1.0, batch=1.0)
     moves = []
-    for chunk in (CHUNK, 7, 1):
-        monkeypatch.setattr("client.descent.CHUNK", chunk)
+    for rows in (MOST_CHUNK, 7, 1):
+        monkeypatch.setattr("client.clipping.chunk_rows", lambda _, rows=rows: rows)
         model = nn.Linear(4, 3).double()
         with torch.no_grad():
             for parameter in model.parameters():
@@ -184,6 +184,22 @@ def test_sums_of_many_chunks_are_rounded_once_and_get_integer_noise(monkeypatch:
         moves.append(moved)
     # Rounding fifty records one by one would be off by several units somewhere.
     assert max(np.abs(moves[0] - other).max() for other in moves[1:]) <= 1
+
+
+def test_models_with_many_weights_are_taken_with_fewer_records_at_a_time() -> None:
+    """Gradients of each record are held for as many as fit into memory, and not at all where 256 do not; a stack needs none."""
+
+    def rows(outputs: int, engine: str) -> int:
+        return make_clipper(nn.Sequential(nn.Linear(1_000, outputs)).double(), cross_entropy, 1.0, engine).rows
+
+    assert [rows(outputs, "opacus") for outputs in (3, 20, 1_000)] == [MOST_CHUNK, CHUNK_BYTES // 8 // 20_020, LEAST_CHUNK]
+    with pytest.raises(
+        BadInput, match="needs 1101100 numbers in memory for each of 256 records at a time; accepted are at most"
+    ):
+        rows(1_100, "opacus")
+    assert rows(1_100, "stack") == MOST_CHUNK
+    with pytest.raises(BadInput, match="has 4004000 weights to train; accepted are 1 to 4000000"):
+        rows(4_000, "stack")
 
 
 def units(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
@@ -318,7 +334,8 @@ def test_a_loss_that_is_no_number_ends_training_and_keeps_the_last_good_model() 
     calls = []
 
     def breaks(outputs: Tensor, labels: Tensor) -> Tensor:
-        calls.append(1)
+        # A step has some thirty records; before the first the loss is tried on fewer made-up ones.
+        calls.extend([1] if len(labels) > 7 else [])
         return cross_entropy(outputs, labels) * (float("nan") if len(calls) > 27 else 1.0)
 
     with pytest.raises(Diverged, match="after 27 steps; the model after 20 is kept") as caught:
