@@ -26,7 +26,6 @@ Floats = NDArray[np.float64]
 
 # Ledgers are synced to disk after every answer; in memory that costs nothing.
 MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
-OWNERS = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,16 +54,15 @@ class Population:
         return probs, order[np.arange(n), rank]
 
     def coverage(self, score: str, threshold: float, dtype: Any = np.float64) -> float:
-        """P(Y in C(X)) for the sets of the predictor, given probabilities of this precision.
+        """P(Y in C(X)) for the predictor's sets, made from probabilities of this precision.
 
         Randomised scores are linear in their number u, uniform on [0, 1], which is integrated out.
         """
-        probs = self.probs.astype(dtype)
         if score in RANDOMIZED:
-            least, most = (all_scores(SCORES[score], probs, u=np.full(len(probs), u, dtype)) for u in (0.0, 1.0))
+            least, most = (all_scores(SCORES[score], self.probs, u=np.full(len(self.probs), u)) for u in (0.0, 1.0))
             inside = np.clip((threshold - least) / (most - least), 0, 1)
         else:
-            inside = Predictor(SCORES[score], threshold).sets(probs)
+            inside = Predictor(SCORES[score], threshold).sets(self.probs.astype(dtype))
         return float(self.weights @ (self.ranks * inside).sum(axis=1))
 
 
@@ -102,7 +100,7 @@ class Method:
     channel: str
 
     def __str__(self) -> str:
-        return f"{self.method}:{self.variant}" + ("" if self.method == "bits" else f" {self.channel}")
+        return f"{self.method}:{self.variant}" + ("" if self.method == "bits" else f", {self.channel}")
 
 
 def _channels(method: str, variant: str) -> tuple[str, ...]:
@@ -121,11 +119,12 @@ METHODS = tuple(
 
 @dataclass(frozen=True)
 class Cell:
-    """A method and a score on a population. What certificates are judged by is what they claim at these alpha and delta."""
+    """Campaigns of one method and score on one population, by one of `PATHS`."""
 
     method: Method
     score: str
-    population: Population
+    population: str
+    path: str
     n: int
     epsilon: float = 4.0
     alpha: float = 0.1
@@ -135,50 +134,59 @@ class Cell:
     def plan(self) -> Plan:
         return replace(
             PLAN, method=self.method.method, variant=self.method.variant, channel=self.method.channel, score=self.score,
-            epsilon=self.epsilon, labels=self.population.labels, alpha=self.alpha, delta=self.delta, expected_records=self.n,
-            minimum_reports=0,
+            epsilon=self.epsilon, labels=POPULATIONS[self.population].labels, alpha=self.alpha, delta=self.delta,
+            expected_records=self.n, minimum_reports=1,
         )  # fmt: skip
 
-    def fails(self, certificate: Certificate) -> bool:
-        """Whether sets cover less than the certificate says, of whichever precision the probabilities are."""
-        reached = (self.population.coverage(self.score, certificate.threshold, dtype) for dtype in (np.float32, np.float64))
-        # What is left of a sum of probabilities is not coverage.
-        return min(reached) < certificate.level - 1e-9
+    def certificate(self, campaign: int) -> Certificate:
+        """What campaign number so and so ends with. Campaigns are independent, and those of other cells too."""
+        return PATHS[self.path](self, f"{self} {campaign}")
+
+    def fails(self, certificate: Certificate, level: float | None = None) -> bool:
+        """Whether sets cover less than the certificate says (or than `level`), whatever precision they are made in."""
+        population = POPULATIONS[self.population]
+        reached = (population.coverage(self.score, certificate.threshold, dtype) for dtype in (np.float32, np.float64))
+        # A billionth is what sums of doubles may lack.
+        return min(reached) < (certificate.level if level is None else level) - 1e-9
+
+    def failures(self, campaigns: int, *, level: float | None = None) -> int:
+        """How many of so many campaigns fail."""
+        return sum(self.fails(self.certificate(i), level) for i in range(campaigns))
 
 
-Path_ = Callable[[Cell, int], Certificate]
+def _drawn(cell: Cell, seed: str) -> tuple[Floats, NDArray[np.int64], np.random.Generator]:
+    rng = np.random.default_rng(list(seed.encode()))
+    return *POPULATIONS[cell.population].draw(cell.n, rng), rng
 
 
-def in_process(cell: Cell, seed: int) -> Certificate:
+def in_process(cell: Cell, seed: str) -> Certificate:
     """One campaign on arrays."""
-    rng, entropy = np.random.default_rng([seed, 1]), SeededEntropy("coverage", seed)
-    probs, labels = cell.population.draw(cell.n, rng)
-    score, u = SCORES[cell.score], rng.random(cell.n)
+    probs, labels, rng = _drawn(cell, seed)
+    # The precision in which owners score.
+    score, single, u = SCORES[cell.score], probs.astype(np.float32), rng.random(cell.n)
+    entropy = SeededEntropy(seed)
     users: Any = (
-        BitUsers(true_scores(score, probs, labels, u=u), entropy)
+        BitUsers(true_scores(score, single, labels, u=u), entropy)
         if cell.method.method == "bits"
-        else LabelUsers(all_scores(score, probs, u=u), labels, entropy)
+        else LabelUsers(all_scores(score, single, u=u), labels, entropy)
     )
     return drive(plan_procedure(cell.plan, draw_afresh), users)
 
 
-def over_the_wire(cell: Cell, seed: int) -> Certificate:
-    """One campaign of owners behind policy and ledger, whose answers come in as bytes."""
-    probs, labels = cell.population.draw(cell.n, np.random.default_rng([seed, 2]))
+def over_the_wire(cell: Cell, seed: str) -> Certificate:
+    """One campaign of two owners behind policy and ledger, whose answers come in as bytes."""
+    probs, labels, _ = _drawn(cell, seed)
+    policy = replace(POLICY, minimum_group=1)
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         made = []
-        for i, part in enumerate(np.array_split(np.arange(cell.n), OWNERS)):
+        # One owner's model computes in single precision, the other's file holds doubles.
+        for i, (part, dtype) in enumerate(zip(np.array_split(np.arange(cell.n), 2), (np.float32, np.float64), strict=True)):
             names = tuple(f"{seed}/{j}".encode() for j in part.tolist())
-            held = Records(names, probs[part].astype(np.float32), labels[part], MODEL)
-            entropy = SeededEntropy("coverage", seed, i)
-            policy = replace(POLICY, minimum_group=1)
-            made.append(owner(Path(folder) / str(i), seed=i, policy=policy, entropy=entropy, held=held))
-        return run_campaign(cell.plan, asking(signed(cell.plan), made)).certificate
+            held = Records(names, probs[part].astype(dtype), labels[part], MODEL)
+            made.append(owner(Path(folder) / str(i), seed=i, policy=policy, entropy=SeededEntropy(seed, i), held=held))
+        outcome = run_campaign(cell.plan, asking(signed(cell.plan), made))
+    assert set(outcome.received) == {"OK"}, outcome.received
+    return outcome.certificate
 
 
-PATHS: dict[str, Path_] = {"in process": in_process, "wire": over_the_wire}
-
-
-def failures(cell: Cell, path: str, *, campaigns: int) -> int:
-    """How many campaigns end with a certificate that claims too much."""
-    return sum(cell.fails(PATHS[path](cell, seed)) for seed in range(campaigns))
+PATHS: dict[str, Callable[[Cell, str], Certificate]] = {"in process": in_process, "wire": over_the_wire}

@@ -68,8 +68,8 @@ def owner(
 ) -> Respondent:  # fmt: skip
     folder.mkdir(exist_ok=True)
     given: dict[str, Any] = {
-        "records": records(n, seed) if held is None else held, "policy": lambda: policy, "ledger": Ledger(folder / "ledger.sqlite"),
-        "secret": bytes([seed]) * 32, "now": now,
+        "records": records(n, seed) if held is None else held, "policy": lambda: policy,
+        "ledger": Ledger(folder / "ledger.sqlite"), "secret": bytes([seed]) * 32, "now": now,
     }  # fmt: skip
     return Repeatable(seed, **given) if entropy is None else Respondent(entropy=entropy, **given)
 
