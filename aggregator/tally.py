@@ -73,12 +73,18 @@ def counted_once(batches: Sequence[Batch], earlier: Sequence[Array]) -> list[Bat
 
 
 def _labels(k: int, batches: Sequence[Batch], score: Score) -> LabelTally:
-    """Reports in the order of their ids: keyed hashes, so an order that knows nothing of the values."""
+    """Reports in the order of the first words of their ids; a randomised score takes its number from the second words.
+
+    Ids are keyed hashes, fixed before a report is drawn, so their words are uniform and independent of each other and of
+    the record. A test that bets on reports one after the other needs an order that says nothing of their scores: the number
+    must not come from what they are sorted by.
+    """
     if not batches:
         return LabelTally(np.empty((0, k)), np.empty(0, dtype=np.int64))
     names = np.concatenate([batch.ids for batch in batches]).view(">u8")
+    # Equal first words, one pair in 2^64, are told apart by the second: any rule does that knows nothing of arrival.
     order = np.lexsort((names[:, 1], names[:, 0]))
     probs = np.concatenate([batch.probabilities for batch in batches if batch.probabilities is not None])[order]
     reports = np.concatenate([batch.reports for batch in batches])[order]
-    # A randomised score takes its number from the id, which is uniform and was fixed before the report was drawn.
-    return LabelTally(all_scores(score, probs, u=names[order, 0] / 2.0**64), reports)
+    u = (names[order, 1] >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return LabelTally(all_scores(score, probs, u=u), reports)

@@ -34,14 +34,14 @@ def probabilities(
     records: Records, model: Model | None, *, labels: int, vetted: bool = False, cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Array:  # fmt: skip
-    """(n, labels) float32 probabilities under the model; or those that the records came with.
+    """(n, labels) float32 probabilities under the model; or those that the records came with, in the same precision.
 
     A vetted model sees many records at once. `progress` is told how many records of how many are scored.
     """
     if records.probs is not None:
         if records.probs.shape[1] != labels:
             raise BadInput(f"the records have probabilities of {records.probs.shape[1]} labels; accepted are {labels}")
-        return records.probs
+        return records.probs.astype(np.float32, copy=False)
     if records.features is None or model is None:
         raise BadInput("the records hold features and no probabilities; name the model that scores them")
     features = np.ascontiguousarray(records.features)

@@ -13,7 +13,11 @@ from protocol.scores import Score, all_scores, check_probabilities
 
 @dataclass(frozen=True)
 class Predictor:
-    """C(x) = {y : S(x, y) <= threshold}. Threshold 1 holds every label."""
+    """C(x) = {y : S(x, y) <= threshold}. Threshold 1 holds every label.
+
+    Probabilities count in single precision, as owners score and report them. A threshold may be a score that many records
+    share (that of a rank, say), and in another precision the same score could lie a hair above it.
+    """
 
     score: Score
     threshold: float
@@ -36,7 +40,8 @@ class Predictor:
         return self._mask(probs, u).sum(axis=1, dtype=np.int64)
 
     def _mask(self, probs: Any, u: Any) -> NDArray[np.bool_]:
-        scores = all_scores(self.score, check_probabilities(_as_array(probs)), u=None if u is None else _as_array(u))
+        single = check_probabilities(_as_array(probs)).astype(np.float32, copy=False)
+        scores = all_scores(self.score, single, u=None if u is None else _as_array(u))
         return scores <= np.float64(self.threshold)
 
 

@@ -64,7 +64,7 @@ class BitTally:
 
 @dataclass(frozen=True)
 class LabelTally:
-    """The reports of a label query and the scores of every label for their features, in an order fixed beforehand."""
+    """The reports of a label query and the scores of every label for their features, in an order independent of both."""
 
     scores: NDArray[Any]
     reports: NDArray[Any]

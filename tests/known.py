@@ -48,13 +48,11 @@ def label_population(n: int, k: int, rng: np.random.Generator, *, ties: bool) ->
     return probs, np.where(rng.random(n) < t, other, first)
 
 
-def label_coverage(q: float, k: int, *, ties: bool) -> float:
-    """P(1 - p_Y <= q) for `label_population`, in closed form.
+def label_coverage(q: float, k: int) -> float:
+    """P(1 - p_Y <= q) for `label_population` without ties, in closed form.
 
     The first label scores t and is true with 1 - t; the others score 1 - t/(k - 1) and hold t together.
     """
-    if ties:
-        return float(np.mean([(1 - t) * (t <= q) + t * (1 - t / (k - 1) <= q) for t in (0.1, 0.3, 0.6)]))
     top = 1 - 1 / k
     first = min(max(q, 0.0), top)
     rest = min(max((k - 1) * (1 - q), 0.0), top)

@@ -64,12 +64,12 @@ class Repeatable(Respondent):
 
 def owner(
     folder: Path, *, seed: int = 0, n: int = 2_000, policy: Policy = POLICY, entropy: Entropy | None = None,
-    now: Callable[[], datetime] = lambda: NOW,
+    now: Callable[[], datetime] = lambda: NOW, held: Records | None = None,
 ) -> Respondent:  # fmt: skip
     folder.mkdir(exist_ok=True)
     given: dict[str, Any] = {
-        "records": records(n, seed), "policy": lambda: policy, "ledger": Ledger(folder / "ledger.sqlite"),
-        "secret": bytes([seed]) * 32, "now": now,
+        "records": records(n, seed) if held is None else held, "policy": lambda: policy,
+        "ledger": Ledger(folder / "ledger.sqlite"), "secret": bytes([seed]) * 32, "now": now,
     }  # fmt: skip
     return Repeatable(seed, **given) if entropy is None else Respondent(entropy=entropy, **given)
 

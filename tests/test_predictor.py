@@ -4,7 +4,7 @@ import torch
 
 from protocol.errors import BadInput
 from protocol.predictor import Predictor
-from protocol.scores import SCORES
+from protocol.scores import RANDOMIZED, SCORES, all_scores
 
 PROBS = np.array([[0.7, 0.2, 0.1], [0.4, 0.35, 0.25]])
 
@@ -26,6 +26,17 @@ def test_a_tensor_comes_back_as_a_tensor() -> None:
     assert sets.dtype == torch.bool
     assert sets.tolist() == predictor.sets(PROBS.astype(np.float32)).tolist()
     assert predictor.sizes(tensor).tolist() == sets.sum(dim=1).tolist()
+
+
+@pytest.mark.parametrize("score", sorted(SCORES.keys() - RANDOMIZED))
+def test_sets_do_not_depend_on_the_precision_of_probabilities(score: str) -> None:
+    """A threshold that is a label's score, as owners compute it, holds that label in sets made from floats and from doubles."""
+    rng = np.random.default_rng(1)
+    for k in (3, 7, 10):
+        probs = rng.dirichlet(np.ones(k), 20)
+        for threshold in all_scores(SCORES[score], probs.astype(np.float32)).ravel().tolist():
+            predictor = Predictor(SCORES[score], threshold)
+            assert np.array_equal(predictor.sets(probs), predictor.sets(probs.astype(np.float32)))
 
 
 def test_threshold_one_holds_every_label() -> None:

@@ -56,8 +56,10 @@ def repeated(kept: str | None) -> Draw:
 
 def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path: Path) -> None:
     """Bits, labels, trusted and noised counts, all at once on one server: the certificates of the same reports in process."""
+    randomised = replace(LABEL_PLAN, score="aps-randomized")
     plans = {name: plan_now(base, campaign=name) for name, base in
-             {"bits": PLAN, "labels": LABEL_PLAN, "trusted": TRUSTED, "noised": NOISED}.items()}  # fmt: skip
+             {"bits": PLAN, "labels": LABEL_PLAN, "randomised": randomised, "trusted": TRUSTED, "noised": NOISED}.items()
+             }  # fmt: skip
     ids = {name: place.campaign(plan, owners=3) for name, plan in plans.items()}
     server = place.serve()
     tokens = [place.enrol(f"owner {i}") for i in range(3)]
@@ -68,7 +70,7 @@ def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path:
         part = contribution(server.access(tokens[i]), plans[name], folder, seed=i, n=2_000, policy=OPEN_POLICY)
         return part.watch().reports
 
-    together(12, take_part)
+    together(3 * len(plans), take_part)
     eventually(lambda: {one.state for one in place.store.campaigns()} == {"calibrated"})
     for name, plan in plans.items():
         kept = place.store.release(ids[name])
