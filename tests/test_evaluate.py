@@ -18,8 +18,8 @@ from protocol.card import read_card
 from protocol.errors import BadInput
 from protocol.simulated import SIMULATION_PUBLIC
 from protocol.verify import verify
-from simulation.__main__ import app
 from simulation.central import Central
+from simulation.cli import app
 from simulation.evaluate import Setting
 from simulation.population import Population, Predictions, embedded, from_npz
 from simulation.synthetic import Clusters, line
