@@ -161,7 +161,7 @@ def status(home: Folder = DEFAULT) -> None:
         policy, ledger = place.policy(), place.ledger()
         table = Table(title="campaigns answered", title_justify="left")
         for heading in ("campaign", "plan", "records", "epsilon a record", "queries", "spent but not sent", "last (UTC)"):
-            table.add_column(heading)
+            table.add_column(heading, overflow="fold")
         for row in ledger.campaigns():
             amounts = (str(row.records), f"{row.epsilon:g}", str(row.queries), str(row.unanswered))
             table.add_row(Text(row.campaign), row.plan.hex()[:16], *amounts, row.last[:19])

@@ -31,8 +31,9 @@ from simulation.report import write_report
 
 DEMO_CAMPAIGNS = "labels:published-star labels:certified bits:published-star bits:certified"
 LEGEND = (
-    "promised: guaranteed coverage (PAC: but for the failure probability, over calibration; marginal: on average).\n"
-    "trivial: campaigns that could certify no threshold and so predict every label. Smaller sets are better."
+    "promised: guaranteed coverage (PAC: but for the failure probability, over\n"
+    "calibration; marginal: on average). trivial: campaigns that could certify no\n"
+    "threshold and so predict every label. Smaller sets are better."
 )
 
 app = CommandLine(__doc__)

@@ -81,7 +81,7 @@ LEAVE_OUT = ("channel", "exact epsilon")
 
 
 def show(results: list[dict[str, Any]]) -> None:
-    """Print one row a result, with what the terminal has room for; JSON has everything."""
+    """Print one row a result, with what the terminal has room for; a file and JSON have everything."""
     width = columns()
     shown = {
         name: [name, *(cell(result["arguments"], result["mean"], result["std"]) for result in results)]
@@ -100,7 +100,7 @@ def show(results: list[dict[str, Any]]) -> None:
     console = Console(width=width or 140)
     console.print(made)
     if out:
-        console.print(f"left out at {width} columns: {', '.join(out)}; --json has everything")
+        console.print(f"left out at {width} columns: {', '.join(out)}", highlight=False)
 
 
 def _title(given: dict[str, Any]) -> str:
