@@ -4,6 +4,7 @@ import json
 import time
 import tomllib
 from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,20 +13,23 @@ import typer
 from aggregator import views
 from aggregator.database import DEFAULT, connect, upgrade
 from aggregator.keys import read_key
-from aggregator.plans import make_plan
+from aggregator.options import check_used
+from aggregator.plans import make_plan, valid_from
 from aggregator.store import CALIBRATED, PUBLISHED, Settings, Store
 from protocol.campaign import sign_plan
 from protocol.card import AUDITOR, PUBLIC
+from protocol.command_line import CommandLine
 from protocol.errors import BadInput
 from protocol.terminal import clear_errors
 
-campaign_app = typer.Typer(no_args_is_help=True, help="The life of a campaign, from its plan to its card.")
+campaign_app = CommandLine("The life of a campaign, from its plan to its card.")
 
 Database = Annotated[str, typer.Option("--db", help="SQLite file, or postgresql://USER@HOST/NAME", envvar="CONFIDE_DB")]
 Id = Annotated[str, typer.Argument(help="id of the campaign, or how it begins")]
 DEFAULTS: dict[str, Any] = {
-    "score": "hps", "epsilon": 2.0, "alpha": 0.1, "delta": 0.1, "channel": "auto", "max-corrupt": 0, "minimum-reports": 100,
-    "mechanism": "rank-exponential", "bins": 1024, "beta": 0.002, "privacy-delta": 1e-6, "days": 30.0, "title": "",
+    "score": "hps", "epsilon": 2.0, "alpha": 0.1, "failure-probability": 0.1, "channel": "auto", "max-corrupt": 0,
+    "minimum-reports": 100, "mechanism": "rank-exponential", "bins": 1024, "beta": 0.002, "privacy-delta": 1e-6,
+    "days": 30.0, "title": "",
 }  # fmt: skip
 NEEDED = ("campaign", "labels", "model", "records")
 SETTINGS = {field.name.replace("_", "-"): field.name for field in fields(Settings)}
@@ -51,14 +55,17 @@ def create(
     score: Annotated[str | None, typer.Option(help="hps, aps, ...")] = None,
     channel: Annotated[str | None, typer.Option(help="channel of a labels campaign; auto is the best")] = None,
     epsilon: Annotated[float | None, typer.Option(help="privacy of a record")] = None,
-    alpha: Annotated[float | None, typer.Option(help="1 - coverage")] = None,
-    delta: Annotated[float | None, typer.Option(help="probability that the certificate fails")] = None,
+    alpha: Annotated[float | None, typer.Option(help="the promise is coverage of at least 1 - alpha")] = None,
+    failure_probability: Annotated[
+        float | None, typer.Option(help="labels, bits: probability, over calibration, that the promise fails")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(hidden=True)] = None,
     max_corrupt: Annotated[int | None, typer.Option(help="reports that may lie")] = None,
     minimum_reports: Annotated[int | None, typer.Option(help="fewer give no certificate")] = None,
     mechanism: Annotated[str | None, typer.Option(help="of central:trusted")] = None,
     bins: Annotated[int | None, typer.Option(help="bins of a central campaign")] = None,
     beta: Annotated[float | None, typer.Option(help="a central campaign's own share of alpha")] = None,
-    privacy_delta: Annotated[float | None, typer.Option(help="delta of Gaussian noise")] = None,
+    privacy_delta: Annotated[float | None, typer.Option(help="delta of (epsilon, delta)-DP, where noise is Gaussian")] = None,
     days: Annotated[float | None, typer.Option(help="how long the plan is valid")] = None,
     round_seconds: Annotated[float | None, typer.Option(help="how long a round takes answers")] = None,
     minimum_owners: Annotated[int | None, typer.Option(help="a round waits for so many owners that sent reports")] = None,
@@ -68,7 +75,8 @@ def create(
     """Sign a plan and store it as a draft; prints the id of the campaign."""
     given = {name.replace("_", "-"): value for name, value in locals().items() if name not in ("key", "file", "db")}
     with clear_errors():
-        values = DEFAULTS | _read(file) | {name: value for name, value in given.items() if value is not None}
+        own = _read(file) | {name: value for name, value in given.items() if value is not None}
+        values = DEFAULTS | own
         missing = [name for name in NEEDED if name not in values]
         if missing:
             raise BadInput(f"missing: {', '.join(missing)}; give them as options or in --file")
@@ -77,7 +85,8 @@ def create(
             raise BadInput(f"campaign is {name}; training runs over Flower, see docs/deployment.md")
         settings = Settings(**{field: values[option] for option, field in SETTINGS.items() if option in values})
         titled = values["title"] or f"{name} {time.time_ns()}"
-        plan = make_plan(name, values, title=titled, days=values["days"])
+        plan = make_plan(name, values, title=titled, valid=valid_from(datetime.now(UTC), days=values["days"]))
+        check_used(own, [name])
         print(open_store(db).create(sign_plan(plan, read_key(key)), settings, now=time.time()).id)
 
 
@@ -88,7 +97,7 @@ def _read(path: Path | None) -> dict[str, Any]:
         values = tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise BadInput(f"{path} cannot be read as TOML: {error}") from None
-    unknown = sorted(set(values) - {*DEFAULTS, *NEEDED, *SETTINGS})
+    unknown = sorted(set(values) - {*DEFAULTS, *NEEDED, *SETTINGS, "delta"})
     if unknown:
         raise BadInput(
             f"{path} has unknown {', '.join(unknown)}; accepted: {', '.join(sorted({*DEFAULTS, *NEEDED, *SETTINGS}))}"

@@ -15,14 +15,13 @@ from aggregator.contracts import Contract, read_grid, search
 from aggregator.keys import read_key
 from protocol.card import Card, card_schema, read_card
 from protocol.card_page import as_html, as_markdown, headline
+from protocol.command_line import CommandLine
 from protocol.errors import BadInput
 from protocol.files import write_whole
 from protocol.terminal import clear_errors
 from protocol.verify import verify
 
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, help=__doc__
-)
+app = CommandLine(__doc__)
 
 CardFile = Annotated[Path, typer.Argument(help="a card, as JSON")]
 
@@ -30,15 +29,17 @@ EXAMPLE = """An example of a contract:
 
 \b
     name = "triage model, autumn"
+
 \b
     [contract]
-    coverage = 0.7              # promised, on average over calibration and test records
-    beta = 0.001                # part of it: the calibration's own failure probability
+    coverage = 0.7              # promised, on average
+    beta = 0.001                # part of it: failures of the calibration
     epsilon_train = 4.0         # privacy budgets that may not be exceeded
     epsilon_calibration = 8.0
     delta = 1e-5
-    # max_inflation = 0.05      # at most so many ranks too high, as a share of the records
+    # max_inflation = 0.05      # ranks too high, as a share of records
     # adjacency = "add-remove"  # default: replace-one
+
 \b
     [grid]                      # every combination is tried
     mechanism = ["rank-exponential", "laplace-counts"]

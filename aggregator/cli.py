@@ -23,16 +23,15 @@ from aggregator.serving import serve as serve_until_stopped
 from aggregator.store import Store
 from aggregator.vitals import Vitals
 from aggregator.web.server import web_page
+from protocol.command_line import CommandLine
 from protocol.errors import BadInput
 from protocol.sampling import os_entropy
 from protocol.service import is_loopback
 from protocol.terminal import clear_errors
 
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, help=__doc__
-)
-owner_app = typer.Typer(no_args_is_help=True, help="Who may send reports.")
-database_app = typer.Typer(no_args_is_help=True, help="The database of campaigns.")
+app = CommandLine(__doc__)
+owner_app = CommandLine("Who may send reports.")
+database_app = CommandLine("The database of campaigns.")
 app.add_typer(campaign_app, name="campaign")
 app.add_typer(owner_app, name="owner")
 app.add_typer(database_app, name="db")

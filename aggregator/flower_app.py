@@ -2,6 +2,7 @@
 
 import json
 import logging
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -18,13 +19,14 @@ from aggregator.campaigns import run_campaign, run_training
 from aggregator.cards import campaign_card
 from aggregator.central import Draw
 from aggregator.keys import read_key
-from aggregator.plans import make_plan
+from aggregator.plans import make_plan, valid_from
 from aggregator.releases import Audited, Kept
 from aggregator.summary import as_text, non_private, simulated, simulated_accuracy
 from protocol.campaign import Plan, digest, sign_plan
 from protocol.card import AUDITOR
+from protocol.errors import BadInput
 from protocol.sampling import SeededEntropy, os_entropy
-from protocol.simulated import CONTENT, SIMULATION_KEY
+from protocol.simulated import ALWAYS, CONTENT, EMBEDDED_MODEL, SIMULATION_KEY
 from protocol.training import NOISE
 
 log = logging.getLogger("flwr")
@@ -41,25 +43,25 @@ def main(grid: Grid, context: Context) -> None:
     # A simulation starts Ray beside this thread by forks, which OpenBLAS's own threads do not survive: the work they were given
     # would never end.
     threadpool_limits(1, user_api="blas")
-    config = context.run_config
-    key = read_key(Path(str(config["key-file"]))) if config["key-file"] else SIMULATION_KEY
-    plans = {name: make_plan(name, config, title=f"{name} {context.run_id}") for name in str(config["campaigns"]).split()}
-    present = answering(sorted(grid.get_node_ids()), float(config["dropout"]), int(config["seed"]))
-    log.info("confide: %d nodes answer", len(present))
-    simulation = key is SIMULATION_KEY
+    config = dict(context.run_config)
+    simulation = not config["key-file"]
+    key = SIMULATION_KEY if simulation else read_key(Path(str(config["key-file"])))
+    folder = output_folder(str(config["output"]))
+    plans = make_plans(config, run=context.run_id)
+    nodes = sorted(grid.get_node_ids())
+    log.info("confide: %d nodes", len(nodes))
     given: dict[str, Any] = {
         "score": str(config["score"]), "records": int(config["records"]), "replacement": bool(config["replacement"]),
         "seed": int(config["seed"]),
     }  # fmt: skip
     rows = [non_private(alpha=float(config["alpha"]), **given)] if simulation else []
-    folder = Path(str(config["output"])) if config["output"] else None
     for name, plan in plans.items():
         signed = sign_plan(plan, key)
-        asking = Asking(grid, present, signed, float(config["timeout"]))
+        asking = Asking(grid, nodes, signed, float(config["timeout"]))
         if plan.training is not None:
             train(plan, asking, folder, given if simulation else None)
             continue
-        draw = Audited(kept_draw(folder, plan, given["seed"]))
+        draw = Audited(kept_draw(folder, plan, seed=given["seed"], run=context.run_id))
         outcome = run_campaign(plan, asking, draw=draw)
         measured = simulated(outcome.certificate, **given) if simulation else {}
         card = campaign_card(plan, outcome, diagnostic=measured, issued=datetime.now(UTC)).sign(key)
@@ -74,6 +76,34 @@ def main(grid: Grid, context: Context) -> None:
                 file.with_suffix(".auditor.json").write_text(audit.to_json())
             file.with_suffix(".json").write_text(json.dumps(row, indent=2) + "\n")
     log.info("confide:\n%s", as_text(rows))
+
+
+def make_plans(config: dict[str, Any], *, run: int) -> dict[str, Plan]:
+    """The plans of a run, by campaign. Those of a seeded simulation know neither its time nor its id, so that it repeats."""
+    seeded = int(config["seed"]) >= 0
+    if not config["key-file"]:
+        config = config | {"model": config["model"] or EMBEDDED_MODEL.hex()}
+    elif seeded:
+        raise BadInput(f"seed is {config['seed']} with a key-file; seeds are for simulations, accepted is -1")
+    valid = ALWAYS if seeded else valid_from(datetime.now(UTC), days=30)
+    names = str(config["campaigns"]).split()
+    return {name: make_plan(name, config, title=name if seeded else f"{name} {run}", valid=valid) for name in names}
+
+
+def output_folder(path: str) -> Path | None:
+    """The folder for what comes out, made and tried before anything is asked: later the owners' budgets are spent."""
+    if not path:
+        return None
+    folder = Path(path)
+    if not folder.is_absolute():
+        raise BadInput(f"output is {path!r}; accepted is an absolute path: the app runs in a folder of Flower's")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise BadInput(f"output is {path!r}, where nothing can be written: {error.strerror}; accepted is a folder") from None
+    return folder
 
 
 def train(plan: Plan, asking: "Asking", folder: Path | None, given: dict[str, Any] | None) -> None:
@@ -93,18 +123,15 @@ def train(plan: Plan, asking: "Asking", folder: Path | None, given: dict[str, An
         (folder / "training-federated-averaging.json").write_text(json.dumps(about, indent=2) + "\n")
 
 
-def kept_draw(folder: Path | None, plan: Plan, seed: int) -> Draw:
-    """A draw that is put on disk, where there is a folder, before anybody sees it; found there, it is not drawn again."""
+def kept_draw(folder: Path | None, plan: Plan, *, seed: int, run: int) -> Draw:
+    """A draw that is put on disk, where there is a folder, before anybody sees it; found there, it is not drawn again.
+
+    Its name has the run, because plans of seeded simulations may be the same in several.
+    """
     entropy = os_entropy if seed < 0 else SeededEntropy("release", seed)
     if folder is None:
         return lambda mechanism, histogram, rank: mechanism.release(histogram, rank, entropy)
-    return Kept(folder / f"release-{digest(plan.to_bytes()).hex()}.json", entropy)
-
-
-def answering(nodes: list[int], dropout: float, seed: int) -> list[int]:
-    """The nodes of a simulation that ever answer; all of them unless a dropout rate is set."""
-    keeps = np.random.default_rng(max(seed, 0)).random(len(nodes)) >= dropout
-    return [node for node, kept in zip(nodes, keeps, strict=True) if kept]
+    return Kept(folder / f"release-{run}-{digest(plan.to_bytes()).hex()}.json", entropy)
 
 
 class Asking:
@@ -123,12 +150,14 @@ class Asking:
 
 
 def read_reply(reply: Message) -> bytes | None:
-    """The answer in a reply; None if Flower says that none came, and what counts as malformed if the node failed."""
+    """The answer in a reply; None if Flower or the node says that there is none, and what is malformed if the node failed."""
     if reply.has_error():
         if reply.error.code in MISSING:
             return None
         log.warning("confide: node %d answers with an error: %s", reply.metadata.src_node_id, reply.error.reason)
         return b"\xff"
+    if not reply.content:
+        return None
     record: Any = reply.content.get(CONTENT)
     found = record.get("answer") if record is not None else None
     return found if isinstance(found, bytes) else b"\xff"

@@ -1,6 +1,6 @@
 """The plan of a campaign from a flat table of settings: Flower's run configuration, or an operator's file."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from aggregator.central import draw_afresh
@@ -10,23 +10,28 @@ from aggregator.quantiles.mechanisms import GAUSSIAN
 from protocol.campaign import EXACT_COUNTS, NOISED_COUNTS, Plan
 from protocol.channels import auto
 from protocol.renyi import training_noise
-from protocol.simulated import EMBEDDED_MODEL
 from protocol.training import Terms
 from protocol.zcdp import search_variance
 
+Validity = tuple[datetime, datetime]
 
-def make_plan(name: str, config: Any, *, title: str, days: float = 30) -> Plan:
-    """The plan of the campaign `method:variant` under a title that tells it from others, valid for so many days from now."""
-    check({**config, "campaign": name, "title": title, "days": days})
+
+def valid_from(now: datetime, *, days: float) -> Validity:
+    """From a little earlier, for owners whose clocks are behind, and for so many days."""
+    check({"days": days})
+    return now.replace(microsecond=0) - timedelta(minutes=5), now.replace(microsecond=0) + timedelta(days=days)
+
+
+def make_plan(name: str, config: Any, *, title: str, valid: Validity) -> Plan:
+    """The plan of the campaign `method:variant` under a title that tells it from others."""
+    check({**config, "campaign": name, "title": title})
     method, _, variant = name.partition(":")
     epsilon, labels = float(config["epsilon"]), int(config["labels"])
-    model = bytes.fromhex(config["model"]) if config["model"] else EMBEDDED_MODEL
-    now = datetime.now(UTC).replace(microsecond=0)
     specific = SPECIFIC.get(method, _local)(name, config)
     plan = Plan(
         campaign=title, method=method, variant=variant, score=str(config["score"]), epsilon=epsilon, labels=labels,
         alpha=float(config["alpha"]), expected_records=int(config["records"]), minimum_reports=int(config["minimum-reports"]),
-        model=model, issued=now - timedelta(minutes=5), expires=now + timedelta(days=days), **specific,
+        model=bytes.fromhex(config["model"]), issued=valid[0], expires=valid[1], **specific,
     )  # fmt: skip
     if plan.training is None:
         # What the procedure does not accept is said now, and not when the campaign is open.
@@ -41,7 +46,7 @@ def _local(name: str, config: Any) -> dict[str, Any]:
         wanted, published = str(config["channel"]), variant.startswith("published")
         best = "k-rr" if published else auto(k=int(config["labels"]), epsilon=float(config["epsilon"])).name
         channel = best if wanted == "auto" else wanted
-    return {"channel": channel, "delta": float(config["delta"]), "max_corrupt": int(config["max-corrupt"])}
+    return {"channel": channel, "delta": float(config["failure-probability"]), "max_corrupt": int(config["max-corrupt"])}
 
 
 def _central(name: str, config: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from protocol.training import Terms, Weights, predict
 Row = dict[str, Any]
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
-    "campaign": lambda row: row["campaign"],
+    "campaign": lambda row: str(row["campaign"]),
     "channel": lambda row: row["channel"] or "-",
     "exact epsilon": lambda row: "-" if row["epsilon"] is None else f"{row['epsilon']:.4f}",
     "reports": lambda row: f"{row['n']:,}",
@@ -23,7 +23,10 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "promised": lambda row: f"{row['level']:.3f} {row['kind']}",
     "test coverage": lambda row: f"{row['coverage']:.4f}" if "coverage" in row else "-",
     "mean set size": lambda row: f"{row['mean_size']:.2f}" if "mean_size" in row else "-",
+    "trivial": lambda row: "yes" if row["threshold"] >= 1 else "no",
 }
+# What a narrow terminal leaves out first: how a result came about, not what it is.
+LEAVE_OUT = ("channel", "exact epsilon", "reports", "threshold")
 
 
 def cells(row: Row) -> list[str]:
@@ -36,12 +39,18 @@ def notes(rows: list[Row]) -> list[str]:
     return [f"{row['campaign']} is trivial: {row['reason']}" for row in rows if row["reason"]]
 
 
-def as_text(rows: list[Row]) -> str:
-    """A table of campaigns with aligned columns, and the notes below it."""
-    lines = [list(COLUMNS), *(cells(row) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join([table[0], "-" * (sum(widths) + 2 * len(widths) - 2), *table[1:], *notes(rows)])
+def as_text(rows: list[Row], *, width: int | None = None) -> str:
+    """A table of campaigns with aligned columns, in at most so many characters a line if possible, and the notes below it."""
+    shown = {name: [name, *(show(row) for row in rows)] for name, show in COLUMNS.items()}
+    out = []
+    for name in LEAVE_OUT:
+        if width is not None and sum(max(map(len, column)) + 2 for column in shown.values()) - 2 > width:
+            del shown[name]
+            out.append(name)
+    padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in shown.values()]
+    head, *body = ["  ".join(line).rstrip() for line in zip(*padded, strict=True)]
+    left_out = [f"left out at {width} columns: {', '.join(out)}"] if out else []
+    return "\n".join([head, "-" * len("  ".join(column[0] for column in padded)), *body, *notes(rows), *left_out])
 
 
 def simulated(certificate: Certificate, *, score: str, records: int, replacement: bool, seed: int) -> dict[str, float]:

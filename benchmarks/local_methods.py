@@ -78,6 +78,7 @@ def label_table(trials: int) -> list[dict[str, Any]]:
                 "mean_size": float(np.mean([np.count_nonzero(test <= q) / len(test) for q in thresholds])),
                 "coverage": float(np.mean([np.mean(own <= q) for q in thresholds])),
                 "below_target": float(np.mean([np.mean(own <= q) < 1 - ALPHA for q in thresholds])),
+                "trivial": float(np.mean([q >= 1 for q in thresholds])),
                 "prototype": published if name.startswith("published") else prototype,
             })  # fmt: skip
     return rows

@@ -30,15 +30,14 @@ from protocol import wire_pb2 as wire
 from protocol.campaign import open_plan, parse
 from protocol.card import parse_card
 from protocol.card_page import headline
+from protocol.command_line import CommandLine
 from protocol.errors import BadInput, Refused
 from protocol.files import write_whole
 from protocol.findings import Finding
 from protocol.terminal import clear_errors, printable
 from protocol.verify import verify
 
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, help=__doc__
-)
+app = CommandLine(__doc__)
 
 Folder = Annotated[Path, typer.Option("--home", help="folder of policy, secret and ledger", envvar="CONFIDE_HOME")]
 DEFAULT = Path("~/.confide").expanduser()
@@ -93,7 +92,7 @@ def restore(
         print(f"The last campaign that the ledger knows now: {printable(last)}.")
 
 
-allow = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Add an aggregator or a model to the policy.")
+allow = CommandLine("Add an aggregator or a model to the policy.")
 app.add_typer(allow, name="allow")
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
 
@@ -167,7 +166,7 @@ def status(home: Folder = DEFAULT) -> None:
         policy, ledger = place.policy(), place.ledger()
         table = Table(title="campaigns answered", title_justify="left")
         for heading in ("campaign", "plan", "records", "epsilon a record", "queries", "spent but not sent", "last (UTC)"):
-            table.add_column(heading)
+            table.add_column(heading, overflow="fold")
         for row in ledger.campaigns():
             amounts = (str(row.records), f"{row.epsilon:g}", str(row.queries), str(row.unanswered))
             table.add_row(Text(row.campaign), row.plan.hex()[:16], *amounts, row.last[:19])

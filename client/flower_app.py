@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 from client.home import Home
 from client.owner import open_owner
 from client.respond import Respondent
-from client.simulated import simulated_owner
+from client.simulated import simulated_owner, stays_away
 from protocol import wire_pb2 as wire
 from protocol.campaign import VERSION
 from protocol.simulated import CONTENT
@@ -27,6 +27,8 @@ app = ClientApp()
 @app.query()
 def answer(message: Message, context: Context) -> Message:
     """Answer a query; whatever fails here leaves as a code, never as a text."""
+    if _stays_away(context):
+        return Message(RecordDict(), reply_to=message)
     try:
         asked: Any = message.content[CONTENT]
         reply = _respondent(context, asked["query"]).answer(asked["plan"], asked["query"])
@@ -34,6 +36,16 @@ def answer(message: Message, context: Context) -> Message:
         log.exception("a query could not be answered; only a code leaves this machine")
         reply = wire.Answer(version=VERSION, code=wire.Code.INTERNAL).SerializeToString()
     return Message(RecordDict({CONTENT: ConfigRecord({"answer": reply})}), reply_to=message)
+
+
+def _stays_away(context: Context) -> bool:
+    """Whether this node is one of those that a simulation leaves out. The ServerApp could not choose them: its ids of nodes
+    are drawn anew in every run, and so would be the owners behind them."""
+    node, config = context.node_config, context.run_config
+    return "home" not in node and stays_away(
+        owner=int(node["partition-id"]), owners=int(node["num-partitions"]), dropout=float(config["dropout"]),
+        seed=int(config["seed"]),
+    )  # fmt: skip
 
 
 def _respondent(context: Context, query: bytes) -> Respondent:

@@ -44,6 +44,11 @@ def _dealt(owners: int, records: int, sizes: str, concentration: float, replacem
     return shares
 
 
+def stays_away(*, owner: int, owners: int, dropout: float, seed: int) -> bool:
+    """Whether a simulated owner never answers; nobody does unless a dropout rate is set."""
+    return bool(np.random.default_rng(max(seed, 0)).random(owners)[owner] < dropout)
+
+
 def simulated_owner(
     *, run: int, owner: int, owners: int, records: int, sizes: str, concentration: float, replacement: bool, seed: int,
     query: bytes,

@@ -30,7 +30,7 @@ class Setting(Repeated):
     variant: str = "certified"
     channel: str = "auto"
     score: str = "hps"
-    delta: float = 0.1
+    failure_probability: float = 0.1
     max_corrupt: int = 0
 
     def __post_init__(self) -> None:
@@ -40,7 +40,7 @@ class Setting(Repeated):
         accepted = ("auto", *LABEL_CHANNELS) if self.method == "labels" else ("auto", "bit")
         check_choice(f"channel of {self.method}", self.channel, accepted)
         super().__post_init__()
-        check_probability("delta", self.delta)
+        check_probability("failure probability", self.failure_probability)
         if self.max_corrupt < 0:
             raise BadInput(f"max_corrupt is {self.max_corrupt}; it must be 0 or more")
 
@@ -59,8 +59,9 @@ class Setting(Repeated):
     def procedure(self, channel: Channel) -> Any:
         """The calibration procedure of this setting."""
         return make_procedure(
-            variant=self.variant, channel=channel, alpha=self.alpha, delta=self.delta, n=self.n, max_corrupt=self.max_corrupt
-        )
+            variant=self.variant, channel=channel, alpha=self.alpha, delta=self.failure_probability, n=self.n,
+            max_corrupt=self.max_corrupt,
+        )  # fmt: skip
 
     def run(self, records: Population) -> Iterator[Row]:
         channel = self.make_channel(records.probs.shape[1])

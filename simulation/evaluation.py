@@ -2,28 +2,47 @@
 
 import json
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from click.core import ParameterSource
 from rich import box
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from aggregator.fulldata import PUBLISHED_BUFFER, Stability
+from aggregator.options import FAILURE, check_used
 from aggregator.quantiles.mechanisms import DEFAULT
 from protocol.campaign import LOCAL_VARIANTS, check_choice
 from protocol.errors import BadInput
 from protocol.simulated import SIMULATION_KEY
-from protocol.terminal import INTERRUPTED, clear_errors
+from protocol.terminal import INTERRUPTED, clear_errors, columns
 from simulation.central import Central
 from simulation.evaluate import Setting
 from simulation.population import CLASSIFICATION, REGRESSION, lessons, predicted
 from simulation.trials import Repeated, evaluate, write_json
 
 METHODS = (*LOCAL_VARIANTS, "central", "full-data")
+_LOCAL, _CENTRAL = tuple(LOCAL_VARIANTS), ("central", "full-data")
+# Options that only some methods have, or some variants of full-data.
+BELONGS = {
+    "--variant": (*_LOCAL, "full-data"), "--channel": _LOCAL, "--failure-probability": _LOCAL, "--max-corrupt": _LOCAL,
+    "--mechanism": ("central",), "--privacy-delta": _CENTRAL, "--beta": _CENTRAL, "--bins": _CENTRAL,
+    "--share": tuple(f"full-data:{name}" for name in ("certified", "dpcp", "scp-f", "scp-a", "differential")),
+    "--buffer": ("full-data:scp-f",), "--stability": ("full-data:scp-f",), "--feature-range": ("full-data",),
+}  # fmt: skip
+OF_TASKS = {"--score": (CLASSIFICATION,), "--range": (REGRESSION,)}
+Renamed = Annotated[float | None, typer.Option("--delta", hidden=True)]
+
+
+def given_options(context: typer.Context) -> list[str]:
+    """The options that stand on the command line, by their long names."""
+    written = ParameterSource.COMMANDLINE
+    return [one.opts[0] for one in context.command.params if context.get_parameter_source(one.name or "") == written]
 
 
 def run_all(records: Any, settings: list[Any]) -> tuple[list[dict[str, Any]], bool]:
@@ -42,34 +61,52 @@ def run_all(records: Any, settings: list[Any]) -> tuple[list[dict[str, Any]], bo
     return results, complete
 
 
-def output() -> Console:
-    """Standard output; wide enough for the table where it is not a terminal."""
-    return Console() if sys.stdout.isatty() else Console(width=140)
+COLUMNS: dict[str, Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], str]] = {
+    "method": lambda given, mean, std: "non-private" if given["channel"] is None else f"{given['method']} {given['variant']}",
+    "channel": lambda given, mean, std: given["channel"] or "-",
+    "exact epsilon": lambda given, mean, std: "-" if given["exact_epsilon"] is None else f"{given['exact_epsilon']:.4f}",
+    "promised": lambda given, mean, std: (
+        str(given["certificate"]) if mean["certified_level"] is None else f"{mean['certified_level']:.3f} {given['kind']}"
+    ),
+    "test coverage": lambda given, mean, std: f"{mean['coverage']:.3f} ± {std['coverage']:.3f}",
+    "mean set size": lambda given, mean, std: (
+        "unbounded" if mean["mean_size"] is None else f"{mean['mean_size']:.2f} ± {std['mean_size']:.2f}"
+    ),
+    "trivial": lambda given, mean, std: f"{100 * mean['trivial']:.0f} %",
+}
+# Words, which may take two lines; numbers are never cut.
+WORDS = ("method", "channel", "promised")
+# What a narrow terminal leaves out first: how a result came about, not what it is.
+LEAVE_OUT = ("channel", "exact epsilon")
 
 
-def table(results: list[dict[str, Any]]) -> Table:
-    """One row a result."""
+def show(results: list[dict[str, Any]]) -> None:
+    """Print one row a result, with what the terminal has room for; a file and JSON have everything."""
+    width = columns()
+    shown = {
+        name: [name, *(cell(result["arguments"], result["mean"], result["std"]) for result in results)]
+        for name, cell in COLUMNS.items()
+    }
+    out = []
+    for name in LEAVE_OUT:
+        if width is not None and sum(max(map(len, column)) + 3 for column in shown.values()) + 1 > width:
+            del shown[name]
+            out.append(name)
     made = Table(title=_title(results[0]["arguments"]), title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in ("method", "channel", "exact epsilon", "promised", "test coverage", "mean set size", "trivial"):
-        made.add_column(heading, justify="left" if heading in ("method", "channel") else "right", no_wrap=True)
-    for result in results:
-        given, mean, std = result["arguments"], result["mean"], result["std"]
-        level = mean["certified_level"]
-        made.add_row(
-            "non-private" if given["channel"] is None else f"{given['method']} {given['variant']}",
-            given["channel"] or "-",
-            "-" if given["exact_epsilon"] is None else f"{given['exact_epsilon']:.4f}",
-            given["certificate"] if level is None else f"{level:.3f} {given['kind']}",
-            f"{mean['coverage']:.3f} ± {std['coverage']:.3f}",
-            "unbounded" if mean["mean_size"] is None else f"{mean['mean_size']:.2f} ± {std['mean_size']:.2f}",
-            f"{100 * mean['trivial']:.0f} %",
-        )
-    return made
+    for name in shown:
+        made.add_column(name, justify="left" if name in WORDS else "right", no_wrap=name not in WORDS, overflow="fold")
+    for row in zip(*(column[1:] for column in shown.values()), strict=True):
+        made.add_row(*row)
+    console = Console(width=width or 140)
+    console.print(made)
+    if out:
+        console.print(f"left out at {width} columns: {', '.join(out)}", highlight=False)
 
 
 def _title(given: dict[str, Any]) -> str:
     what = f"{given['labels']} labels, score {given['score']}" if given["labels"] else f"residuals up to {given['bound']:g}"
-    deltas = [f"{name} = {given[name]:g}" for name in ("delta", "beta", "privacy_delta") if given.get(name)]
+    named = ("failure_probability", "beta", "privacy_delta")
+    deltas = [f"{name.replace('_', ' ')} = {given[name]:g}" for name in named if given.get(name)]
     return (
         f"{given['data']}, {what}: n = {given['n']}, alpha = {given['alpha']}, {', '.join(deltas)}, "
         f"{given['trials']} trials, randomness: {given['randomness']}"
@@ -77,6 +114,7 @@ def _title(given: dict[str, Any]) -> str:
 
 
 def evaluate_command(
+    context: typer.Context,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -112,7 +150,10 @@ def evaluate_command(
         float | None, typer.Option(help="delta of (epsilon, delta)-DP: Gaussian mechanisms, full-data [default there: 1e-5]")
     ] = None,
     alpha: Annotated[float, typer.Option(help="the promise is coverage of at least 1 - alpha")] = 0.1,
-    delta: Annotated[float, typer.Option(help="labels, bits: probability, over calibration, that the promise may fail")] = 0.1,
+    failure_probability: Annotated[
+        float, typer.Option(help="labels, bits: probability, over calibration, that the promise fails")
+    ] = 0.1,
+    delta: Renamed = None,
     beta: Annotated[float, typer.Option(help="central, full-data: probability that the quantile fails; part of alpha")] = 1e-3,
     bins: Annotated[
         int | None, typer.Option(help="bins of the public grid of scores [default: central 1,024, full-data 16,384]")
@@ -148,10 +189,15 @@ def evaluate_command(
 ) -> None:
     """What would this cost me? Coverage and set sizes of one method on your records, over repeated splits."""
     with clear_errors():
+        if delta is not None:
+            raise BadInput(FAILURE)
         check_choice("method", method, METHODS)
         check_choice("task", task, (CLASSIFICATION, REGRESSION))
         if task == REGRESSION and method in LOCAL_VARIANTS:
             raise BadInput(f"task is regression with method {method}; accepted: central, full-data")
+        given = given_options(context)
+        check_used(given, [f"{method}:{variant}"], BELONGS)
+        check_used(given, [task], OF_TASKS)
         if card_file is not None and (method, variant) != ("full-data", "certified"):
             raise BadInput(f"a card of {method} {variant} is asked for; accepted here: full-data certified")
         for file in (card_file, json_file):
@@ -169,7 +215,10 @@ def evaluate_command(
         }  # fmt: skip
         setting: Repeated
         if method in LOCAL_VARIANTS:
-            setting = Setting(method=method, variant=variant, channel=channel, delta=delta, max_corrupt=max_corrupt, **shared)
+            setting = Setting(
+                method=method, variant=variant, channel=channel, failure_probability=failure_probability,
+                max_corrupt=max_corrupt, **shared,
+            )  # fmt: skip
         elif method == "central":
             setting = Central(variant=mechanism, beta=beta, privacy_delta=privacy_delta or 0.0, **grid, **shared)
         else:
@@ -184,7 +233,7 @@ def evaluate_command(
         else:
             if json_file is not None:
                 write_json(result, Path(json_file))
-            output().print(table([result]))
+            show([result])
         if card_file is not None:
             issued: Any = setting
             card = issued.card(records, result, issued=datetime.now(UTC).replace(microsecond=0))
@@ -195,12 +244,10 @@ def evaluate_command(
 
 def full_data(**given: Any) -> Repeated:
     """A full-data setting; training needs packages that nothing else here does."""
-    try:
-        import torch
+    import torch
 
-        from simulation.full_data import FullData
-    except ModuleNotFoundError as error:
-        raise BadInput(f"training needs the package {error.name}; install confide[train]") from None
+    from simulation.full_data import FullData
+
     # Steps on small batches wait for each other on several threads.
     torch.set_num_threads(1)
     return FullData(**given)

@@ -17,6 +17,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,10 @@ import psutil
 from protocol.errors import ConfideError
 from protocol.simulated import RUN_FOLDER
 
-ROOT = Path(__file__).parent.parent
+# The folder that the packages are imported from, be it a checkout or where a wheel was installed.
+PACKAGES = Path(__file__).parent.parent
+# The project's own pyproject.toml, which is what Flower reads an app's components and configuration from.
+APP = Path(__file__).with_name("flower.toml")
 # Where Flower keeps its state; a folder of its own tells the processes of one federation from others.
 HOME = "FLWR_HOME"
 QUIET = {
@@ -39,7 +43,7 @@ QUIET = {
 
 def run_defaults() -> dict[str, Any]:
     """The run configuration of the app, as it stands without any override."""
-    app: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    app: dict[str, Any] = tomllib.loads(APP.read_text())["tool"]["flwr"]["app"]
     return dict(app["config"])
 
 
@@ -52,8 +56,8 @@ class Federation:
 
     def __init__(self, folder: Path, port: int) -> None:
         self._folder, self._port = folder, port
-        tools = Path(sys.executable).parent
-        own = {HOME: str(folder), RUN_FOLDER: str(folder), "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"}
+        own = {HOME: str(folder), RUN_FOLDER: str(folder)}
+        own |= {"PATH": _first(Path(sys.executable).parent, "PATH"), "PYTHONPATH": _first(PACKAGES, "PYTHONPATH")}
         self._env = os.environ | QUIET | own
 
     @property
@@ -81,9 +85,17 @@ class Federation:
         raise RunFailed(f"the SuperLink did not start: {_tail(self.log_file)}")
 
     def run(self, *, nodes: int, config: dict[str, Any], tick: Callable[[], None]) -> None:
-        """Start one run and wait for its end, calling `tick` now and then; raises unless it completed."""
+        """Start one run and wait for its end, calling `tick` now and then; raises unless it completed.
+
+        The app is its description alone: all processes are on this machine and import the code that is installed here.
+        """
+        app = self._folder / "app"
+        app.mkdir(exist_ok=True)
+        # Flower refuses patterns of files to leave out where there are none.
+        described = [line for line in APP.read_text().splitlines(keepends=True) if not line.startswith("fab-exclude")]
+        (app / "pyproject.toml").write_text("".join(described))
         started = self._flwr(
-            "run", str(ROOT), "own", "--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1",
+            "run", str(app), "own", "--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1",
             "--run-config", " ".join(f"{name}={json.dumps(value)}" for name, value in config.items()),
         )  # fmt: skip
         run = str(started["run-id"])
@@ -98,8 +110,8 @@ class Federation:
 
     def _flwr(self, *arguments: str) -> dict[str, Any]:
         done = subprocess.run(
-            ["flwr", *arguments, "--format", "json"], env=self._env, cwd=ROOT, capture_output=True, text=True, timeout=120,
-            check=False,
+            ["flwr", *arguments, "--format", "json"], env=self._env, cwd=self._folder, capture_output=True, text=True,
+            timeout=120, check=False,
         )  # fmt: skip
         try:
             answer: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
@@ -110,9 +122,17 @@ class Federation:
         return answer
 
 
+def _first(folder: Path, variable: str) -> str:
+    """The folders of a variable of the environment, with one more before them."""
+    return os.pathsep.join([str(folder), *filter(None, [os.environ.get(variable)])])
+
+
 @contextmanager
 def federation() -> Iterator[Federation]:
     """A federation that ends with the block, also on Ctrl-C and when this process is told to end."""
+    if find_spec("ray") is None:
+        # Flower would say so in the log of a run that has begun.
+        raise ModuleNotFoundError("Flower simulates nodes with ray", name="ray")
     with _told_to_end(), _passing_folder() as folder:
         made = Federation(folder, free_port())
         process = made.start()

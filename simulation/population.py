@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from client.scaling import public_scaling
 from protocol.embedded import letters, predictions
 from protocol.errors import BadInput
-from protocol.regression import AbsoluteResidual
+from protocol.regression import AbsoluteResidual, column
 from protocol.scores import SCORES, all_scores, check_labels, check_probabilities, true_scores
 from simulation.synthetic import LINE_BOUND, line
 
@@ -121,11 +121,15 @@ def predicted(path: Path | None, task: str, bound: float | None) -> Population |
 def lessons(path: Path | None, task: str, bound: float | None, limits: Range | None) -> Lessons:
     """Records to learn from, features clipped to public limits and scaled to [-1, 1] by them."""
     what = "labels" if task == CLASSIFICATION else "targets"
+    if path is None and limits is not None:
+        raise BadInput("--feature-range is given without --data; the records that come with the project have their own limits")
     if path is not None:
         if limits is None:
             raise BadInput("features need public limits, known without the records: --feature-range LOW HIGH")
         features, targets = read_arrays(path, features="(n, d)", **{what: "(n,)"})
-        return _about(path, lambda: _scaled(str(path), features, targets, limits, _given(bound) if what == "targets" else None))
+        if what == "targets":
+            return _about(path, lambda: _scaled(str(path), features, column(what, targets), limits, _given(bound)))
+        return _about(path, lambda: _scaled(str(path), features, targets, limits, None))
     if task == CLASSIFICATION:
         return _scaled("letter (embedded)", *letters(), (0.0, 1.0), None)
     features, targets, _ = line(20_000, np.random.default_rng(0))

@@ -27,7 +27,7 @@ svg {{ max-width: 100%; height: auto; }}
 <p>{about}</p>
 <table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
 <ul>{notes}</ul>
-<p>Promised is guaranteed coverage: PAC with probability 1 - delta over calibration, marginal on average over it. Coverage
+<p>Promised is guaranteed coverage: PAC but for the failure probability over calibration, marginal on average over it. Coverage
 and set size are measured on records that took no part. Randomness: {randomness}.</p>
 {plot}
 </html>

@@ -120,7 +120,7 @@ def start_run(folder: Path, project: Path, campaigns: str, timeout: float = 120.
     """Run a bundle of a project against the deployment, and return the run's id."""
     config = (
         f'campaigns="{campaigns}" epsilon=2.0 records={RECORDS} timeout={timeout} '
-        f'output="{folder}/out" key-file="{folder}/aggregator.key"'
+        f'output="{folder}/out" key-file="{folder}/aggregator.key" model="{EMBEDDED_MODEL.hex()}"'
     )
     return flwr(folder, "run", str(project), "own", "--run-config", config)["run-id"]
 

@@ -18,10 +18,10 @@ from protocol.card import read_card
 from protocol.errors import BadInput
 from protocol.simulated import SIMULATION_PUBLIC
 from protocol.verify import verify
-from simulation.__main__ import app
 from simulation.central import Central
+from simulation.cli import app
 from simulation.evaluate import Setting
-from simulation.population import Population, Predictions, embedded, from_npz
+from simulation.population import Population, Predictions, embedded, from_npz, lessons
 from simulation.synthetic import Clusters, line
 from simulation.trials import evaluate
 from tests.known import label_population
@@ -160,7 +160,8 @@ def test_unusable_files_get_one_clear_line(name: str, says: str, records: Path, 
         (["--epsilon", "inf"], "epsilon is inf"),
         (["--alpha", "1"], "alpha is 1.0"),
         (["--alpha", "0"], "alpha is 0.0"),
-        (["--delta", "1.5"], "delta is 1.5"),
+        (["--failure-probability", "1.5"], "failure probability is 1.5"),
+        (["--delta", "0.1"], "delta is now failure-probability"),
         (["--n", "3000"], "accepted are 1 to 2999"),
         (["--n", "0"], "n is 0"),
         (["--trials", "0"], "trials is 0"),
@@ -345,6 +346,7 @@ FULL = ["--method", "full-data"]
         ([*FULL, "--feature-range", "1", "0"], "missing: features"),
         ([*FULL, "--variant", "dpcp", "--card", "x.json"], "accepted here: full-data certified"),
         ([*CENTRAL, "--card", "x.json"], "accepted here: full-data certified"),
+        ([*CENTRAL, "--delta", "0.1"], "delta is now failure-probability"),
     ],
 )
 def test_impossible_central_arguments_get_one_clear_line(arguments: list[str], says: str, records: Path) -> None:
@@ -363,7 +365,7 @@ def test_impossible_central_arguments_get_one_clear_line(arguments: list[str], s
         (["--beta", "0.2"], "beta must be below alpha"),
         (["--privacy-delta", "0"], "delta is 0.0"),
         (["--n", "20", "--epsilon", "4"], "infeasible: rank"),
-        (["--stability", "1", "1", "1", "0"], "probability"),
+        (["--variant", "scp-f", "--stability", "1", "1", "1", "0"], "probability"),
         (["--feature-range", "1", "0"], "low < high"),
         (["--data", "nan"], "no finite numbers"),
         (["--data", "text"], "no finite numbers"),
@@ -402,3 +404,77 @@ def test_constants_vouched_for_bring_the_bound_they_are_for(tmp_path: Path) -> N
     given = json.loads(run.stdout)["arguments"]
     assert (given["certificate"], given["buffer_is"]) == ("conditional on assumptions", "Theorem 3's")
     assert given["stability_bound"] == pytest.approx(0.999 * (0.9 - 0.0004 - 0.03 - 1 / 1001))
+
+
+LOCAL, ELSEWHERE = "labels, bits", "central, full-data"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "owners"),
+    [
+        ([*CENTRAL, "--failure-probability", "0.1"], LOCAL), ([*FULL, "--max-corrupt", "1"], LOCAL),
+        ([*CENTRAL, "--channel", "auto"], LOCAL), ([*CENTRAL, "--variant", "certified"], f"{LOCAL}, full-data"),
+        (["--privacy-delta", "1e-6"], ELSEWHERE), (["--method", "bits", "--bins", "64"], ELSEWHERE),
+        (["--beta", "0.01"], ELSEWHERE),
+        ([*FULL, "--mechanism", "pps"], "central"), ([*CENTRAL, "--share", "0.5"], "full-data:certified, full-data:dpcp"),
+        ([*FULL, "--variant", "split", "--share", "0.5"], "full-data:certified, full-data:dpcp"),
+        ([*FULL, "--buffer", "3"], "full-data:scp-f"), ([*FULL, "--stability", "1", "1", "1", "0.1"], "full-data:scp-f"),
+        ([*CENTRAL, "--feature-range", "0", "1"], "full-data"), ([*CENTRAL, "--range", "1"], "regression"),
+        ([*CENTRAL, "--task", "regression", "--score", "aps"], "classification"),
+    ],
+)  # fmt: skip
+def test_an_option_of_another_method_is_refused(arguments: list[str], owners: str) -> None:
+    """An option that would be ignored is exit code 2 and one line with its name and the methods that it belongs to."""
+    run = in_process(*arguments)
+    assert run.exit_code == 2, run.output
+    assert run.stderr.count("\n") == 1
+    assert " is given, which " in run.stderr
+    assert f"; it belongs to {owners}" in run.stderr
+
+
+def test_limits_of_features_are_for_records_that_are_given() -> None:
+    """The records that come with the project have public limits; others are refused and not ignored."""
+    run = in_process(*FULL, "--feature-range", "0", "9")
+    assert (run.exit_code, "--feature-range is given without --data" in run.stderr) == (2, True)
+
+
+def test_a_column_of_numbers_is_one_number_a_record(tmp_path: Path) -> None:
+    """Predictions and targets of shape (n, 1) give the result that (n,) give; n x n pairs would give another coverage."""
+    _, targets, truth = line(2_000, np.random.default_rng(1))
+    results = []
+    for name, one, other in (
+        ("flat", truth, targets),
+        ("column", truth[:, None], targets[:, None]),
+        ("mixed", truth[:, None], targets),
+    ):
+        np.savez(tmp_path / f"{name}.npz", predictions=one, targets=other)
+        run = in_process(
+            "--data", tmp_path / f"{name}.npz", *CENTRAL, "--task", "regression", "--range", "2", "--trials", "2", "--seed",
+            "1", "--json", "-",
+        )  # fmt: skip
+        assert run.exit_code == 0, run.output
+        results.append(json.loads(run.stdout)["trials"])
+    assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize("shape", [(1_000, 2), (2, 1_000), (1_000, 1, 1), ()])
+@pytest.mark.parametrize("what", ["predictions", "targets"])
+def test_numbers_of_another_shape_are_refused(what: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    """Exit code 2 and one line with the file, the shape that was found and those that are accepted."""
+    path, flat = tmp_path / "numbers.npz", np.zeros(shape[:1] or 1_000)
+    arrays: dict[str, Any] = {"predictions": flat, "targets": flat, what: np.zeros(shape)}
+    np.savez(path, **arrays)
+    run = in_process("--data", path, *CENTRAL, "--task", "regression", "--range", "2")
+    assert (run.exit_code, run.stderr.count("\n")) == (2, 1), run.output
+    assert f"{path}: {what} have shape {shape}; accepted are (n,) and (n, 1)" in run.stderr
+
+
+def test_targets_to_learn_from_may_be_a_column(tmp_path: Path) -> None:
+    """Records to learn from take targets of shape (n, 1) as n, and refuse two columns."""
+    features, targets, _ = line(300, np.random.default_rng(1))
+    np.savez(tmp_path / "column.npz", features=features, targets=targets[:, None])
+    np.savez(tmp_path / "two.npz", features=features, targets=np.stack([targets, targets], axis=1))
+    read = lessons(tmp_path / "column.npz", "regression", 4.0, (-1.0, 1.0))
+    assert np.array_equal(read.targets, targets)
+    with pytest.raises(BadInput, match=r"targets have shape \(300, 2\); accepted are \(n,\) and \(n, 1\)"):
+        lessons(tmp_path / "two.npz", "regression", 4.0, (-1.0, 1.0))

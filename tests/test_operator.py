@@ -44,6 +44,11 @@ def create(place: Place, **settings: str) -> tuple[int, str]:
     return said("campaign", "create", "--key", place.keys / SIGNING_KEY, "--db", place.url, "--file", file)
 
 
+def required() -> list[str]:
+    """The settings without which there is no campaign, as options."""
+    return [word for name, value in GOOD.items() for word in (f"--{name}", value.strip('"'))]
+
+
 def test_the_life_of_a_campaign_on_the_command_line(place: Place, tmp_path: Path) -> None:
     """create, open, contribute, close, publish, export, purge, each as a command; wrong order and wrong input exit with 2."""
     home, records = tmp_path / "home", tmp_path / "records.npz"
@@ -106,8 +111,10 @@ def test_the_life_of_a_campaign_on_the_command_line(place: Place, tmp_path: Path
         ("round-seconds", "0"), ("owners", '"x"'), ("owners", "1.5"), ("owners", "-1"), ("minimum-owners", "0"),
         ("enough", "true"), ("enough", "1e3"), ("labels", "2.5"), ("labels", "1"), ("title", '["x"]'), ("title", '"a\\nb"'),
         ("campaign", "1"), ("days", "1e9"), ("days", '"1"'), ("days", "0"), ("records", "100000000000000000000"),
-        ("records", "0x" + "f" * 5000), ("model", '"zz"'), ("model", f'"{"00" * 31}"'), ("model", "1"), ("score", "[]"),
-        ("channel", "{}"), ("epsilon", '"2"'), ("epsilon", "nan"), ("alpha", "1.5"), ("delta", "inf"), ("max-corrupt", "-1"),
+        ("records", "0x" + "f" * 5000), ("model", '"zz"'), ("model", f'"{"00" * 31}"'), ("model", "1"), ("model", '""'),
+        ("score", "[]"),
+        ("channel", "{}"), ("epsilon", '"2"'), ("epsilon", "nan"), ("alpha", "1.5"), ("failure-probability", "inf"),
+        ("failure-probability", "0"), ("max-corrupt", "-1"),
         ("minimum-reports", "0.5"), ("bins", "1979-05-27"), ("beta", "true"), ("privacy-delta", '""'), ("mechanism", "0"),
     ],
 )  # fmt: skip
@@ -127,6 +134,33 @@ def test_settings_within_bounds_are_taken(place: Place) -> None:
     assert sorted(one.settings.owners for one in place.store.campaigns()) == [0, 40]
     with pytest.raises(BadInput, match="round-seconds is inf"):
         Settings(round_seconds=math.inf)
+
+
+def test_delta_is_not_mistaken_for_the_privacy_delta(place: Place) -> None:
+    """The old name of the failure probability is refused in a file and as an option, with both names that it could mean."""
+    code, complaint = create(place, delta="0.1")
+    assert (code, complaint.count("\n")) == (2, 1)
+    assert "delta is now failure-probability" in complaint
+    assert "privacy-delta" in complaint
+    option = said("campaign", "create", "--key", place.keys / SIGNING_KEY, "--db", place.url, "--delta", "0.1", *required())
+    assert option == (2, complaint)
+    assert place.store.campaigns() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "campaign"),
+    [
+        ("bins", "64", "bits:one-shot"), ("beta", "0.01", "labels:certified"), ("channel", '"k-rr"', "bits:certified"),
+        ("privacy-delta", "1e-6", "bits:certified"), ("failure-probability", "0.2", "central:trusted"),
+        ("max-corrupt", "0", "central:trusted"), ("mechanism", '"gaussian-search"', "central:owner-noised"),
+    ],
+)  # fmt: skip
+def test_a_setting_of_another_method_is_refused(name: str, value: str, campaign: str, place: Place) -> None:
+    """What the campaign would not use is named with the methods that it belongs to, and nothing is stored."""
+    code, complaint = create(place, campaign=f'"{campaign}"', **{name: value})
+    assert (code, complaint.count("\n")) == (2, 1)
+    assert complaint.startswith(f"error: {name} is given, which {campaign} does not use; it belongs to ")
+    assert place.store.campaigns() == []
 
 
 def test_a_file_that_is_no_toml_is_refused(place: Place) -> None:

@@ -131,7 +131,7 @@ def test_regression_bounds_must_be_public_numbers(bound: float) -> None:
 
 def test_regression_targets_must_match() -> None:
     """A missing target, a NaN and a CQR prediction with one column are refused."""
-    with pytest.raises(BadInput, match="a target a row"):
+    with pytest.raises(BadInput, match="3 predictions with 2 targets; accepted is a target a prediction"):
         AbsoluteResidual(bound=1.0).true_scores(np.zeros(3), np.zeros(2))
     with pytest.raises(BadInput, match="finite"):
         AbsoluteResidual(bound=1.0).true_scores(np.zeros(2), np.array([0.0, np.nan]))
