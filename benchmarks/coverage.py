@@ -23,6 +23,8 @@ from rich.progress import track
 from rich.table import Table
 from scipy.stats import beta
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 from protocol.scores import SCORES
 from tests.coverage import METHODS, PATHS, POPULATIONS, Cell
 
