@@ -1,6 +1,6 @@
 """How often campaigns cover less than their certificates say: every local method and score, in process and over the wire.
 
-Run with the project's environment: `python benchmarks/coverage.py [--campaigns 100] [--n 1000] [--epsilon 4] [--json FILE]`.
+Run with the project's environment: `python benchmarks/coverage.py [--campaigns 100] [--n N] [--epsilon 4] [--json FILE]`.
 Populations are those of `tests/coverage.py`, on which coverage is a finite sum, so that a failure is a fact and not an
 estimate. A certificate may fail with probability delta = 0.1. The rate of failures of every cell stands with its
 Clopper-Pearson limits, each wrong with probability 1e-5; a lower limit above delta ends the script with status 1, which
@@ -22,6 +22,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from scipy.stats import beta
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from protocol.scores import SCORES
 from tests.coverage import METHODS, PATHS, POPULATIONS, Cell
@@ -80,15 +82,18 @@ def finished(works: list[tuple[Cell, int]], workers: int) -> Iterable[dict[str, 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--campaigns", type=int, default=100, help="campaigns a cell (default 100)")
-    parser.add_argument("--n", type=int, default=1_000, help="records a campaign (default 1000)")
+    parser.add_argument("--n", type=int, help="records a campaign (default 1000, for bits:published-star 6000)")
     parser.add_argument("--epsilon", type=float, default=4.0, help="the local epsilon (default 4, which is also the most)")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes (default: one a core)")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     given = parser.parse_args()
-    if given.campaigns < 1 or given.n < 100 or given.workers < 1 or not 0 < given.epsilon <= 4:
+    if given.campaigns < 1 or (given.n or 100) < 100 or given.workers < 1 or not 0 < given.epsilon <= 4:
         parser.error("campaigns and workers must be at least 1, n at least 100, epsilon above 0 and at most 4")
     works = [
-        (Cell(method, score, population, path, n=given.n, epsilon=given.epsilon, delta=DELTA), given.campaigns)
+        (
+            Cell(method, score, population, path, n=given.n or method.records, epsilon=given.epsilon, delta=DELTA),
+            given.campaigns,
+        )
         for method, score, population, path in product(METHODS, SCORES, POPULATIONS, PATHS)
     ]
     rows = list(finished(works, given.workers))

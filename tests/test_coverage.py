@@ -39,7 +39,8 @@ def test_every_method_covers_as_it_claims_with_every_score(method: Method, path:
 
     Caught are a cell that fails seven times in eight, and a method that fails three times in ten.
     """
-    cells = [Cell(method, score, population, path, n=800) for score in SCORES for population in ("confident", "hair below")]
+    chosen, n = ("confident", "hair below"), method.records
+    cells = [Cell(method, score, population, path, n=n) for score in SCORES for population in chosen]
     failures = [cell.failures(8) for cell in cells]
     for cell, count in zip(cells, failures, strict=True):
         assert_rate_at_most(count, 8, cell.delta)
