@@ -182,13 +182,20 @@ class Plan:
 
 
 def parse(kind: type[AnyMessage], data: bytes) -> AnyMessage:
-    """Decode a message of this protocol version, or refuse."""
+    """Decode a message of this protocol version that is exactly as long as its known fields need, or refuse.
+
+    Decoders keep fields they do not know and take the last of a field that comes twice, so a message could otherwise carry any
+    number of bytes that no check looks at.
+    """
     try:
         message = kind.FromString(data)
     except DecodeError:
         raise Refused(wire.Code.MALFORMED) from None
     if not isinstance(message, wire.SignedPlan) and message.version != VERSION:
         raise Refused(wire.Code.WRONG_VERSION)
+    message.DiscardUnknownFields()
+    if message.ByteSize() != len(data):
+        raise Refused(wire.Code.MALFORMED)
     return message
 
 

@@ -150,6 +150,46 @@ def test_hostile_input_is_refused_by_name_and_changes_nothing(place: Place, tmp_
     assert not [event for event in server.events() if event["level"] == "error"]
 
 
+def padding(field: int, size: int) -> bytes:
+    """A field of bytes on the wire, of any number."""
+    return _varint(field << 3 | 2) + _varint(size) + bytes(size)
+
+
+def _varint(value: int) -> bytes:
+    return bytes([value & 127]) if value < 128 else bytes([value & 127 | 128]) + _varint(value >> 7)
+
+
+def test_bytes_that_no_field_needs_are_not_stored(place: Place) -> None:
+    """Reports with unknown fields around or inside the batch, with a field sent twice, or with a number spelled too long are
+    MALFORMED: nothing of them is stored, and the same report as it should be is."""
+    plan = plan_now(variant="one-shot")
+    campaign, server, token = place.campaign(plan), place.serve(), place.enrol("owner")
+    eventually(lambda: place.store.rounds(campaign))
+    hand, size = Wire(server, campaign, token), 100_000
+
+    def report(number: int) -> wire.Answer:
+        return wire.Answer.FromString(
+            packed(bit_batch(1, first=number), plan=digest(plan.to_bytes()), channel=Bit(epsilon=4.0))
+        )
+
+    def inside(number: int, extra: bytes) -> bytes:
+        batch = report(number).batch.SerializeToString() + extra
+        return b"\x08\x01" + _varint(3 << 3 | 2) + _varint(len(batch)) + batch
+
+    whole = [report(number).SerializeToString() for number in range(40)]
+    attacks = [one + padding(99, size) for one in whole[:10]]
+    attacks += [inside(number, padding(99, size)) for number in range(10, 20)]
+    # The last of a field counts: the ids that come first are carried along.
+    attacks += [inside(number, padding(4, size) + b"\x22\x10" + report(number).batch.ids) for number in range(20, 30)]
+    # The number 1 in nine bytes.
+    attacks += [b"\x08" + b"\x81" + b"\x80" * 7 + b"\x00" + one[2:] for one in whole[30:]]
+    assert {hand.submit(attack) for attack in attacks} == {"MALFORMED"}
+    assert views.stored_batches(place.store.engine, campaign) == 0
+    assert hand.submit(*whole) == "OK"
+    assert views.stored_batches(place.store.engine, campaign) == 40
+    eventually(lambda: views.rejected(place.store.engine, campaign) == {"MALFORMED": 40})
+
+
 @pytest.mark.parametrize(("code", "settings"), [("LATE", {"round_seconds": 0.5}), ("SURPLUS", {"enough": 5})])
 def test_late_and_surplus_reports_are_counted_and_not_used(code: str, settings: dict[str, Any], place: Place) -> None:
     """A round that ended by its deadline answers LATE, one that had enough SURPLUS; neither is stored. What was stays OK."""
