@@ -35,10 +35,18 @@ async def serve(store: Store, conductor: Conductor, door: Door, limits: Limits, 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
+    told = set[str]()
+
+    def tell() -> None:
+        for name in desk.too_large(limits.message_bytes) - told:
+            told.add(name)
+            log.error("answers are larger than --message-bytes", extra={"campaign": name, "accepted": limits.message_bytes})
+
     async def look() -> None:
         try:
             if await asyncio.to_thread(desk.refresh):
                 service.wake()
+            tell()
             vitals.looked = time.monotonic()
         # Whatever it was, health says so at once, and the beat that failed is logged where beats are.
         except Exception:

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -193,7 +193,9 @@ def parse(kind: type[AnyMessage], data: bytes) -> AnyMessage:
         raise Refused(wire.Code.MALFORMED) from None
     if not isinstance(message, wire.SignedPlan) and message.version != VERSION:
         raise Refused(wire.Code.WRONG_VERSION)
-    message.DiscardUnknownFields()
+    # Typed as anything: protobuf's stubs do not know this method.
+    whole: Any = message
+    whole.DiscardUnknownFields()
     if message.ByteSize() != len(data):
         raise Refused(wire.Code.MALFORMED)
     return message

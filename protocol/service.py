@@ -10,10 +10,10 @@ from protocol import service_pb2
 
 CAMPAIGN, AUTHORIZATION, MESSAGES = "confide-campaign", "authorization", "confide-messages"
 CAMPAIGN_DIGITS = 16
-# The largest answer that travels as one message; longer ones are split. A transport's own limit lies above it.
-LARGEST_ANSWER = 4 << 20
-# The most that owners put into one message, so no aggregator may take less.
-PIECE_BYTES = LARGEST_ANSWER // 4
+# Answers of many reports are split into messages of this size; eight reports of the most labels that a plan may have are not
+# split, and take somewhat more. No aggregator may take less than the larger.
+PIECE_BYTES = 1 << 20
+LARGEST_PIECE = PIECE_BYTES + (1 << 16)
 
 
 @dataclass(frozen=True)

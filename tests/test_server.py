@@ -25,11 +25,11 @@ from protocol.campaign import VERSION, Plan, digest
 from protocol.card import AUDITOR, PUBLIC, parse_card
 from protocol.channels import Bit
 from protocol.messages import OwnerAnswer, write_owner_answer
-from protocol.service import MESSAGES, PIECE_BYTES
+from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN, LARGEST_PIECE, MESSAGES
 from protocol.verify import verify
-from tests.hostile import Wire, fuzz
+from tests.hostile import Raw, Wire, fuzz
 from tests.owners import LABEL_PLAN, PLAN, POLICY, asking, owner, signed
-from tests.servers import Place, aggregator, contribution, eventually, plan_now, together
+from tests.servers import Place, Running, aggregator, contribution, eventually, plan_now, together
 from tests.test_central import CENTRAL, NOISED, TRUSTED
 from tests.test_wire import answer as packed
 from tests.test_wire import bit_batch
@@ -91,7 +91,7 @@ def test_hostile_input_is_refused_by_name_and_changes_nothing(place: Place, tmp_
     plan = plan_now(variant="one-shot", expected_records=2_000)
     campaign = place.campaign(plan)
     good, bad = place.enrol("good"), place.enrol("bad")
-    options = ("--message-bytes", str(PIECE_BYTES), "--idle-seconds", "4", "--rate", "300", "--open-calls", "3")
+    options = ("--message-bytes", str(LARGEST_PIECE), "--idle-seconds", "4", "--rate", "300", "--open-calls", "3")
     server = place.serve(*options)
     eventually(lambda: place.store.rounds(campaign))
     name, channel, hand = digest(plan.to_bytes()), Bit(epsilon=4.0), Wire(server, campaign, bad)
@@ -114,11 +114,11 @@ def test_hostile_input_is_refused_by_name_and_changes_nothing(place: Place, tmp_
         changed(parts=b"\xff\xff" * 10): "OUT_OF_ALPHABET",
         changed(ids=b"x" * 17): "MALFORMED",
         changed(weights=b"1234"): "MALFORMED",
-        answer(60_000): "TOO_LARGE",
+        answer(62_000): "TOO_LARGE",
     }
     for attack, code in attacks.items():
         assert hand.submit(attack) == code
-    assert "larger than max" in hand.submit(bytes(3 * PIECE_BYTES))
+    assert "larger than max" in hand.submit(bytes(3 * LARGEST_PIECE))
     assert Wire(server, "f" * 16, bad).submit(answer()) == "UNKNOWN_CAMPAIGN"
     assert Wire(server, campaign, "made up").submit(answer()) == "UNAUTHENTICATED"
 
@@ -188,6 +188,51 @@ def test_bytes_that_no_field_needs_are_not_stored(place: Place) -> None:
     assert hand.submit(*whole) == "OK"
     assert views.stored_batches(place.store.engine, campaign) == 40
     eventually(lambda: views.rejected(place.store.engine, campaign) == {"MALFORMED": 40})
+
+
+def test_messages_that_are_not_finished_fill_no_memory(place: Place) -> None:
+    """Of 192 streams of 24 owners that each stop before the end of the largest message only some are let in, while another
+    owner asks and sends as ever. Bound: 64 MB of messages on their way, a window a stream, and as much again for copies."""
+    plan = plan_now(variant="one-shot")
+    campaign, honest, tokens = place.campaign(plan), place.enrol("honest"), [place.enrol(f"owner {i}") for i in range(24)]
+    server = place.serve()
+    eventually(lambda: place.store.rounds(campaign))
+    hand = Wire(server, campaign, honest)
+    report = packed(bit_batch(1), plan=digest(plan.to_bytes()), channel=Bit(epsilon=4.0))
+    assert hand.submit(report) == "OK"
+    before, connections = server.megabytes, [Raw(server) for _ in range(192)]
+    for number, one in enumerate(connections):
+        metadata = (CAMPAIGN, campaign), (AUTHORIZATION, f"Bearer {tokens[number // 8]}")
+        one.socket.sendall(one.opened(CALLS["Submit"].path, *metadata))
+    for _ in range(4):
+        for one in connections:
+            one.push(LARGEST_PIECE)
+        assert hand.submit(report) == "OK"
+    assert 10 << 20 < sum(one.sent for one in connections) < (64 << 20) + 192 * (1 << 17)
+    assert server.megabytes - before < 200
+    for one in connections:
+        one.socket.close()
+
+
+def test_histograms_that_do_not_fit_are_told_of(place: Place) -> None:
+    """They cannot be split: of a campaign whose answers are larger than `--message-bytes` they are refused, and the log says so
+    once; one of fewer bins is not spoken of. A server with a larger limit takes both."""
+    plans = [plan_now(TRUSTED, bins=bins, campaign=str(bins)) for bins in (130_000, 140_000)]
+    fits, large = (place.campaign(plan) for plan in plans)
+    server, larger, token = place.serve(), place.serve("--message-bytes", str(4 << 20)), place.enrol("owner")
+
+    def taken(running: Running, name: str) -> str:
+        return Wire(running, name, token).submit(owner_counts(plans[name == large], 3))
+
+    eventually(lambda: taken(server, fits) == "OK")
+    eventually(lambda: taken(server, large) == "TOO_LARGE")
+
+    def told(running: Running) -> list[str]:
+        return [one["campaign"] for one in running.events() if one["event"] == "answers are larger than --message-bytes"]
+
+    eventually(lambda: told(server))
+    eventually(lambda: taken(larger, large) == "OK")
+    assert (told(server), told(larger)) == ([large], [])
 
 
 @pytest.mark.parametrize(("code", "settings"), [("LATE", {"round_seconds": 0.5}), ("SURPLUS", {"enough": 5})])
