@@ -35,6 +35,8 @@ HEARTBEAT_SECONDS = 10.0
 MOST_HELD = 64 << 20
 # How much larger than the limit a message may be to be refused by its code and counted, and not by gRPC.
 SOMEWHAT_BYTES = 1 << 16
+# How long a connection may be without a call, or without being one; and the calls on one connection.
+IDLE_SECONDS, HANDSHAKE_SECONDS, STREAMS = 15.0, 5.0, 64
 
 STATUS: dict[int, Any] = {
     wire.Code.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
@@ -225,8 +227,12 @@ class Server:
                 ("grpc.http2.bdp_probe", 0),
                 ("grpc.so_reuseport", 0),
                 ("grpc.keepalive_time_ms", 60_000),
-                ("grpc.max_connection_idle_ms", 300_000),
-                ("grpc.server_handshake_timeout_ms", 10_000),
+                # Whoever has no token has no call open, so its connection is soon closed: by these, or as one too many.
+                ("grpc.max_connection_idle_ms", round(1_000 * IDLE_SECONDS)),
+                ("grpc.server_handshake_timeout_ms", round(1_000 * HANDSHAKE_SECONDS)),
+                ("grpc.max_allowed_incoming_connections", limits.connections),
+                # A stream that was given up counts until this process has dealt with it; who opens more is cut off.
+                ("grpc.max_concurrent_streams", STREAMS),
             ],
         )
         self._server.add_generic_rpc_handlers((service.handlers(), self._checks.handlers()))

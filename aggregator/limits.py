@@ -16,13 +16,15 @@ from protocol.service import LARGEST_PIECE
 
 @dataclass(frozen=True)
 class Limits:
-    """Bytes a message, messages a second and open calls an owner; seconds without a message and in all for a stream."""
+    """Bytes a message, messages a second and open calls an owner; seconds without a message and in all for a stream;
+    connections of everybody together."""
 
     message_bytes: int = LARGEST_PIECE
     messages_a_second: float = 2_000.0
     open_calls: int = 8
     idle_seconds: float = 30.0
     stream_seconds: float = 900.0
+    connections: int = 2_000
 
     def __post_init__(self) -> None:
         if not all(value > 0 for value in vars(self).values()):

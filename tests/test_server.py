@@ -1,7 +1,9 @@
+import contextlib
 import os
+import socket
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +16,7 @@ from aggregator import views
 from aggregator.campaigns import run_campaign
 from aggregator.central import Draw
 from aggregator.deposit import Packed, Parcel
+from aggregator.grpc_server import HANDSHAKE_SECONDS, IDLE_SECONDS
 from aggregator.quantiles.histogram import Histogram
 from aggregator.quantiles.mechanism import Mechanism, Release
 from aggregator.releases import read_release
@@ -190,7 +193,14 @@ def test_bytes_that_no_field_needs_are_not_stored(place: Place) -> None:
     eventually(lambda: views.rejected(place.store.engine, campaign) == {"MALFORMED": 40})
 
 
-def test_messages_that_are_not_finished_fill_no_memory(place: Place) -> None:
+@pytest.fixture
+def raw() -> Iterator[Callable[[Running], Raw]]:
+    """Makes connections that end with the test."""
+    with contextlib.ExitStack() as held:
+        yield lambda server: held.enter_context(Raw(server.port, server.place.keys / "ca.pem"))
+
+
+def test_messages_that_are_not_finished_fill_no_memory(place: Place, raw: Callable[[Running], Raw]) -> None:
     """Of 192 streams of 24 owners that each stop before the end of the largest message only some are let in, while another
     owner asks and sends as ever. Bound: 64 MB of messages on their way, a window a stream, and as much again for copies."""
     plan = plan_now(variant="one-shot")
@@ -200,7 +210,7 @@ def test_messages_that_are_not_finished_fill_no_memory(place: Place) -> None:
     hand = Wire(server, campaign, honest)
     report = packed(bit_batch(1), plan=digest(plan.to_bytes()), channel=Bit(epsilon=4.0))
     assert hand.submit(report) == "OK"
-    before, connections = server.megabytes, [Raw(server) for _ in range(192)]
+    before, connections = server.megabytes, [raw(server) for _ in range(192)]
     for number, one in enumerate(connections):
         metadata = (CAMPAIGN, campaign), (AUTHORIZATION, f"Bearer {tokens[number // 8]}")
         one.socket.sendall(one.opened(CALLS["Submit"].path, *metadata))
@@ -210,8 +220,71 @@ def test_messages_that_are_not_finished_fill_no_memory(place: Place) -> None:
         assert hand.submit(report) == "OK"
     assert 10 << 20 < sum(one.sent for one in connections) < (64 << 20) + 192 * (1 << 17)
     assert server.megabytes - before < 200
-    for one in connections:
-        one.socket.close()
+
+
+def owned(place: Place) -> tuple[str, str]:
+    """An open campaign and the token of an owner."""
+    return place.campaign(plan_now(variant="one-shot")), place.enrol("owner")
+
+
+def test_idle_connections_close_no_door(place: Place, raw: Callable[[Running], Raw]) -> None:
+    """A process that was started with 256 files and may have more takes 300 connections without a token, an owner beside them
+    and its database; those that say nothing, before TLS or after it, are closed soon."""
+    campaign, token = owned(place)
+    server = place.serve(through=("prlimit", "--nofile=256:8192"))
+    eventually(lambda: place.store.rounds(campaign))
+    silent = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(10)]
+    held = [raw(server) for _ in range(300)]
+    assert Wire(server, campaign, token).submit(b"\xff") == "MALFORMED"
+    began = time.monotonic()
+    for one in silent:
+        with one:
+            assert one.recv(1) == b""
+    assert time.monotonic() - began < HANDSHAKE_SECONDS + 10
+    eventually(lambda: all(one.gone() for one in held), seconds=IDLE_SECONDS + 30)
+    assert not [event for event in server.events() if event["level"] != "info"]
+
+
+def test_one_connection_too_many_is_closed_and_costs_nobody(place: Place, raw: Callable[[Running], Raw]) -> None:
+    """With 256 files and no more to have, half of them are for connections, which the log says; the database stays in reach,
+    and an owner that was there already goes on. When strangers' connections have been closed others come in."""
+    campaign, token = owned(place)
+    server = place.serve(through=("prlimit", "--nofile=256:256"))
+    eventually(lambda: place.store.rounds(campaign))
+    hand, held = Wire(server, campaign, token), list[Raw]()
+    assert hand.submit(b"\xff") == "MALFORMED"
+    for _ in range(300):
+        with contextlib.suppress(OSError):
+            held.append(raw(server))
+    assert 100 < len(held) < 128
+    # Its own connection, and an answer for which the database is asked again.
+    assert hand.submit(b"\xff") == "MALFORMED"
+    assert Wire(server, campaign, place.enrol("another")).submit(b"") != "WRONG_VERSION"
+    eventually(lambda: Wire(server, campaign, token).submit(b"") == "WRONG_VERSION", seconds=IDLE_SECONDS + 30)
+    said = [event for event in server.events() if event["level"] != "info"]
+    assert [(event["files"], event["connections"]) for event in said] == [(256, 128)]
+
+
+def test_streams_given_up_at_once_keep_nobody_waiting(place: Place, raw: Callable[[Running], Raw]) -> None:
+    """Whoever opens and leaves streams, thousands in a moment and without a token, is cut off or waits; an owner is served
+    meanwhile, and what was left is not worked through for long after."""
+    campaign, token = owned(place)
+    server = place.serve()
+    eventually(lambda: place.store.rounds(campaign))
+    hand, path = Wire(server, campaign, token), CALLS["PollQuery"].path
+    assert hand.submit(b"") == "WRONG_VERSION"
+    hostile = [raw(server) for _ in range(4)]
+    for _ in range(20):
+        for number, one in enumerate(hostile):
+            try:
+                one.socket.sendall(b"".join(one.left(path) for _ in range(250)))
+            except OSError:
+                hostile[number] = raw(server)
+        assert hand.submit(b"") == "WRONG_VERSION"
+    # Calls that were never looked at are not counted as refused: of 20,000 streams few have become calls.
+    time.sleep(1)
+    assert views.rejected(place.store.engine, "").get("UNAUTHENTICATED", 0) < 20_000 // 2
+    assert server.process.poll() is None
 
 
 def test_histograms_that_do_not_fit_are_told_of(place: Place) -> None:
