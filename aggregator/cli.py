@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from aggregator.campaign_cli import Database, campaign_app, open_store
+from aggregator.clock import Clock
 from aggregator.conductor import Conductor
 from aggregator.database import DEFAULT, connect, upgrade
 from aggregator.enrolment import Enrolment
@@ -82,7 +83,7 @@ def serve(
         signing = read_key(key)
         log_to_stderr()
         store, name = open_store(db), f"{os.getpid()}-{secrets.token_hex(4)}"
-        conductor = Conductor(store, name=name, key=signing, entropy=os_entropy, now=time.time)
+        conductor = Conductor(store, name=name, key=signing, entropy=os_entropy, clock=Clock(time.time, time.monotonic))
         public, vitals = signing.public_key().public_bytes_raw(), Vitals()
         # The page reads through connections of its own: however many look at it, reports do not wait for them.
         with nullcontext() if http is None else web_page(http, store=Store(connect(db)), key=public, vitals=vitals):

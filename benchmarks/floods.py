@@ -1,8 +1,8 @@
 """What floods cost an enrolled owner: the time of its calls and the memory of the server, with and without them.
 
 Run with the project's environment: `python benchmarks/floods.py [--seconds 8]`. A server process with TLS; this process asks
-for the query and hands in one report in turn, a hundred times a second at most; another process floods. All on this machine, on loopback only, and
-for so many seconds each:
+for the query and hands in one report in turn, a hundred times a second at most; another process floods. All on this machine,
+on loopback only, and for so many seconds each:
 
 - connections: 400 TLS connections without a token, opened again when they are closed;
 - resets: streams without a token, opened and given up at once, 7,000 a second on twenty connections;

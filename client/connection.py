@@ -1,7 +1,6 @@
 """The options by which a command reaches an aggregator, the same for every command that does."""
 
 import inspect
-import re
 import ssl
 import sys
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import typer
 from client.grpc_client import Access, Aggregator
 from client.patience import Patience, Unreachable
 from protocol.errors import BadInput
-from protocol.service import CAMPAIGN_DIGITS, is_loopback
+from protocol.service import CAMPAIGN_DIGITS, is_campaign_id, is_loopback
 from protocol.terminal import clear_errors
 
 
@@ -51,7 +50,7 @@ def _aggregator(
     patience: Annotated[float, typer.Option(help="seconds an aggregator may be out of reach")] = 600.0,
     insecure_loopback: Annotated[bool, typer.Option(help="no TLS, to an aggregator on this machine")] = False,
 ) -> Aggregator:
-    if not re.fullmatch(f"[0-9a-f]{{{CAMPAIGN_DIGITS}}}", campaign):
+    if not is_campaign_id(campaign):
         raise BadInput(f"campaign is {campaign!r}; accepted is its full id of {CAMPAIGN_DIGITS} hexadecimal digits")
     access = Access(aggregator, _token(token_file), *_certificates(aggregator, ca, cert, key, insecure_loopback))
     return Aggregator(access, campaign, patience=Patience(patience, tell=_say))

@@ -1,6 +1,7 @@
 """The calls of the gRPC service as plain values, read off the compiled description: what both sides build their ends from."""
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,11 @@ CALLS = _calls()
 def campaign_id(plan_digest: bytes) -> str:
     """What a campaign is called on the wire and on command lines."""
     return plan_digest.hex()[:CAMPAIGN_DIGITS]
+
+
+def is_campaign_id(text: str) -> bool:
+    """Whether a campaign could be called that."""
+    return re.fullmatch(f"[0-9a-f]{{{CAMPAIGN_DIGITS}}}", text) is not None
 
 
 def is_loopback(address: str) -> bool:
