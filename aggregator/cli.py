@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from aggregator.campaign_cli import Database, campaign_app, open_store
+from aggregator.clock import Clock
 from aggregator.conductor import Conductor
 from aggregator.database import DEFAULT, connect, upgrade
 from aggregator.enrolment import Enrolment
@@ -72,15 +73,16 @@ def serve(
     open_calls: Annotated[int, typer.Option(help="open calls an owner")] = Limits.open_calls,
     idle_seconds: Annotated[float, typer.Option(help="a stream that is silent for so long is ended")] = Limits.idle_seconds,
     stream_seconds: Annotated[float, typer.Option(help="the longest a stream may last")] = Limits.stream_seconds,
+    connections: Annotated[int, typer.Option(help="connections at a time, of everybody")] = Limits.connections,
 ) -> None:
     """Take reports over gRPC and advance campaigns, until stopped by SIGTERM or Ctrl-C. Logs are JSON lines on stderr."""
     with clear_errors():
         door = _door(listen, tls_cert, tls_key, client_ca, insecure_loopback)
-        limits = Limits(message_bytes, rate, open_calls, idle_seconds, stream_seconds)
+        limits = Limits(message_bytes, rate, open_calls, idle_seconds, stream_seconds, connections)
         signing = read_key(key)
         log_to_stderr()
         store, name = open_store(db), f"{os.getpid()}-{secrets.token_hex(4)}"
-        conductor = Conductor(store, name=name, key=signing, entropy=os_entropy, now=time.time)
+        conductor = Conductor(store, name=name, key=signing, entropy=os_entropy, clock=Clock(time.time, time.monotonic))
         public, vitals = signing.public_key().public_bytes_raw(), Vitals()
         # The page reads through connections of its own: however many look at it, reports do not wait for them.
         with nullcontext() if http is None else web_page(http, store=Store(connect(db)), key=public, vitals=vitals):

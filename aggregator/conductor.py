@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from aggregator import views
 from aggregator.campaigns import TooFewReports, conclude, crowds
 from aggregator.cards import campaign_card
+from aggregator.clock import Clock
 from aggregator.intake import read_answer
 from aggregator.logs import place_of
 from aggregator.procedures import plan_procedure
@@ -38,20 +39,34 @@ log = logging.getLogger(__name__)
 UNUSABLE = "what came in is not what the procedure accepts, so it cannot end in a card"
 # How long a campaign stands still, at most, when the process that advances it dies.
 LEASE_SECONDS = 2.0
+# How far ahead the clock of another process may be; a lease beyond that would stop a campaign for as long as clocks differ.
+SKEW_SECONDS = 10.0
 
 
 class Conductor:
     """Advances the campaigns of a store, under this name."""
 
     def __init__(
-        self, store: Store, *, name: str, key: Ed25519PrivateKey, entropy: Entropy, now: Callable[[], float]
+        self, store: Store, *, name: str, key: Ed25519PrivateKey, entropy: Entropy, clock: Clock
     ) -> None:  # fmt: skip
-        self._store, self._name, self._key, self._entropy, self._now = store, name, key, entropy, now
+        self._store, self._name, self._key, self._entropy = store, name, key, entropy
+        self._clock, self._now = clock, clock.now
         self._leased_until: dict[str, float] = {}
         self._stuck: set[str] = set()
+        self._skewed: set[str] = set()
 
     def step(self) -> set[str]:
-        """Advance every campaign that has something due and that nobody else advances; which of them could not be."""
+        """Advance every campaign that has something due and that nobody else advances; which of them could not be.
+
+        While the clock is in doubt nothing is due: a round that was closed, or a campaign that was calibrated, stays so.
+        """
+        jump = self._clock.look()
+        if jump:
+            # Leases were given by the time before.
+            self._leased_until = {}
+            log.error("the clock jumped; nothing is advanced until it is steady", extra={"seconds": round(jump)})
+        if not self._clock.believed:
+            return self._stuck
         stuck = set()
         for campaign in self._store.campaigns(OPEN, CLOSED):
             if campaign.reason is None and (not campaign.readable or self._leads(campaign.id)):
@@ -80,6 +95,12 @@ class Conductor:
         if self._leased_until.get(campaign, 0.0) > now + LEASE_SECONDS / 2:
             return True
         leads = self._store.lease(campaign, self._name, now=now, seconds=LEASE_SECONDS)
+        if not leads:
+            # Leading twice does no harm, and waiting for a clock that is wrong, and perhaps of nobody alive, does.
+            leads = self._store.lease(campaign, self._name, now=now, seconds=LEASE_SECONDS, most=LEASE_SECONDS + SKEW_SECONDS)
+            if leads and campaign not in self._skewed:
+                self._skewed.add(campaign)
+                log.error("a lease lay too far ahead, so clocks differ; it was ended", extra={"campaign": campaign})
         self._leased_until[campaign] = now + LEASE_SECONDS if leads else 0.0
         return leads
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from alembic import command
 from alembic.config import Config
+from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
@@ -39,25 +40,42 @@ def connect(url: str) -> Engine:
     try:
         made = make_url(url)
         if made.get_backend_name() == "postgresql":
+            # Where the password ends would be guessed, and a wrong guess shown as the name of a host.
+            if url.count("@") > 1:
+                raise BadInput(f"database is {masked(url)!r} with more than one @; accepted is one, and %40 within a password")
             engine = create_engine(made.set(drivername="postgresql+psycopg"), pool_pre_ping=True, hide_parameters=True)
             event.listen(engine, "handle_error", _start_anew)
             return engine
         if made.get_backend_name() != "sqlite":
-            raise BadInput(f"database is {url!r}; {ACCEPTED}")
+            raise BadInput(f"database is {masked(url)!r}; {ACCEPTED}")
         if made.database is None or not Path(made.database).resolve().parent.is_dir():
-            raise BadInput(f"database {url!r} is in a folder that does not exist; {ACCEPTED}")
+            raise BadInput(f"database {masked(url)!r} is in a folder that does not exist; {ACCEPTED}")
         _create(made.database)
         # A statement that is kept for another time keeps the batches that were written with it.
         given = {"check_same_thread": False, "cached_statements": 0}
         # Errors must not carry what was to be written into the logs.
         engine = create_engine(made, connect_args=given, hide_parameters=True)
-    except ArgumentError:
-        raise BadInput(f"database is {url!r}; {ACCEPTED}") from None
+    # A port that is no number, or half an address, is a ValueError.
+    except (ArgumentError, ValueError):
+        raise BadInput(f"database is {masked(url)!r}; {ACCEPTED}") from None
     event.listen(engine, "handle_error", _start_anew)
     event.listen(engine, "do_connect", _only_writable)
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "begin", _begin)
     return engine
+
+
+def masked(url: str) -> str:
+    """A URL that may be shown: without its password, and without its options, among which there may be another.
+
+    Nothing is parsed, since also what is no URL may hold a password.
+    """
+    scheme, mark, rest = url.partition("://")
+    if rest.count("@") > 1:
+        return f"{scheme}{mark}***"
+    name, at, place = rest.rpartition("@")
+    place, options, _ = place.partition("?")
+    return f"{scheme}{mark}{name.partition(':')[0]}{':***' if ':' in name else ''}{at}{place}{'?***' if options else ''}"
 
 
 def writing(engine: Engine) -> Engine:
@@ -85,10 +103,18 @@ def upgrade(engine: Engine) -> None:
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})"))
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+    except CommandError:
+        raise BadInput(
+            f"database {_place(engine)} has the tables of a version that this program does not know, probably a later one; "
+            f"accepted is one that this version or an earlier one made"
+        ) from None
     except SQLAlchemyError as error:
-        place = engine.url.render_as_string(hide_password=True)
         reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
-        raise BadInput(f"database {place} cannot be used: {reason}") from None
+        raise BadInput(f"database {_place(engine)} cannot be used: {reason}") from None
+
+
+def _place(engine: Engine) -> str:
+    return masked(engine.url.render_as_string(hide_password=True))
 
 
 def _create(file: str) -> None:

@@ -14,7 +14,7 @@ from protocol import wire_pb2 as wire
 from protocol.campaign import parse
 from protocol.errors import BadInput, Refused
 from protocol.messages import read_query
-from protocol.queries import BitQuery, LabelQuery, Query
+from protocol.queries import BitQuery, HistogramQuery, LabelQuery, Query
 
 # The key is no secret: an owner that makes two batches of one name loses the second, and nobody else does.
 _GMAC = AESGCM(bytes(16))
@@ -101,6 +101,11 @@ class Desk:
             found = {name: standing for name, standing in looked if standing is not None}
             changed, self._standings = found != self._standings, found
             return changed
+
+    def too_large(self, message_bytes: int) -> set[str]:
+        """The campaigns that ask for histograms, which are not split, of more bytes than that."""
+        asked = {name: one.query for name, one in self._standings.items() if one.taking}
+        return {name for name, query in asked.items() if isinstance(query, HistogramQuery) and 8 * query.bins > message_bytes}
 
     def knows(self, campaign: str) -> bool:
         return campaign in self._standings

@@ -14,7 +14,7 @@ from aggregator.deposit import Rejection
 from aggregator.desk import Desk, Standing
 from aggregator.enrolment import Enrolment, Owner
 from aggregator.grpc_checks import Checks
-from aggregator.limits import Limits, Places, Room, Turnstile
+from aggregator.limits import Limits, Places, Reading, Room, Turnstile
 from aggregator.roll import Roll
 from aggregator.store import CALIBRATED, CLOSED, PUBLISHED, Store
 from aggregator.stream import Stream
@@ -31,8 +31,12 @@ log = logging.getLogger(__name__)
 GRACE_SECONDS = 10.0
 # A watcher hears from the server at least this often.
 HEARTBEAT_SECONDS = 10.0
-# The bytes of all answers that are not yet durable; besides these, each call may have one answer that waits for room.
+# The bytes of all answers that are not yet durable.
 MOST_HELD = 64 << 20
+# How much larger than the limit a message may be to be refused by its code and counted, and not by gRPC.
+SOMEWHAT_BYTES = 1 << 16
+# How long a connection may be without a call, or without being one; and the calls on one connection.
+IDLE_SECONDS, HANDSHAKE_SECONDS, STREAMS = 15.0, 5.0, 64
 
 STATUS: dict[int, Any] = {
     wire.Code.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
@@ -51,7 +55,8 @@ class Bounds:
     calls: int = 1_000
     watches: int = 10_000
     strangers: int = 100
-    checks: int = 100
+    # Each may read a message, of the largest size, of somebody without a token.
+    checks: int = 32
     health_watches: int = 16
 
 
@@ -66,7 +71,8 @@ class Service:
         self._certified = certified
         self._roll = Roll(Enrolment(store.engine), strangers=bounds.strangers)
         self._calls, self._watches = Places(bounds.calls), Places(bounds.watches)
-        self._turnstile, self._room = Turnstile(limits, vitals, now=time.monotonic), Room(MOST_HELD)
+        self._turnstile = Turnstile(limits, vitals, now=time.monotonic)
+        self._reading, self._room = Reading(limits.message_bytes), Room(MOST_HELD)
         self._changed, self._stopping = asyncio.Event(), False
 
     async def prepare(self) -> None:
@@ -122,8 +128,8 @@ class Service:
         said = _metadata(context).get(MESSAGES, "")
         announced = int(said) if said.isascii() and said.isdigit() and len(said) < 10 else None
         stream = Stream(
-            owner, standing, self._writer, self._turnstile, self._limits, self._room, look_again, lambda: self._who(context),
-            announced,
+            owner, standing, self._writer, self._turnstile, self._limits, self._reading, self._room, look_again,
+            lambda: self._who(context), announced,
         )  # fmt: skip
         receipt = await stream.take(messages)
         if receipt.code != wire.Code.OK and not stream.declined:
@@ -216,12 +222,17 @@ class Server:
         self._checks = Checks(asking=bounds.checks, watching=bounds.health_watches)
         self._server = grpc.aio.server(
             options=[
-                # Above the limit on answers, so that one somewhat too large is refused by its code and counted.
-                ("grpc.max_receive_message_length", 2 * limits.message_bytes),
+                ("grpc.max_receive_message_length", limits.message_bytes + SOMEWHAT_BYTES),
+                # Else windows grow to megabytes a stream, filled before anybody has asked who sends.
+                ("grpc.http2.bdp_probe", 0),
                 ("grpc.so_reuseport", 0),
                 ("grpc.keepalive_time_ms", 60_000),
-                ("grpc.max_connection_idle_ms", 300_000),
-                ("grpc.server_handshake_timeout_ms", 10_000),
+                # Whoever has no token has no call open, so its connection is soon closed: by these, or as one too many.
+                ("grpc.max_connection_idle_ms", round(1_000 * IDLE_SECONDS)),
+                ("grpc.server_handshake_timeout_ms", round(1_000 * HANDSHAKE_SECONDS)),
+                ("grpc.max_allowed_incoming_connections", limits.connections),
+                # A stream that was given up counts until this process has dealt with it; who opens more is cut off.
+                ("grpc.max_concurrent_streams", STREAMS),
             ],
         )
         self._server.add_generic_rpc_handlers((service.handlers(), self._checks.handlers()))

@@ -11,28 +11,34 @@ from typing import Any
 from aggregator.vitals import Vitals
 from protocol import wire_pb2 as wire
 from protocol.errors import BadInput, Refused
-from protocol.service import LARGEST_ANSWER, PIECE_BYTES
+from protocol.service import LARGEST_PIECE
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bytes a message, messages a second and open calls an owner; seconds without a message and in all for a stream."""
+    """Bytes a message, messages a second and open calls an owner; seconds without a message and in all for a stream;
+    connections of everybody together."""
 
-    message_bytes: int = LARGEST_ANSWER
+    message_bytes: int = LARGEST_PIECE
     messages_a_second: float = 2_000.0
     open_calls: int = 8
     idle_seconds: float = 30.0
     stream_seconds: float = 900.0
+    connections: int = 2_000
 
     def __post_init__(self) -> None:
         if not all(value > 0 for value in vars(self).values()):
             raise BadInput(f"{self}; every limit must be above 0")
-        if self.message_bytes < PIECE_BYTES:
-            raise BadInput(f"message_bytes is {self.message_bytes}; accepted are {PIECE_BYTES}, which owners send, or more")
+        if self.message_bytes < LARGEST_PIECE:
+            raise BadInput(f"message_bytes is {self.message_bytes}; accepted are {LARGEST_PIECE}, which owners send, or more")
 
 
 # What may be sent at once, however low the rate: a call and its messages are counted one by one.
 SMALLEST_BUCKET = 10.0
+# The bytes of all messages that are on their way in, and how many of them may be of one owner; its client sends one at a time.
+MOST_READ, READ_EACH = 64 << 20, 2
+# Where others wait to be read, who sends nothing for so long makes room for them.
+HURRY_SECONDS = 5.0
 
 
 class Turnstile:
@@ -96,6 +102,11 @@ class Room:
         self._turn, self._freed = asyncio.Lock(), asyncio.Event()
 
     @property
+    def wanted(self) -> bool:
+        """Whether somebody waits for it."""
+        return self._waiting > 0
+
+    @property
     def scarce(self) -> bool:
         """Whether nobody should keep back what could be written: so at least half the room always becomes free again."""
         return self.held > self._most // 2
@@ -124,20 +135,66 @@ class Room:
         self._freed.set()
 
 
+class Reading:
+    """Lets messages in: room for the largest is taken before one is asked for, since only then does gRPC accept all of it.
+
+    What a stream sends unasked waits in its window, which is small. An owner has its own part of the room, so that few owners
+    with many streams keep nobody waiting.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size, self._all = size, Room(MOST_READ)
+        self._each: dict[int, Room] = {}
+
+    def wanted(self, owner: int) -> bool:
+        """Whether a message of this owner is in the way of another."""
+        return self._all.wanted or self._each[owner].wanted
+
+    def take_now(self, owner: int) -> bool:
+        """Take room for one message of this owner, if it is there and nobody waits for any."""
+        own = self._own(owner)
+        if not own.take_now(self._size):
+            return False
+        if not self._all.take_now(self._size):
+            own.give(self._size)
+            return False
+        return True
+
+    async def take(self, owner: int) -> None:
+        """Wait for room for one message of this owner."""
+        own = self._own(owner)
+        await own.take(self._size)
+        try:
+            await self._all.take(self._size)
+        except BaseException:
+            own.give(self._size)
+            raise
+
+    def give(self, owner: int) -> None:
+        self._each[owner].give(self._size)
+        self._all.give(self._size)
+
+    def _own(self, owner: int) -> Room:
+        if owner not in self._each:
+            self._each[owner] = Room(READ_EACH * self._size)
+        return self._each[owner]
+
+
 class Watch:
     """Ends a block with a TimeoutError when what it waits for takes too long to come, or all of it too long.
 
-    A message costs a look at the clock: one timer is set, and looks whether it was too early.
+    Too long is `idle`, or HURRY_SECONDS while it is in the way of others. A message costs a look at the clock: one timer is
+    set, and looks whether it was too early.
     """
 
-    def __init__(self, *, idle: float, whole: float) -> None:
+    def __init__(self, *, idle: float, whole: float, in_the_way: Callable[[], bool] = lambda: False) -> None:
         self._loop = asyncio.get_running_loop()
-        self._idle, self._whole = idle, asyncio.timeout(whole)
+        self._idle, self._whole, self._in_the_way = idle, asyncio.timeout(whole), in_the_way
 
     async def __aenter__(self) -> "Watch":
         await self._whole.__aenter__()
         self.wait()
-        self._timer = self._loop.call_at(self._since + self._idle, self._look)
+        self._timer = self._loop.call_at(self._since + min(self._idle, HURRY_SECONDS), self._look)
         return self
 
     async def __aexit__(self, *error: Any) -> None:
@@ -155,8 +212,8 @@ class Watch:
 
     def _look(self) -> None:
         now = self._loop.time()
-        if now >= self._since + self._idle:
+        if now >= self._since + (min(self._idle, HURRY_SECONDS) if self._in_the_way() else self._idle):
             if not self._whole.expired():
                 self._whole.reschedule(now)
         else:
-            self._timer = self._loop.call_at(min(self._since, now) + self._idle, self._look)
+            self._timer = self._loop.call_at(min(min(self._since, now) + self._idle, now + HURRY_SECONDS), self._look)

@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import logging
 import math
+import resource
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from aggregator.conductor import Conductor
@@ -23,8 +25,26 @@ log = logging.getLogger(__name__)
 BEAT_SECONDS, FAILED_SECONDS = 0.2, 2.0
 
 
+def within_files(limits: Limits) -> Limits:
+    """The limits with as many connections as half the files that this process may open; the other half is for all else.
+
+    The process takes what the system lets it have beyond what it was started with.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = max(soft, min(hard, 2 * limits.connections)) if hard != resource.RLIM_INFINITY else 2 * limits.connections
+    # Some systems say a hard limit that they do not keep.
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    except (OSError, ValueError):
+        files = soft
+    if files < 2 * limits.connections:
+        log.warning("few files may be open, so few connections are taken", extra={"files": files, "connections": files // 2})
+    return replace(limits, connections=min(limits.connections, files // 2))
+
+
 async def serve(store: Store, conductor: Conductor, door: Door, limits: Limits, vitals: Vitals) -> None:
     """Serve until a signal says stop; then finish what has begun."""
+    limits = within_files(limits)
     writer, desk = Writer(store.engine, vitals), Desk(store)
     await asyncio.to_thread(desk.refresh)
     bounds = Bounds()
@@ -35,10 +55,18 @@ async def serve(store: Store, conductor: Conductor, door: Door, limits: Limits, 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
+    told = set[str]()
+
+    def tell() -> None:
+        for name in desk.too_large(limits.message_bytes) - told:
+            told.add(name)
+            log.error("answers are larger than --message-bytes", extra={"campaign": name, "accepted": limits.message_bytes})
+
     async def look() -> None:
         try:
             if await asyncio.to_thread(desk.refresh):
                 service.wake()
+            tell()
             vitals.looked = time.monotonic()
         # Whatever it was, health says so at once, and the beat that failed is logged where beats are.
         except Exception:

@@ -2,6 +2,7 @@
 same thing at once do it once."""
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -196,9 +197,12 @@ class Store:
         if db.execute(update(campaigns).where(ready).values(state=after, **moments)).rowcount != 1:
             raise BadInput(f"campaign {campaign} is not {' or '.join(sorted(before))}, so it cannot become {after}")
 
-    def lease(self, campaign: str, leader: str, *, now: float, seconds: float) -> bool:
-        """Whether this leader may advance the campaign for so many seconds: it did before, or nobody does now."""
+    def lease(self, campaign: str, leader: str, *, now: float, seconds: float, most: float = math.inf) -> bool:
+        """Whether this leader may advance the campaign for so many seconds: it did before, or nobody does now, or the one who
+        does would for more than `most` seconds."""
         free = (campaigns.c.leader == leader) | (campaigns.c.leased_until < now)
+        if most < math.inf:
+            free |= campaigns.c.leased_until > now + most
         with self._writing.begin() as db:
             taken = update(campaigns).where(campaigns.c.id == campaign, free)
             return bool(db.execute(taken.values(leader=leader, leased_until=now + seconds)).rowcount)

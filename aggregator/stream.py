@@ -9,7 +9,7 @@ from functools import partial
 from aggregator.deposit import Packed, Parcel
 from aggregator.desk import Standing, declined
 from aggregator.enrolment import Owner
-from aggregator.limits import Limits, Room, Turnstile, Watch
+from aggregator.limits import Limits, Reading, Room, Turnstile, Watch
 from aggregator.roll import BELIEVED_SECONDS
 from aggregator.writer import Writer
 from protocol import wire_pb2 as wire
@@ -31,6 +31,7 @@ class Stream:
     writer: Writer
     turnstile: Turnstile
     limits: Limits
+    reading: Reading
     room: Room
     look_again: Callable[[], Awaitable[Standing]]
     # Refuses an owner that was removed since.
@@ -67,25 +68,37 @@ class Stream:
 
     async def _read(self, messages: AsyncIterator[bytes]) -> None:
         believed = asyncio.get_running_loop().time() + BELIEVED_SECONDS
-        count = 0
-        async with Watch(idle=self.limits.idle_seconds, whole=self.limits.stream_seconds) as watch:
-            async for answer in messages:
-                # From here on the owner waits for us.
-                if (now := watch.came()) >= believed:
-                    await self.known()
-                    believed = now + BELIEVED_SECONDS
-                count += 1
-                self.turnstile.message(self.owner.id)
-                if len(answer) > self.limits.message_bytes:
-                    raise Refused(wire.Code.TOO_LARGE)
+        count, owner = 0, self.owner.id
+        limits, wanted = self.limits, partial(self.reading.wanted, owner)
+        async with Watch(idle=limits.idle_seconds, whole=limits.stream_seconds, in_the_way=wanted) as watch:
+            while True:
+                # Here the owner waits for us.
+                watch.came()
+                if not self.reading.take_now(owner):
+                    await self.reading.take(owner)
                 try:
-                    found: tuple[Packed, bool] | None = self.standing.admit(answer)
-                except Refused as refused:
-                    found = await self._reconsider(answer, refused)
-                if found is not None:
-                    await self._add(*found)
-                watch.wait()
+                    watch.wait()
+                    if (answer := await anext(messages, None)) is None:
+                        break
+                    if (now := watch.came()) >= believed:
+                        await self.known()
+                        believed = now + BELIEVED_SECONDS
+                    count += 1
+                    self.turnstile.message(owner)
+                    await self._take(answer)
+                finally:
+                    self.reading.give(owner)
         await self._flush(finished=count == self.announced and not self._again)
+
+    async def _take(self, answer: bytes) -> None:
+        if len(answer) > self.limits.message_bytes:
+            raise Refused(wire.Code.TOO_LARGE)
+        try:
+            found: tuple[Packed, bool] | None = self.standing.admit(answer)
+        except Refused as refused:
+            found = await self._reconsider(answer, refused)
+        if found is not None:
+            await self._add(*found)
 
     async def _add(self, batch: Packed, seeded: bool) -> None:
         size = len(batch.answer) + AROUND_BYTES

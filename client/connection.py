@@ -2,7 +2,6 @@
 
 import inspect
 import math
-import re
 import ssl
 import sys
 from collections.abc import Callable
@@ -15,7 +14,7 @@ import typer
 from client.grpc_client import Access, Aggregator
 from client.patience import Patience, Unreachable
 from protocol.errors import BadInput
-from protocol.service import CAMPAIGN_DIGITS, is_loopback
+from protocol.service import CAMPAIGN_DIGITS, is_campaign_id, is_loopback
 from protocol.terminal import clear_errors
 
 
@@ -54,7 +53,7 @@ def _aggregator(
 ) -> Aggregator:
     if not 0 <= patience < math.inf:
         raise BadInput(f"--patience is {patience}; accepted is a number of seconds, 0 or more")
-    if not re.fullmatch(f"[0-9a-f]{{{CAMPAIGN_DIGITS}}}", campaign):
+    if not is_campaign_id(campaign):
         raise BadInput(f"campaign is {campaign!r}; accepted is its full id of {CAMPAIGN_DIGITS} hexadecimal digits")
     access = Access(aggregator, _token(token_file), *_certificates(aggregator, ca, cert, key, insecure_loopback))
     return Aggregator(access, campaign, patience=Patience(patience, tell=_say))

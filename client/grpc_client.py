@@ -10,7 +10,7 @@ from client.patience import Patience, Tries, Unreachable
 from protocol import service_pb2
 from protocol import wire_pb2 as wire
 from protocol.campaign import digest
-from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN, LARGEST_ANSWER, MESSAGES, campaign_id
+from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN, MESSAGES, campaign_id
 from protocol.terminal import printable
 
 Reply = TypeVar("Reply")
@@ -46,8 +46,8 @@ class Access:
     key: bytes | None = None
 
     def channel(self) -> Any:
-        # Reconnecting is this module's business, and a large answer is split before it is sent.
-        options = [("grpc.max_send_message_length", 2 * LARGEST_ANSWER), ("grpc.max_reconnect_backoff_ms", 2_000)]
+        # Reconnecting is this module's business.
+        options = [("grpc.max_reconnect_backoff_ms", 2_000)]
         if self.authority is None:
             return grpc.insecure_channel(self.address, options=options)
         credentials = grpc.ssl_channel_credentials(self.authority, self.key, self.certificate)

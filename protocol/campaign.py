@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -190,13 +190,22 @@ class Plan:
 
 
 def parse(kind: type[AnyMessage], data: bytes) -> AnyMessage:
-    """Decode a message of this protocol version, or refuse."""
+    """Decode a message of this protocol version that is exactly as long as its known fields need, or refuse.
+
+    Decoders keep fields they do not know and take the last of a field that comes twice, so a message could otherwise carry any
+    number of bytes that no check looks at.
+    """
     try:
         message = kind.FromString(data)
     except DecodeError:
         raise Refused(wire.Code.MALFORMED) from None
     if not isinstance(message, wire.SignedPlan) and message.version != VERSION:
         raise Refused(wire.Code.WRONG_VERSION)
+    # Typed as anything: protobuf's stubs do not know this method.
+    whole: Any = message
+    whole.DiscardUnknownFields()
+    if message.ByteSize() != len(data):
+        raise Refused(wire.Code.MALFORMED)
     return message
 
 

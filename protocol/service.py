@@ -1,6 +1,7 @@
 """The calls of the gRPC service as plain values, read off the compiled description: what both sides build their ends from."""
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +11,10 @@ from protocol import service_pb2
 
 CAMPAIGN, AUTHORIZATION, MESSAGES = "confide-campaign", "authorization", "confide-messages"
 CAMPAIGN_DIGITS = 16
-# The largest answer that travels as one message; longer ones are split. A transport's own limit lies above it.
-LARGEST_ANSWER = 4 << 20
-# The most that owners put into one message, so no aggregator may take less.
-PIECE_BYTES = LARGEST_ANSWER // 4
+# Answers of many reports are split into messages of this size; eight reports of the most labels that a plan may have are not
+# split, and take somewhat more. No aggregator may take less than the larger.
+PIECE_BYTES = 1 << 20
+LARGEST_PIECE = PIECE_BYTES + (1 << 16)
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ CALLS = _calls()
 def campaign_id(plan_digest: bytes) -> str:
     """What a campaign is called on the wire and on command lines."""
     return plan_digest.hex()[:CAMPAIGN_DIGITS]
+
+
+def is_campaign_id(text: str) -> bool:
+    """Whether a campaign could be called that."""
+    return re.fullmatch(f"[0-9a-f]{{{CAMPAIGN_DIGITS}}}", text) is not None
 
 
 def is_loopback(address: str) -> bool:

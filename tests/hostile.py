@@ -1,5 +1,7 @@
 """Owners that mean no good, with any bytes under any metadata; and an aggregator that means no good either."""
 
+import socket
+import ssl
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +18,99 @@ from protocol.queries import Query
 from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN, MESSAGES, SERVICE, campaign_id
 from tests.owners import KEY
 from tests.servers import Running, client
+
+DATA, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE = 0, 1, 3, 4, 8
+# What a stream and a connection may send before they are told otherwise, and the setting that tells it of streams.
+WINDOW, INITIAL_WINDOW = 65_535, 4
+
+
+class Raw:
+    """A connection that speaks HTTP/2 frame by frame: it can open a stream and leave it, or stop within a message."""
+
+    def __init__(self, port: int, authority: Path) -> None:
+        context = ssl.create_default_context(cafile=str(authority))
+        context.set_alpn_protocols(["h2"])
+        plain = socket.create_connection(("127.0.0.1", port), timeout=10)
+        try:
+            self.socket = context.wrap_socket(plain, server_hostname="127.0.0.1")
+        except OSError:
+            plain.close()
+            raise
+        self._next, self._windows, self._unread, self.sent = 1, {0: WINDOW, 1: WINDOW}, b"", 0
+        self._over = False
+        self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(SETTINGS, 0))
+
+    def __enter__(self) -> "Raw":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def opened(self, path: str, *metadata: tuple[str, str]) -> bytes:
+        """The frame that opens a stream."""
+        usual = {":method": "POST", ":scheme": "https", ":path": path, ":authority": "127.0.0.1", "te": "trailers",
+                 "content-type": "application/grpc"}  # fmt: skip
+        stream, self._next = self._next, self._next + 2
+        fields = (b"\0" + _text(name) + _text(value) for name, value in (*usual.items(), *metadata))
+        return _frame(HEADERS, stream, b"".join(fields))
+
+    def left(self, path: str, *metadata: tuple[str, str]) -> bytes:
+        """The frames that open a stream and give it up at once."""
+        opened = self.opened(path, *metadata)
+        return opened + _frame(RST_STREAM, self._next - 2, (8).to_bytes(4, "big"))
+
+    def push(self, size: int, *, rest: int = 1) -> None:
+        """Send as much of one message of this size on the first stream as the server allows so far, but for the last bytes."""
+        for kind, stream, data in self.heard(0.001):
+            if kind == WINDOW_UPDATE and stream in self._windows:
+                self._windows[stream] += int.from_bytes(data, "big")
+            settings = [data[i : i + 6] for i in range(0, len(data), 6)] if kind == SETTINGS else []
+            for setting in settings:
+                if int.from_bytes(setting[:2], "big") == INITIAL_WINDOW:
+                    self._windows[1] += int.from_bytes(setting[2:], "big") - WINDOW
+        while (room := min(*self._windows.values(), size + 5 - rest - self.sent, 1 << 14)) > 0:
+            data = b"" if self.sent else b"\0" + size.to_bytes(4, "big")
+            self.socket.sendall(_frame(DATA, 1, data + bytes(room - len(data))))
+            self.sent += room
+            self._windows = {name: window - room for name, window in self._windows.items()}
+
+    def gone(self) -> bool:
+        """Whether the other side has hung up."""
+        for _ in self.heard(0.001):
+            pass
+        return self._over
+
+    def heard(self, seconds: float) -> Iterator[tuple[int, int, bytes]]:
+        """The frames that come until there is silence for so long, or the other side hangs up."""
+        while True:
+            self.socket.settimeout(seconds)
+            try:
+                more = self.socket.recv(1 << 16)
+            except TimeoutError:
+                return
+            except OSError:
+                more = b""
+            finally:
+                self.socket.settimeout(10)
+            if not more:
+                self._over = True
+                return
+            self._unread += more
+            while len(self._unread) >= 9 and len(self._unread) >= (end := 9 + int.from_bytes(self._unread[:3], "big")):
+                yield self._unread[3], int.from_bytes(self._unread[5:9], "big"), self._unread[9:end]
+                self._unread = self._unread[end:]
+
+
+def _frame(kind: int, stream: int, payload: bytes = b"") -> bytes:
+    # This flag says of headers that they are complete.
+    flags = 4 if kind == HEADERS else 0
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def _text(value: str) -> bytes:
+    data = value.encode()
+    assert len(data) < 127, "longer texts need more than one byte for their length"
+    return bytes([len(data)]) + data
 
 
 class Wire:

@@ -1,8 +1,12 @@
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,7 +33,7 @@ from tests.chaos import came, chaos, in_peace, leader, under_way
 from tests.disks import Disk, PostgresDisk, SqliteDisk, obeying_modes
 from tests.hostile import Wire
 from tests.postgres import binaries, postgres
-from tests.servers import Place, contribution, eventually, plan_now, together
+from tests.servers import ROOT, Place, contribution, eventually, plan_now, together
 from tests.test_wire import answer as packed
 from tests.test_wire import bit_batch
 
@@ -223,6 +227,45 @@ def test_migrations_make_the_tables_that_the_code_describes(
     with place.store.engine.connect() as db:
         assert compare_metadata(MigrationContext.configure(db), metadata) == []
     place.close()
+
+
+@needs_postgres
+def test_no_path_of_the_page_fails(database: Callable[[str], str], tmp_path: Path) -> None:
+    """A character that PostgreSQL does not take, or a file system: there is no such page, and the log has nothing to say."""
+    place = Place(tmp_path / "aggregator", database("postgres"))
+    try:
+        server = place.serve("--http", "0")
+        address = next(event["address"] for event in server.events() if event["event"] == "page")
+        for path in ("campaigns/%00", "campaigns/%00/card", "campaigns/a%00b/events", "campaigns/%ff%fe/plan.bin", "static/%00",
+                     f"static/{'x' * 5_000}", "%00"):  # fmt: skip
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(f"{address}{path}", timeout=30)
+            with refused.value:
+                assert refused.value.code == 404, path
+        assert not [event for event in server.events() if event["level"] != "info"]
+    finally:
+        place.close()
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+def test_a_database_of_a_later_version_is_refused_in_a_line(
+    kind: str, database: Callable[[str], str], tmp_path: Path
+) -> None:  # fmt: skip
+    """Exit code 2, a line that says so, and the database stays as it is."""
+    place = Place(tmp_path / "aggregator", database(kind))
+    try:
+        with place.store.engine.begin() as db:
+            db.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+        ran = subprocess.run(
+            [sys.executable, "-m", "aggregator.cli", "campaign", "status", "--db", place.url], cwd=ROOT, capture_output=True,
+            text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
+        assert "probably a later one" in ran.stderr
+        with place.store.engine.connect() as db:
+            assert db.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() == "9999"
+    finally:
+        place.close()
 
 
 def test_a_stopped_server_finishes_what_has_begun(place: Place, tmp_path: Path) -> None:

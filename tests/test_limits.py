@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from aggregator.limits import Limits, Room, Turnstile, Watch
+from aggregator.limits import HURRY_SECONDS, MOST_READ, READ_EACH, Limits, Reading, Room, Turnstile, Watch
 from aggregator.vitals import Vitals
 from protocol.errors import BadInput, Refused
-from protocol.service import PIECE_BYTES
+from protocol.service import LARGEST_PIECE
 
 
 def test_an_owner_sends_so_many_messages_a_second_and_no_more() -> None:
@@ -46,9 +46,9 @@ def test_the_lowest_rate_lets_a_call_and_its_messages_through() -> None:
 
 def test_a_server_takes_every_message_that_owners_send() -> None:
     """A limit below the size of their pieces would refuse what the records have paid for."""
-    assert Limits(message_bytes=PIECE_BYTES).message_bytes == PIECE_BYTES
-    with pytest.raises(BadInput, match=f"accepted are {PIECE_BYTES}"):
-        Limits(message_bytes=PIECE_BYTES - 1)
+    assert Limits(message_bytes=LARGEST_PIECE).message_bytes == LARGEST_PIECE
+    with pytest.raises(BadInput, match=f"accepted are {LARGEST_PIECE}"):
+        Limits(message_bytes=LARGEST_PIECE - 1)
 
 
 class Patient(selectors.DefaultSelector):
@@ -113,6 +113,46 @@ def test_a_stream_ends_when_nothing_comes_or_all_takes_too_long(
         wrong = list[Any]()
         runner.get_loop().set_exception_handler(lambda _, context: wrong.append(context))
         assert (runner.run(run()), wrong) == (ends, [])
+
+
+@pytest.mark.parametrize(("in_the_way", "ends"), [(True, HURRY_SECONDS), (False, 30.0)])
+def test_a_silent_stream_is_ended_sooner_where_others_wait(in_the_way: bool, ends: float) -> None:
+    """After five seconds instead of thirty."""
+
+    async def run() -> float:
+        with pytest.raises(TimeoutError):
+            async with Watch(idle=30.0, whole=900.0, in_the_way=lambda: in_the_way):
+                await asyncio.sleep(100)
+        return asyncio.get_running_loop().time()
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        assert runner.run(run()) == ends
+
+
+def test_few_owners_with_many_streams_leave_room_to_read_others() -> None:
+    """An owner has two messages on their way at once, all together as many as fit; who gives up leaves its own."""
+
+    async def run() -> None:
+        size = MOST_READ // 8
+        reading = Reading(size)
+        assert [reading.take_now(owner) for owner in (1, 1, 1, 2)] == [True, True, False, True]
+        more = asyncio.create_task(reading.take(1))
+        await asyncio.sleep(0)
+        assert [reading.wanted(owner) for owner in (1, 2)] == [True, False]
+        reading.give(1)
+        await more
+        assert [reading.take_now(owner) for owner in (2, 3, 3, 4, 4)] == [True] * 5
+        # Eight messages are all there is room for, and a ninth owner waits for anybody's.
+        assert not reading.take_now(5)
+        late = asyncio.create_task(reading.take(5))
+        await asyncio.sleep(0)
+        assert reading.wanted(1)
+        late.cancel()
+        await asyncio.gather(late, return_exceptions=True)
+        reading.give(4)
+        assert (reading.take_now(5), reading.wanted(1), READ_EACH) == (True, False, 2)
+
+    asyncio.run(run())
 
 
 def test_who_could_take_at_once_does_not_pass_those_who_wait() -> None:

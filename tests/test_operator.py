@@ -227,6 +227,23 @@ def test_a_port_that_is_none_is_refused(port: str, place: Place) -> None:
     assert "--listen is" in complaint
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://me:SECRET@host/db", "unheard://me:SECRET@", "sqlite://me:SECRET@host/no/such/folder",
+        "postgresql://me:SECRET@127.0.0.1:1/db", "postgresql://me:SECRET@127.0.0.1:port/db", "postgresql://me:SECRET@[::1/db",
+        "postgresql://me:a@SECRET@127.0.0.1:1/db", "postgresql://me:a/SECRET@127.0.0.1:1/db",
+        "postgresql://127.0.0.1:1/db?password=SECRET", "postgresql://me@127.0.0.1:1/db?password=a@SECRET",
+        "postgresql+unheard://me:SECRET@127.0.0.1/db",
+    ],
+)  # fmt: skip
+def test_a_password_is_in_no_message(url: str) -> None:
+    """Whatever is wrong with a database's URL: one line, exit code 2, and no password in it."""
+    code, complaint = said("db", "upgrade", "--db", url)
+    assert (code, complaint.count("\n")) == (2, 1), complaint
+    assert "SECRET" not in complaint
+
+
 def test_the_database_is_for_its_owner_alone(place: Place) -> None:
     """The file and those beside it are readable for nobody else; one that is there keeps the mode it was given."""
     place.campaign(plan_now())

@@ -1,7 +1,9 @@
+import contextlib
 import os
+import socket
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +16,7 @@ from aggregator import views
 from aggregator.campaigns import run_campaign
 from aggregator.central import Draw
 from aggregator.deposit import Packed, Parcel
+from aggregator.grpc_server import HANDSHAKE_SECONDS, IDLE_SECONDS
 from aggregator.quantiles.histogram import Histogram
 from aggregator.quantiles.mechanism import Mechanism, Release
 from aggregator.releases import read_release
@@ -25,11 +28,11 @@ from protocol.campaign import VERSION, Plan, digest
 from protocol.card import AUDITOR, PUBLIC, parse_card
 from protocol.channels import Bit
 from protocol.messages import OwnerAnswer, write_owner_answer
-from protocol.service import MESSAGES, PIECE_BYTES
+from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN, LARGEST_PIECE, MESSAGES
 from protocol.verify import verify
-from tests.hostile import Wire, fuzz
+from tests.hostile import Raw, Wire, fuzz
 from tests.owners import LABEL_PLAN, PLAN, POLICY, asking, owner, signed
-from tests.servers import Place, aggregator, contribution, eventually, plan_now, together
+from tests.servers import Place, Running, aggregator, contribution, eventually, plan_now, together
 from tests.test_central import CENTRAL, NOISED, TRUSTED
 from tests.test_wire import answer as packed
 from tests.test_wire import bit_batch
@@ -93,7 +96,7 @@ def test_hostile_input_is_refused_by_name_and_changes_nothing(place: Place, tmp_
     plan = plan_now(variant="one-shot", expected_records=2_000)
     campaign = place.campaign(plan)
     good, bad = place.enrol("good"), place.enrol("bad")
-    options = ("--message-bytes", str(PIECE_BYTES), "--idle-seconds", "4", "--rate", "300", "--open-calls", "3")
+    options = ("--message-bytes", str(LARGEST_PIECE), "--idle-seconds", "4", "--rate", "300", "--open-calls", "3")
     server = place.serve(*options)
     eventually(lambda: place.store.rounds(campaign))
     name, channel, hand = digest(plan.to_bytes()), Bit(epsilon=4.0), Wire(server, campaign, bad)
@@ -116,11 +119,11 @@ def test_hostile_input_is_refused_by_name_and_changes_nothing(place: Place, tmp_
         changed(parts=b"\xff\xff" * 10): "OUT_OF_ALPHABET",
         changed(ids=b"x" * 17): "MALFORMED",
         changed(weights=b"1234"): "MALFORMED",
-        answer(60_000): "TOO_LARGE",
+        answer(62_000): "TOO_LARGE",
     }
     for attack, code in attacks.items():
         assert hand.submit(attack) == code
-    assert "larger than max" in hand.submit(bytes(3 * PIECE_BYTES))
+    assert "larger than max" in hand.submit(bytes(3 * LARGEST_PIECE))
     assert Wire(server, "f" * 16, bad).submit(answer()) == "UNKNOWN_CAMPAIGN"
     assert Wire(server, campaign, "made up").submit(answer()) == "UNAUTHENTICATED"
 
@@ -150,6 +153,161 @@ def test_hostile_input_is_refused_by_name_and_changes_nothing(place: Place, tmp_
     assert set(views.rejected(place.store.engine, campaign)) <= set(wire.Code.keys())
     assert server.process.poll() is None
     assert not [event for event in server.events() if event["level"] == "error"]
+
+
+def padding(field: int, size: int) -> bytes:
+    """A field of bytes on the wire, of any number."""
+    return _varint(field << 3 | 2) + _varint(size) + bytes(size)
+
+
+def _varint(value: int) -> bytes:
+    return bytes([value & 127]) if value < 128 else bytes([value & 127 | 128]) + _varint(value >> 7)
+
+
+def test_bytes_that_no_field_needs_are_not_stored(place: Place) -> None:
+    """Reports with unknown fields around or inside the batch, with a field sent twice, or with a number spelled too long are
+    MALFORMED: nothing of them is stored, and the same report as it should be is."""
+    plan = plan_now(variant="one-shot")
+    campaign, server, token = place.campaign(plan), place.serve(), place.enrol("owner")
+    eventually(lambda: place.store.rounds(campaign))
+    hand, size = Wire(server, campaign, token), 100_000
+
+    def report(number: int) -> wire.Answer:
+        return wire.Answer.FromString(
+            packed(bit_batch(1, first=number), plan=digest(plan.to_bytes()), channel=Bit(epsilon=4.0))
+        )
+
+    def inside(number: int, extra: bytes) -> bytes:
+        batch = report(number).batch.SerializeToString() + extra
+        return b"\x08\x01" + _varint(3 << 3 | 2) + _varint(len(batch)) + batch
+
+    whole = [report(number).SerializeToString() for number in range(40)]
+    attacks = [one + padding(99, size) for one in whole[:10]]
+    attacks += [inside(number, padding(99, size)) for number in range(10, 20)]
+    # The last of a field counts: the ids that come first are carried along.
+    attacks += [inside(number, padding(4, size) + b"\x22\x10" + report(number).batch.ids) for number in range(20, 30)]
+    # The number 1 in nine bytes.
+    attacks += [b"\x08" + b"\x81" + b"\x80" * 7 + b"\x00" + one[2:] for one in whole[30:]]
+    assert {hand.submit(attack) for attack in attacks} == {"MALFORMED"}
+    assert views.stored_batches(place.store.engine, campaign) == 0
+    assert hand.submit(*whole) == "OK"
+    assert views.stored_batches(place.store.engine, campaign) == 40
+    eventually(lambda: views.rejected(place.store.engine, campaign) == {"MALFORMED": 40})
+
+
+@pytest.fixture
+def raw() -> Iterator[Callable[[Running], Raw]]:
+    """Makes connections that end with the test."""
+    with contextlib.ExitStack() as held:
+        yield lambda server: held.enter_context(Raw(server.port, server.place.keys / "ca.pem"))
+
+
+def test_messages_that_are_not_finished_fill_no_memory(place: Place, raw: Callable[[Running], Raw]) -> None:
+    """Of 192 streams of 24 owners that each stop before the end of the largest message only some are let in, while another
+    owner asks and sends as ever. Bound: 64 MB of messages on their way, a window a stream, and as much again for copies."""
+    plan = plan_now(variant="one-shot")
+    campaign, honest, tokens = place.campaign(plan), place.enrol("honest"), [place.enrol(f"owner {i}") for i in range(24)]
+    server = place.serve()
+    eventually(lambda: place.store.rounds(campaign))
+    hand = Wire(server, campaign, honest)
+    report = packed(bit_batch(1), plan=digest(plan.to_bytes()), channel=Bit(epsilon=4.0))
+    assert hand.submit(report) == "OK"
+    before, connections = server.megabytes, [raw(server) for _ in range(192)]
+    for number, one in enumerate(connections):
+        metadata = (CAMPAIGN, campaign), (AUTHORIZATION, f"Bearer {tokens[number // 8]}")
+        one.socket.sendall(one.opened(CALLS["Submit"].path, *metadata))
+    for _ in range(4):
+        for one in connections:
+            one.push(LARGEST_PIECE)
+        assert hand.submit(report) == "OK"
+    assert 10 << 20 < sum(one.sent for one in connections) < (64 << 20) + 192 * (1 << 17)
+    assert server.megabytes - before < 200
+
+
+def owned(place: Place) -> tuple[str, str]:
+    """An open campaign and the token of an owner."""
+    return place.campaign(plan_now(variant="one-shot")), place.enrol("owner")
+
+
+def test_idle_connections_close_no_door(place: Place, raw: Callable[[Running], Raw]) -> None:
+    """A process that was started with 256 files and may have more takes 300 connections without a token, an owner beside them
+    and its database; those that say nothing, before TLS or after it, are closed soon."""
+    campaign, token = owned(place)
+    server = place.serve(through=("prlimit", "--nofile=256:8192"))
+    eventually(lambda: place.store.rounds(campaign))
+    silent = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(10)]
+    held = [raw(server) for _ in range(300)]
+    assert Wire(server, campaign, token).submit(b"\xff") == "MALFORMED"
+    began = time.monotonic()
+    for one in silent:
+        with one:
+            assert one.recv(1) == b""
+    assert time.monotonic() - began < HANDSHAKE_SECONDS + 10
+    eventually(lambda: all(one.gone() for one in held), seconds=IDLE_SECONDS + 30)
+    assert not [event for event in server.events() if event["level"] != "info"]
+
+
+def test_one_connection_too_many_is_closed_and_costs_nobody(place: Place, raw: Callable[[Running], Raw]) -> None:
+    """With 256 files and no more to have, half of them are for connections, which the log says; the database stays in reach,
+    and an owner that was there already goes on. When strangers' connections have been closed others come in."""
+    campaign, token = owned(place)
+    server = place.serve(through=("prlimit", "--nofile=256:256"))
+    eventually(lambda: place.store.rounds(campaign))
+    hand, held = Wire(server, campaign, token), list[Raw]()
+    assert hand.submit(b"\xff") == "MALFORMED"
+    for _ in range(300):
+        with contextlib.suppress(OSError):
+            held.append(raw(server))
+    assert 100 < len(held) < 128
+    # Its own connection, and an answer for which the database is asked again.
+    assert hand.submit(b"\xff") == "MALFORMED"
+    assert Wire(server, campaign, place.enrol("another")).submit(b"") != "WRONG_VERSION"
+    eventually(lambda: Wire(server, campaign, token).submit(b"") == "WRONG_VERSION", seconds=IDLE_SECONDS + 30)
+    said = [event for event in server.events() if event["level"] != "info"]
+    assert [(event["files"], event["connections"]) for event in said] == [(256, 128)]
+
+
+def test_streams_given_up_at_once_keep_nobody_waiting(place: Place, raw: Callable[[Running], Raw]) -> None:
+    """Whoever opens and leaves streams, thousands in a moment and without a token, is cut off or waits; an owner is served
+    meanwhile, and what was left is not worked through for long after."""
+    campaign, token = owned(place)
+    server = place.serve()
+    eventually(lambda: place.store.rounds(campaign))
+    hand, path = Wire(server, campaign, token), CALLS["PollQuery"].path
+    assert hand.submit(b"") == "WRONG_VERSION"
+    hostile = [raw(server) for _ in range(4)]
+    for _ in range(20):
+        for number, one in enumerate(hostile):
+            try:
+                one.socket.sendall(b"".join(one.left(path) for _ in range(250)))
+            except OSError:
+                hostile[number] = raw(server)
+        assert hand.submit(b"") == "WRONG_VERSION"
+    # Calls that were never looked at are not counted as refused: of 20,000 streams few have become calls.
+    time.sleep(1)
+    assert views.rejected(place.store.engine, "").get("UNAUTHENTICATED", 0) < 20_000 // 2
+    assert server.process.poll() is None
+
+
+def test_histograms_that_do_not_fit_are_told_of(place: Place) -> None:
+    """They cannot be split: of a campaign whose answers are larger than `--message-bytes` they are refused, and the log says so
+    once; one of fewer bins is not spoken of. A server with a larger limit takes both."""
+    plans = [plan_now(TRUSTED, bins=bins, campaign=str(bins)) for bins in (130_000, 140_000)]
+    fits, large = (place.campaign(plan) for plan in plans)
+    server, larger, token = place.serve(), place.serve("--message-bytes", str(4 << 20)), place.enrol("owner")
+
+    def taken(running: Running, name: str) -> str:
+        return Wire(running, name, token).submit(owner_counts(plans[name == large], 3))
+
+    eventually(lambda: taken(server, fits) == "OK")
+    eventually(lambda: taken(server, large) == "TOO_LARGE")
+
+    def told(running: Running) -> list[str]:
+        return [one["campaign"] for one in running.events() if one["event"] == "answers are larger than --message-bytes"]
+
+    eventually(lambda: told(server))
+    eventually(lambda: taken(larger, large) == "OK")
+    assert (told(server), told(larger)) == ([large], [])
 
 
 @pytest.mark.parametrize(("code", "settings"), [("LATE", {"round_seconds": 0.5}), ("SURPLUS", {"enough": 5})])

@@ -17,7 +17,7 @@ from aggregator.database import writing
 from aggregator.deposit import Packed, Parcel, store_all
 from aggregator.desk import FEW, SLACK, Desk, Standing
 from aggregator.enrolment import Owner
-from aggregator.limits import Limits, Room, Turnstile
+from aggregator.limits import Limits, Reading, Room, Turnstile
 from aggregator.store import Campaign, Store
 from aggregator.stream import Stream
 from aggregator.vitals import Vitals
@@ -65,7 +65,8 @@ class OpenRound:
                 raise Refused(wire.Code.UNAUTHENTICATED)
 
         turnstile = Turnstile(limits, Vitals(), now=time.monotonic)
-        return Stream(Owner(1, "owner"), self.standing, self.writer, turnstile, limits, room, look_again, known)
+        reading = Reading(limits.message_bytes)
+        return Stream(Owner(1, "owner"), self.standing, self.writer, turnstile, limits, reading, room, look_again, known)
 
     def answer(self, number: int) -> bytes:
         return answer(bit_batch(REPORTS, first=REPORTS * number), plan=self.plan, channel=CHANNEL)

@@ -32,6 +32,7 @@ from aggregator.web.metrics import metrics
 from aggregator.web.pages import Pages
 from protocol.card import PUBLIC
 from protocol.errors import BadInput
+from protocol.service import is_campaign_id
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +118,9 @@ class Site:
         return answer
 
     def _one(self, request: Request) -> views.Overview:
-        return _found(views.overview(self._store.engine, request.path_params["id"]))
+        name = request.path_params["id"]
+        # A database is asked about nothing that cannot be an id: not all take every character.
+        return _found(views.overview(self._store.engine, name) if is_campaign_id(name) else None)
 
     def _gauges(self, request: Request) -> Response:
         return Response(self._metrics(), media_type="text/plain; version=0.0.4")
