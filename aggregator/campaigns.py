@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aggregator.central import Draw, draw_afresh
-from aggregator.intake import Intake
+from aggregator.intake import Intake, Sent
 from aggregator.procedures import plan_procedure
 from aggregator.training import Learned, federated_averaging
 from protocol.campaign import Plan, digest
@@ -16,7 +16,7 @@ from protocol.queries import BitTally, Tally
 from protocol.sampling import OPERATING_SYSTEM, SEEDED
 from protocol.scores import SCORES
 
-Ask = Callable[[bytes], Iterable[bytes]]
+Ask = Callable[[bytes], Iterable[Sent]]
 
 
 class TooFewReports(ConfideError):

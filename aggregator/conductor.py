@@ -141,27 +141,23 @@ class Conductor:
         query, _ = read_query(rounds[number].query, plan=campaign.plan, plan_digest=campaign.digest)
         found = list(self._answers(campaign, query, number))
         if isinstance(query, OwnerQuery):
-            owners: dict[bytes, OwnerAnswer] = {}
-            for answer in found:
-                assert isinstance(answer, OwnerAnswer)
-                owners.setdefault(answer.owner, answer)
-            tally = tally_owners(query, owners)
+            tally = tally_owners(query, {name: answer for name, answer in found if isinstance(answer, OwnerAnswer)})
         else:
             earlier = [ids for before in range(number) for ids in self._ids(campaign, rounds, before)]
-            fresh = counted_once([batch for batch in found if isinstance(batch, Batch)], earlier)
+            fresh = counted_once([batch for _, batch in found if isinstance(batch, Batch)], earlier)
             tally = tally_batches(query, fresh, SCORES[campaign.plan.score])
         as_json = tally_to_json(tally)
         if as_json is not None:
             self._store.keep_tally(campaign.id, number, as_json)
         return tally
 
-    def _answers(self, campaign: Campaign, query: Query, number: int) -> Iterator[Batch | OwnerAnswer]:
-        for answer in self._store.answers(campaign.id, number, one_each=isinstance(query, OwnerQuery)):
-            yield read_answer(answer, query=query, plan=campaign.digest, round_=number)
+    def _answers(self, campaign: Campaign, query: Query, number: int) -> Iterator[tuple[bytes, Batch | OwnerAnswer]]:
+        for owner, answer in self._store.answers(campaign.id, number):
+            yield owner.to_bytes(8, "big"), read_answer(answer, query=query, plan=campaign.digest, round_=number)
 
     def _ids(self, campaign: Campaign, rounds: list[Round], number: int) -> Iterator[Array]:
         query, _ = read_query(rounds[number].query, plan=campaign.plan, plan_digest=campaign.digest)
-        for batch in self._answers(campaign, query, number):
+        for _, batch in self._answers(campaign, query, number):
             assert isinstance(batch, Batch)
             yield batch.ids.reshape(-1, ID_BYTES)
 

@@ -230,7 +230,8 @@ class Store:
             # The row is locked so that the campaign is not closed in between.
             alive = select(campaigns.c.id).where(campaigns.c.id == campaign, campaigns.c.state == OPEN).with_for_update()
             if db.execute(alive).first() is not None:
-                row = {"campaign": campaign, "round": number, "query": query, "opened": now, "deadline": now + seconds}
+                moments = {"opened": now, "deadline": now + seconds}
+                row = {"campaign": campaign, "round": number, "query": query, "batches": 0, **moments}
                 db.execute(insert(db.dialect.name, queries).on_conflict_do_nothing().values(**row))
 
     def close_round(self, campaign: str, number: int, because: str, *, now: float) -> None:
@@ -259,20 +260,14 @@ class Store:
         contributed = sum(row.finished and row.reports > 0 and row.code is None for row in rows)
         return Turnout(sum(row.finished for row in rows), contributed, sum(row.reports for row in rows))
 
-    def answers(self, campaign: str, number: int, *, one_each: bool = False) -> Iterator[bytes]:
-        """The batches of a round, in an order that does not depend on when they came.
-
-        With `one_each`, an owner's first alone: asked as a whole, a token answers once, whatever ids it invents.
-        """
+    def answers(self, campaign: str, number: int) -> Iterator[tuple[int, bytes]]:
+        """The batches of a round with their owners, in an order that does not depend on when they came."""
         columns = batches.c
         mine = (columns.campaign == campaign) & (columns.round == number)
-        before = None
         with self.engine.connect() as db:
             ordered = select(columns.owner, columns.answer).where(mine).order_by(columns.owner, columns.digest)
             for row in db.execution_options(yield_per=256).execute(ordered):
-                if not (one_each and row.owner == before):
-                    yield row.answer
-                before = row.owner
+                yield row.owner, row.answer
 
     def keep_release(self, campaign: str, release: str) -> str:
         """Keep the release of a campaign, and return the one that is kept: the first."""

@@ -36,14 +36,14 @@ def tally_batches(query: BitQuery | LabelQuery, batches: Sequence[Batch], score:
 
 
 def tally_owners(query: OwnerQuery, owners: Mapping[bytes, OwnerAnswer]) -> Tally:
-    """The tally of one answer an owner."""
+    """The tally of one answer an owner, by who sent it."""
     if isinstance(query, HistogramQuery):
         total = np.zeros(query.bins, dtype=np.int64)
         for answer in owners.values():
             total += answer.values
         return HistogramTally(total, len(owners))
-    # In the order of their ids: an average of floats depends on the order.
-    names = sorted(owners)
+    # In the order of the ids they give: an average of floats depends on the order.
+    names = sorted(owners, key=lambda name: (owners[name].owner, name))
     if isinstance(query, CountQuery):
         return CountTally({name: (int(owners[name].values[0]), int(owners[name].values[1])) for name in names})
     return TrainingTally([owners[name].values for name in names])
