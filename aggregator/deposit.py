@@ -161,13 +161,12 @@ def _store_round(db: Connection, parcels: Sequence[Parcel], known: StoredIds) ->
     if door != wire.Code.OK:
         return [_again(db, parcel, door) for parcel in parcels]
     ids = known.of(db, campaign)
-    all_new = ids.fresh(b"".join(batch.ids for parcel in parcels for batch in parcel.batches)).all()
     sent: dict[_Key, _Count] = {}
     answers: list[Stored | None] = []
     admitted = []
     for parcel in parcels:
         count = sent.get(parcel.key) or _sent(db, parcel.key)
-        new = _new(db, parcel, count, None if all_new else ids)
+        new = _new(db, parcel, count, ids)
         more = count.plus(new)
         if new and max(more) > parcel.most:
             answers.append(Stored(wire.Code.SURPLUS))
@@ -191,13 +190,13 @@ def _again(db: Connection, parcel: Parcel, door: int) -> Stored:
     return Stored(wire.Code.OK, duplicates=sum(batch.reports for batch in parcel.batches))
 
 
-def _new(db: Connection, parcel: Parcel, count: "_Count", ids: ReportIds | None) -> list[Packed]:
+def _new(db: Connection, parcel: Parcel, count: "_Count", ids: ReportIds) -> list[Packed]:
     """The batches of a parcel that add something, each with the number of reports it adds; without ids, all reports are new."""
     if parcel.whole:
         return list(parcel.batches[: 0 if count.batches else 1])
     named = [batch for batch in parcel.batches if batch.ids]
-    if ids is not None and named:
-        fresh = ids.fresh(b"".join(batch.ids for batch in named))
+    fresh = ids.fresh(b"".join(batch.ids for batch in named))
+    if not fresh.all():
         edges = np.cumsum([0, *(batch.reports for batch in named)])
         added = [int(fresh[start:stop].sum()) for start, stop in itertools.pairwise(edges)]
         named = [batch._replace(reports=more) for batch, more in zip(named, added, strict=True) if more]
