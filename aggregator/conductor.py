@@ -15,7 +15,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aggregator import views
-from aggregator.campaigns import TooFewReports, conclude, crowds
+from aggregator.campaigns import TooFew, conclude, crowds, owner_sizes
 from aggregator.cards import campaign_card
 from aggregator.intake import read_answer
 from aggregator.logs import place_of
@@ -69,6 +69,9 @@ class Conductor:
         plan, _ = campaign.plan, campaign.settings
         try:
             self.advance(campaign)
+        except TooFew as error:
+            self._store.fail(campaign.id, str(error), now=self._now())
+            log.warning("too few reports or owners", extra={"campaign": campaign.id})
         except BadInput as error:
             # The same would be found at every step.
             self._store.fail(campaign.id, UNUSABLE, now=self._now())
@@ -99,10 +102,10 @@ class Conductor:
         """Why the open round should be closed now, if it should."""
         settings, now = campaign.settings, self._now()
         came = self._store.turnout(campaign.id, last.number)
-        if (settings.owners and came.finished >= settings.owners) or (settings.enough and came.reports >= settings.enough):
+        floor = came.contributed >= campaign.plan.minimum_owners
+        if (settings.owners and came.finished >= settings.owners) or (floor and 0 < settings.enough <= came.reports):
             return ENOUGH
-        over = now >= last.deadline and came.contributed >= settings.minimum_owners
-        if over or now >= campaign.plan.expires.timestamp():
+        if (floor and now >= last.deadline) or now >= campaign.plan.expires.timestamp():
             return DEADLINE
         return None
 
@@ -112,11 +115,12 @@ class Conductor:
         procedure: Any = plan_procedure(campaign.plan, draw)
         tally: Tally | None = None
         found: list[int] = []
+        sizes: list[int] = []
         for number in count():
             try:
                 query = procedure.send(tally)
             except StopIteration as finished:
-                self._finish(campaign, finished.value, found, draw.diagnostic)
+                self._finish(campaign, finished.value, found, sizes, draw.diagnostic)
                 return
             asked = write_query(query, plan=campaign.digest, round_=number)
             if number >= len(rounds):
@@ -132,6 +136,7 @@ class Conductor:
                 return
             tally = self._tally(campaign, rounds, number)
             found += crowds(tally)
+            sizes += [] if sizes else owner_sizes(campaign.plan, tally)
 
     def _tally(self, campaign: Campaign, rounds: list[Round], number: int) -> Tally:
         """The stored tally, or the batches counted; small tallies that are no more exact than the reports are kept."""
@@ -173,17 +178,15 @@ class Conductor:
 
         return draw
 
-    def _finish(self, campaign: Campaign, certificate: Certificate, found: list[int], audit: dict[str, float]) -> None:
-        """Issue the signed card, or say why there is none."""
+    def _finish(
+        self, campaign: Campaign, certificate: Certificate, found: list[int], sizes: list[int], audit: dict[str, float]
+    ) -> None:
+        """Issue the signed card, if there is enough to issue one."""
         plan, now = campaign.plan, self._now()
         received = views.received(self._store.engine, campaign.id)
         seeded = views.seeded(self._store.engine, campaign.id)
-        try:
-            outcome = conclude(plan, certificate, received=received, seeded=seeded, crowds=found)
-        except TooFewReports as error:
-            self._store.fail(campaign.id, str(error), now=now)
-            log.warning("too few reports", extra={"campaign": campaign.id})
-            return
+        sizes = sizes or views.contributions(self._store.engine, campaign.id)
+        outcome = conclude(plan, certificate, received=received, seeded=seeded, crowds=found, sizes=sizes)
         card = campaign_card(plan, outcome, diagnostic={}, issued=datetime.fromtimestamp(now, UTC))
         made = {PUBLIC: card.sign(self._key).to_json()}
         if audit:

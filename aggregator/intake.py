@@ -74,6 +74,8 @@ class Intake:
         self._query: Query | None = None
         self._round = -1
         self.codes: Counter[str] = Counter()
+        # What was counted of every sender, in all rounds.
+        self.counted: Counter[bytes] = Counter()
         self.seeded = False
 
     def open(self, query: Query, round_: int) -> None:
@@ -98,6 +100,7 @@ class Intake:
         found = read_answer(sent.answer, query=self._query, plan=self._plan, round_=self._round)
         fresh = self._once(sent.sender, found) if isinstance(found, OwnerAnswer) else self._fresh(found)
         self.seeded |= found.seeded and fresh > 0
+        self.counted[sent.sender] += fresh
         return fresh, len(found) - fresh
 
     def _fresh(self, batch: Batch) -> int:

@@ -26,7 +26,8 @@ def make_plan(name: str, config: Any, *, title: str, days: float = 30) -> Plan:
     plan = Plan(
         campaign=title, method=method, variant=variant, score=str(config["score"]), epsilon=epsilon, labels=labels,
         alpha=float(config["alpha"]), expected_records=int(config["records"]), minimum_reports=int(config["minimum-reports"]),
-        model=model, issued=now - timedelta(minutes=5), expires=now + timedelta(days=days), **specific,
+        minimum_owners=int(config["minimum-owners"]), model=model, issued=now - timedelta(minutes=5),
+        expires=now + timedelta(days=days), **specific,
     )  # fmt: skip
     if plan.training is None:
         # What the procedure does not accept is said now, and not when the campaign is open.

@@ -25,15 +25,14 @@ DEADLINE, ENOUGH, OPERATOR = "deadline", "enough", "operator"
 
 @dataclass(frozen=True)
 class Settings:
-    """When a round ends: after so many seconds if at least `minimum_owners` have finished with reports, or as soon as `owners`
-    have finished, with reports or without, or `enough` reports are in; 0 switches either off.
+    """When a round ends: after so many seconds, or when `enough` reports are in, if the plan's `minimum_owners` have
+    contributed; or as soon as `owners` have finished; 0 switches either off.
 
-    The first asks for evidence, so an owner that declined or sent nothing does not count; the second asks whether there is
+    The first two ask for evidence, so an owner that declined or sent nothing does not count; the last asks whether there is
     anybody to wait for, so it does.
     """
 
     round_seconds: float = 3600.0
-    minimum_owners: int = 1
     owners: int = 0
     enough: int = 0
 
@@ -103,7 +102,7 @@ class Round:
 
 
 class Turnout(NamedTuple):
-    """Who has come to a round: owners that have finished, those of them that sent reports and did not decline, and reports."""
+    """Who has come to a round: owners that have finished, those whose reports are counted, and reports."""
 
     finished: int
     contributed: int
@@ -256,8 +255,8 @@ class Store:
         columns = parts.c
         mine = (columns.campaign == campaign) & (columns.round == number)
         with self.engine.connect() as db:
-            rows = db.execute(select(columns.finished, columns.reports, columns.code).where(mine)).all()
-        contributed = sum(row.finished and row.reports > 0 and row.code is None for row in rows)
+            rows = db.execute(select(columns.finished, columns.reports).where(mine)).all()
+        contributed = sum(row.reports > 0 for row in rows)
         return Turnout(sum(row.finished for row in rows), contributed, sum(row.reports for row in rows))
 
     def answers(self, campaign: str, number: int) -> Iterator[tuple[int, bytes]]:

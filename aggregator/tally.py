@@ -42,7 +42,7 @@ def tally_owners(query: OwnerQuery, owners: Mapping[bytes, OwnerAnswer]) -> Tall
         total = np.zeros(query.bins, dtype=np.int64)
         for answer in owners.values():
             total += answer.values
-        return HistogramTally(total, len(owners))
+        return HistogramTally(total, len(owners), tuple(int(answer.values.sum()) for answer in owners.values()))
     # In the order of the ids they give: an average of floats depends on the order.
     names = sorted(owners, key=lambda name: (owners[name].owner, name))
     if isinstance(query, CountQuery):

@@ -173,9 +173,9 @@ def test_an_owner_with_nothing_to_say_is_heard_and_is_no_evidence(place: Place) 
     server, tokens = place.serve(), [place.enrol(f"owner {i}") for i in range(3)]
     declined = wire.Answer(version=1, code=wire.Code.METHOD_NOT_ALLOWED).SerializeToString()
 
-    def answered(**settings: Any) -> tuple[str, Wire, bytes]:
+    def answered(minimum_owners: int = 1, **settings: Any) -> tuple[str, Wire, bytes]:
         """A campaign that the three have answered; the one that declined, and what it could have sent."""
-        plan = plan_now(campaign=str(settings), variant="published", minimum_reports=0)
+        plan = plan_now(campaign=str(settings), variant="published", minimum_reports=0, minimum_owners=minimum_owners)
         campaign = place.campaign(plan, **settings)
         hands = [Wire(server, campaign, token) for token in tokens]
 
