@@ -28,8 +28,8 @@ Database = Annotated[str, typer.Option("--db", help="SQLite file, or postgresql:
 Id = Annotated[str, typer.Argument(help="id of the campaign, or how it begins")]
 DEFAULTS: dict[str, Any] = {
     "score": "hps", "epsilon": 2.0, "alpha": 0.1, "failure-probability": 0.1, "channel": "auto", "max-corrupt": 0,
-    "minimum-reports": 100, "mechanism": "rank-exponential", "bins": 1024, "beta": 0.002, "privacy-delta": 1e-6,
-    "days": 30.0, "title": "",
+    "minimum-reports": 100, "minimum-owners": 1, "mechanism": "rank-exponential", "bins": 1024, "beta": 0.002,
+    "privacy-delta": 1e-6, "days": 30.0, "title": "",
 }  # fmt: skip
 NEEDED = ("campaign", "labels", "model", "records")
 SETTINGS = {field.name.replace("_", "-"): field.name for field in fields(Settings)}
@@ -68,7 +68,9 @@ def create(
     privacy_delta: Annotated[float | None, typer.Option(help="delta of (epsilon, delta)-DP, where noise is Gaussian")] = None,
     days: Annotated[float | None, typer.Option(help="how long the plan is valid")] = None,
     round_seconds: Annotated[float | None, typer.Option(help="how long a round takes answers")] = None,
-    minimum_owners: Annotated[int | None, typer.Option(help="a round waits for so many owners that sent reports")] = None,
+    minimum_owners: Annotated[
+        int | None, typer.Option(help="contributors a round waits for; fewer give no certificate")
+    ] = None,
     owners: Annotated[int | None, typer.Option(help="a round ends early when so many have sent or declined; 0: never")] = None,
     enough: Annotated[int | None, typer.Option(help="a round ends early with so many reports; 0: never")] = None,
 ) -> None:
@@ -160,7 +162,8 @@ def status(
             print(f"{one['id']}  {one['state']:<10}  {one['title']}{'  (' + one['reason'] + ')' if one['reason'] else ''}")
             for row in one["rounds"]:
                 state = f"closed by {row['because']}" if row["because"] else "open"
-                print(f"  round {row['number']}: {row['reports']} reports of {row['finished']} owners, {state}")
+                came = f"{row['reports']} reports of {row['contributed']} owners, {row['finished']} finished"
+                print(f"  round {row['number']}: {came}, {state}")
             for code, count in one["rejected"].items():
                 print(f"  rejected {code}: {count}")
 

@@ -54,11 +54,25 @@ def campaign_card(plan: Plan, outcome: Outcome, *, diagnostic: Layer, issued: da
     origin = provenance(
         model=plan.model, plan=digest(plan.to_bytes()), randomness=outcome.certificate.randomness,
         issued=issued.replace(microsecond=0).isoformat(), received=outcome.received,
-    )  # fmt: skip
+    ) | {"contributors": contributors(plan, outcome)}  # fmt: skip
     formal = campaign_formal(plan, outcome.certificate, crowd=outcome.crowd)
     if plan.central:
         formal = central_formal(plan, outcome.certificate)
     return Card(formal, diagnostic, origin, view=PUBLIC)
+
+
+def contributors(plan: Plan, outcome: Outcome) -> Layer:
+    """How many owners were counted, the least that the plan asks for, and what the largest of them could do by lying."""
+    largest, n = outcome.largest, outcome.certificate.n
+    unit = "records" if plan.central else "reports"
+    lies = f"if the largest contributor ({largest} of {n} {unit}) lied, "
+    lies += (
+        f"the certificate holds: max_corrupt is {plan.max_corrupt}" if largest <= plan.max_corrupt else "nothing is guaranteed"
+    )
+    return {
+        "owners": outcome.contributors, "minimum_owners": plan.minimum_owners, "largest": largest, "of": n,
+        "if_the_largest_lied": lies,
+    }  # fmt: skip
 
 
 def central_formal(plan: Plan, certificate: Certificate) -> Layer:

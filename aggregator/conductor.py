@@ -15,7 +15,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aggregator import views
-from aggregator.campaigns import TooFewReports, conclude, crowds
+from aggregator.campaigns import TooFew, conclude, crowds, owner_sizes
 from aggregator.cards import campaign_card
 from aggregator.clock import Clock
 from aggregator.intake import read_answer
@@ -84,6 +84,9 @@ class Conductor:
         plan, _ = campaign.plan, campaign.settings
         try:
             self.advance(campaign)
+        except TooFew as error:
+            self._store.fail(campaign.id, str(error), now=self._now())
+            log.warning("too few reports or owners", extra={"campaign": campaign.id})
         except BadInput as error:
             # The same would be found at every step.
             self._store.fail(campaign.id, UNUSABLE, now=self._now())
@@ -120,10 +123,10 @@ class Conductor:
         """Why the open round should be closed now, if it should."""
         settings, now = campaign.settings, self._now()
         came = self._store.turnout(campaign.id, last.number)
-        if (settings.owners and came.finished >= settings.owners) or (settings.enough and came.reports >= settings.enough):
+        floor = came.contributed >= campaign.plan.minimum_owners
+        if (settings.owners and came.finished >= settings.owners) or (floor and 0 < settings.enough <= came.reports):
             return ENOUGH
-        over = now >= last.deadline and came.contributed >= settings.minimum_owners
-        if over or now >= campaign.plan.expires.timestamp():
+        if (floor and now >= last.deadline) or now >= campaign.plan.expires.timestamp():
             return DEADLINE
         return None
 
@@ -133,11 +136,12 @@ class Conductor:
         procedure: Any = plan_procedure(campaign.plan, draw)
         tally: Tally | None = None
         found: list[int] = []
+        sizes: list[int] = []
         for number in count():
             try:
                 query = procedure.send(tally)
             except StopIteration as finished:
-                self._finish(campaign, finished.value, found, draw.diagnostic)
+                self._finish(campaign, finished.value, found, sizes, draw.diagnostic)
                 return
             asked = write_query(query, plan=campaign.digest, round_=number)
             if number >= len(rounds):
@@ -153,6 +157,7 @@ class Conductor:
                 return
             tally = self._tally(campaign, rounds, number)
             found += crowds(tally)
+            sizes += [] if sizes else owner_sizes(campaign.plan, tally)
 
     def _tally(self, campaign: Campaign, rounds: list[Round], number: int) -> Tally:
         """The stored tally, or the batches counted; small tallies that are no more exact than the reports are kept."""
@@ -162,27 +167,23 @@ class Conductor:
         query, _ = read_query(rounds[number].query, plan=campaign.plan, plan_digest=campaign.digest)
         found = list(self._answers(campaign, query, number))
         if isinstance(query, OwnerQuery):
-            owners: dict[bytes, OwnerAnswer] = {}
-            for answer in found:
-                assert isinstance(answer, OwnerAnswer)
-                owners.setdefault(answer.owner, answer)
-            tally = tally_owners(query, owners)
+            tally = tally_owners(query, {name: answer for name, answer in found if isinstance(answer, OwnerAnswer)})
         else:
             earlier = [ids for before in range(number) for ids in self._ids(campaign, rounds, before)]
-            fresh = counted_once([batch for batch in found if isinstance(batch, Batch)], earlier)
+            fresh = counted_once([batch for _, batch in found if isinstance(batch, Batch)], earlier)
             tally = tally_batches(query, fresh, SCORES[campaign.plan.score])
         as_json = tally_to_json(tally)
         if as_json is not None:
             self._store.keep_tally(campaign.id, number, as_json)
         return tally
 
-    def _answers(self, campaign: Campaign, query: Query, number: int) -> Iterator[Batch | OwnerAnswer]:
-        for answer in self._store.answers(campaign.id, number, one_each=isinstance(query, OwnerQuery)):
-            yield read_answer(answer, query=query, plan=campaign.digest, round_=number)
+    def _answers(self, campaign: Campaign, query: Query, number: int) -> Iterator[tuple[bytes, Batch | OwnerAnswer]]:
+        for owner, answer in self._store.answers(campaign.id, number):
+            yield owner.to_bytes(8, "big"), read_answer(answer, query=query, plan=campaign.digest, round_=number)
 
     def _ids(self, campaign: Campaign, rounds: list[Round], number: int) -> Iterator[Array]:
         query, _ = read_query(rounds[number].query, plan=campaign.plan, plan_digest=campaign.digest)
-        for batch in self._answers(campaign, query, number):
+        for _, batch in self._answers(campaign, query, number):
             assert isinstance(batch, Batch)
             yield batch.ids.reshape(-1, ID_BYTES)
 
@@ -198,17 +199,15 @@ class Conductor:
 
         return draw
 
-    def _finish(self, campaign: Campaign, certificate: Certificate, found: list[int], audit: dict[str, float]) -> None:
-        """Issue the signed card, or say why there is none."""
+    def _finish(
+        self, campaign: Campaign, certificate: Certificate, found: list[int], sizes: list[int], audit: dict[str, float]
+    ) -> None:
+        """Issue the signed card, if there is enough to issue one."""
         plan, now = campaign.plan, self._now()
         received = views.received(self._store.engine, campaign.id)
         seeded = views.seeded(self._store.engine, campaign.id)
-        try:
-            outcome = conclude(plan, certificate, received=received, seeded=seeded, crowds=found)
-        except TooFewReports as error:
-            self._store.fail(campaign.id, str(error), now=now)
-            log.warning("too few reports", extra={"campaign": campaign.id})
-            return
+        sizes = sizes or views.contributions(self._store.engine, campaign.id)
+        outcome = conclude(plan, certificate, received=received, seeded=seeded, crowds=found, sizes=sizes)
         card = campaign_card(plan, outcome, diagnostic={}, issued=datetime.fromtimestamp(now, UTC))
         made = {PUBLIC: card.sign(self._key).to_json()}
         if audit:

@@ -8,14 +8,17 @@ import itertools
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, select
+import numpy as np
+from sqlalchemy import Connection, bindparam, select, update
 
+from aggregator.report_ids import ReportIds
 from aggregator.schema import batches, parts, queries, rejections
 from aggregator.store import DEADLINE, insert
+from aggregator.stored_ids import StoredIds
 from protocol import wire_pb2 as wire
 
 # Campaign, round and owner.
@@ -25,18 +28,20 @@ MOST_ROWS = 64
 
 
 class Packed(NamedTuple):
-    """One batch as it is stored."""
+    """One batch as it is stored; its reports' ids, 16 bytes each, unless its owner answers as a whole."""
 
     digest: bytes
     reports: int
     answer: bytes
+    ids: bytes | memoryview = b""
 
 
 @dataclass(frozen=True)
 class Parcel:
     """Batches of one owner for one round, stored together or not at all; `finished` when no more will come.
 
-    `most` is how many reports, and how many batches, the round takes of the owner in all.
+    `most` is how many reports, and how many batches, the round takes of the owner in all. Asked as a `whole`, an owner
+    answers a round once: what else it sends adds nothing.
     """
 
     campaign: str
@@ -47,10 +52,19 @@ class Parcel:
     finished: bool = False
     code: str | None = None
     most: int = sys.maxsize
+    whole: bool = False
 
     @property
     def key(self) -> _Key:
         return self.campaign, self.round, self.owner
+
+
+class Stored(NamedTuple):
+    """What became of a parcel: a wire code, and of its reports how many count from now on, and how many did before."""
+
+    code: int
+    accepted: int = 0
+    duplicates: int = 0
 
 
 class Rejection(NamedTuple):
@@ -62,25 +76,21 @@ class Rejection(NamedTuple):
     times: int = 1
 
 
-# Statements are made once: that takes longer than running them.
+# Statements are made once: that takes longer than running them. The round is held until the transaction ends: nobody closes it,
+# and no two processes count the same report, or take more of an owner than the round takes.
 _DOOR = (
     select(queries.c.closed, queries.c.because)
     .where(queries.c.campaign == bindparam("campaign"), queries.c.round == bindparam("round"))
-    .with_for_update(read=True)
-)
-# Held until the transaction ends, so that two processes do not both take what the round takes of an owner.
-_SENT = (
-    select(parts.c.batches, parts.c.reports)
-    .where(
-        parts.c.campaign == bindparam("campaign"), parts.c.round == bindparam("round"), parts.c.owner == bindparam("owner")
-    )
     .with_for_update()
-)  # fmt: skip
-# Of an owner that has sent nothing yet, and whose first parcels were refused, nothing stays.
-_FORGET = delete(parts).where(
-    parts.c.campaign == bindparam("campaign"), parts.c.round == bindparam("round"), parts.c.owner == bindparam("owner"),
-    parts.c.batches == 0, ~parts.c.finished,
-)  # fmt: skip
+)
+_SENT = select(parts.c.batches, parts.c.reports).where(
+    parts.c.campaign == bindparam("campaign"), parts.c.round == bindparam("round"), parts.c.owner == bindparam("owner")
+)
+_MORE = (
+    update(queries)
+    .where(queries.c.campaign == bindparam("its_campaign"), queries.c.round == bindparam("its_round"))
+    .values(batches=queries.c.batches + bindparam("more"))
+)
 
 
 @cache
@@ -97,44 +107,28 @@ def _advance(kind: str) -> Any:
 
 
 @cache
-def _begin(kind: str) -> Any:
-    nothing = {"batches": 0, "reports": 0, "seeded": False, "finished": False}
-    return insert(kind, parts).values(nothing).on_conflict_do_nothing()
-
-
-@cache
 def _refuse(kind: str) -> Any:
     row = insert(kind, rejections)
     more = {"times": rejections.c.times + row.excluded.times}
     return row.on_conflict_do_update(index_elements=["campaign", "owner", "code"], set_=more)
 
 
-def store_all(db: Connection, items: Sequence[Parcel | Rejection]) -> list[int]:
+def store_all(db: Connection, items: Sequence[Parcel | Rejection], known: StoredIds) -> list[Stored]:
     """Write everything whose round is open, and say of each item what became of it."""
-    codes: list[int] = [wire.Code.OK] * len(items)
-    mine: dict[_Key, list[Parcel]] = {}
-    places: dict[_Key, list[int]] = {}
+    answers = [Stored(wire.Code.OK)] * len(items)
+    rounds: dict[tuple[str, int], list[int]] = {}
     for place, item in enumerate(items):
         if isinstance(item, Parcel):
-            mine.setdefault(item.key, []).append(item)
-            places.setdefault(item.key, []).append(place)
-    doors = {key: _door(db, *key) for key in sorted({key[:2] for key in mine})}
-    admitted = []
+            rounds.setdefault(item.key[:2], []).append(place)
     # In one order everywhere, so that two processes never wait for each other.
-    for key in sorted(mine):
-        door, found = doors[key[:2]], _codes(db, mine[key], doors[key[:2]])
-        for place, parcel, code in zip(places[key], mine[key], found, strict=True):
-            codes[place] = code
-            if code == door == wire.Code.OK:
-                admitted.append(parcel)
-        if door == wire.Code.OK and wire.Code.OK not in found:
-            db.execute(_FORGET, _named(key))
-    if admitted:
-        _store(db, admitted)
+    for key in sorted(rounds):
+        parcels = [item for place in rounds[key] if isinstance(item := items[place], Parcel)]
+        for place, answer in zip(rounds[key], _store_round(db, parcels, known), strict=True):
+            answers[place] = answer
     refused = summed(items)
     if refused:
         db.execute(_refuse(db.dialect.name), [rejection._asdict() for rejection in refused])
-    return codes
+    return answers
 
 
 def summed(items: Iterable[Parcel | Rejection]) -> list[Rejection]:
@@ -156,35 +150,67 @@ def _door(db: Connection, campaign: str, number: int) -> int:
     return wire.Code.LATE if found.because == DEADLINE else wire.Code.SURPLUS
 
 
-def _codes(db: Connection, parcels: Sequence[Parcel], door: int) -> list[int]:
-    """What the parcels of one owner for one round are answered: batches that were stored are taken in whenever they come again,
-    others while the door is open, until the owner has sent as much as the round takes of it."""
-    count = _Count(0, 0)
-    if door == wire.Code.OK:
-        count = _sent(db, parcels[0].key)
-        all_new = count.plus(batch for parcel in parcels for batch in parcel.batches)
-        if max(all_new) <= min(parcel.most for parcel in parcels):
-            return [wire.Code.OK] * len(parcels)
-    known = {name for parcel in parcels for name in _stored(db, parcel)}
-    codes = []
+def _store_round(db: Connection, parcels: Sequence[Parcel], known: StoredIds) -> list[Stored]:
+    """Take in the parcels of one round, in the order they came.
+
+    Batches that were stored before are taken in whenever they come again, others while the round is open, until the owner has
+    sent as much as the round takes of it.
+    """
+    campaign, number, _ = parcels[0].key
+    door = _door(db, campaign, number)
+    if door != wire.Code.OK:
+        return [_again(db, parcel, door) for parcel in parcels]
+    ids = known.of(db, campaign)
+    sent: dict[_Key, _Count] = {}
+    answers: list[Stored | None] = []
+    admitted = []
     for parcel in parcels:
-        new = {batch.digest: batch for batch in parcel.batches if batch.digest not in known}
-        more = count.plus(new.values())
-        code = wire.Code.OK if parcel.batches and not new else door
-        if new and door == wire.Code.OK and max(more) > parcel.most:
-            code = wire.Code.SURPLUS
-        if code == wire.Code.OK:
-            count = more
-            known |= set(new)
-        codes.append(code)
-    return codes
+        count = sent.get(parcel.key) or _sent(db, parcel.key)
+        new = _new(db, parcel, count, ids)
+        more = count.plus(new)
+        if new and max(more) > parcel.most:
+            answers.append(Stored(wire.Code.SURPLUS))
+            continue
+        sent[parcel.key] = more
+        ids.add(b"".join(batch.ids for batch in new))
+        admitted.append(replace(parcel, batches=new))
+        answers.append(None)
+    stored = iter(_store(db, admitted, known) if admitted else ())
+    told = [next(stored) if answer is None else answer.accepted for answer in answers]
+    return [
+        answer or Stored(wire.Code.OK, accepted, sum(batch.reports for batch in parcel.batches) - accepted)
+        for parcel, answer, accepted in zip(parcels, answers, told, strict=True)
+    ]
+
+
+def _again(db: Connection, parcel: Parcel, door: int) -> Stored:
+    """What is answered when the round is over: that batches were stored, if all were, and else why they are not."""
+    if not parcel.batches or {batch.digest for batch in parcel.batches} - _stored(db, parcel):
+        return Stored(door)
+    return Stored(wire.Code.OK, duplicates=sum(batch.reports for batch in parcel.batches))
+
+
+def _new(db: Connection, parcel: Parcel, count: "_Count", ids: ReportIds) -> list[Packed]:
+    """The batches of a parcel that add something, each with the number of reports it adds; without ids, all reports are new."""
+    if parcel.whole:
+        return list(parcel.batches[: 0 if count.batches else 1])
+    named = [batch for batch in parcel.batches if batch.ids]
+    fresh = ids.fresh(b"".join(batch.ids for batch in named))
+    if not fresh.all():
+        edges = np.cumsum([0, *(batch.reports for batch in named)])
+        added = [int(fresh[start:stop].sum()) for start, stop in itertools.pairwise(edges)]
+        named = [batch._replace(reports=more) for batch, more in zip(named, added, strict=True) if more]
+    # A batch without reports has no ids that would tell.
+    bare = {batch.digest: batch for batch in parcel.batches if not batch.ids}
+    for name in _stored(db, parcel) if bare else ():
+        bare.pop(name, None)
+    return [*named, *bare.values()]
 
 
 def _sent(db: Connection, key: _Key) -> "_Count":
-    """What an owner has sent to a round, which nobody changes until the transaction ends: for that, a row must be there."""
-    while (found := db.execute(_SENT, _named(key)).first()) is None:
-        db.execute(_begin(db.dialect.name), _named(key))
-    return _Count(*found)
+    """What an owner has sent to a round."""
+    found = db.execute(_SENT, _named(key)).first()
+    return _Count(0, 0) if found is None else _Count(*found)
 
 
 def _named(key: _Key) -> dict[str, str | int]:
@@ -202,43 +228,54 @@ class _Count(NamedTuple):
         return _Count(self.batches + len(sizes), self.reports + sum(sizes))
 
 
-def _stored(db: Connection, parcel: Parcel) -> Iterable[bytes]:
+def _stored(db: Connection, parcel: Parcel) -> set[bytes]:
     """The names of those batches of a parcel that are stored."""
     names = {batch.digest for batch in parcel.batches}
     mine = (batches.c.campaign == parcel.campaign) & (batches.c.round == parcel.round) & (batches.c.owner == parcel.owner)
-    return db.execute(select(batches.c.digest).where(mine, batches.c.digest.in_(names))).scalars() if names else ()
+    return set(db.execute(select(batches.c.digest).where(mine, batches.c.digest.in_(names))).scalars()) if names else set()
 
 
-def _store(db: Connection, parcels: list[Parcel]) -> None:
-    """Add the batches that are new, and how far each owner is after these parcels."""
-    # In one order everywhere, as above.
-    rows = sorted((*parcel.key, batch.reports, batch.digest, batch.answer) for parcel in parcels for batch in parcel.batches)
-    new: Counter[_Key] = Counter()
-    reports: Counter[_Key] = Counter()
-    # Batches of equally many reports go together: how many of them were new then says how many reports were.
-    for (*owner, each), group in itertools.groupby(rows, key=lambda row: row[:4]):
-        key, found = tuple(owner), _insert(db, list(group))
-        new[key] += found
-        reports[key] += found * each
-    mine = {key: [parcel for parcel in parcels if parcel.key == key] for key in sorted({parcel.key for parcel in parcels})}
+def _store(db: Connection, parcels: list[Parcel], known: StoredIds) -> list[int]:
+    """Add the batches of a round, and how far each owner is after these parcels; how many reports each parcel has added."""
+    rows = {
+        (parcel.owner, batch.digest): (*parcel.key, batch.reports, batch.digest, batch.answer)
+        for parcel in reversed(parcels)
+        for batch in reversed(parcel.batches)
+    }
+    inserted = _insert(db, list(rows.values()))
+    mine: dict[_Key, list[Parcel]] = {}
+    accepted = []
+    for parcel in parcels:
+        # Of batches that an owner has given one name, the first is stored.
+        names = {(parcel.owner, batch.digest): batch for batch in reversed(parcel.batches)}
+        its = [batch for name, batch in names.items() if name in inserted]
+        inserted -= set(names)
+        mine.setdefault(parcel.key, []).append(replace(parcel, batches=its))
+        accepted.append(sum(batch.reports for batch in its))
     more = [
         {
-            **_named(key), "batches": new[key], "reports": reports[key],
-            "seeded": any(parcel.seeded for parcel in its), "finished": any(parcel.finished for parcel in its),
-            "code": next((parcel.code for parcel in its if parcel.code), None),
+            **_named(key), **_Count(0, 0).plus(batch for parcel in mine[key] for batch in parcel.batches)._asdict(),
+            "seeded": any(parcel.seeded for parcel in mine[key]), "finished": any(parcel.finished for parcel in mine[key]),
+            "code": next((parcel.code for parcel in mine[key] if parcel.code), None),
         }
-        for key, its in mine.items()
+        for key in sorted(mine)
     ]  # fmt: skip
     db.execute(_advance(db.dialect.name), more)
+    count, campaign = sum(row["batches"] for row in more), parcels[0].campaign
+    if count:
+        db.execute(_MORE, {"its_campaign": campaign, "its_round": parcels[0].round, "more": count})
+        known.added(db, campaign, count)
+    return accepted
 
 
-def _insert(db: Connection, rows: list[tuple[Any, ...]]) -> int:
-    """Add batches, and say how many of them were not there: many in one statement, which frees the interpreter meanwhile."""
+def _insert(db: Connection, rows: list[tuple[Any, ...]]) -> set[tuple[int, bytes]]:
+    """Add batches, many in one statement, which frees the interpreter meanwhile; owner and name of those that were added."""
     columns = "campaign", "round", "owner", "reports", "digest", "answer"
     row = f"({', '.join(['?' if db.dialect.name == 'sqlite' else '%s'] * len(columns))})"
-    new = 0
+    added: set[tuple[int, bytes]] = set()
     for first in range(0, len(rows), MOST_ROWS):
         some = rows[first : first + MOST_ROWS]
         text = f"INSERT INTO batches ({', '.join(columns)}) VALUES {', '.join([row] * len(some))} ON CONFLICT DO NOTHING"
-        new += db.exec_driver_sql(text, tuple(itertools.chain.from_iterable(some))).rowcount
-    return new
+        found = db.exec_driver_sql(f"{text} RETURNING owner, digest", tuple(itertools.chain.from_iterable(some)))
+        added |= {(one.owner, bytes(one.digest)) for one in found}
+    return added

@@ -8,20 +8,18 @@ from functools import cached_property
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from aggregator.deposit import Packed
-from aggregator.intake import check_answer
+from aggregator.intake import Checked, check_answer
 from aggregator.store import ENOUGH, OPEN, Campaign, Round, Store
 from protocol import wire_pb2 as wire
 from protocol.campaign import parse
 from protocol.errors import BadInput, Refused
 from protocol.messages import read_query
-from protocol.queries import BitQuery, HistogramQuery, LabelQuery, Query
+from protocol.queries import BitQuery, HistogramQuery, LabelQuery, OwnerQuery, Query
 
 # The key is no secret: an owner that makes two batches of one name loses the second, and nobody else does.
 _GMAC = AESGCM(bytes(16))
 # What one owner may add to a round: all that is expected of everybody, and some more, since slices are drawn at random.
 SLACK, FEW = 1.25, 1_000
-# Asked as a whole it answers once; a few times, if it has lost what it remembered.
-OWN_ANSWERS = 16
 
 
 @dataclass(frozen=True)
@@ -46,20 +44,25 @@ class Standing:
     def most(self) -> int:
         """How many reports the last round takes of one owner."""
         if not isinstance(self.query, BitQuery | LabelQuery):
-            return OWN_ANSWERS
+            return 1
         return FEW + math.ceil(SLACK * self.campaign.plan.expected_records * (self.query.stop - self.query.start))
+
+    @property
+    def whole(self) -> bool:
+        """Whether an owner answers the last round as a whole, and so once."""
+        return isinstance(self.query, OwnerQuery)
 
     def admit(self, answer: bytes) -> tuple[Packed, bool]:
         """The answer as a batch to be stored, and whether it was drawn from a seed; refused with a code otherwise."""
         if self.last is None or self.query is None or self.campaign.state != OPEN:
             raise Refused(wire.Code.CLOSED)
         try:
-            count, seeded = check_answer(answer, query=self.query, plan=self.campaign.digest, round_=self.last.number)
+            found = check_answer(answer, query=self.query, plan=self.campaign.digest, round_=self.last.number)
         except Refused as refused:
             if refused.code == wire.Code.LATE and self._had_enough(parse(wire.Answer, answer).batch.round):
                 raise Refused(wire.Code.SURPLUS) from None
             raise
-        return Packed(_name(answer), count, answer), seeded
+        return _packed(answer, found), found.seeded
 
     def earlier(self, answer: bytes) -> tuple[int, Packed]:
         """An answer to a round that was asked before, with the round's number; refused if there was none."""
@@ -68,11 +71,16 @@ class Standing:
             raise Refused(wire.Code.WRONG_ROUND)
         plan, name = self.campaign.plan, self.campaign.digest
         query, _ = read_query(self.rounds[number].query, plan=plan, plan_digest=name)
-        count, _ = check_answer(answer, query=query, plan=name, round_=number)
-        return number, Packed(_name(answer), count, answer)
+        return number, _packed(answer, check_answer(answer, query=query, plan=name, round_=number))
 
     def _had_enough(self, number: int) -> bool:
         return number < len(self.rounds) and self.rounds[number].because == ENOUGH
+
+
+def _packed(answer: bytes, found: Checked) -> Packed:
+    # The ids within the answer: a copy would double what is held in memory.
+    start = answer.find(found.ids)
+    return Packed(_name(answer), found.reports, answer, memoryview(answer)[start : start + len(found.ids)])
 
 
 def _name(answer: bytes) -> bytes:

@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 from aggregator.campaigns import run_campaign, run_training
 from aggregator.cards import campaign_card
 from aggregator.central import Draw
+from aggregator.intake import Sent
 from aggregator.keys import read_key
 from aggregator.plans import make_plan, valid_from
 from aggregator.releases import Audited, Kept
@@ -140,13 +141,13 @@ class Asking:
     def __init__(self, grid: Grid, nodes: list[int], plan: bytes, timeout: float) -> None:
         self._grid, self._nodes, self._plan, self._timeout = grid, nodes, plan, timeout
 
-    def __call__(self, query: bytes) -> Iterator[bytes]:
+    def __call__(self, query: bytes) -> Iterator[Sent]:
         content = RecordDict({CONTENT: ConfigRecord({"plan": self._plan, "query": query})})
         messages = [Message(content=content, message_type="query", dst_node_id=node, ttl=self._timeout) for node in self._nodes]
         for reply in self._grid.send_and_receive(messages, timeout=self._timeout):
             answer = read_reply(reply)
             if answer is not None:
-                yield answer
+                yield Sent(reply.metadata.src_node_id.to_bytes(8, "big"), answer)
 
 
 def read_reply(reply: Message) -> bytes | None:

@@ -5,7 +5,11 @@ so an answer that arrives twice adds nothing.
 """
 
 from collections import Counter
+from typing import NamedTuple
 
+import numpy as np
+
+from aggregator.report_ids import ReportIds
 from aggregator.tally import tally_batches, tally_owners
 from protocol import wire_pb2 as wire
 from protocol.campaign import VERSION, parse
@@ -26,12 +30,20 @@ def read_answer(answer: bytes, *, query: Query, plan: bytes, round_: int) -> Bat
     return read_batch(batch, query=query, plan=plan, round_=round_)
 
 
-def check_answer(answer: bytes, *, query: Query, plan: bytes, round_: int) -> tuple[int, bool]:
-    """How many reports `read_answer` would find, and whether they were drawn from a seed, without unpacking them."""
+class Checked(NamedTuple):
+    """What an answer holds: reports, whether they were drawn from a seed, and their ids; an owner's as a whole has none."""
+
+    reports: int
+    seeded: bool
+    ids: bytes = b""
+
+
+def check_answer(answer: bytes, *, query: Query, plan: bytes, round_: int) -> Checked:
+    """What `read_answer` would find, without unpacking it."""
     batch = _batch(answer, plan=plan, round_=round_)
     if isinstance(query, OwnerQuery):
-        return len(read_owner_answer(batch, query=query, plan=plan, round_=round_)), batch.seeded
-    return check_batch(batch, query=query, plan=plan, round_=round_), batch.seeded
+        return Checked(len(read_owner_answer(batch, query=query, plan=plan, round_=round_)), batch.seeded)
+    return Checked(check_batch(batch, query=query, plan=plan, round_=round_), batch.seeded, batch.ids)
 
 
 def _batch(answer: bytes, *, plan: bytes, round_: int) -> wire.ReportBatch:
@@ -44,27 +56,36 @@ def _batch(answer: bytes, *, plan: bytes, round_: int) -> wire.ReportBatch:
     return batch
 
 
+class Sent(NamedTuple):
+    """An answer, and who sent it: the node or the token it came from, whatever it says of itself."""
+
+    sender: bytes
+    answer: bytes
+
+
 class Intake:
     """The answers to the queries of one campaign, held in memory."""
 
     def __init__(self, *, plan: bytes, score: Score) -> None:
         self._plan, self._score = plan, score
-        self._seen: set[bytes] = set()
+        self._known = ReportIds()
         self._batches: list[Batch] = []
         self._owners: dict[bytes, OwnerAnswer] = {}
         self._query: Query | None = None
         self._round = -1
         self.codes: Counter[str] = Counter()
+        # What was counted of every sender, in all rounds.
+        self.counted: Counter[bytes] = Counter()
         self.seeded = False
 
     def open(self, query: Query, round_: int) -> None:
         """Start taking answers to a query; answers to earlier ones are late from now on."""
         self._query, self._round, self._batches, self._owners = query, round_, [], {}
 
-    def admit(self, answer: bytes) -> wire.Receipt:
+    def admit(self, sent: Sent) -> wire.Receipt:
         """Take an answer in, or say why not."""
         try:
-            fresh, repeated = self._admit(answer)
+            fresh, repeated = self._admit(sent)
         except Refused as refused:
             name = wire.Code.Name(refused.code)
             self.codes[name] += 1
@@ -73,29 +94,26 @@ class Intake:
         self.codes[name] += 1
         return wire.Receipt(version=VERSION, code=name, accepted=fresh, duplicates=repeated)
 
-    def _admit(self, answer: bytes) -> tuple[int, int]:
+    def _admit(self, sent: Sent) -> tuple[int, int]:
         if self._query is None:
             raise Refused(wire.Code.WRONG_ROUND)
-        found = read_answer(answer, query=self._query, plan=self._plan, round_=self._round)
-        fresh = self._once(found) if isinstance(found, OwnerAnswer) else self._fresh(found)
+        found = read_answer(sent.answer, query=self._query, plan=self._plan, round_=self._round)
+        fresh = self._once(sent.sender, found) if isinstance(found, OwnerAnswer) else self._fresh(found)
         self.seeded |= found.seeded and fresh > 0
+        self.counted[sent.sender] += fresh
         return fresh, len(found) - fresh
 
     def _fresh(self, batch: Batch) -> int:
-        ids = [row.tobytes() for row in batch.ids]
-        places = [place for place, name in enumerate(ids) if name not in self._seen]
-        fresh = dict.fromkeys(ids[place] for place in places)
-        if len(fresh) != len(places):
-            raise Refused(wire.Code.MALFORMED)
-        self._seen.update(fresh)
+        places = np.flatnonzero(self._known.fresh(batch.ids))
+        self._known.add(batch.ids[places])
         self._batches.append(batch.only(places))
         return len(places)
 
-    def _once(self, answer: OwnerAnswer) -> int:
-        """An owner counts once a round, whoever sends its answer again."""
-        if answer.owner in self._owners:
+    def _once(self, sender: bytes, answer: OwnerAnswer) -> int:
+        """Asked as a whole, who sends answers a round once, under whatever ids."""
+        if sender in self._owners:
             return 0
-        self._owners[answer.owner] = answer
+        self._owners[sender] = answer
         return 1
 
     def tally(self) -> Tally:

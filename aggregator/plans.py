@@ -31,7 +31,8 @@ def make_plan(name: str, config: Any, *, title: str, valid: Validity) -> Plan:
     plan = Plan(
         campaign=title, method=method, variant=variant, score=str(config["score"]), epsilon=epsilon, labels=labels,
         alpha=float(config["alpha"]), expected_records=int(config["records"]), minimum_reports=int(config["minimum-reports"]),
-        model=bytes.fromhex(config["model"]), issued=valid[0], expires=valid[1], **specific,
+        minimum_owners=int(config["minimum-owners"]), model=bytes.fromhex(config["model"]), issued=valid[0], expires=valid[1],
+        **specific,
     )  # fmt: skip
     if plan.training is None:
         # What the procedure does not accept is said now, and not when the campaign is open.

@@ -60,6 +60,8 @@ queries = Table(
     Column("closed", Double),
     Column("because", String(16)),
     Column("tally", Text),
+    # How many there are in the round: tells a process whether others have added any.
+    Column("batches", BigInteger, nullable=False, default=0),
 )
 
 batches = Table(

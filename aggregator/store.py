@@ -26,15 +26,14 @@ DEADLINE, ENOUGH, OPERATOR = "deadline", "enough", "operator"
 
 @dataclass(frozen=True)
 class Settings:
-    """When a round ends: after so many seconds if at least `minimum_owners` have finished with reports, or as soon as `owners`
-    have finished, with reports or without, or `enough` reports are in; 0 switches either off.
+    """When a round ends: after so many seconds, or when `enough` reports are in, if the plan's `minimum_owners` have
+    contributed; or as soon as `owners` have finished; 0 switches either off.
 
-    The first asks for evidence, so an owner that declined or sent nothing does not count; the second asks whether there is
+    The first two ask for evidence, so an owner that declined or sent nothing does not count; the last asks whether there is
     anybody to wait for, so it does.
     """
 
     round_seconds: float = 3600.0
-    minimum_owners: int = 1
     owners: int = 0
     enough: int = 0
 
@@ -104,7 +103,7 @@ class Round:
 
 
 class Turnout(NamedTuple):
-    """Who has come to a round: owners that have finished, those of them that sent reports and did not decline, and reports."""
+    """Who has come to a round: owners that have finished, those whose reports are counted, and reports."""
 
     finished: int
     contributed: int
@@ -234,7 +233,8 @@ class Store:
             # The row is locked so that the campaign is not closed in between.
             alive = select(campaigns.c.id).where(campaigns.c.id == campaign, campaigns.c.state == OPEN).with_for_update()
             if db.execute(alive).first() is not None:
-                row = {"campaign": campaign, "round": number, "query": query, "opened": now, "deadline": now + seconds}
+                moments = {"opened": now, "deadline": now + seconds}
+                row = {"campaign": campaign, "round": number, "query": query, "batches": 0, **moments}
                 db.execute(insert(db.dialect.name, queries).on_conflict_do_nothing().values(**row))
 
     def close_round(self, campaign: str, number: int, because: str, *, now: float) -> None:
@@ -259,24 +259,18 @@ class Store:
         columns = parts.c
         mine = (columns.campaign == campaign) & (columns.round == number)
         with self.engine.connect() as db:
-            rows = db.execute(select(columns.finished, columns.reports, columns.code).where(mine)).all()
-        contributed = sum(row.finished and row.reports > 0 and row.code is None for row in rows)
+            rows = db.execute(select(columns.finished, columns.reports).where(mine)).all()
+        contributed = sum(row.reports > 0 for row in rows)
         return Turnout(sum(row.finished for row in rows), contributed, sum(row.reports for row in rows))
 
-    def answers(self, campaign: str, number: int, *, one_each: bool = False) -> Iterator[bytes]:
-        """The batches of a round, in an order that does not depend on when they came.
-
-        With `one_each`, an owner's first alone: asked as a whole, a token answers once, whatever ids it invents.
-        """
+    def answers(self, campaign: str, number: int) -> Iterator[tuple[int, bytes]]:
+        """The batches of a round with their owners, in an order that does not depend on when they came."""
         columns = batches.c
         mine = (columns.campaign == campaign) & (columns.round == number)
-        before = None
         with self.engine.connect() as db:
             ordered = select(columns.owner, columns.answer).where(mine).order_by(columns.owner, columns.digest)
             for row in db.execution_options(yield_per=256).execute(ordered):
-                if not (one_each and row.owner == before):
-                    yield row.answer
-                before = row.owner
+                yield row.owner, row.answer
 
     def keep_release(self, campaign: str, release: str) -> str:
         """Keep the release of a campaign, and return the one that is kept: the first."""

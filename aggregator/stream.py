@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from aggregator.deposit import Packed, Parcel
+from aggregator.deposit import Packed, Parcel, Stored
 from aggregator.desk import Standing, declined
 from aggregator.enrolment import Owner
 from aggregator.limits import Limits, Reading, Room, Turnstile, Watch
@@ -39,11 +39,12 @@ class Stream:
     # How many answers the owner said it sends; an end before that is a broken stream.
     announced: int | None = None
     accepted: int = 0
+    duplicates: int = 0
     declined: bool = False
     _pending: list[Packed] = field(default_factory=list)
     _bytes: int = 0
     _seeded: bool = False
-    _writing: deque[tuple[Awaitable[int], int]] = field(default_factory=deque)
+    _writing: deque[Awaitable[Stored]] = field(default_factory=deque)
     _looked: bool = False
     # Whether an answer was to a round that is over: then this stream finishes none.
     _again: bool = False
@@ -64,7 +65,9 @@ class Stream:
         await self._settle()
         if self._code in (wire.Code.UNAVAILABLE, wire.Code.UNAUTHENTICATED):
             raise Refused(self._code)
-        return wire.Receipt(version=VERSION, code=wire.Code.Name(self._code), accepted=self.accepted)
+        return wire.Receipt(
+            version=VERSION, code=wire.Code.Name(self._code), accepted=self.accepted, duplicates=self.duplicates
+        )
 
     async def _read(self, messages: AsyncIterator[bytes]) -> None:
         believed = asyncio.get_running_loop().time() + BELIEVED_SECONDS
@@ -134,9 +137,10 @@ class Stream:
             return False
         await self._flush()
         parcel = Parcel(self.standing.campaign.id, number, self.owner.id, [batch])
-        stored = await asyncio.wrap_future(self.writer.put(parcel)) == wire.Code.OK
+        became = await asyncio.wrap_future(self.writer.put(parcel))
+        stored = became.code == wire.Code.OK
         self._again |= stored
-        self.accepted += batch.reports if stored else 0
+        self.duplicates += became.duplicates
         return stored
 
     async def _flush(self, *, finished: bool = False, code: str | None = None) -> None:
@@ -152,20 +156,22 @@ class Stream:
         if last is None or not (self._pending or finished):
             return
         name, batches = self.standing.campaign.id, self._pending
-        parcel = Parcel(name, last.number, self.owner.id, batches, self._seeded, finished, code, self.standing.most)
+        parcel = Parcel(
+            name, last.number, self.owner.id, batches, self._seeded, finished, code, self.standing.most, self.standing.whole
+        )
         done, free = self.writer.put(parcel), partial(self.room.give, self._bytes)
         loop = asyncio.get_running_loop()
         # Even if nobody waits for it any more, it is in memory until it is written.
         done.add_done_callback(lambda _: loop.call_soon_threadsafe(free))
-        self._writing.append((asyncio.wrap_future(done), sum(batch.reports for batch in batches)))
+        self._writing.append(asyncio.wrap_future(done))
         self._pending, self._bytes = [], 0
 
     async def _settle(self, rest: int = 0) -> None:
         """Wait until no more than so many pieces are on their way."""
         while len(self._writing) > rest:
-            future, reports = self._writing.popleft()
-            code = await future
-            self.accepted += reports if code == wire.Code.OK else 0
+            code, accepted, duplicates = await self._writing.popleft()
+            self.accepted += accepted
+            self.duplicates += duplicates
             # What was refused first is why; but what may not be durable is never acknowledged.
             if self._code == wire.Code.OK or code == wire.Code.UNAVAILABLE:
                 self._code = code

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from aggregator.report_ids import again, folded
 from protocol.messages import Array, Batch, OwnerAnswer
 from protocol.queries import (
     BitQuery,
@@ -36,14 +37,14 @@ def tally_batches(query: BitQuery | LabelQuery, batches: Sequence[Batch], score:
 
 
 def tally_owners(query: OwnerQuery, owners: Mapping[bytes, OwnerAnswer]) -> Tally:
-    """The tally of one answer an owner."""
+    """The tally of one answer an owner, by who sent it."""
     if isinstance(query, HistogramQuery):
         total = np.zeros(query.bins, dtype=np.int64)
         for answer in owners.values():
             total += answer.values
-        return HistogramTally(total, len(owners))
-    # In the order of their ids: an average of floats depends on the order.
-    names = sorted(owners)
+        return HistogramTally(total, len(owners), tuple(int(answer.values.sum()) for answer in owners.values()))
+    # In the order of the ids they give: an average of floats depends on the order.
+    names = sorted(owners, key=lambda name: (owners[name].owner, name))
     if isinstance(query, CountQuery):
         return CountTally({name: (int(owners[name].values[0]), int(owners[name].values[1])) for name in names})
     return TrainingTally([owners[name].values for name in names])
@@ -59,15 +60,10 @@ def counted_once(batches: Sequence[Batch], earlier: Sequence[Array]) -> list[Bat
     if not batches:
         return []
     known = sum(len(ids) for ids in earlier)
-    names = np.ascontiguousarray(np.concatenate([*earlier, *(batch.ids for batch in batches)])).view(">u8")
-    order = np.lexsort((names[:, 1], names[:, 0]))
-    ordered = names[order]
-    # Sorting is stable: of equal ids the first stands first.
-    again = np.zeros(len(names), dtype=np.bool_)
-    again[order[1:]] = (ordered[1:] == ordered[:-1]).all(axis=1)
+    repeated = again(folded(np.concatenate([*earlier, *(batch.ids for batch in batches)])))
     edges = known + np.cumsum([0, *(len(batch) for batch in batches)])
     return [
-        batch.only(np.flatnonzero(~again[start:stop])) if again[start:stop].any() else batch
+        batch.only(np.flatnonzero(~repeated[start:stop])) if repeated[start:stop].any() else batch
         for batch, start, stop in zip(batches, edges[:-1], edges[1:], strict=True)
     ]
 

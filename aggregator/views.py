@@ -52,6 +52,7 @@ class RoundView:
     reports: int
     owners: int
     finished: int
+    contributed: int
 
 
 @dataclass(frozen=True)
@@ -126,15 +127,17 @@ def senders(engine: Engine, one: Overview, *, last: int, most: int) -> tuple[lis
 def rounds(engine: Engine, one: Overview) -> list[RoundView]:
     """Every round asked so far, with what came in."""
     columns, done = parts.c, func.sum(case((parts.c.finished, 1), else_=0))
-    came = select(columns.round, func.sum(columns.reports).label("reports"), func.count().label("owners"), done.label("done"))
+    gave = func.sum(case((columns.reports > 0, 1), else_=0)).label("gave")
+    reports = func.sum(columns.reports).label("reports")
+    came = select(columns.round, reports, func.count().label("owners"), done.label("done"), gave)
     with engine.connect() as db:
         asked = db.execute(select(queries).where(queries.c.campaign == one.id).order_by(queries.c.round)).all()
         rows = db.execute(came.where(columns.campaign == one.id).group_by(columns.round)).all()
-    found = {row.round: (int(row.reports), int(row.owners), int(row.done)) for row in rows}
+    found = {row.round: (int(row.reports), int(row.owners), int(row.done), int(row.gave)) for row in rows}
     return [
         RoundView(
             row.round, row.opened, row.deadline, row.closed, row.because, _expected(one.plan, row.query),
-            *found.get(row.round, (0, 0, 0)),
+            *found.get(row.round, (0, 0, 0, 0)),
         )
         for row in asked
     ]  # fmt: skip
@@ -160,6 +163,14 @@ def received(engine: Engine, campaign: str) -> dict[str, int]:
     return dict(sorted((counts + Counter(rejected(engine, campaign))).items()))
 
 
+def contributions(engine: Engine, campaign: str) -> list[int]:
+    """The reports of each owner that are counted, in all rounds."""
+    columns = parts.c
+    with engine.connect() as db:
+        sums = select(func.sum(columns.reports)).where(columns.campaign == campaign).group_by(columns.owner)
+        return [int(count) for count in db.execute(sums).scalars()]
+
+
 def seeded(engine: Engine, campaign: str) -> bool:
     """Whether any report says it was drawn from a seed."""
     with engine.connect() as db:
@@ -171,6 +182,7 @@ def status(engine: Engine, one: Overview) -> dict[str, Any]:
     return {
         "id": one.id, "title": one.plan.campaign, "method": f"{one.plan.method}:{one.plan.variant}", "state": one.state,
         "reason": one.reason, "epsilon": one.plan.epsilon, "settings": asdict(one.settings),
+        "minimum_owners": one.plan.minimum_owners, "contributors": sum(count > 0 for count in contributions(engine, one.id)),
         "rounds": [asdict(row) for row in rounds(engine, one)], "rejected": rejected(engine, one.id),
     }  # fmt: skip
 

@@ -13,7 +13,8 @@ from concurrent.futures import Future
 from sqlalchemy import Engine
 
 from aggregator.database import tidy, writing
-from aggregator.deposit import Parcel, Rejection, store_all, summed
+from aggregator.deposit import Parcel, Rejection, Stored, store_all, summed
+from aggregator.stored_ids import StoredIds
 from aggregator.vitals import Vitals
 from protocol import wire_pb2 as wire
 
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 MOST_BYTES = 16 << 20
 IDLE_SECONDS, FAILED_SECONDS = 0.5, 2.0
 
-_Item = tuple[Parcel | Rejection, "Future[int]"]
+_Item = tuple[Parcel | Rejection, "Future[Stored]"]
 
 
 class Writer:
@@ -34,11 +35,12 @@ class Writer:
         self._waiting: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._uncounted: list[Rejection] = []
+        self._known = StoredIds()
         self._thread.start()
 
-    def put(self, item: Parcel | Rejection) -> "Future[int]":
-        """Hand something over; the future holds its wire code once that is durable, or UNAVAILABLE if it could not be."""
-        done: Future[int] = Future()
+    def put(self, item: Parcel | Rejection) -> "Future[Stored]":
+        """Hand something over; the future says what became of it once that is durable, or UNAVAILABLE if it could not be."""
+        done: Future[Stored] = Future()
         # Whoever waits may go away; what it handed over is written all the same, and the future is there to be told.
         done.set_running_or_notify_cancel()
         self._waiting.put((item, done))
@@ -90,19 +92,20 @@ class Writer:
         items, started = [item for item, _ in group], time.monotonic()
         try:
             with self._engine.begin() as db:
-                codes = store_all(db, items)
+                answers = store_all(db, items, self._known)
         # Whatever fails, nothing was stored; and without this thread nobody would be answered any more.
         except Exception as error:
             reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
             log.error("not stored", extra={"error": type(error).__name__, "reason": reason, "items": len(group)})
-            stored, codes = False, [wire.Code.UNAVAILABLE] * len(group)
+            stored, answers = False, [Stored(wire.Code.UNAVAILABLE)] * len(group)
+            self._known.clear()
             self._uncounted = summed([*self._uncounted, *items])
             self._vitals.failures += 1
         else:
             stored = True
             self._vitals.committed(time.monotonic() - started)
-        for (_, done), code in zip(group, codes, strict=True):
-            done.set_result(code)
+        for (_, done), answer in zip(group, answers, strict=True):
+            done.set_result(answer)
         return stored
 
 

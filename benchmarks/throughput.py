@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from rich.console import Console
 from rich.table import Table
 
-from aggregator.intake import Intake
+from aggregator.intake import Intake, Sent
 from aggregator.procedures import make_procedure
 from client.ledger import Ledger
 from client.policy import Policy
@@ -79,8 +79,8 @@ def in_process(users: int, folder: Path) -> dict[str, float]:
         spent["respond"] += time.perf_counter() - started
         started = time.perf_counter()
         intake.open(query, round_)
-        for answer in answers:
-            intake.admit(answer)
+        for number, answer in enumerate(answers):
+            intake.admit(Sent(bytes([number]), answer))
         tally = intake.tally()
         spent["intake"] += time.perf_counter() - started
     return spent

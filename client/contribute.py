@@ -124,7 +124,7 @@ class Contribution:
             except Withheld:
                 self.left.withheld += 1
                 return
-            held = self._held(sizes, receipt.accepted)
+            held = self._held(sizes, receipt.accepted + receipt.duplicates)
             self.left.reports += sum(sizes[:held])
             self.left.bytes += sum(len(piece) for piece in pieces[:held])
             if receipt.code != wire.Code.RATE_LIMITED:
@@ -144,10 +144,10 @@ class Contribution:
             raise Withheld
 
     @staticmethod
-    def _held(sizes: list[int], accepted: int) -> int:
-        """How many pieces, from the first, the accepted reports fill."""
+    def _held(sizes: list[int], reports: int) -> int:
+        """How many pieces, from the first, the reports fill that the aggregator holds now or held before."""
         count = 0
-        while count < len(sizes) and sizes[count] <= accepted:
-            accepted -= sizes[count]
+        while count < len(sizes) and sizes[count] <= reports:
+            reports -= sizes[count]
             count += 1
         return count

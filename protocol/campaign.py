@@ -68,6 +68,7 @@ class Plan:
     privacy_delta: float = 0.0
     noise_variance: int = 0
     training: Terms | None = None
+    minimum_owners: int = 0
 
     def __post_init__(self) -> None:
         check_choice("method", self.method, VARIANTS)
@@ -92,11 +93,12 @@ class Plan:
             check_probability("delta", self.delta)
         if not 1 <= len(self.campaign) <= 200 or not self.campaign.isprintable():
             raise BadInput(f"campaign is {self.campaign[:200]!r}; accepted are 1 to 200 printable characters")
-        counts = self.expected_records, self.minimum_reports, self.max_corrupt
+        counts = self.expected_records, self.minimum_reports, self.max_corrupt, self.minimum_owners
         if self.expected_records < 1 or min(counts) < 0 or max(counts) > MOST_RECORDS:
             raise BadInput(
                 f"expected_records {self.expected_records}, minimum_reports {self.minimum_reports}, max_corrupt "
-                f"{self.max_corrupt}; accepted are at least 1, 0 and 0, and at most {MOST_RECORDS}"
+                f"{self.max_corrupt}, minimum_owners {self.minimum_owners}; accepted are at least 1, 0, 0 and 0, and at most "
+                f"{MOST_RECORDS}"
             )
         if not 2 <= self.labels <= MOST_LABELS:
             raise BadInput(f"labels is {self.labels}; accepted are 2 to {MOST_LABELS}")

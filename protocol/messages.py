@@ -172,6 +172,7 @@ def check_batch(message: wire.ReportBatch, *, query: BitQuery | LabelQuery, plan
     n, rest = divmod(len(message.ids), ID_BYTES)
     if rest or n > MOST_REPORTS:
         raise Refused(wire.Code.MALFORMED)
+    _check_distinct(message.ids)
     _check_reports(message.reports, query.channel, n)
     if isinstance(query, BitQuery):
         if message.probabilities:
@@ -204,6 +205,17 @@ def _check_envelope(message: wire.ReportBatch, *, plan: bytes, round_: int) -> N
         raise Refused(wire.Code.WRONG_PLAN)
     if message.round != round_:
         raise Refused(wire.Code.WRONG_ROUND)
+
+
+def _check_distinct(ids: bytes) -> None:
+    """No id stands twice in a batch. Ids are hashes: where halves of them differ there is no need to compare the whole."""
+    halves = np.frombuffer(ids, dtype=np.uint64)
+    first = np.sort(halves[::2])
+    if (first[1:] == first[:-1]).any():
+        pairs = halves.reshape(-1, 2)
+        ordered = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+        if (ordered[1:] == ordered[:-1]).all(axis=1).any():
+            raise Refused(wire.Code.MALFORMED)
 
 
 def _check_reports(data: bytes, channel: Channel, n: int) -> None:

@@ -95,10 +95,11 @@ class CountQuery:
 
 @dataclass(frozen=True)
 class HistogramTally:
-    """The counts of all owners that answered, added up."""
+    """The counts of all owners that answered, added up, and the number of records of each."""
 
     counts: NDArray[np.int64]
     owners: int
+    sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ TIMED_OUT: Code
 UNAVAILABLE: Code
 
 class Plan(_message.Message):
-    __slots__ = ("version", "campaign", "method", "variant", "score", "channel", "epsilon", "labels", "alpha", "delta", "expected_records", "minimum_reports", "max_corrupt", "model", "issued", "expires", "mechanism", "bins", "beta", "privacy_delta", "noise_variance", "training")
+    __slots__ = ("version", "campaign", "method", "variant", "score", "channel", "epsilon", "labels", "alpha", "delta", "expected_records", "minimum_reports", "max_corrupt", "model", "issued", "expires", "mechanism", "bins", "beta", "privacy_delta", "noise_variance", "training", "minimum_owners")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CAMPAIGN_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
@@ -96,6 +96,7 @@ class Plan(_message.Message):
     PRIVACY_DELTA_FIELD_NUMBER: _ClassVar[int]
     NOISE_VARIANCE_FIELD_NUMBER: _ClassVar[int]
     TRAINING_FIELD_NUMBER: _ClassVar[int]
+    MINIMUM_OWNERS_FIELD_NUMBER: _ClassVar[int]
     version: int
     campaign: str
     method: str
@@ -118,7 +119,8 @@ class Plan(_message.Message):
     privacy_delta: float
     noise_variance: int
     training: Training
-    def __init__(self, version: _Optional[int] = ..., campaign: _Optional[str] = ..., method: _Optional[str] = ..., variant: _Optional[str] = ..., score: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., labels: _Optional[int] = ..., alpha: _Optional[float] = ..., delta: _Optional[float] = ..., expected_records: _Optional[int] = ..., minimum_reports: _Optional[int] = ..., max_corrupt: _Optional[int] = ..., model: _Optional[bytes] = ..., issued: _Optional[int] = ..., expires: _Optional[int] = ..., mechanism: _Optional[str] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., training: _Optional[_Union[Training, _Mapping]] = ...) -> None: ...
+    minimum_owners: int
+    def __init__(self, version: _Optional[int] = ..., campaign: _Optional[str] = ..., method: _Optional[str] = ..., variant: _Optional[str] = ..., score: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., labels: _Optional[int] = ..., alpha: _Optional[float] = ..., delta: _Optional[float] = ..., expected_records: _Optional[int] = ..., minimum_reports: _Optional[int] = ..., max_corrupt: _Optional[int] = ..., model: _Optional[bytes] = ..., issued: _Optional[int] = ..., expires: _Optional[int] = ..., mechanism: _Optional[str] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., training: _Optional[_Union[Training, _Mapping]] = ..., minimum_owners: _Optional[int] = ...) -> None: ...
 
 class Training(_message.Message):
     __slots__ = ("layers", "noise_multiplier", "sampling_rate", "rounds", "local_steps", "clip", "batch", "learning_rate")

@@ -54,7 +54,7 @@ class Survived:
 def came(place: Place, campaign: str, folder: Path) -> Came:
     """What came of a campaign whose owners' folders are in this one, once it is calibrated."""
     eventually(lambda: place.store.campaign(campaign).state == "calibrated", seconds=PATIENCE)
-    stored = (answer for one in place.store.rounds(campaign) for answer in place.store.answers(campaign, one.number))
+    stored = (answer for one in place.store.rounds(campaign) for _, answer in place.store.answers(campaign, one.number))
     acknowledged = []
     for path in folder.glob("*/ledger.sqlite"):
         with sqlite3.connect(path) as ledger:

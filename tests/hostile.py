@@ -132,14 +132,22 @@ class Wire:
         return self.stream(iter([message]), (MESSAGES, "1"))
 
     def stream(self, messages: Iterator[bytes], *more: tuple[str, str]) -> str:
+        try:
+            return str(wire.Code.Name(self._call(messages, *more).code))
+        except grpc.RpcError as error:
+            return str(error.details())
+
+    def receipt(self, *messages: bytes) -> tuple[str, int, int]:
+        """Code, accepted and duplicates, of answers sent as an owner's last."""
+        found = self._call(iter(messages), (MESSAGES, str(len(messages))))
+        return wire.Code.Name(found.code), found.accepted, found.duplicates
+
+    def _call(self, messages: Iterator[bytes], *more: tuple[str, str]) -> wire.Receipt:
         call = self.channel.stream_unary(
             CALLS["Submit"].path, request_serializer=None, response_deserializer=wire.Receipt.FromString
         )
-        try:
-            receipt = call(messages, metadata=(*self.metadata, *more), timeout=20)
-        except grpc.RpcError as error:
-            return str(error.details())
-        return str(wire.Code.Name(receipt.code))
+        receipt: wire.Receipt = call(messages, metadata=(*self.metadata, *more), timeout=20)
+        return receipt
 
 
 def fuzz(hand: Wire, valid: bytes, calls: int, rng: np.random.Generator) -> set[str]:

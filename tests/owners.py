@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from aggregator.intake import Sent
 from client.ledger import Ledger
 from client.policy import Policy
 from client.records import Records
@@ -74,7 +75,7 @@ def owner(
     return Repeatable(seed, **given) if entropy is None else Respondent(entropy=entropy, **given)
 
 
-def asking(plan: bytes, owners: Iterable[Respondent]) -> Callable[[bytes], list[bytes]]:
+def asking(plan: bytes, owners: Iterable[Respondent]) -> Callable[[bytes], list[Sent]]:
     """Ask every owner in turn."""
     everyone = list(owners)
-    return lambda query: [one.answer(plan, query) for one in everyone]
+    return lambda query: [Sent(bytes([number]), one.answer(plan, query)) for number, one in enumerate(everyone)]

@@ -28,6 +28,7 @@ from client.ledger import Ledger
 from client.patience import Patience
 from client.policy import Policy
 from client.respond import Respondent
+from protocol import wire_pb2 as wire
 from protocol.campaign import Plan, digest, sign_plan
 from protocol.service import campaign_id
 from tests.owners import KEY, PLAN, POLICY, owner
@@ -48,6 +49,11 @@ def eventually(holds: Callable[[], Any], *, seconds: float = 60.0, what: str = "
         assert time.monotonic() < until, f"not within {seconds} s: {what or holds}"
         time.sleep(0.02)
     return found
+
+
+def holding(data: bytes) -> bytes:
+    """An answer with these bytes in it, and no report."""
+    return wire.Answer(batch=wire.ReportBatch(weights=data)).SerializeToString()
 
 
 @dataclass

@@ -10,6 +10,7 @@ from scipy.stats import binom
 from aggregator.campaigns import Outcome, run_campaign
 from aggregator.cards import campaign_card
 from aggregator.central import noise_offset, owner_noised, trusted
+from aggregator.intake import Sent
 from aggregator.quantiles.histogram import Histogram, certified_rank, histogram
 from aggregator.quantiles.mechanism import Mechanism, Release
 from aggregator.quantiles.rank_exponential import RankExponential
@@ -323,7 +324,7 @@ def test_counts_that_cannot_be_are_rejected(tmp_path: Path) -> None:
         return mechanism.release(counts, rank, SeededEntropy(1))
 
     outcome: Outcome = run_campaign(
-        TRUSTED, lambda query: [message.SerializeToString() for message in [*messages, answer]], draw=draw
+        TRUSTED, lambda query: [Sent(b"one", message.SerializeToString()) for message in [*messages, answer]], draw=draw
     )
     assert outcome.certificate.n == 2_000
     assert outcome.received["OK"] == 1

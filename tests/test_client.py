@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from aggregator.bits import replay
 from aggregator.campaigns import TooFewReports, run_campaign
+from aggregator.intake import Sent
 from client.cli import app
 from client.ledger import Ledger
 from client.policy import Policy
@@ -316,8 +317,9 @@ def test_garbage_silence_and_repetition_do_not_disturb_a_campaign(tmp_path: Path
     plan = signed()
     good, talkative = owner(tmp_path / "a", seed=0), owner(tmp_path / "b", seed=1)
 
-    def ask(query: bytes) -> list[bytes]:
-        return [good.answer(plan, query), b"\xff\x00garbage", talkative.answer(plan, query), talkative.answer(plan, query)]
+    def ask(query: bytes) -> list[Sent]:
+        said = Sent(b"talkative", talkative.answer(plan, query))
+        return [Sent(b"good", good.answer(plan, query)), Sent(b"other", b"\xff\x00garbage"), said, said]
 
     outcome = run_campaign(PLAN, ask)
     rounds = outcome.received["MALFORMED"]

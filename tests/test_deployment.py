@@ -27,6 +27,7 @@ from protocol.errors import BadInput
 from protocol.sampling import os_entropy
 from protocol.simulated import EMBEDDED_MODEL
 from simulation.federation import HOME, QUIET, free_port, stop
+from tests.owners import asking
 
 ROOT = Path(__file__).parent.parent
 TOOLS = Path(sys.executable).parent
@@ -161,7 +162,7 @@ def test_supernodes_over_tls_give_the_threshold_of_their_own_ledgers(deployment:
         )
         for number, home in enumerate(homes)
     ]  # fmt: skip
-    again = run_campaign(plan, lambda query: [owner.answer(signed, query) for owner in owners])
+    again = run_campaign(plan, asking(signed, owners))
     assert again.certificate.threshold == row["threshold"]
     assert again.received == row["received"]
 

@@ -33,7 +33,7 @@ from tests.chaos import came, chaos, in_peace, leader, under_way
 from tests.disks import Disk, PostgresDisk, SqliteDisk, obeying_modes
 from tests.hostile import Wire
 from tests.postgres import binaries, postgres
-from tests.servers import ROOT, Place, contribution, eventually, plan_now, together
+from tests.servers import ROOT, Place, contribution, eventually, holding, plan_now, together
 from tests.test_wire import answer as packed
 from tests.test_wire import bit_batch
 
@@ -183,8 +183,8 @@ def test_no_batch_enters_a_closed_round(kind: str, database: Callable[[str], str
 
         def send(i: int) -> None:
             while not stop.is_set():
-                batch = Packed(os.urandom(32), 1, b"x" * 100)
-                code = writers[i % 2].put(Parcel(campaign, 0, 1, [batch])).result()
+                batch = Packed(os.urandom(32), 1, holding(b"x" * 100))
+                code = writers[i % 2].put(Parcel(campaign, 0, 1, [batch])).result().code
                 (acknowledged if code == wire.Code.OK else refused)[i] += 1
 
         threads = [threading.Thread(target=send, args=(i,)) for i in range(4)]
@@ -212,8 +212,8 @@ def test_an_owner_that_goes_away_stops_nobody(place: Place) -> None:
     place.store.ask(campaign, 0, b"query", now=0.0, seconds=1.0)
     writer = Writer(place.store.engine, Vitals())
     for i in range(20):
-        writer.put(Parcel(campaign, 0, 1, [Packed(bytes([i]) * 32, 1, b"batch")])).cancel()
-    assert writer.put(Parcel(campaign, 0, 1, [Packed(b"x" * 32, 1, b"batch")])).result(timeout=30) == wire.Code.OK
+        writer.put(Parcel(campaign, 0, 1, [Packed(bytes([i]) * 32, 1, holding(b"batch"))])).cancel()
+    assert writer.put(Parcel(campaign, 0, 1, [Packed(b"x" * 32, 1, holding(b"batch"))])).result(timeout=30).code == wire.Code.OK
     writer.close()
     assert views.stored_batches(place.store.engine, campaign) == 21
 

@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits
 from aggregator import flower_app
 from aggregator.campaigns import run_campaign
 from aggregator.flower_app import make_plans, read_reply
+from aggregator.intake import Sent
 from client.simulated import simulated_owner
 from protocol.campaign import open_plan
 from protocol.card import read_card
@@ -109,7 +110,7 @@ def test_flower_and_the_in_process_driver_agree(run: Run, name: str, tmp_path: P
     plan, _ = open_plan(signed, trusted={SIMULATION_PUBLIC}, now=datetime.now(UTC))
     monkeypatch.setenv(RUN_FOLDER, str(tmp_path))
 
-    def ask(query: bytes) -> list[bytes]:
+    def ask(query: bytes) -> list[Sent]:
         made = partial(
             simulated_owner,
             run=1,
@@ -121,7 +122,7 @@ def test_flower_and_the_in_process_driver_agree(run: Run, name: str, tmp_path: P
             seed=SEED,
             query=query,
         )
-        return [made(owner=owner).answer(signed, query) for owner in range(NODES)]
+        return [Sent(bytes([owner]), made(owner=owner).answer(signed, query)) for owner in range(NODES)]
 
     outcome = run_campaign(plan, ask)
     assert (row["threshold"], row["n"]) == (outcome.certificate.threshold, outcome.certificate.n)

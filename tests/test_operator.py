@@ -24,7 +24,7 @@ from protocol.errors import BadInput
 from tests.hostile import Wire
 from tests.owners import PUBLIC as PUBLIC_KEY
 from tests.owners import records as owner_records
-from tests.servers import Place, aggregator, client, eventually, plan_now
+from tests.servers import Place, aggregator, client, eventually, holding, plan_now
 
 GOOD = {"campaign": '"bits:one-shot"', "labels": "5", "model": f'"{"00" * 32}"', "records": "2000"}
 
@@ -261,8 +261,8 @@ def test_what_is_purged_is_in_no_file(place: Place) -> None:
     place.enrol("owner")
     place.store.ask(campaign, 0, b"query", now=0.0, seconds=1.0)
     writer = Writer(place.store.engine, Vitals())
-    batches = [Packed(bytes([i]) * 16, 1, (secret + bytes([i])) * 5_000) for i in range(20)]
-    assert writer.put(Parcel(campaign, 0, 1, batches)).result() == wire.Code.OK
+    batches = [Packed(bytes([i]) * 16, 1, holding((secret + bytes([i])) * 5_000)) for i in range(20)]
+    assert writer.put(Parcel(campaign, 0, 1, batches)).result().code == wire.Code.OK
 
     def found() -> bool:
         return any(secret in file.read_bytes() for file in place.folder.glob("confide.sqlite*"))

@@ -15,14 +15,11 @@ import pytest
 from aggregator import views
 from aggregator.campaigns import run_campaign
 from aggregator.central import Draw
-from aggregator.deposit import Packed, Parcel
 from aggregator.grpc_server import HANDSHAKE_SECONDS, IDLE_SECONDS
 from aggregator.quantiles.histogram import Histogram
 from aggregator.quantiles.mechanism import Mechanism, Release
 from aggregator.releases import read_release
 from aggregator.trail import points
-from aggregator.vitals import Vitals
-from aggregator.writer import Writer
 from protocol import wire_pb2 as wire
 from protocol.campaign import VERSION, Plan, digest
 from protocol.card import AUDITOR, PUBLIC, parse_card
@@ -336,43 +333,29 @@ def test_an_owner_with_nothing_to_say_is_heard_and_is_no_evidence(place: Place) 
     server, tokens = place.serve(), [place.enrol(f"owner {i}") for i in range(3)]
     declined = wire.Answer(version=1, code=wire.Code.METHOD_NOT_ALLOWED).SerializeToString()
 
-    def answered(**settings: Any) -> tuple[str, Wire, bytes]:
+    def answered(minimum_owners: int = 1, **settings: Any) -> tuple[str, Wire, bytes]:
         """A campaign that the three have answered; the one that declined, and what it could have sent."""
-        plan = plan_now(campaign=str(settings), variant="published", minimum_reports=0)
+        plan = plan_now(campaign=str(settings), variant="published", minimum_reports=0, minimum_owners=minimum_owners)
         campaign = place.campaign(plan, **settings)
-        message = wire.Answer.FromString(packed(bit_batch(6), plan=digest(plan.to_bytes())))
-        message.batch.parts = bytes(12)
-        report, hands = message.SerializeToString(), [Wire(server, campaign, token) for token in tokens]
-        eventually(lambda: hands[0].announced(report) == "OK")
+        hands = [Wire(server, campaign, token) for token in tokens]
+
+        def report(first: int) -> bytes:
+            message = wire.Answer.FromString(packed(bit_batch(6, first=first), plan=digest(plan.to_bytes())))
+            message.batch.parts = bytes(12)
+            return message.SerializeToString()
+
+        eventually(lambda: hands[0].announced(report(0)) == "OK")
         assert hands[1].stream(iter([]), (MESSAGES, "0")) == "OK"
         assert hands[2].announced(declined) == "METHOD_NOT_ALLOWED"
         assert place.store.turnout(campaign, 0) == (3, 1, 6)
-        return campaign, hands[2], report
+        return campaign, hands[2], report(6)
 
-    evidence, hand, report = answered(round_seconds=0.1, minimum_owners=2)
+    evidence, hand, other = answered(round_seconds=0.1, minimum_owners=2)
     everybody, _, _ = answered(owners=3)
     eventually(lambda: place.store.rounds(everybody)[0].because == "enough")
     assert place.store.rounds(evidence)[0].closed is None
-    assert hand.announced(report) == "OK"
+    assert hand.announced(other) == "OK"
     eventually(lambda: place.store.rounds(evidence)[0].because == "deadline")
-
-
-def test_a_token_counts_as_one_owner(tmp_path: Path) -> None:
-    """Two answers under made-up ids from one token, and one from another: asked as a whole, two owners are counted."""
-    place = Place(tmp_path / "aggregator", f"sqlite:///{tmp_path / 'one.sqlite'}")
-    try:
-        campaign = place.campaign(plan_now())
-        tokens = [place.enrol(name) for name in ("north", "south")]
-        assert len(set(tokens)) == 2
-        place.store.ask(campaign, 0, b"query", now=0.0, seconds=1.0)
-        writer = Writer(place.store.engine, Vitals())
-        for owner, digest in ((1, b"b"), (1, b"a"), (2, b"c")):
-            assert writer.put(Parcel(campaign, 0, owner, [Packed(digest * 32, 1, digest)])).result() == wire.Code.OK
-        writer.close()
-        assert list(place.store.answers(campaign, 0)) == [b"a", b"b", b"c"]
-        assert list(place.store.answers(campaign, 0, one_each=True)) == [b"a", b"c"]
-    finally:
-        place.close()
 
 
 def owner_counts(plan: Plan, count: int) -> bytes:

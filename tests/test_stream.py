@@ -14,11 +14,12 @@ import pytest
 from aggregator import stream as streams
 from aggregator import views
 from aggregator.database import writing
-from aggregator.deposit import Packed, Parcel, store_all
+from aggregator.deposit import Packed, Parcel, Stored, store_all
 from aggregator.desk import FEW, SLACK, Desk, Standing
 from aggregator.enrolment import Owner
 from aggregator.limits import Limits, Reading, Room, Turnstile
 from aggregator.store import Campaign, Store
+from aggregator.stored_ids import StoredIds
 from aggregator.stream import Stream
 from aggregator.vitals import Vitals
 from aggregator.writer import Writer
@@ -29,7 +30,7 @@ from protocol.errors import Refused
 from protocol.messages import write_query
 from protocol.queries import BitQuery
 from tests.postgres import binaries, postgres
-from tests.servers import Place, plan_now
+from tests.servers import Place, holding, plan_now
 from tests.test_wire import answer, bit_batch
 
 KINDS = [
@@ -182,29 +183,29 @@ def test_what_was_stored_in_time_is_taken_in_whenever_it_comes_again(ready: Open
         for number in numbers:
             yield ready.answer(number)
 
-    def take(*numbers: int) -> tuple[str, int]:
+    def take(*numbers: int) -> tuple[str, int, int]:
         stream = ready.stream(room)
         stream.announced = len(numbers)
         receipt = asyncio.run(stream.take(source(*numbers)))
-        return wire.Code.Name(receipt.code), receipt.accepted
+        return wire.Code.Name(receipt.code), receipt.accepted, receipt.duplicates
 
-    assert take(0, 1) == ("OK", 2 * REPORTS)
+    assert take(0, 1) == ("OK", 2 * REPORTS, 0)
     store.close_round(ready.campaign, 0, "deadline", now=1.0)
     # The desk has not looked yet: the writer knows.
-    assert take(1, 0) == ("OK", 2 * REPORTS)
-    assert take(0, 2) == ("LATE", 0)
+    assert take(1, 0) == ("OK", 0, 2 * REPORTS)
+    assert take(0, 2) == ("LATE", 0, 0)
     later = write_query(BitQuery(CHANNEL, 0.0, 1.0, (0.5, 0.75)), plan=ready.plan, round_=1)
     store.ask(ready.campaign, 1, later, now=2.0, seconds=1.0)
     desk.refresh()
     ready.standing = desk.standing(ready.campaign)
-    assert take(1, 0) == ("OK", 2 * REPORTS)
-    assert take(0, 2) == ("LATE", REPORTS)
-    assert take(2) == ("LATE", 0)
+    assert take(1, 0) == ("OK", 0, 2 * REPORTS)
+    assert take(0, 2) == ("LATE", 0, REPORTS)
+    assert take(2) == ("LATE", 0, 0)
     store.close(ready.campaign, now=3.0)
     desk.refresh()
     ready.standing = desk.standing(ready.campaign)
-    assert take(0, 1) == ("OK", 2 * REPORTS)
-    assert take(2) == ("CLOSED", 0)
+    assert take(0, 1) == ("OK", 0, 2 * REPORTS)
+    assert take(2) == ("CLOSED", 0, 0)
     # Nobody has finished the second round by sending the first one again.
     assert [(part.round, part.reports, part.finished) for part in views.progress(store.engine, ready.campaign)] == [
         (0, 2 * REPORTS, True)
@@ -219,19 +220,19 @@ def test_of_two_first_parcels_at_once_one_waits_for_the_other(kind: str, tmp_pat
         ready = OpenRound(tmp_path / "aggregator", url, expected=1_000)
         engine, most = writing(ready.place.store.engine), ready.standing.most
         one, other = (
-            Parcel(ready.campaign, 0, 1, [Packed(os.urandom(16), most - 1, b"x")], most=most) for _ in range(2)
+            Parcel(ready.campaign, 0, 1, [Packed(os.urandom(16), most - 1, holding(b"x"))], most=most) for _ in range(2)
         )  # fmt: skip
 
         def store(parcel: Parcel) -> list[int]:
             with engine.begin() as db:
-                return store_all(db, [parcel])
+                return [answer.code for answer in store_all(db, [parcel], StoredIds())]
 
         try:
             # Of what is refused whole, nothing stays.
             assert store(replace(one, most=10)) == [wire.Code.SURPLUS]
             assert views.progress(engine, ready.campaign) == []
             with engine.begin() as db:
-                assert store_all(db, [one]) == [wire.Code.OK]
+                assert store_all(db, [one], StoredIds()) == [Stored(wire.Code.OK, most - 1)]
                 waiting = pool.submit(store, other)
                 with pytest.raises(TimeoutError):
                     waiting.result(timeout=1)
@@ -249,24 +250,24 @@ def test_an_owner_adds_no_more_than_a_round_takes_of_it(kind: str, tmp_path: Pat
         most = ready.standing.most
         assert most == FEW + SLACK * 1_000
         try:
-            made = [Packed(os.urandom(16), 100, b"x") for _ in range(2 * most // 100)]
+            made = [Packed(os.urandom(16), 100, holding(b"x")) for _ in range(2 * most // 100)]
 
             def put(writer: Writer, *batches: Packed) -> Any:
                 return writer.put(Parcel(ready.campaign, 0, 1, batches, most=most))
 
             codes = [put(writer, batch) for batch in made for writer in (ready.writer, other)]
-            assert {code.result() for code in codes} == {wire.Code.OK, wire.Code.SURPLUS}
+            assert {code.result().code for code in codes} == {wire.Code.OK, wire.Code.SURPLUS}
             (part,) = views.progress(ready.place.store.engine, ready.campaign)
             assert part.reports == part.batches * 100 == most // 100 * 100
-            stored = set(ready.place.store.answers(ready.campaign, 0))
-            assert stored == {b"x"}
-            taken = [batch for batch, code in zip(made, codes[::2], strict=True) if code.result() == wire.Code.OK]
-            assert put(other, *taken).result() == wire.Code.OK
-            assert put(other, *taken, Packed(b"y" * 16, most % 100, b"y")).result() == wire.Code.OK
-            assert put(other, Packed(b"z" * 16, 1, b"z")).result() == wire.Code.SURPLUS
+            stored = {answer for _, answer in ready.place.store.answers(ready.campaign, 0)}
+            assert stored == {holding(b"x")}
+            taken = [batch for batch, code in zip(made, codes[::2], strict=True) if code.result().code == wire.Code.OK]
+            assert put(other, *taken).result().code == wire.Code.OK
+            assert put(other, *taken, Packed(b"y" * 16, most % 100, holding(b"y"))).result().code == wire.Code.OK
+            assert put(other, Packed(b"z" * 16, 1, holding(b"z"))).result().code == wire.Code.SURPLUS
             # Another owner has a bound of its own.
             ready.place.enrol("other")
-            assert other.put(Parcel(ready.campaign, 0, 2, made[:5], most=most)).result() == wire.Code.OK
+            assert other.put(Parcel(ready.campaign, 0, 2, made[:5], most=most)).result().code == wire.Code.OK
         finally:
             other.close()
             ready.close()
@@ -274,13 +275,13 @@ def test_an_owner_adds_no_more_than_a_round_takes_of_it(kind: str, tmp_path: Pat
 
 def test_batches_without_reports_are_bounded_too(ready: OpenRound) -> None:
     """Nothing that an owner can store is without end."""
-    empty = [Packed(os.urandom(16), 0, b"x") for _ in range(11)]
-    codes = [ready.writer.put(Parcel(ready.campaign, 0, 1, [batch], most=10)).result() for batch in empty]
+    empty = [Packed(os.urandom(16), 0, holding(b"x")) for _ in range(11)]
+    codes = [ready.writer.put(Parcel(ready.campaign, 0, 1, [batch], most=10)).result().code for batch in empty]
     assert codes == [wire.Code.OK] * 10 + [wire.Code.SURPLUS]
 
 
 def test_a_stream_of_made_up_reports_ends_in_surplus(tmp_path: Path) -> None:
-    """The receipt counts what was taken, and the same answers sent again get the same."""
+    """The receipt counts what was taken; sent again, the same answers are duplicates."""
     ready = OpenRound(tmp_path / "aggregator", expected=400)
     try:
 
@@ -294,8 +295,8 @@ def test_a_stream_of_made_up_reports_ends_in_surplus(tmp_path: Path) -> None:
         for count in (10, 3, 10):
             stream = ready.stream(Room(1 << 20))
             receipt = asyncio.run(stream.take(source(count)))
-            taken.append((wire.Code.Name(receipt.code), receipt.accepted))
-        assert taken == [("SURPLUS", 3 * REPORTS), ("OK", 3 * REPORTS), ("SURPLUS", 3 * REPORTS)]
+            taken.append((wire.Code.Name(receipt.code), receipt.accepted, receipt.duplicates))
+        assert taken == [("SURPLUS", 3 * REPORTS, 0), ("OK", 0, 3 * REPORTS), ("SURPLUS", 0, 3 * REPORTS)]
     finally:
         ready.close()
 
@@ -350,8 +351,8 @@ def test_what_was_written_leaves_memory(ready: OpenRound) -> None:
 
     sizes, before = [], 0
     for count in range(10, 30):
-        batches = [Packed(os.urandom(16), 1, os.urandom(24_000_000 // count)) for _ in range(count)]
-        assert ready.writer.put(Parcel(ready.campaign, 0, 1, batches)).result() == wire.Code.OK
+        batches = [Packed(os.urandom(16), 1, holding(os.urandom(24_000_000 // count))) for _ in range(count)]
+        assert ready.writer.put(Parcel(ready.campaign, 0, 1, batches)).result().code == wire.Code.OK
         del batches
         before = before or resident()
         sizes.append(resident() - before)
@@ -365,16 +366,18 @@ def test_batches_are_counted_once_however_they_come(kind: str, tmp_path: Path) -
         ready = OpenRound(tmp_path / "aggregator", url)
         other = Writer(ready.place.store.engine, Vitals())
         try:
-            made = [Packed(os.urandom(16), 1 + i % 3, b"x" * i) for i in range(500)]
+            made = [Packed(os.urandom(16), 1 + i % 3, holding(b"x" * i)) for i in range(500)]
             parcels = [made[:300], made[:100] + made[:100], made[200:], made[::7]]
             codes = [
                 writer.put(Parcel(ready.campaign, 0, 1, batches)) for batches in parcels for writer in (ready.writer, other)
             ]
-            assert {code.result() for code in codes} == {wire.Code.OK}
+            assert {code.result().code for code in codes} == {wire.Code.OK}
             (part,) = views.progress(ready.place.store.engine, ready.campaign)
             assert part.reports == sum(batch.reports for batch in made)
             assert views.stored_batches(ready.place.store.engine, ready.campaign) == len(made)
-            assert sorted(ready.place.store.answers(ready.campaign, 0)) == sorted(batch.answer for batch in made)
+            assert sorted(answer for _, answer in ready.place.store.answers(ready.campaign, 0)) == sorted(
+                batch.answer for batch in made
+            )
         finally:
             other.close()
             ready.close()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.intake import Intake
+from aggregator.intake import Intake, Sent
 from protocol import wire_pb2 as wire
 from protocol.campaign import Plan, digest, open_plan
 from protocol.channel import Channel
@@ -111,7 +111,7 @@ def test_label_batches_come_back_as_they_were(name: str) -> None:
 def taken(*answers: bytes) -> tuple[Intake, list[str]]:
     intake = Intake(plan=NAME, score=SCORES["hps"])
     intake.open(QUERY, 1)
-    return intake, [str(wire.Code.Name(intake.admit(data).code)) for data in answers]
+    return intake, [str(wire.Code.Name(intake.admit(Sent(b"owner", data)).code)) for data in answers]
 
 
 def changed(**fields: bytes) -> bytes:

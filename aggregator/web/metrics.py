@@ -25,6 +25,8 @@ class Campaigns(Collector):
         rounds = GaugeMetricFamily("confide_rounds", "Rounds opened", labels=named)
         deadline = GaugeMetricFamily("confide_round_deadline_seconds", "When the open round is due, since 1970", labels=named)
         finished = GaugeMetricFamily("confide_owners_finished", "Owners that have finished the last round", labels=named)
+        contributed = GaugeMetricFamily("confide_owners_contributed", "Owners counted in the last round", labels=named)
+        minimum = GaugeMetricFamily("confide_owners_minimum", "Contributors that the plan asks for", labels=named)
         rejected = CounterMetricFamily("confide_rejections", "Refused, by code", labels=["campaign", "code"])
         for code, times in views.rejected(self._engine, "").items():
             rejected.add_metric(["", code], times)
@@ -34,13 +36,15 @@ class Campaigns(Collector):
             expected.add_metric([one.id], one.plan.expected_records)
             reports.add_metric([one.id], sum(row.reports for row in asked))
             rounds.add_metric([one.id], len(asked))
+            minimum.add_metric([one.id], one.plan.minimum_owners)
             if asked:
                 finished.add_metric([one.id], asked[-1].finished)
+                contributed.add_metric([one.id], asked[-1].contributed)
             if asked and asked[-1].closed is None:
                 deadline.add_metric([one.id], asked[-1].deadline)
             for code, times in views.rejected(self._engine, one.id).items():
                 rejected.add_metric([one.id, code], times)
-        yield from (state, expected, reports, rounds, deadline, finished, rejected)
+        yield from (state, expected, reports, rounds, deadline, finished, contributed, minimum, rejected)
 
 
 class Process(Collector):
