@@ -82,6 +82,7 @@ def serve(
         signing = read_key(key)
         log_to_stderr()
         store, name = open_store(db), f"{os.getpid()}-{secrets.token_hex(4)}"
+        store.check_key(signing.public_key().public_bytes_raw())
         conductor = Conductor(store, name=name, key=signing, entropy=os_entropy, clock=Clock(time.time, time.monotonic))
         public, vitals = signing.public_key().public_bytes_raw(), Vitals()
         # The page reads through connections of its own: however many look at it, reports do not wait for them.

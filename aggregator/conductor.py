@@ -51,6 +51,7 @@ class Conductor:
     ) -> None:  # fmt: skip
         self._store, self._name, self._key, self._entropy = store, name, key, entropy
         self._clock, self._now = clock, clock.now
+        self._public = key.public_key().public_bytes_raw()
         self._leased_until: dict[str, float] = {}
         self._stuck: set[str] = set()
         self._skewed: set[str] = set()
@@ -69,7 +70,13 @@ class Conductor:
             return self._stuck
         stuck = set()
         for campaign in self._store.campaigns(OPEN, CLOSED):
-            if campaign.reason is None and (not campaign.readable or self._leads(campaign.id)):
+            if campaign.reason is None and campaign.readable and campaign.signer != self._public:
+                # Made while this process ran: another one, with the key that owners know, has to advance it.
+                stuck.add(campaign.id)
+                if campaign.id not in self._stuck:
+                    keys = {"signed_by": campaign.signer.hex(), "key": self._public.hex()}
+                    log.error("a campaign is signed by another key", extra={"campaign": campaign.id, **keys})
+            elif campaign.reason is None and (not campaign.readable or self._leads(campaign.id)):
                 try:
                     self._advance(campaign)
                 # One campaign holds up no other.

@@ -15,7 +15,8 @@ from aggregator.database import tidy, writing
 from aggregator.options import check
 from aggregator.schema import batches, campaigns, cards, parts, queries, releases
 from protocol import wire_pb2 as wire
-from protocol.campaign import Plan, digest, parse
+from protocol.campaign import Plan, digest, parse, signer
+from protocol.card import PUBLIC, parse_card
 from protocol.errors import BadInput, Refused
 from protocol.service import campaign_id
 
@@ -81,6 +82,11 @@ class Campaign:
         return parse(wire.SignedPlan, self.signed_plan).plan
 
     @cached_property
+    def signer(self) -> bytes:
+        """The public key whose cards the owners of this campaign accept."""
+        return signer(self.signed_plan)
+
+    @cached_property
     def plan(self) -> Plan:
         return Plan.from_bytes(self.plan_bytes)
 
@@ -143,6 +149,15 @@ class Store:
         with self.engine.connect() as db:
             return [Campaign(*row) for row in db.execute(wanted.order_by(columns.created, columns.id))]
 
+    def check_key(self, key: bytes) -> None:
+        """Refuse a key that did not sign the plans of all campaigns without a card: owners would refuse the cards it signs."""
+        for campaign in self.campaigns(DRAFT, OPEN, CLOSED):
+            if campaign.reason is None and campaign.readable and campaign.signer != key:
+                raise BadInput(
+                    f"campaign {campaign.id} is {campaign.state} and its plan is signed by {campaign.signer.hex()}; the key given "
+                    f"is {key.hex()}: its cards would be refused. Accepted is the key that signed the plan"
+                )
+
     def open(self, campaign: str, *, now: float) -> None:
         """Start taking answers as soon as the first query is there."""
         self._move(campaign, {DRAFT}, OPEN, opened=now)
@@ -172,7 +187,13 @@ class Store:
             db.execute(update(queries).where(mine).values(closed=now, because=OPERATOR))
 
     def publish(self, campaign: str, *, now: float) -> None:
-        """Let everybody fetch the card."""
+        """Let everybody fetch the card, which must be of the key that signed the plan."""
+        card, signed_by = self.card(campaign, PUBLIC), self.campaign(campaign).signer
+        if card is not None and parse_card(card).key != signed_by:
+            raise BadInput(
+                f"the card of campaign {campaign} is signed by {parse_card(card).key.hex()} and its plan by {signed_by.hex()}; "
+                "accepted is a card of the plan's key, owners refuse others"
+            )
         self._move(campaign, {CALIBRATED}, PUBLISHED, published=now)
 
     def purge(self, campaign: str, *, now: float) -> int:
