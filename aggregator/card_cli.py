@@ -18,7 +18,7 @@ from protocol.card_page import as_html, as_markdown, headline
 from protocol.command_line import CommandLine
 from protocol.errors import BadInput
 from protocol.files import write_whole
-from protocol.terminal import clear_errors
+from protocol.terminal import clear_errors, printable
 from protocol.verify import verify
 
 app = CommandLine(__doc__)
@@ -39,6 +39,7 @@ EXAMPLE = """An example of a contract:
     delta = 1e-5
     # max_inflation = 0.05      # ranks too high, as a share of records
     # adjacency = "add-remove"  # default: replace-one
+    # unit = "client"           # default: record; a client needs records_per_client = 1
 
 \b
     [grid]                      # every combination is tried
@@ -81,7 +82,7 @@ def search_command(
 ) -> None:
     with clear_errors():
         terms, grid = read_contract(contract)
-        origin = provenance(model=None, plan=None, randomness="none drawn", issued=_now())
+        origin = provenance(plan=None, issued=_now())
         card = Card(search(terms, grid), {}, origin, view="public")
         if key is not None:
             card = card.sign(read_key(key))
@@ -89,8 +90,8 @@ def search_command(
         print(headline(card))
         for suggestion in card.formal["suggestions"]:
             print(f"  {suggestion['change']}: {json.dumps(suggestion['configuration'])}")
-        print(f"wrote {out}{'' if key else ', unsigned: verify will say so; sign it with --key'}")
-        if card.formal["selected"] is None:
+        print(f"wrote {out}{'' if key else ', unsigned: nobody vouches for it; sign it with --key'}")
+        if card.formal["decision"] != "feasible":
             raise typer.Exit(1)
 
 
@@ -113,20 +114,33 @@ def show(
 def verify_command(
     card: CardFile,
     key: Annotated[str | None, typer.Option(help="public key (hexadecimal) that must have signed it")] = None,
+    unsigned: Annotated[bool, typer.Option("--unsigned", help="accept a card that nobody signed")] = False,
 ) -> None:
-    """Decide a card again from its formal layer. Exit code 0: all holds; 1: a clause does not, named; 2: unreadable."""
+    """Decide a card again from its formal layer. Exit code 0: all holds; 1: a clause does not, named; 2: unreadable.
+
+    That a card holds is not that its contract does: the decision is printed too.
+    """
     with clear_errors():
         try:
             demanded = None if key is None else bytes.fromhex(key)
         except ValueError:
             raise BadInput(f"key is {key!r}; accepted are 64 hexadecimal digits") from None
+        if unsigned and demanded is not None:
+            raise BadInput("--unsigned and --key are given; accepted is one of them: what nobody signed has no key")
         found = read_card(card)
-        findings = verify(found, key=demanded)
+        findings = verify(found, key=demanded, unsigned=unsigned)
         broken = [finding for finding in findings if not finding.holds]
         for finding in broken:
             print(f"FAILS  {finding.clause}: {finding.detail}")
         if broken:
             raise typer.Exit(1)
+        print(printable(headline(found)))
+        if not found.signature:
+            print(
+                f"holds: {len(findings)} clauses recomputed. Not signed: who issued this card, and that its counts and channels"
+            )
+            print("were what it says, is not shown, and anybody may have changed it")
+            return
         print(f"holds: {len(findings)} clauses recomputed, signed by {found.key.hex()}")
         if demanded is None:
             print("whose key that is was not checked: name the one you expect with --key")

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from aggregator.campaigns import Outcome
 from aggregator.contracts import Configuration, Contract, decimal, search
+from aggregator.released import Released, decision
 from aggregator.shuffle import NO_AMPLIFICATION, shuffled_epsilon
 from protocol.campaign import NOISED_COUNTS, Plan, digest
 from protocol.card import CODE_VERSION, PUBLIC, Card, Layer
@@ -21,7 +22,9 @@ def campaign_formal(plan: Plan, certificate: Certificate, *, crowd: int | None) 
         "delta": certificate.delta is not None and certificate.delta <= plan.delta,
         "epsilon": certificate.epsilon is not None and certificate.epsilon <= plan.epsilon,
         "reports": certificate.n >= plan.minimum_reports,
+        **campaign_released(plan, certificate).flags(),
     }
+    failed = [name for name, holds in flags.items() if not holds]
     shuffle: Layer = {"amplification": NO_AMPLIFICATION}
     if plan.method == "bits" and crowd and certificate.epsilon is not None:
         amplified = shuffled_epsilon(local_epsilon=certificate.epsilon, n=crowd, delta=SHUFFLE_DELTA)
@@ -42,19 +45,24 @@ def campaign_formal(plan: Plan, certificate: Certificate, *, crowd: int | None) 
             "assumptions": list(certificate.assumptions),
         },
         "shuffle": shuffle,
+        "plan": plan.to_bytes().hex(),
+        "released": campaign_released(plan, certificate).layer(),
         "flags": flags,
-        "decision": "feasible" if all(flags.values()) else "infeasible",
+        "decision": decision(failed),
         "margin": float(decimal(certificate.level) - (1 - decimal(plan.alpha))),
-        "failed": [name for name, holds in flags.items() if not holds],
+        "failed": failed,
     }  # fmt: skip
+
+
+def campaign_released(plan: Plan, certificate: Certificate) -> Released:
+    return Released(plan.model, plan.score, certificate.threshold, certificate.randomness)
 
 
 def campaign_card(plan: Plan, outcome: Outcome, *, diagnostic: Layer, issued: datetime) -> Card:
     """The card of a local-DP campaign, not yet signed. Its diagnostics are measured on records that took no part."""
     origin = provenance(
-        model=plan.model, plan=digest(plan.to_bytes()), randomness=outcome.certificate.randomness,
-        issued=issued.replace(microsecond=0).isoformat(), received=outcome.received,
-    ) | {"contributors": contributors(plan, outcome)}  # fmt: skip
+        plan=digest(plan.to_bytes()), issued=issued.replace(microsecond=0).isoformat(), received=outcome.received
+    ) | {"contributors": contributors(plan, outcome)}
     formal = campaign_formal(plan, outcome.certificate, crowd=outcome.crowd)
     if plan.central:
         formal = central_formal(plan, outcome.certificate)
@@ -90,19 +98,22 @@ def central_formal(plan: Plan, certificate: Certificate) -> Layer:
         plan.epsilon, plan.privacy_delta, "owners" if noised else "aggregator", max(certificate.owners or 0, 1),
         plan.noise_variance,
     )  # fmt: skip
-    released = {
-        "threshold": certificate.threshold, "bin": round(certificate.threshold * plan.bins) - 1,
-        "complete": certificate.inflation is not None,
+    formal = search(contract, [configuration])
+    released = campaign_released(plan, certificate)
+    flags = formal["flags"] | released.flags()
+    failed = [*formal["failed"], *(name for name, holds in released.flags().items() if not holds)]
+    about = {"bin": round(certificate.threshold * plan.bins) - 1, "complete": certificate.inflation is not None}
+    return formal | {
+        "plan": plan.to_bytes().hex(), "released": released.layer() | about, "flags": flags, "failed": failed,
+        "decision": decision(failed),
     }  # fmt: skip
-    return search(contract, [configuration]) | {"released": released}
 
 
 def provenance(
-    *, model: bytes | None, plan: bytes | None, randomness: str, issued: str, received: dict[str, int] | None = None,
-    training_noise: str | None = None,
-) -> Layer:  # fmt: skip
+    *, plan: bytes | None, issued: str, received: dict[str, int] | None = None, training_noise: str | None = None
+) -> Layer:
     """Where a card comes from."""
     return {
-        "code": CODE_VERSION, "model": None if model is None else model.hex(), "plan": None if plan is None else plan.hex(),
-        "randomness": randomness, "issued": issued, "received": received or {}, "training_noise": training_noise,
+        "code": CODE_VERSION, "plan": None if plan is None else plan.hex(), "issued": issued, "received": received or {},
+        "training_noise": training_noise,
     }  # fmt: skip

@@ -15,8 +15,9 @@ from typing import Any
 from aggregator.central import noise_offset
 from aggregator.quantiles.mechanism import ADD_REMOVE, CERTIFIED, REPLACE_ONE
 from aggregator.quantiles.mechanisms import GAUSSIAN, MECHANISMS, within_budget
+from aggregator.released import decision
 from protocol.campaign import MOST_RECORDS, check_choice
-from protocol.card import Layer
+from protocol.card import INFORMATIVE, RANDOMNESS, Layer
 from protocol.certificate import MARGINAL
 from protocol.errors import BadInput, check_epsilon, check_probability
 from protocol.grid import check_bins
@@ -30,7 +31,10 @@ EPSILON_DECIMALS = 3
 
 @dataclass(frozen=True)
 class Contract:
-    """What a central calibration must promise. `max_inflation` bounds the certified inflation as a share of the ranks."""
+    """What a central calibration must promise. `max_inflation` bounds the certified inflation as a share of the ranks.
+
+    Privacy is counted a record. It is a client's too where no client has more than one: `records_per_client` says so.
+    """
 
     name: str
     coverage: float
@@ -41,12 +45,18 @@ class Contract:
     max_inflation: float | None = None
     adjacency: str = REPLACE_ONE
     unit: str = "record"
+    records_per_client: int | None = None
 
     def __post_init__(self) -> None:
         check_probability("coverage", self.coverage)
         check_probability("beta", self.beta)
         check_choice("adjacency", self.adjacency, (REPLACE_ONE, ADD_REMOVE))
         check_choice("unit", self.unit, ("record", "client"))
+        if self.records_per_client != (1 if self.unit == "client" else None):
+            raise BadInput(
+                f"unit is {self.unit} and records_per_client {self.records_per_client}; accepted are record without it, and "
+                "client with 1: nothing here protects a client with more records"
+            )
         for name in ("epsilon_train", "epsilon_calibration"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise BadInput(f"{name} is {getattr(self, name)!r}; it must be 0 or more")
@@ -107,7 +117,7 @@ def judge(contract: Contract, configuration: Configuration) -> Layer:
     rank = math.ceil((configuration.n + 1) * decimal(configuration.gamma))
     certified, inflation = _certified(contract, configuration, rank)
     level = float(max(Fraction(0), decimal(configuration.gamma) - decimal(contract.beta))) if certified else None
-    share = math.inf if inflation is None else inflation / configuration.n
+    share = None if inflation is None else inflation / configuration.n
     delta = decimal(configuration.delta_train) + decimal(configuration.delta_calibration)
     flags = {
         "certified": certified,
@@ -116,10 +126,11 @@ def judge(contract: Contract, configuration: Configuration) -> Layer:
         "epsilon_train": configuration.epsilon_train <= contract.epsilon_train,
         "epsilon_calibration": configuration.epsilon_calibration <= contract.epsilon_calibration,
         "delta": delta <= decimal(contract.delta),
-        "inflation": contract.max_inflation is None or share <= contract.max_inflation,
+        "inflation": contract.max_inflation is None or (share is not None and share <= contract.max_inflation),
     }
     return asdict(configuration) | {
-        "rank": rank, "level": level, "inflation_ranks": inflation, "flags": flags, "feasible": all(flags.values()),
+        "rank": rank, "level": level, "inflation_ranks": inflation, "inflation_share": share, "flags": flags,
+        "feasible": all(flags.values()),
     }  # fmt: skip
 
 
@@ -155,6 +166,7 @@ def search(contract: Contract, grid: Iterable[Configuration]) -> Layer:
     best = min(range(len(judged)), key=lambda i: (_failures(judged[i]), -(judged[i]["level"] or 0.0), i))
     selected = min(shortlist, key=lambda i: _preference(judged[i])) if shortlist else None
     shown = judged[best if selected is None else selected]
+    failed = [name for name, holds in shown["flags"].items() if not holds]
     return {
         "track": "central",
         "contract": {"kind": MARGINAL, **asdict(contract)},
@@ -162,15 +174,17 @@ def search(contract: Contract, grid: Iterable[Configuration]) -> Layer:
         "shortlist": shortlist,
         "selected": selected,
         "best": best if selected is None else selected,
-        "decision": "infeasible" if selected is None else "feasible",
+        "flags": {"configuration": selected is not None, RANDOMNESS: True, INFORMATIVE: True},
+        "decision": decision(failed),
         "margin": None if shown["level"] is None else float(decimal(shown["level"]) - decimal(contract.coverage)),
-        "failed": [name for name, holds in shown["flags"].items() if not holds],
+        "failed": failed,
         "suggestions": suggestions(contract, configurations) if selected is None else [],
         "total": {
             "epsilon": float(decimal(shown["epsilon_train"]) + decimal(shown["epsilon_calibration"])),
             "delta": float(decimal(shown["delta_train"]) + decimal(shown["delta_calibration"])),
             "composition": "sequential",
         },
+        "plan": None,
         "released": None,
     }
 
@@ -193,8 +207,7 @@ def _failures(judged: Layer) -> int:
 
 def _preference(judged: Layer) -> tuple[float, float, float, float]:
     """Least certified inflation first, as a share of the records; then the lower nominal coverage, then the smaller budget."""
-    inflation = judged["inflation_ranks"]
-    share = math.inf if inflation is None else inflation / judged["n"]
+    share = math.inf if judged["inflation_share"] is None else judged["inflation_share"]
     return share, judged["gamma"], judged["epsilon_train"] + judged["epsilon_calibration"], judged["bins"]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from aggregator.fulldata import Transfer
 from aggregator.quantiles.mechanism import ADD_REMOVE
 from aggregator.quantiles.rank_exponential import RankExponential
+from aggregator.released import Released, decision
 from protocol.card import Layer
 from protocol.certificate import MARGINAL
 from protocol.errors import BadInput, check_epsilon, check_probability
@@ -21,6 +22,8 @@ from protocol.transfer import best_point
 
 # Points of the profile that are shown besides the one that decides.
 _SHOWN = np.linspace(0.0, 3.0, 13).tolist()
+# Below this a delta is no longer told from the rounding of the accountants.
+LEAST_DELTA = 1e-7
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class FullDataContract:
         check_probability("beta", self.beta)
         check_probability("delta", self.delta)
         check_epsilon(self.epsilon)
+        if self.delta < LEAST_DELTA:
+            raise BadInput(f"delta is {self.delta!r}; a full-data card accepts {LEAST_DELTA} or more")
         if self.beta >= 1 - self.coverage:
             raise BadInput(
                 f"beta is {self.beta} at coverage {self.coverage}; beta must be below 1 - coverage, of which it is a part"
@@ -45,7 +50,7 @@ class FullDataContract:
 
 
 def full_data_formal(
-    contract: FullDataContract, training: SampledGaussian, quantile: RankExponential, *, n: int
+    contract: FullDataContract, training: SampledGaussian, quantile: RankExponential, *, n: int, released: Released
 ) -> Layer:  # fmt: skip
     """What the contract comes to with this training and this quantile, clause by clause."""
     if quantile.adjacency != ADD_REMOVE or quantile.beta != contract.beta:
@@ -58,11 +63,12 @@ def full_data_formal(
     transfer = Transfer(max(0.0, miss))
     rank = transfer.rank_at(n)
     total = spent.then(Pure(quantile.epsilon)).epsilon(contract.delta)
-    flags = {"certified": True, "rank": rank <= n, "epsilon": total <= contract.epsilon, "delta": True}
+    flags = {"certified": True, "rank": rank <= n, "epsilon": total <= contract.epsilon, "delta": True, **released.flags()}
+    failed = [name for name, holds in flags.items() if not holds]
     return {
         "track": "full-data",
         "contract": {"kind": MARGINAL, "adjacency": ADD_REMOVE, "unit": "record", **asdict(contract)},
-        "training": asdict(training),
+        "training": asdict(training) | {"batch": training.sampling_rate * n},
         "profile": [{"epsilon": epsilon, "delta": spent.delta_added(epsilon)} for epsilon in sorted({*_SHOWN, best})],
         "calibration": {
             "mechanism": quantile.name,
@@ -75,8 +81,9 @@ def full_data_formal(
             "inflation_ranks": quantile.inflation(n=n, rank=rank),
         },
         "total": {"epsilon": total, "delta": contract.delta, "composition": "privacy loss distributions"},
+        "released": released.layer(),
         "flags": flags,
-        "decision": "feasible" if all(flags.values()) else "infeasible",
-        "failed": [name for name, holds in flags.items() if not holds],
+        "decision": decision(failed),
+        "failed": failed,
         "margin": 0.0,
     }

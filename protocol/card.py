@@ -21,10 +21,17 @@ from protocol.errors import BadInput
 FORMAT = "confide-card/1"
 CODE_VERSION = "0.1.0"
 PUBLIC, AUDITOR = "public", "auditor"
+# Clauses about what was released; the others are those of a track.
+RANDOMNESS, INFORMATIVE = "randomness", "informative"
 # Diagnostics that depend on calibration records without noise; the rest is measured on other records.
 AUDITOR_ONLY = ("width", "observed_inflation")
 # Signatures cover this prefix too, so that a signature over a card means nothing anywhere else.
 _SIGNED = b"confide card v1\0"
+
+# The field of Ed25519, and the y-coordinates of its points of small order (RFC 8032 gives the curve).
+_FIELD = 2**255 - 19
+_ORDER_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+_SMALL_ORDERS = (0, 1, _FIELD - 1, _ORDER_8, _FIELD - _ORDER_8)
 
 Layer = dict[str, Any]
 
@@ -56,6 +63,8 @@ class Card:
 
     @property
     def signature_holds(self) -> bool:
+        if _of_small_order(self.key):
+            return False
         try:
             Ed25519PublicKey.from_public_bytes(self.key).verify(self.signature, _SIGNED + canonical(self.content()))
         except (InvalidSignature, ValueError):
@@ -81,6 +90,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and math.isfinite(value) and value == int(value):
         return int(value)
     return value
+
+
+def _of_small_order(key: bytes) -> bool:
+    """Whether a key is one of the points under which anybody can sign anything: Edwards25519's points of order 1, 2, 4, 8."""
+    return (int.from_bytes(key, "little") & ((1 << 255) - 1)) % _FIELD in _SMALL_ORDERS
 
 
 def card_schema() -> Layer:

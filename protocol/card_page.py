@@ -3,12 +3,14 @@
 import html
 from typing import Any
 
-from protocol.card import Card, Layer
+from protocol.card import INFORMATIVE, RANDOMNESS, Card, Layer
 from protocol.card_picture import card_picture
 from protocol.findings import Finding
 from protocol.terminal import printable
 
 Rows = list[tuple[str, str]]
+
+_FAILED = {INFORMATIVE: "informative (the threshold is 1, which predicts every label)"}
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
@@ -60,10 +62,14 @@ def headline(card: Card) -> str:
     formal = card.formal
     contract, margin = formal["contract"], formal["margin"]
     asked = f"coverage {contract['coverage']:g} ({contract['kind']})"
+    others = [_FAILED.get(name, name) for name in formal["failed"] if name != RANDOMNESS]
+    if formal["decision"] == "simulation":
+        rest = f"; besides, failed: {', '.join(others)}" if others else f"; else {asked} would be guaranteed"
+        return f"SIMULATION ONLY: randomness was not the operating system's, so nothing is private{rest}."
     if formal["decision"] == "feasible":
         return f"FEASIBLE: {asked} is guaranteed, with a margin of {margin:.4g}."
     by = "" if margin is None else f" (margin {margin:.4g})"
-    return f"INFEASIBLE: {asked} is not guaranteed; failed: {', '.join(formal['failed'])}{by}."
+    return f"INFEASIBLE: {asked} is not guaranteed; failed: {', '.join(others)}{by}."
 
 
 def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
@@ -75,8 +81,10 @@ def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
     specific = {"central": _central, "local": _local, "full-data": _full_data}[formal["track"]](formal)
     described = [(name, _text(value)) for name, value in card.diagnostic.items()] or [("measured", "nothing")]
     origin = [(name, _text(value)) for name, value in card.provenance.items()]
+    released = [(name, _text(value)) for name, value in (formal["released"] or {"threshold": "none yet"}).items()]
     return [
         ("Contract", [(name, _text(value)) for name, value in formal["contract"].items()]),
+        ("Released", released),
         *specific,
         ("Diagnostics (no guarantee)", described),
         ("Provenance", [*origin, ("view", card.view), ("signed by", card.key.hex() or "nobody")]),
@@ -92,7 +100,6 @@ def _central(formal: Layer) -> list[tuple[str, Rows]]:
     looked = [
         ("configurations searched", str(len(formal["searched"]))), ("feasible", str(feasible)),
         ("short list", _text(formal["shortlist"])), ("privacy in all", _text(formal["total"])),
-        ("threshold released", "none yet" if formal["released"] is None else _text(formal["released"]["threshold"])),
     ]  # fmt: skip
     found = [(title, chosen), ("Clauses", [(name, _text(holds)) for name, holds in shown["flags"].items()]), ("Search", looked)]
     if formal["suggestions"]:

@@ -12,6 +12,8 @@ from protocol.errors import BadInput
 
 Array = NDArray[Any]
 
+ABSOLUTE_RESIDUAL = "absolute-residual"
+
 
 def _check_bound(bound: float) -> None:
     if not (math.isfinite(bound) and bound > 0):

@@ -7,13 +7,15 @@ from fractions import Fraction
 from protocol import recompute
 from protocol.card import Layer
 from protocol.findings import Finding, number, same
+from protocol.verify_released import decided, released_flags, released_score
 
 
 def central(formal: Layer) -> Iterator[Finding]:
     contract, searched = formal["contract"], formal["searched"]
+    yield from _unit(contract)
     for i, entry in enumerate(searched):
         expected = _judged(contract, entry)
-        for name in ("rank", "level", "inflation_ranks", "flags", "feasible"):
+        for name in ("rank", "level", "inflation_ranks", "inflation_share", "flags", "feasible"):
             yield same(f"searched/{i}/{name}", entry[name], expected[name])
     feasible = [i for i, entry in enumerate(searched) if _judged(contract, entry)["feasible"]]
     budgets = {(searched[i]["epsilon_train"], searched[i]["epsilon_calibration"]) for i in feasible}
@@ -22,14 +24,14 @@ def central(formal: Layer) -> Iterator[Finding]:
     yield same("shortlist", formal["shortlist"], shortlist)
     selected = min(shortlist, key=lambda i: (*_order(searched[i]), i)) if shortlist else None
     yield same("selected", formal["selected"], selected)
-    yield same("decision", formal["decision"], "feasible" if shortlist else "infeasible")
     fewest = min(sum(not holds for holds in entry["flags"].values()) for entry in searched)
     nearest = [i for i, entry in enumerate(searched) if sum(not holds for holds in entry["flags"].values()) == fewest]
     best = selected if selected is not None else max(nearest, key=lambda i: (searched[i]["level"] or 0.0, -i))
     yield same("best", formal["best"], best)
     shown = searched[best]
-    failed = [name for name, holds in _judged(contract, shown)["flags"].items() if not holds]
-    yield same("failed", formal["failed"], failed)
+    last = released_flags(formal["released"])
+    clauses = _judged(contract, shown)["flags"] | last
+    yield from decided(formal, {"configuration": bool(shortlist), **last}, [name for name in clauses if not clauses[name]])
     margin = None if shown["level"] is None else float(number(shown["level"]) - number(contract["coverage"]))
     yield same("margin", formal["margin"], margin)
     for name in ("epsilon", "delta"):
@@ -39,11 +41,22 @@ def central(formal: Layer) -> Iterator[Finding]:
     yield from _suggestions(formal, shortlist)
     released = formal["released"]
     if released is not None:
+        yield from released_score(formal)
+        yield Finding("searched", len(searched) == 1, "a campaign has the one configuration of its plan")
         edge = (released["bin"] + 1) / shown["bins"]
         yield same("released/threshold", released["threshold"], edge)
         yield Finding("released/bin", released["bin"] < shown["bins"], f"of {shown['bins']} bins")
+        bounded = isinstance(shown["inflation_ranks"], int)
+        whole = released["complete"] == bounded if shown["noised_by"] == "aggregator" else bounded or not released["complete"]
+        yield Finding("released/complete", whole, "only where the inflation has a bound; always so where nobody can stay away")
         top = released["bin"] == shown["bins"] - 1
         yield Finding("released", bool(shortlist) or top, "an infeasible contract can release the top of the grid only")
+
+
+def _unit(contract: Layer) -> Iterator[Finding]:
+    """Every mechanism here protects one record, so a client only where the card says that no client has more."""
+    bound = 1 if contract["unit"] == "client" else None
+    yield same("contract/records_per_client", contract["records_per_client"], bound)
 
 
 def _budget(entry: Layer) -> tuple[float, float]:
@@ -62,6 +75,7 @@ def _judged(contract: Layer, entry: Layer) -> Layer:
     bound = recompute.inflation(entry, beta=contract["beta"], adjacency=contract["adjacency"], rank=rank)
     certified = bound is not recompute.NOT_CERTIFIED
     inflation = bound if certified and rank <= n else None
+    share = inflation / n if isinstance(inflation, int) else None
     level = float(max(Fraction(0), number(entry["gamma"]) - number(contract["beta"]))) if certified else None
     most = contract["max_inflation"]
     flags = {
@@ -71,9 +85,12 @@ def _judged(contract: Layer, entry: Layer) -> Layer:
         "epsilon_train": entry["epsilon_train"] <= contract["epsilon_train"],
         "epsilon_calibration": entry["epsilon_calibration"] <= contract["epsilon_calibration"],
         "delta": number(entry["delta_train"]) + number(entry["delta_calibration"]) <= number(contract["delta"]),
-        "inflation": most is None or (isinstance(inflation, int) and inflation / n <= most),
+        "inflation": most is None or (share is not None and share <= most),
     }
-    return {"rank": rank, "level": level, "inflation_ranks": inflation, "flags": flags, "feasible": all(flags.values())}
+    return {
+        "rank": rank, "level": level, "inflation_ranks": inflation, "inflation_share": share, "flags": flags,
+        "feasible": all(flags.values()),
+    }  # fmt: skip
 
 
 # What each kind of change may touch, in the contract and in a searched configuration.

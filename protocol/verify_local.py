@@ -12,7 +12,7 @@ from protocol.card import Layer
 from protocol.certificate import DROPOUTS, IID, MIXTURE
 from protocol.channels import LABEL_CHANNELS
 from protocol.findings import CLOSE, Finding, number, same
-from protocol.scores import SCORES
+from protocol.verify_released import decided, released_flags, released_score
 
 ROUNDS = 10
 SHUFFLE_DELTA = 1e-6
@@ -27,10 +27,12 @@ def local(formal: Layer) -> Iterator[Finding]:
         "delta": found["delta"] is not None and found["delta"] <= contract["delta"],
         "epsilon": found["epsilon"] is not None and found["epsilon"] <= contract["epsilon"],
         "reports": found["n"] >= contract["minimum_reports"],
+        **released_flags(formal["released"]),
     }
-    yield same("flags", formal["flags"], flags)
-    yield same("decision", formal["decision"], "feasible" if all(flags.values()) else "infeasible")
-    yield same("failed", formal["failed"], [name for name, holds in flags.items() if not holds])
+    yield from decided(formal, flags, [name for name, holds in flags.items() if not holds])
+    yield from released_score(formal)
+    for name in ("score", "threshold"):
+        yield same(f"released/{name}", formal["released"][name], found[name])
     yield same("margin", formal["margin"], float(number(found["level"]) - number(contract["coverage"])))
     yield from _form(formal)
     yield from _level(found, contract["max_corrupt"])
@@ -49,14 +51,19 @@ def _form(formal: Layer) -> Iterator[Finding]:
     if found["variant"].startswith("published") and found["method"] == "labels":
         channels = ("k-rr",)
     yield Finding("certificate/channel", found["channel"] in channels, f"one of {', '.join(channels)}")
-    yield Finding("certificate/score", found["score"] in SCORES, f"one of {', '.join(SCORES)}")
     yield same("contract/adjacency", contract["adjacency"], "replace-one")
     yield same("contract/unit", contract["unit"], "record")
     yield same("certificate/assumptions", found["assumptions"], [IID, MIXTURE, DROPOUTS])
     counted = [rung["n"] for rung in found["rungs"] if "n" in rung]
     together = sum(counted) if found["variant"] == "certified" else max(counted, default=0)
     yield Finding("certificate/n", together <= found["n"], f"the rungs alone count {together} reports")
-    if found["threshold"] < 1:
+    if found["method"] == "labels":
+        yield same("certificate/planned", found["planned"], None)
+    trivial = found["threshold"] >= 1
+    yield Finding(
+        "certificate/reason", (found["reason"] is not None) == trivial, "given where the threshold is 1, and only there"
+    )
+    if not trivial:
         yield Finding("certificate/threshold", found["n"] > 0, "without a report only the top of the grid covers")
 
 
@@ -67,7 +74,12 @@ def _level(found: Layer, max_corrupt: int) -> Iterator[Finding]:
         yield same("certificate/slack", slack, None)
     elif found["n"]:
         least = _least_slack(found, max_corrupt)
-        yield Finding("certificate/slack", slack is not None and slack >= least * (1 - CLOSE), f"at least {least:.6g}")
+        # Of bits only the answers of all rounds are on the card, so the smallest round is known from above.
+        most = least if found["method"] == "labels" else math.inf
+        holds = slack is not None and least * (1 - CLOSE) <= slack <= most * (1 + CLOSE)
+        yield Finding("certificate/slack", holds, f"at least {least:.6g}, at most {most:.6g}")
+    else:
+        yield same("certificate/slack", slack, None)
     expected = max(0.0, 1 - found["alpha"] - (slack or 0.0)) if found["variant"] == "published" else 1 - found["alpha"]
     if found["variant"] == "published" and slack is None:
         expected = 0.0
@@ -75,11 +87,16 @@ def _level(found: Layer, max_corrupt: int) -> Iterator[Finding]:
 
 
 def _least_slack(found: Layer, max_corrupt: int) -> float:
-    """Delta_L of n reports, or Delta_S of ten rounds of at most planned/10 answers, with the worst of the corrupt ones."""
+    """Delta_L of n reports, or Delta_S of ten rounds of at most planned/10 answers, with the worst of the corrupt ones.
+
+    A report of k-RR counts (1{it is in the set} - s/(e^eps + k - 1)) (e^eps + k - 1)/(e^eps - 1) for a set of s labels, so a
+    lie about report and set moves the sum by at most (e^eps + 2k - 3)/(e^eps - 1).
+    """
     e, n, delta = math.exp(found["epsilon"]), found["n"], found["delta"]
     if found["method"] == "labels":
         noise = found["labels"] / (e + found["labels"] - 1)
-        return math.sqrt(math.log(4 / delta) / (2 * n)) * (1 + noise) / (1 - noise)
+        lie = (e + 2 * found["labels"] - 3) / (e - 1)
+        return math.sqrt(math.log(4 / delta) / (2 * n)) * (1 + noise) / (1 - noise) + max_corrupt * lie / n
     answers = min(n, found["planned"] // ROUNDS)
     if not answers:
         return 0.0
@@ -106,7 +123,7 @@ def _bit_rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
         ones = max(0, rung["ones"] - max_corrupt)
         after = _level_after(ones, rung["n"], rest, level, rate, share)
         yield Finding(
-            f"{name}/level_after", rung["level_after"] <= after * (1 + CLOSE) + 1e-12,
+            f"{name}/level_after", rung["level_after"] <= after * (1 + CLOSE),
             f"the card says {rung['level_after']}, recomputed {after}",
         )  # fmt: skip
         if rung["level_after"] == 1.0:
@@ -141,14 +158,25 @@ def _level_after(ones: int, n: int, rest: int, level: float, rate: float, share:
 
 
 def _label_rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
-    """Rungs go down from 1, all but perhaps the last passed, and passing takes the capital that delta and liars ask for."""
+    """Rungs go down from 1, all but perhaps the last passed, and passing takes the capital that delta and liars ask for.
+
+    A bet is sqrt(2 log(1/delta) / (n v)) or 3/(4 m), whichever is less, with v the running variance of numbers in [0, 1], at
+    most 3/8, and m below 1 the mean under test. A lie gains log(1 + bet (1 - m)) - log(1 - bet m), at least log(1 + bet).
+    With m at least 1/2, as for alpha up to 1/2, no report earns more than log(1 + 3/4).
+    """
+    bet = math.sqrt(2 * math.log(1 / found["delta"]) / (0.375 * found["n"])) if found["n"] else 0.0
+    least = math.log(1 / found["delta"]) + min(max_corrupt, found["n"]) * math.log1p(min(bet, 0.75))
     certified, going = 1.0, True
     for i, rung in enumerate(found["rungs"]):
         name = f"certificate/rungs/{i}"
         yield Finding(f"{name}/threshold", going and rung["threshold"] <= certified, "rungs go down until one fails")
-        least = math.log(1 / found["delta"])
-        enough = rung["needed"] >= least * (1 - CLOSE) if not max_corrupt else rung["needed"] > least
-        yield Finding(f"{name}/needed", enough, f"log 1/{found['delta']}, and more where some reports may be lies")
+        enough = rung["needed"] >= least * (1 - CLOSE) and (max_corrupt > 0 or rung["needed"] <= least * (1 + CLOSE))
+        yield Finding(f"{name}/needed", enough, f"{least:.6g} by delta and {max_corrupt} reports that may be lies")
+        if found["alpha"] <= 0.5:
+            earned = found["n"] * math.log(1.75)
+            yield Finding(
+                f"{name}/log_capital", rung["log_capital"] <= earned, f"{found['n']} reports earn at most {earned:.6g}"
+            )
         going = rung["log_capital"] >= rung["needed"]
         certified = rung["threshold"] if going else certified
     yield same("certificate/threshold", found["threshold"], certified)

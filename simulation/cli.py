@@ -15,7 +15,7 @@ from aggregator.plans import make_plan
 from aggregator.summary import as_text, non_private
 from protocol.campaign import RELEASES
 from protocol.card import read_card
-from protocol.card_page import as_html
+from protocol.card_page import as_html, headline
 from protocol.command_line import CommandLine
 from protocol.embedded import deal, predictions
 from protocol.errors import BadInput
@@ -142,7 +142,8 @@ def federation(
             findings = verify(card, key=SIMULATION_PUBLIC)
             path.with_suffix(".html").write_text(as_html(card, findings))
             broken = [finding.clause for finding in findings if not finding.holds]
-            print(f"card: {path}: {f'FAILS {broken}' if broken else f'verified, {len(findings)} clauses hold'}")
+            holds = f"verified, {len(findings)} clauses hold. {headline(card)}"
+            print(f"card: {path}: {f'FAILS {broken}' if broken else holds}")
         print(f"report: {page}")
 
 

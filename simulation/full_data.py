@@ -14,6 +14,7 @@ from aggregator.fulldata import PUBLISHED_BUFFER, Stability
 from aggregator.fulldata_card import FullDataContract, full_data_formal
 from aggregator.quantiles.histogram import histogram
 from aggregator.quantiles.rank_exponential import RankExponential
+from aggregator.released import Released
 from protocol.budget import Budget
 from protocol.campaign import check_choice
 from protocol.card import PUBLIC, Card
@@ -21,11 +22,12 @@ from protocol.errors import BadInput
 from protocol.grid import uniform_grid
 from protocol.mechanisms import Mechanism, SampledGaussian
 from protocol.profile import PLD
+from protocol.regression import ABSOLUTE_RESIDUAL
 from protocol.sampling import Entropy
 from protocol.scores import SCORES
 from protocol.training import NOISE
 from simulation.learners import Fitted, Learner, Rows
-from simulation.networks import Labels, Network, Numbers, Recipe
+from simulation.networks import Labels, Network, NetworkFit, Numbers, Recipe
 from simulation.pipelines import BINS, PIPELINES, Pipeline, Terms
 from simulation.population import Lessons
 from simulation.trials import Repeated, Row, measured
@@ -39,6 +41,10 @@ class Trainings:
     rows: Rows
     entropy: Entropy
     _made: dict[tuple[bool, Mechanism | None], Fitted] = field(default_factory=dict)
+
+    def fitted(self, pipeline: Pipeline) -> Fitted:
+        """The model of a pipeline that was run."""
+        return self._made[pipeline.halves, pipeline.training]
 
     def run(self, pipeline: Pipeline) -> tuple[Fitted, float]:
         """The model of a pipeline and its threshold."""
@@ -109,22 +115,28 @@ class FullData(Repeated):
         learner = self.learner(records)
         pipeline = self.pipeline
         for rows, test, entropy in self.splits(records, np.random.default_rng(self.seed)):
-            yield measure(Trainings(learner, rows, entropy), pipeline, test)
+            trainings = Trainings(learner, rows, entropy)
+            row = measure(trainings, pipeline, test)
+            fitted = trainings.fitted(pipeline)
+            assert isinstance(fitted, NetworkFit)
+            yield row | {"model": fitted.digest.hex()}
 
     def card(self, records: Lessons, result: dict[str, Any], *, issued: datetime) -> Card:
-        """The contract card of the certified pipeline, measured on the test rows of all trials; not yet signed."""
+        """The contract card of the certified pipeline, for the model and the threshold of the first trial; not yet signed."""
         pipeline = self.pipeline
         if not (isinstance(pipeline.training, SampledGaussian) and pipeline.method == "certified"):
             raise BadInput(f"variant is {self.variant}; a card needs a certificate for private training: accepted is certified")
         assert isinstance(pipeline.quantile, RankExponential)
         level = round(1 - self.alpha, 12)
         contract = FullDataContract(records.name, level, self.beta, self.epsilon, self.privacy_delta)
-        origin = provenance(
-            model=None, plan=None, randomness=result["arguments"]["randomness"], issued=issued.isoformat(),
-            training_noise=NOISE,
+        origin = provenance(plan=None, issued=issued.isoformat(), training_noise=NOISE)
+        trial = result["trials"][0]
+        shown = {name: trial[name] for name in ("coverage", "mean_size") if trial[name] is not None}
+        released = Released(
+            bytes.fromhex(trial["model"]), self.score if records.bound is None else ABSOLUTE_RESIDUAL, trial["threshold"],
+            result["arguments"]["randomness"],
         )  # fmt: skip
-        shown = {name: result["mean"][name] for name in ("coverage", "mean_size") if result["mean"][name] is not None}
-        formal = full_data_formal(contract, pipeline.training, pipeline.quantile, n=self.n)
+        formal = full_data_formal(contract, pipeline.training, pipeline.quantile, n=self.n, released=released)
         return Card(formal, shown, origin, view=PUBLIC)
 
     def resolved(self, records: Lessons, rows: list[Row]) -> Row:

@@ -1,5 +1,6 @@
 """Small networks trained by DP-SGD, for labels and for numbers, seen through their conformal scores."""
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -118,8 +119,11 @@ def _uniform(rows: Rows) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class NetworkFit:
+    """Outputs for all records, and the SHA-256 of the weights they come from."""
+
     outputs: Tensor
     task: Labels | Numbers
+    digest: bytes
 
     def scores(self, rows: Rows) -> NDArray[Any]:
         return self.task.scores(self.outputs[torch.from_numpy(rows)], rows)
@@ -161,7 +165,9 @@ class Network:
             optimizer=lambda parameters: torch.optim.Adam(parameters, lr=recipe.rate), entropy=entropy, device="cpu",
         )  # fmt: skip
         with torch.no_grad():
-            return NetworkFit(trained.model(torch.from_numpy(self.features.astype(np.float32))), self.task)
+            weights = b"".join(weight.numpy().tobytes() for weight in trained.model.parameters())
+            outputs = trained.model(torch.from_numpy(self.features.astype(np.float32)))
+            return NetworkFit(outputs, self.task, hashlib.sha256(weights).digest())
 
     def _initial(self, entropy: Entropy) -> nn.Module:
         widths = (self.features.shape[1], *self.recipe.hidden, self.task.outputs)

@@ -37,8 +37,7 @@ class Checked:
 
     @property
     def threshold(self) -> float:
-        formal = self.card.formal
-        return float((formal["released"] if formal["track"] == "central" else formal["certificate"])["threshold"])
+        return float(self.card.formal["released"]["threshold"])
 
     @property
     def level(self) -> float:
