@@ -90,7 +90,8 @@ def central_formal(plan: Plan, certificate: Certificate) -> Layer:
     failed = [*formal["failed"], *(name for name, holds in released.flags().items() if not holds)]
     about = {"bin": round(certificate.threshold * plan.bins) - 1, "complete": certificate.inflation is not None}
     return formal | {
-        "plan": plan.to_bytes().hex(), "released": released.layer() | about, "flags": flags, "failed": failed, "decision": decision(failed),
+        "plan": plan.to_bytes().hex(), "released": released.layer() | about, "flags": flags, "failed": failed,
+        "decision": decision(failed),
     }  # fmt: skip
 
 
