@@ -115,7 +115,7 @@ def _law(sigma: float, rate: float, steps: int, added: bool) -> tuple[Floats, Fl
         law += np.bincount((low.astype(np.int64) + offset) % _POINTS, mass * weight, _POINTS)
     law[0] -= mass.sum()
     together = np.fft.irfft(np.exp(steps * np.log1p(np.fft.rfft(law))), _POINTS)
-    return np.arange(-_POINTS // 2, _POINTS // 2) * np.float64(spacing), np.fft.fftshift(together)
+    return np.arange(-_POINTS // 2, _POINTS // 2, dtype=np.float64) * spacing, np.fft.fftshift(together)
 
 
 def _step(sigma: float, rate: float, added: bool) -> tuple[Floats, Floats]:

@@ -413,8 +413,8 @@ def test_cards_of_long_trainings_verify(training: tuple[float, float, int], epsi
 
 
 def test_the_law_of_ten_million_steps_is_that_of_a_gaussian() -> None:
-    """With q sqrt(T) fixed and T large the profile is that of a Gaussian with mu = q sqrt(T (e^(1/sigma^2) - 1)) (the central
-    limit theorem of Dong, Roth and Su 2022, Corollary 5.4); at q = 1e-5 and T = 1e7 to within three parts in a thousand.
+    """With q sqrt(T) fixed and T large the profile is a Gaussian one with mu = q sqrt(T (e^(1/sigma^2) - 1)), by the central
+    limit theorem of Dong, Roth and Su (2022, Corollary 5.4); at q = 1e-5 and T = 1e7 to within three parts in a thousand.
     """
     training = Training(1.0, 1e-5, 10_000_000)
     mu = 1e-5 * (1e7 * np.expm1(1.0)) ** 0.5

@@ -73,6 +73,7 @@ def test_a_flower_simulation_ends_in_a_table_and_a_report(run: Run) -> None:
     assert done.returncode == 0, done.stderr
     assert "non-private" in done.stdout
     assert done.stdout.count("verified") == 4
+    assert done.stdout.count("SIMULATION ONLY") == 4
     calibrations = ("labels-certified", "bits-certified", "central-trusted", "central-owner-noised")
     files = {f"{name}{kind}" for name in calibrations for kind in (".json", ".card.json", ".card.html")}
     files |= {"training-federated-averaging.json", "training-weights.npz", "central-trusted.auditor.json"}
