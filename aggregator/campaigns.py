@@ -14,7 +14,6 @@ from protocol.errors import ConfideError
 from protocol.messages import write_query
 from protocol.queries import BitTally, CountTally, HistogramTally, Tally
 from protocol.sampling import OPERATING_SYSTEM, SEEDED
-from protocol.scores import SCORES
 
 Ask = Callable[[bytes], Iterable[Sent]]
 
@@ -117,7 +116,7 @@ def run_training(plan: Plan, ask: Ask) -> tuple[Learned, dict[str, int]]:
 def _conduct(plan: Plan, procedure: Any, ask: Ask, watch: Callable[[Tally], None]) -> tuple[Any, Intake]:
     """Send a procedure's queries and give it the tallies, until it returns."""
     name = digest(plan.to_bytes())
-    intake = Intake(plan=name, score=SCORES[plan.score])
+    intake = Intake(plan)
     round_, tally = 0, None
     while True:
         try:

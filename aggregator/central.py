@@ -75,7 +75,8 @@ def owner_noised(plan: Plan) -> CountProcedure:
             rank, reason = _rank(n, plan)
         if rank is None:
             break
-        counts = [count for owner, (_, count) in tally.answers.items() if owner in enrolled]
+        # Who has another number of records than at first counts something else: it stays away.
+        counts = [count for owner, (size, count) in tally.answers.items() if enrolled.get(owner) == size]
         offset = noise_offset(plan.noise_variance, len(counts), plan.beta / steps)
         complete &= len(counts) == len(enrolled)
         reached = bool(counts) and sum(counts) >= rank + offset

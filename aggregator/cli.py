@@ -107,10 +107,16 @@ def _door(listen: str, cert: Path | None, key: Path | None, client_ca: Path | No
 
 
 @owner_app.command("add")
-def owner_add(name: OwnerName, db: Database = DEFAULT) -> None:
+def owner_add(
+    name: OwnerName,
+    db: Database = DEFAULT,
+    records: Annotated[
+        int | None, typer.Option(help="most records it may contribute to a campaign; else the plan's share")
+    ] = None,
+) -> None:
     """Enrol an owner and print its token, once; run again, the new token replaces the old one."""
     with clear_errors():
-        print(Enrolment(open_store(db).engine).add(name))
+        print(Enrolment(open_store(db).engine).add(name, records=records))
 
 
 @owner_app.command("certificate")
@@ -137,8 +143,9 @@ def owner_remove(name: OwnerName, db: Database = DEFAULT) -> None:
 def owner_list(db: Database = DEFAULT) -> None:
     """Who is enrolled."""
     with clear_errors():
-        for name, enrolled in Enrolment(open_store(db).engine).names():
-            print(f"{'enrolled' if enrolled else 'removed '}  {name}")
+        for name, enrolled, records in Enrolment(open_store(db).engine).names():
+            most = "" if records is None else f"  (at most {records} records)"
+            print(f"{'enrolled' if enrolled else 'removed '}  {name}{most}")
 
 
 @database_app.command("upgrade")

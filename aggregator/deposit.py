@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, bindparam, case, func, select, update
 
 from aggregator.report_ids import ReportIds
 from aggregator.schema import batches, parts, queries, rejections
@@ -40,8 +40,8 @@ class Packed(NamedTuple):
 class Parcel:
     """Batches of one owner for one round, stored together or not at all; `finished` when no more will come.
 
-    `most` is how many reports, and how many batches, the round takes of the owner in all. Asked as a `whole`, an owner
-    answers a round once: what else it sends adds nothing.
+    `most` is how many reports, and how many batches, the round takes of the owner, and `in_all` how many reports the campaign.
+    Asked as a `whole`, an owner answers a round once: what else it sends adds nothing.
     """
 
     campaign: str
@@ -52,6 +52,7 @@ class Parcel:
     finished: bool = False
     code: str | None = None
     most: int = sys.maxsize
+    in_all: int = sys.maxsize
     whole: bool = False
 
     @property
@@ -83,9 +84,11 @@ _DOOR = (
     .where(queries.c.campaign == bindparam("campaign"), queries.c.round == bindparam("round"))
     .with_for_update()
 )
-_SENT = select(parts.c.batches, parts.c.reports).where(
-    parts.c.campaign == bindparam("campaign"), parts.c.round == bindparam("round"), parts.c.owner == bindparam("owner")
-)
+_HERE = parts.c.round == bindparam("round")
+_SENT = select(
+    *(func.coalesce(func.sum(case((_HERE, column), else_=0)), 0) for column in (parts.c.batches, parts.c.reports)),
+    func.coalesce(func.sum(parts.c.reports), 0),
+).where(parts.c.campaign == bindparam("campaign"), parts.c.owner == bindparam("owner"))
 _MORE = (
     update(queries)
     .where(queries.c.campaign == bindparam("its_campaign"), queries.c.round == bindparam("its_round"))
@@ -154,7 +157,7 @@ def _store_round(db: Connection, parcels: Sequence[Parcel], known: StoredIds) ->
     """Take in the parcels of one round, in the order they came.
 
     Batches that were stored before are taken in whenever they come again, others while the round is open, until the owner has
-    sent as much as the round takes of it.
+    sent as much as the round, or the campaign, takes of it.
     """
     campaign, number, _ = parcels[0].key
     door = _door(db, campaign, number)
@@ -168,7 +171,7 @@ def _store_round(db: Connection, parcels: Sequence[Parcel], known: StoredIds) ->
         count = sent.get(parcel.key) or _sent(db, parcel.key)
         new = _new(db, parcel, count, ids)
         more = count.plus(new)
-        if new and max(more) > parcel.most:
+        if new and (max(more.batches, more.reports) > parcel.most or more.in_all > parcel.in_all):
             answers.append(Stored(wire.Code.SURPLUS))
             continue
         sent[parcel.key] = more
@@ -208,9 +211,8 @@ def _new(db: Connection, parcel: Parcel, count: "_Count", ids: ReportIds) -> lis
 
 
 def _sent(db: Connection, key: _Key) -> "_Count":
-    """What an owner has sent to a round."""
-    found = db.execute(_SENT, _named(key)).first()
-    return _Count(0, 0) if found is None else _Count(*found)
+    """What an owner has sent to a round, and to the campaign."""
+    return _Count(*(int(number) for number in db.execute(_SENT, _named(key)).one()))
 
 
 def _named(key: _Key) -> dict[str, str | int]:
@@ -218,14 +220,15 @@ def _named(key: _Key) -> dict[str, str | int]:
 
 
 class _Count(NamedTuple):
-    """What an owner has sent to a round."""
+    """What an owner has sent to a round, and how many reports to all rounds of the campaign."""
 
     batches: int
     reports: int
+    in_all: int
 
     def plus(self, more: Iterable[Packed]) -> "_Count":
         sizes = [batch.reports for batch in more]
-        return _Count(self.batches + len(sizes), self.reports + sum(sizes))
+        return _Count(self.batches + len(sizes), self.reports + sum(sizes), self.in_all + sum(sizes))
 
 
 def _stored(db: Connection, parcel: Parcel) -> set[bytes]:
@@ -254,14 +257,15 @@ def _store(db: Connection, parcels: list[Parcel], known: StoredIds) -> list[int]
         accepted.append(sum(batch.reports for batch in its))
     more = [
         {
-            **_named(key), **_Count(0, 0).plus(batch for parcel in mine[key] for batch in parcel.batches)._asdict(),
+            **_named(key), "batches": sum(len(parcel.batches) for parcel in mine[key]),
+            "reports": sum(batch.reports for parcel in mine[key] for batch in parcel.batches),
             "seeded": any(parcel.seeded for parcel in mine[key]), "finished": any(parcel.finished for parcel in mine[key]),
             "code": next((parcel.code for parcel in mine[key] if parcel.code), None),
         }
         for key in sorted(mine)
     ]  # fmt: skip
     db.execute(_advance(db.dialect.name), more)
-    count, campaign = sum(row["batches"] for row in more), parcels[0].campaign
+    count, campaign = sum(len(parcel.batches) for its in mine.values() for parcel in its), parcels[0].campaign
     if count:
         db.execute(_MORE, {"its_campaign": campaign, "its_round": parcels[0].round, "more": count})
         known.added(db, campaign, count)

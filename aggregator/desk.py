@@ -1,25 +1,23 @@
 """What takes answers now, held in memory: every batch is checked against it before the disk is troubled."""
 
-import math
 import threading
 from dataclasses import dataclass
-from functools import cached_property
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from aggregator.allowance import most_in_campaign, most_in_round
 from aggregator.deposit import Packed
+from aggregator.enrolment import Owner
 from aggregator.intake import Checked, check_answer
 from aggregator.store import ENOUGH, OPEN, Campaign, Round, Store
 from protocol import wire_pb2 as wire
 from protocol.campaign import parse
 from protocol.errors import BadInput, Refused
 from protocol.messages import read_query
-from protocol.queries import BitQuery, HistogramQuery, LabelQuery, OwnerQuery, Query
+from protocol.queries import HistogramQuery, OwnerQuery, Query
 
 # The key is no secret: an owner that makes two batches of one name loses the second, and nobody else does.
 _GMAC = AESGCM(bytes(16))
-# What one owner may add to a round: all that is expected of everybody, and some more, since slices are drawn at random.
-SLACK, FEW = 1.25, 1_000
 
 
 @dataclass(frozen=True)
@@ -40,24 +38,24 @@ class Standing:
     def taking(self) -> bool:
         return self.campaign.state == OPEN and self.last is not None and self.last.closed is None
 
-    @cached_property
-    def most(self) -> int:
-        """How many reports the last round takes of one owner."""
-        if not isinstance(self.query, BitQuery | LabelQuery):
-            return 1
-        return FEW + math.ceil(SLACK * self.campaign.plan.expected_records * (self.query.stop - self.query.start))
-
     @property
     def whole(self) -> bool:
         """Whether an owner answers the last round as a whole, and so once."""
         return isinstance(self.query, OwnerQuery)
 
-    def admit(self, answer: bytes) -> tuple[Packed, bool]:
+    def most(self, owner: Owner) -> tuple[int, int]:
+        """How many reports of an owner the last round takes, and the campaign."""
+        plan = self.campaign.plan
+        in_round = 1 if self.query is None else most_in_round(plan, self.query, owner.records)
+        return in_round, most_in_campaign(plan, owner.records)
+
+    def admit(self, answer: bytes, owner: Owner) -> tuple[Packed, bool]:
         """The answer as a batch to be stored, and whether it was drawn from a seed; refused with a code otherwise."""
         if self.last is None or self.query is None or self.campaign.state != OPEN:
             raise Refused(wire.Code.CLOSED)
         try:
-            found = check_answer(answer, query=self.query, plan=self.campaign.digest, round_=self.last.number)
+            most = most_in_campaign(self.campaign.plan, owner.records)
+            found = check_answer(answer, query=self.query, plan=self.campaign.digest, round_=self.last.number, most=most)
         except Refused as refused:
             if refused.code == wire.Code.LATE and self._had_enough(parse(wire.Answer, answer).batch.round):
                 raise Refused(wire.Code.SURPLUS) from None

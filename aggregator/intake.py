@@ -9,24 +9,26 @@ from typing import NamedTuple
 
 import numpy as np
 
+from aggregator.allowance import most_in_campaign, most_in_round
 from aggregator.report_ids import ReportIds
 from aggregator.tally import tally_batches, tally_owners
 from protocol import wire_pb2 as wire
-from protocol.campaign import VERSION, parse
+from protocol.campaign import MOST_RECORDS, VERSION, Plan, digest, parse
 from protocol.errors import Refused
 from protocol.messages import Batch, OwnerAnswer, check_batch, read_batch, read_owner_answer
 from protocol.queries import OwnerQuery, Query, Tally
-from protocol.scores import Score
+from protocol.scores import SCORES
 
 # Looking it up takes longer than what it is compared for.
 OK = wire.Code.OK
 
 
-def read_answer(answer: bytes, *, query: Query, plan: bytes, round_: int) -> Batch | OwnerAnswer:
-    """What an answer to this query says; anything else is refused with a code, its own if the owner gave one."""
+def read_answer(answer: bytes, *, query: Query, plan: bytes, round_: int, most: int = MOST_RECORDS) -> Batch | OwnerAnswer:
+    """What an answer to this query says, of an owner with at most so many records; anything else is refused with a code, its
+    own if the owner gave one."""
     batch = _batch(answer, plan=plan, round_=round_)
     if isinstance(query, OwnerQuery):
-        return read_owner_answer(batch, query=query, plan=plan, round_=round_)
+        return read_owner_answer(batch, query=query, plan=plan, round_=round_, most=most)
     return read_batch(batch, query=query, plan=plan, round_=round_)
 
 
@@ -38,11 +40,11 @@ class Checked(NamedTuple):
     ids: bytes = b""
 
 
-def check_answer(answer: bytes, *, query: Query, plan: bytes, round_: int) -> Checked:
+def check_answer(answer: bytes, *, query: Query, plan: bytes, round_: int, most: int = MOST_RECORDS) -> Checked:
     """What `read_answer` would find, without unpacking it."""
     batch = _batch(answer, plan=plan, round_=round_)
     if isinstance(query, OwnerQuery):
-        return Checked(len(read_owner_answer(batch, query=query, plan=plan, round_=round_)), batch.seeded)
+        return Checked(len(read_owner_answer(batch, query=query, plan=plan, round_=round_, most=most)), batch.seeded)
     return Checked(check_batch(batch, query=query, plan=plan, round_=round_), batch.seeded, batch.ids)
 
 
@@ -66,13 +68,14 @@ class Sent(NamedTuple):
 class Intake:
     """The answers to the queries of one campaign, held in memory."""
 
-    def __init__(self, *, plan: bytes, score: Score) -> None:
-        self._plan, self._score = plan, score
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._digest, self._most = plan, digest(plan.to_bytes()), most_in_campaign(plan)
         self._known = ReportIds()
         self._batches: list[Batch] = []
         self._owners: dict[bytes, OwnerAnswer] = {}
         self._query: Query | None = None
         self._round = -1
+        self._in_round: Counter[bytes] = Counter()
         self.codes: Counter[str] = Counter()
         # What was counted of every sender, in all rounds.
         self.counted: Counter[bytes] = Counter()
@@ -80,7 +83,7 @@ class Intake:
 
     def open(self, query: Query, round_: int) -> None:
         """Start taking answers to a query; answers to earlier ones are late from now on."""
-        self._query, self._round, self._batches, self._owners = query, round_, [], {}
+        self._query, self._round, self._batches, self._owners, self._in_round = query, round_, [], {}, Counter()
 
     def admit(self, sent: Sent) -> wire.Receipt:
         """Take an answer in, or say why not."""
@@ -97,14 +100,19 @@ class Intake:
     def _admit(self, sent: Sent) -> tuple[int, int]:
         if self._query is None:
             raise Refused(wire.Code.WRONG_ROUND)
-        found = read_answer(sent.answer, query=self._query, plan=self._plan, round_=self._round)
-        fresh = self._once(sent.sender, found) if isinstance(found, OwnerAnswer) else self._fresh(found)
+        found = read_answer(sent.answer, query=self._query, plan=self._digest, round_=self._round, most=self._most)
+        fresh = self._once(sent.sender, found) if isinstance(found, OwnerAnswer) else self._fresh(sent.sender, found)
         self.seeded |= found.seeded and fresh > 0
         self.counted[sent.sender] += fresh
         return fresh, len(found) - fresh
 
-    def _fresh(self, batch: Batch) -> int:
+    def _fresh(self, sender: bytes, batch: Batch) -> int:
+        assert self._query is not None
         places = np.flatnonzero(self._known.fresh(batch.ids))
+        in_round, in_all = self._in_round[sender] + len(places), self.counted[sender] + len(places)
+        if len(places) and (in_round > most_in_round(self._plan, self._query) or in_all > self._most):
+            raise Refused(wire.Code.SURPLUS)
+        self._in_round[sender] = in_round
         self._known.add(batch.ids[places])
         self._batches.append(batch.only(places))
         return len(places)
@@ -122,4 +130,4 @@ class Intake:
             raise Refused(wire.Code.WRONG_ROUND)
         if isinstance(self._query, OwnerQuery):
             return tally_owners(self._query, self._owners)
-        return tally_batches(self._query, self._batches, self._score)
+        return tally_batches(self._query, self._batches, SCORES[self._plan.score])

@@ -6,6 +6,7 @@ from sqlalchemy import (
     Column,
     Double,
     ForeignKey,
+    Index,
     Integer,
     LargeBinary,
     MetaData,
@@ -26,6 +27,8 @@ owners = Table(
     Column("name", String(200), nullable=False, unique=True),
     # SHA-256 of the enrolment token; an owner without one is shut out.
     Column("token", LargeBinary(32), unique=True),
+    # How many it may contribute to a campaign; none said, the plan decides.
+    Column("records", BigInteger),
 )
 
 campaigns = Table(
@@ -90,6 +93,7 @@ parts = Table(
     Column("finished", Boolean, nullable=False),
     # Why the owner sends nothing, in its own words: a code.
     Column("code", String(40)),
+    Index("what_an_owner_has_sent", "campaign", "owner"),
 )
 
 # What was refused; campaign and owner are empty where they could not be told.

@@ -154,8 +154,8 @@ class Store:
         for campaign in self.campaigns(DRAFT, OPEN, CLOSED):
             if campaign.reason is None and campaign.readable and campaign.signer != key:
                 raise BadInput(
-                    f"campaign {campaign.id} is {campaign.state} and its plan is signed by {campaign.signer.hex()}; the "
-                    f"key given is {key.hex()}: its cards would be refused. Accepted is the key that signed the plan"
+                    f"campaign {campaign.id} is {campaign.state} and its plan is signed by {campaign.signer.hex()}; the key "
+                    f"given is {key.hex()}: its cards would be refused. Accepted is the key that signed the plan"
                 )
 
     def open(self, campaign: str, *, now: float) -> None:

@@ -97,7 +97,7 @@ class Stream:
         if len(answer) > self.limits.message_bytes:
             raise Refused(wire.Code.TOO_LARGE)
         try:
-            found: tuple[Packed, bool] | None = self.standing.admit(answer)
+            found: tuple[Packed, bool] | None = self.standing.admit(answer, self.owner)
         except Refused as refused:
             found = await self._reconsider(answer, refused)
         if found is not None:
@@ -127,7 +127,7 @@ class Stream:
             raise refused
         await self._flush()
         self._looked, self.standing = True, await self.look_again()
-        return self.standing.admit(answer)
+        return self.standing.admit(answer, self.owner)
 
     async def _was_stored(self, answer: bytes) -> bool:
         """Whether the receipt of this answer was lost, and not the answer. The writer decides: it takes no other one."""
@@ -156,8 +156,9 @@ class Stream:
         if last is None or not (self._pending or finished):
             return
         name, batches = self.standing.campaign.id, self._pending
+        most, in_all = self.standing.most(self.owner)
         parcel = Parcel(
-            name, last.number, self.owner.id, batches, self._seeded, finished, code, self.standing.most, self.standing.whole
+            name, last.number, self.owner.id, batches, self._seeded, finished, code, most, in_all, self.standing.whole
         )
         done, free = self.writer.put(parcel), partial(self.room.give, self._bytes)
         loop = asyncio.get_running_loop()

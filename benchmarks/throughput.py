@@ -28,7 +28,6 @@ from client.respond import Respondent
 from protocol.campaign import Plan, digest, sign_plan
 from protocol.messages import write_query
 from protocol.sampling import os_entropy
-from protocol.scores import SCORES
 from simulation.federation import federation
 
 OWNERS = 20
@@ -64,7 +63,7 @@ def in_process(users: int, folder: Path) -> dict[str, float]:
     procedure: Any = make_procedure(
         variant="certified", channel=plan.make_channel(), alpha=0.1, delta=0.1, n=users, max_corrupt=0
     )
-    intake, tally = Intake(plan=name, score=SCORES["hps"]), None
+    intake, tally = Intake(plan), None
     for round_ in range(100):
         started = time.perf_counter()
         try:

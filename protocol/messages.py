@@ -21,6 +21,8 @@ ID_BYTES = 16
 U2, F4, I8 = np.dtype("<u2"), np.dtype("<f4"), np.dtype("<i8")
 MOST_REPORTS = 1_000_000
 MOST_THRESHOLDS = 1 << 16
+# How many standard deviations a noised count may lie outside what it counts.
+DEVIATIONS = 8
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,15 @@ def write_owner_answer(answer: OwnerAnswer, *, plan: bytes, round_: int) -> wire
     )  # fmt: skip
 
 
-def read_owner_answer(message: wire.ReportBatch, *, query: OwnerQuery, plan: bytes, round_: int) -> OwnerAnswer:
-    """Unpack what an owner answers as a whole; anything that cannot be an answer to this query is refused with a code."""
+def read_owner_answer(
+    message: wire.ReportBatch, *, query: OwnerQuery, plan: bytes, round_: int, most: int = MOST_RECORDS
+) -> OwnerAnswer:
+    """Unpack what an owner of at most so many records answers as a whole; anything that cannot be an answer to this query is
+    refused with a code.
+
+    A noised count of n records lies in [-8 sigma, n + 8 sigma]: an honest one outside has a probability below 2 e^-32, 3e-14
+    (discrete Gaussians are sub-Gaussian, Canonne, Kamath, Steinke 2020).
+    """
     _check_envelope(message, plan=plan, round_=round_)
     if len(message.ids) != ID_BYTES or message.parts or message.reports or message.probabilities:
         raise Refused(wire.Code.MALFORMED)
@@ -155,12 +164,14 @@ def read_owner_answer(message: wire.ReportBatch, *, query: OwnerQuery, plan: byt
         raise Refused(wire.Code.MALFORMED)
     exact = isinstance(query, HistogramQuery)
     counts = _column(message.counts, I8, query.bins if isinstance(query, HistogramQuery) else 2).astype(np.int64)
-    # A noised count may be anything; a number of records and an exact count may not.
     owned = counts if exact else counts[:1]
-    if owned.min() < 0 or owned.max() > MOST_RECORDS or (exact and int(counts.sum()) > MOST_RECORDS):
+    if owned.min() < 0 or owned.max() > most or int(owned.sum()) > most:
         raise Refused(wire.Code.OUT_OF_ALPHABET)
-    if not exact and not -MOST_RECORDS <= int(counts[1]) <= 2 * MOST_RECORDS:
-        raise Refused(wire.Code.OUT_OF_ALPHABET)
+    if isinstance(query, CountQuery):
+        n, count = (int(number) for number in counts)
+        beyond = max(-count, count - n, 0)
+        if beyond**2 > DEVIATIONS**2 * query.variance:
+            raise Refused(wire.Code.OUT_OF_ALPHABET)
     return OwnerAnswer(message.ids, counts, message.seeded)
 
 

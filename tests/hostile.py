@@ -137,9 +137,9 @@ class Wire:
         except grpc.RpcError as error:
             return str(error.details())
 
-    def receipt(self, *messages: bytes) -> tuple[str, int, int]:
-        """Code, accepted and duplicates, of answers sent as an owner's last."""
-        found = self._call(iter(messages), (MESSAGES, str(len(messages))))
+    def receipt(self, *messages: bytes, last: bool = True) -> tuple[str, int, int]:
+        """Code, accepted and duplicates, of answers sent as an owner's last, or as if more followed."""
+        found = self._call(iter(messages), *([(MESSAGES, str(len(messages)))] if last else []))
         return wire.Code.Name(found.code), found.accepted, found.duplicates
 
     def _call(self, messages: Iterator[bytes], *more: tuple[str, str]) -> wire.Receipt:

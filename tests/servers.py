@@ -105,8 +105,8 @@ class Place:
     def store(self) -> Store:
         return open_store(self.url)
 
-    def enrol(self, name: str) -> str:
-        return Enrolment(self.store.engine).add(name)
+    def enrol(self, name: str, *, records: int | None = None) -> str:
+        return Enrolment(self.store.engine).add(name, records=records)
 
     def campaign(self, plan: Plan, **settings: Any) -> str:
         """An open campaign."""

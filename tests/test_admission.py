@@ -12,7 +12,6 @@ from protocol import wire_pb2 as wire
 from protocol.campaign import VERSION, Plan, digest
 from protocol.messages import Batch, OwnerAnswer, read_query, write_owner_answer
 from protocol.queries import BitTally
-from protocol.scores import SCORES
 from tests.hostile import Wire
 from tests.servers import Place, eventually, plan_now
 from tests.test_central import NOISED
@@ -47,7 +46,7 @@ def test_the_same_batches_get_the_same_receipts_and_count_the_same(
     server = place.serve()
     (asked,) = eventually(lambda: place.store.rounds(campaign))
     query, _ = read_query(asked.query, plan=plan, plan_digest=digest(plan.to_bytes()))
-    intake = Intake(plan=digest(plan.to_bytes()), score=SCORES["hps"])
+    intake = Intake(plan)
     intake.open(query, 0)
     for number, (owner, batches) in enumerate(sent):
         if number == 1:

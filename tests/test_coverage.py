@@ -80,7 +80,7 @@ def test_the_place_of_a_report_says_nothing_of_its_number(score: str, tmp_path: 
     """In the tally of answers that came in as bytes, places and scores are uncorrelated (false alarm 1e-9)."""
     plan, n = replace(LABEL_PLAN, score=score), 4_000
     query, name = LabelQuery(LABEL_CHANNELS["k-rr"](k=K, epsilon=4.0)), digest(plan.to_bytes())
-    intake = Intake(plan=name, score=SCORES[score])
+    intake = Intake(plan)
     intake.open(query, 0)
     ask = asking(signed(plan), [owner(tmp_path / str(i), seed=i, n=n // 2) for i in range(2)])
     for answer in ask(write_query(query, plan=name, round_=0)):

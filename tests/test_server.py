@@ -370,7 +370,7 @@ def test_a_campaign_that_cannot_go_on_holds_up_no_other(place: Place) -> None:
     """More records than any procedure takes, of one owner or of all together, and a plan or settings of another version: each
     stops its own campaign, later ones run, and no count of anybody is in the log."""
     poisoned, later = plan_now(TRUSTED), plan_now(variant="one-shot", campaign="later")
-    campaign, tokens = place.campaign(poisoned, owners=2), [place.enrol(name) for name in ("one", "other")]
+    campaign, tokens = place.campaign(poisoned, owners=2), [place.enrol(name, records=10**9) for name in ("one", "other")]
     foreign = [place.campaign(plan_now(campaign=f"of another version {number}")) for number in range(3)]
     other_version = wire.SignedPlan(plan=wire.Plan(version=99).SerializeToString()).SerializeToString()
     with place.store.engine.begin() as db:

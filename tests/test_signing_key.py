@@ -39,7 +39,7 @@ def start(place: Place, key: Ed25519PrivateKey) -> subprocess.CompletedProcess[s
 
 
 def test_a_server_with_another_key_does_not_start(place: Place, tmp_path: Path) -> None:
-    """Over a campaign that is a draft, open or closed without a card: exit code 2 and both keys. With its card it may."""
+    """Over a campaign that is a draft, open or closed without a card: exit code 2 and both keys. With the card there it may."""
     made = place.store.create(sign_plan(PLAN, KEY), Settings(), now=time.time())
     server = None
     for state in ("draft", "open", "closed"):

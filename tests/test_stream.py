@@ -13,9 +13,10 @@ import pytest
 
 from aggregator import stream as streams
 from aggregator import views
+from aggregator.allowance import SLACK
 from aggregator.database import writing
 from aggregator.deposit import Packed, Parcel, Stored, store_all
-from aggregator.desk import FEW, SLACK, Desk, Standing
+from aggregator.desk import Desk, Standing
 from aggregator.enrolment import Owner
 from aggregator.limits import Limits, Reading, Room, Turnstile
 from aggregator.store import Campaign, Store
@@ -39,6 +40,7 @@ KINDS = [
 ]
 CHANNEL = Bit(epsilon=4.0)
 REPORTS = 500
+OWNER = Owner(1, "owner")
 
 
 class OpenRound:
@@ -67,7 +69,7 @@ class OpenRound:
 
         turnstile = Turnstile(limits, Vitals(), now=time.monotonic)
         reading = Reading(limits.message_bytes)
-        return Stream(Owner(1, "owner"), self.standing, self.writer, turnstile, limits, reading, room, look_again, known)
+        return Stream(OWNER, self.standing, self.writer, turnstile, limits, reading, room, look_again, known)
 
     def answer(self, number: int) -> bytes:
         return answer(bit_batch(REPORTS, first=REPORTS * number), plan=self.plan, channel=CHANNEL)
@@ -218,7 +220,7 @@ def test_of_two_first_parcels_at_once_one_waits_for_the_other(kind: str, tmp_pat
     """An owner of whom nothing is known yet sends to two processes, and adds no more in all than the round takes of it."""
     with postgres(Path("/tmp")) if kind == "postgres" else nullcontext("") as url, ThreadPoolExecutor(1) as pool:
         ready = OpenRound(tmp_path / "aggregator", url, expected=1_000)
-        engine, most = writing(ready.place.store.engine), ready.standing.most
+        engine, most = writing(ready.place.store.engine), ready.standing.most(OWNER)[0]
         one, other = (
             Parcel(ready.campaign, 0, 1, [Packed(os.urandom(16), most - 1, holding(b"x"))], most=most) for _ in range(2)
         )  # fmt: skip
@@ -247,8 +249,8 @@ def test_an_owner_adds_no_more_than_a_round_takes_of_it(kind: str, tmp_path: Pat
     with postgres(Path("/tmp")) if kind == "postgres" else nullcontext("") as url:
         ready = OpenRound(tmp_path / "aggregator", url, expected=1_000)
         other = Writer(ready.place.store.engine, Vitals())
-        most = ready.standing.most
-        assert most == FEW + SLACK * 1_000
+        most, in_all = ready.standing.most(OWNER)
+        assert most == in_all == SLACK * 1_000
         try:
             made = [Packed(os.urandom(16), 100, holding(b"x")) for _ in range(2 * most // 100)]
 
@@ -282,7 +284,7 @@ def test_batches_without_reports_are_bounded_too(ready: OpenRound) -> None:
 
 def test_a_stream_of_made_up_reports_ends_in_surplus(tmp_path: Path) -> None:
     """The receipt counts what was taken; sent again, the same answers are duplicates."""
-    ready = OpenRound(tmp_path / "aggregator", expected=400)
+    ready = OpenRound(tmp_path / "aggregator", expected=1_200)
     try:
 
         async def source(count: int) -> AsyncIterator[bytes]:

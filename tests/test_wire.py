@@ -17,7 +17,6 @@ from protocol.errors import BadInput, Refused
 from protocol.messages import Batch, read_batch, read_query, write_batch, write_query
 from protocol.queries import BitQuery, LabelQuery
 from protocol.sampling import SeededEntropy
-from protocol.scores import SCORES
 from tests.owners import LABEL_PLAN, NOW, PLAN, POLICY, signed
 
 ROOT = Path(__file__).parent.parent
@@ -109,7 +108,7 @@ def test_label_batches_come_back_as_they_were(name: str) -> None:
 
 
 def taken(*answers: bytes) -> tuple[Intake, list[str]]:
-    intake = Intake(plan=NAME, score=SCORES["hps"])
+    intake = Intake(PLAN)
     intake.open(QUERY, 1)
     return intake, [str(wire.Code.Name(intake.admit(Sent(b"owner", data)).code)) for data in answers]
 
