@@ -60,7 +60,7 @@ class ReportIds:
         self._count += len(names)
         if 2 * self._count > len(self._table):
             before = self._table[self._table != _NOTHING]
-            self._table = np.zeros(1 << (4 * self._count - 1).bit_length(), dtype=np.uint64)
+            self._table = np.zeros(1 << (2 * self._count - 1).bit_length(), dtype=np.uint64)
             self._put(before)
         self._put(names)
 
@@ -69,20 +69,26 @@ class ReportIds:
         return ((names * self._key) >> np.uint64(64 - bits)).astype(np.int64)
 
     def _known(self, names: Array) -> Array:
-        known, rest, places = np.zeros(len(names), dtype=np.bool_), np.arange(len(names)), self._places(names)
+        places = self._places(names)
+        found = self._table.take(places, mode="clip")
+        known: Array = found == names
+        # Most find an empty place at once; the others go on to the next one.
+        rest = np.flatnonzero((found != _NOTHING) & ~known)
+        places = places[rest]
         while len(rest):
-            found = self._table[places]
+            places = (places + 1) & (len(self._table) - 1)
+            found = self._table.take(places, mode="clip")
             equal = found == names[rest]
             known[rest[equal]] = True
             further = (found != _NOTHING) & ~equal
-            rest, places = rest[further], (places[further] + 1) % len(self._table)
+            rest, places = rest[further], places[further]
         return known
 
     def _put(self, names: Array) -> None:
         places = self._places(names)
         while len(names):
-            free = self._table[places] == _NOTHING
+            free = self._table.take(places, mode="clip") == _NOTHING
             self._table[places[free]] = names[free]
             # Of those that wanted the same place one has it; the others go on.
-            further = self._table[places] != names
-            names, places = names[further], (places[further] + 1) % len(self._table)
+            further = self._table.take(places, mode="clip") != names
+            names, places = names[further], (places[further] + 1) & (len(self._table) - 1)
