@@ -39,7 +39,7 @@ EXAMPLE = """An example of a contract:
     delta = 1e-5
     # max_inflation = 0.05      # ranks too high, as a share of records
     # adjacency = "add-remove"  # default: replace-one
-    # unit = "client"           # default: record; a client needs records_per_client = 1
+    # unit = "client"           # with records_per_client = 1
 
 \b
     [grid]                      # every combination is tried
