@@ -8,7 +8,6 @@ A file that is damaged, or of another model, does not carry the right digests; i
 import hashlib
 import logging
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,10 +47,7 @@ def probabilities(
     if cache is None:
         return _score(features, model, labels=labels, vetted=vetted, progress=progress)
     kept = _Cache(cache, model.digest, labels, vetted)
-    # Both take a few milliseconds on a large file, outside the interpreter's lock.
-    with ThreadPoolExecutor(1) as beside:
-        hashing = beside.submit(kept.digest, features)
-        found, whole = kept.read(), hashing.result()
+    whole, found = kept.digest(features), kept.read()
     if found is not None and found.whole == whole:
         return found.rows
     names = kept.names(features)
