@@ -73,11 +73,6 @@ class Records:
             raise BadInput("the records hold features and no probabilities; name the model that scores them")
         return self.probs
 
-    @property
-    def units(self) -> tuple[bytes, ...]:
-        """Who is charged for each record: its person, or the record itself."""
-        return self.names if self.persons is None else self.persons
-
 
 @dataclass(frozen=True)
 class _Columns:

@@ -60,7 +60,7 @@ def test_records_are_read_from_every_format(suffix: str, features: bool, tmp_pat
     np.testing.assert_allclose(values, FEATURES if features else PROBS)
     assert other is None
     assert found.labels.tolist() == LABELS.tolist()
-    assert found.names == found.units == (b"anna", b"ben", b"cleo", b"dan")
+    assert found.names == (b"anna", b"ben", b"cleo", b"dan")
     assert (found.model, found.persons) == (None, None)
 
 
@@ -201,7 +201,7 @@ def test_persons_are_charged_where_they_are_named(tmp_path: Path) -> None:
     for suffix in WRITERS:
         found = read_records(tmp_path / f"r{suffix}")
         assert found.names == (b"1", b"2", b"3")
-        assert found.units == found.persons == (b"4", b"4", b"eva")
+        assert found.persons == (b"4", b"4", b"eva")
         assert found.features is not None
         assert found.features.shape == (3, 1)
 
