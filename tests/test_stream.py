@@ -346,7 +346,10 @@ def test_an_earlier_look_does_not_replace_a_later_one(ready: OpenRound) -> None:
 
 
 def test_what_was_written_leaves_memory(ready: OpenRound) -> None:
-    """Transactions of ever more batches, 24 MB each: the process grows by less than two of them."""
+    """Twenty transactions of ever more batches, 24 MB each: the process grows by less than a quarter of them.
+
+    A driver that keeps what it has bound grows by all 480 MB; what the allocator keeps depends on the tests before.
+    """
 
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -358,7 +361,7 @@ def test_what_was_written_leaves_memory(ready: OpenRound) -> None:
         del batches
         before = before or resident()
         sizes.append(resident() - before)
-    assert max(sizes) < 48_000_000
+    assert max(sizes) < 120_000_000
 
 
 @pytest.mark.parametrize("kind", KINDS)
