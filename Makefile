@@ -7,13 +7,13 @@ STAMP := $(VENV)/.installed
 .PHONY: demo test check format proto bench clean
 
 demo: $(STAMP)
-	$(BIN)/python -m simulation federation --nodes 50 --seed 1
+	$(BIN)/python -m confide federation --nodes 50 --seed 1
 
 test: check
 	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder
 
 proto: $(STAMP)
-	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. protocol/wire.proto protocol/service.proto
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. confide/protocol/wire/wire.proto confide/protocol/wire/service.proto
 
 check: $(STAMP)
 	$(BIN)/python -m pytest --quiet --no-header -p no:cacheprovider tests/test_wire.py -k generated_code --durations=0

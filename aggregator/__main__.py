@@ -1,14 +1,14 @@
-"""`confide-aggregator`, also as `python -m aggregator`, and `confide-card`."""
+"""`confide-aggregator`, also as `python -m confide.aggregator`, and `confide-card`."""
 
-from protocol.terminal import run_command
+from confide.protocol.terminal import run_command
 
 
 def main() -> None:
-    run_command("aggregator.cli", name="confide-aggregator", extra="server")
+    run_command("confide.aggregator.cli.server", name="confide-aggregator", extra="server")
 
 
 def card() -> None:
-    run_command("aggregator.card_cli", name="confide-card", extra="server")
+    run_command("confide.aggregator.cli.card", name="confide-card", extra="server")
 
 
 if __name__ == "__main__":

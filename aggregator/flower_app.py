@@ -15,20 +15,20 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
 from threadpoolctl import threadpool_limits
 
-from aggregator.campaigns import run_campaign, run_training
-from aggregator.cards import campaign_card
-from aggregator.central import Draw
-from aggregator.intake import Sent
-from aggregator.keys import read_key
-from aggregator.plans import make_plan, valid_from
-from aggregator.releases import Audited, Kept
-from aggregator.summary import as_text, non_private, simulated, simulated_accuracy
-from protocol.campaign import Plan, digest, sign_plan
-from protocol.card import AUDITOR
-from protocol.errors import BadInput
-from protocol.sampling import SeededEntropy, os_entropy
-from protocol.simulated import ALWAYS, CONTENT, EMBEDDED_MODEL, SIMULATION_KEY
-from protocol.training import NOISE
+from confide.aggregator.campaigns.admission import Sent
+from confide.aggregator.campaigns.driver import run_campaign, run_training
+from confide.aggregator.campaigns.plans import make_plan, valid_from
+from confide.aggregator.campaigns.releases import Audited, Kept
+from confide.aggregator.campaigns.summary import as_text, non_private, simulated, simulated_accuracy
+from confide.aggregator.cards.issue import campaign_card
+from confide.aggregator.keys import read_key
+from confide.aggregator.procedures.central import Draw
+from confide.protocol.cards.card import AUDITOR
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.sampling import SeededEntropy, os_entropy
+from confide.protocol.methods.training import NOISE
+from confide.protocol.plan import Plan, digest, sign_plan
+from confide.protocol.simulated import ALWAYS, CONTENT, EMBEDDED_MODEL, SIMULATION_KEY
 
 log = logging.getLogger("flwr")
 

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from protocol.errors import BadInput
-from protocol.files import write_new
+from confide.protocol.errors import BadInput
+from confide.protocol.files import write_new
 
 SIGNING_KEY = "aggregator.key"
 CERTIFICATES = ("ca.pem", "server.pem", "server.key")

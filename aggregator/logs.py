@@ -32,6 +32,6 @@ def log_to_stderr() -> None:
     """Send the aggregator's logs to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    logger = logging.getLogger("aggregator")
+    logger = logging.getLogger("confide.aggregator")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

@@ -18,8 +18,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from aggregator import views
-from protocol.campaign import digest
+from confide.aggregator.storage import views
+from confide.protocol.plan import digest
 from tests.chaos import chaos
 from tests.hostile import Wire, fuzz
 from tests.owners import PLAN

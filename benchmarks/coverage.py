@@ -25,7 +25,7 @@ from scipy.stats import beta
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from protocol.scores import SCORES
+from confide.protocol.scores.classification import SCORES
 from tests.coverage import METHODS, PATHS, POPULATIONS, Cell
 
 DELTA = 0.1

@@ -24,11 +24,11 @@ from statistics import quantiles
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from client.grpc_client import Aggregator
-from client.patience import Patience
-from protocol.campaign import digest
-from protocol.channels import Bit
-from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN, LARGEST_PIECE
+from confide.client.transport.grpc_client import Aggregator
+from confide.client.transport.retry import Patience
+from confide.protocol.channels.kinds import Bit
+from confide.protocol.plan import digest
+from confide.protocol.wire.service import AUTHORIZATION, CALLS, CAMPAIGN, LARGEST_PIECE
 from tests.hostile import Raw
 from tests.servers import Place, Running, eventually, plan_now
 from tests.test_wire import answer, bit_batch

@@ -23,16 +23,16 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from protocol.budget import Budget
-from protocol.errors import BadInput
-from protocol.sampling import SeededEntropy
-from protocol.terminal import clear_errors
-from simulation.full_data import Trainings, measure
-from simulation.learners import Learner, Location, Memoriser
-from simulation.networks import Labels, Network, Recipe
-from simulation.pipelines import PIPELINES, Pipeline, Terms
-from simulation.synthetic import Clusters, located
-from simulation.trials import write_json
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.sampling import SeededEntropy
+from confide.protocol.privacy.budgets import Budget
+from confide.protocol.terminal import clear_errors
+from confide.simulation.data.synthetic import Clusters, located
+from confide.simulation.evaluate.full_data import Trainings, measure
+from confide.simulation.evaluate.learners import Learner, Location, Memoriser
+from confide.simulation.evaluate.networks import Labels, Network, Recipe
+from confide.simulation.evaluate.pipelines import PIPELINES, Pipeline, Terms
+from confide.simulation.evaluate.trials import write_json
 
 ALPHA, DELTA = 0.1, 1e-5
 # SCP bisects with 20 queries: with RDP that gives the noise of its Tables S1 to S3.

@@ -24,11 +24,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from protocol import wire_pb2 as wire
-from protocol.campaign import digest
-from protocol.messages import Batch, read_query, write_batch
-from protocol.queries import BitQuery
-from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN
+from confide.protocol.methods.queries import BitQuery
+from confide.protocol.plan import digest
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.packing import Batch, read_query, write_batch
+from confide.protocol.wire.service import AUTHORIZATION, CALLS, CAMPAIGN
 from tests.owners import PLAN
 from tests.postgres import postgres
 from tests.servers import Place, eventually, plan_now

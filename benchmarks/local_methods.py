@@ -18,13 +18,13 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from aggregator import bits, labels
-from aggregator.ladder import even_in_size
-from protocol.channels import Bit, KaryRR, SubsetSelection, auto
-from protocol.embedded import PROVIDER_RECORDS, discriminant, letters
-from protocol.sampling import SeededEntropy
-from protocol.scores import SCORES, all_scores, true_scores
-from simulation.driver import BitUsers, LabelUsers, drive
+from confide.aggregator.procedures import bits, labels
+from confide.aggregator.procedures.ladder import even_in_size
+from confide.protocol.channels.kinds import Bit, KaryRR, SubsetSelection, auto
+from confide.protocol.embedded import PROVIDER_RECORDS, discriminant, letters
+from confide.protocol.exact.sampling import SeededEntropy
+from confide.protocol.scores.classification import SCORES, all_scores, true_scores
+from confide.simulation.driver import BitUsers, LabelUsers, drive
 
 ALPHA = DELTA = 0.1
 # Softmax of ten independent normal logits with this spread: the oracle's HPS sets hold 1.84 labels.

@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 from scipy.special import ndtri
 
-from protocol.gaussian import discrete_gaussian
-from protocol.sampling import os_entropy, words
+from confide.protocol.exact.gaussian import discrete_gaussian
+from confide.protocol.exact.sampling import os_entropy, words
 
 # A million at once; the weights of one small network, as one step of its training draws them; and a single count.
 SIZES = (1_000_000, 2_778, 1)

@@ -12,9 +12,9 @@ from rich.progress import track
 mpl.use("svg")
 from matplotlib import pyplot as plt
 
-from simulation.evaluate import Setting
-from simulation.population import embedded
-from simulation.trials import evaluate
+from confide.simulation.data.population import embedded
+from confide.simulation.evaluate.local import Setting
+from confide.simulation.evaluate.trials import evaluate
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 LINES = {

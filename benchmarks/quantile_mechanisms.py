@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregator.quantiles.histogram import Histogram, conformal_rank, histogram
-from aggregator.quantiles.mechanism import Mechanism
-from aggregator.quantiles.mechanisms import MECHANISMS, automatic_bins
-from aggregator.quantiles.rank_exponential import RankExponential
-from protocol.grid import uniform_grid
-from protocol.sampling import SeededEntropy, os_entropy
+from confide.aggregator.quantiles.base import Mechanism
+from confide.aggregator.quantiles.histogram import Histogram, conformal_rank, histogram
+from confide.aggregator.quantiles.rank_exponential import RankExponential
+from confide.aggregator.quantiles.registry import MECHANISMS, automatic_bins
+from confide.protocol.exact.grids import uniform_grid
+from confide.protocol.exact.sampling import SeededEntropy, os_entropy
 
 Array = NDArray[Any]
 

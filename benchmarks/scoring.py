@@ -22,9 +22,9 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from client.models import Model, Session
-from client.records import Records
-from client.scoring import probabilities
+from confide.client.records.models import Model, Session
+from confide.client.records.reader import Records
+from confide.client.records.score_cache import probabilities
 from tests.graphs import network
 
 FEATURES, LABELS = 16, 26

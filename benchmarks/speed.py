@@ -29,13 +29,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from aggregator import bits, labels
-from aggregator.nonprivate import split_conformal
-from aggregator.sweep import noise_aware_threshold
-from protocol.channels import Bit, KaryRR
-from protocol.sampling import os_entropy
-from protocol.scores import SCORES, true_scores
-from simulation.driver import BitUsers, LabelUsers, drive
+from confide.aggregator.procedures import bits, labels
+from confide.aggregator.procedures.nonprivate import split_conformal
+from confide.aggregator.procedures.sweep import noise_aware_threshold
+from confide.protocol.channels.kinds import Bit, KaryRR
+from confide.protocol.exact.sampling import os_entropy
+from confide.protocol.scores.classification import SCORES, true_scores
+from confide.simulation.driver import BitUsers, LabelUsers, drive
 
 Array = NDArray[Any]
 Side = Callable[[], float]

@@ -19,16 +19,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from rich.console import Console
 from rich.table import Table
 
-from aggregator.intake import Intake, Sent
-from aggregator.procedures import make_procedure
-from client.ledger import Ledger
-from client.policy import Policy
-from client.records import Records
-from client.respond import Respondent
-from protocol.campaign import Plan, digest, sign_plan
-from protocol.messages import write_query
-from protocol.sampling import os_entropy
-from simulation.federation import federation
+from confide.aggregator.campaigns.admission import Intake, Sent
+from confide.aggregator.procedures.registry import make_procedure
+from confide.client.ledger import Ledger
+from confide.client.policy import Policy
+from confide.client.records.reader import Records
+from confide.client.respond import Respondent
+from confide.protocol.exact.sampling import os_entropy
+from confide.protocol.plan import Plan, digest, sign_plan
+from confide.protocol.wire.packing import write_query
+from confide.simulation.federation import federation
 
 OWNERS = 20
 LABELS = 10

@@ -37,20 +37,20 @@ from rich.table import Table
 from scipy.special import ndtri
 from torch import Tensor, nn
 
-from aggregator.training import federated_averaging
-from client.chance import poisson_batch
-from client.clipping import make_clipper
-from client.learning import learn, moved
-from client.stack import Stack, bounded
-from protocol.embedded import deal, owned
-from protocol.gaussian import discrete_gaussian
-from protocol.lattice import CLIP_UNITS, sensitivity
-from protocol.mechanisms import SampledGaussian
-from protocol.profile import Profile
-from protocol.queries import TrainingTally
-from protocol.renyi import training_noise
-from protocol.sampling import Entropy, SeededEntropy, os_entropy, words
-from protocol.training import Terms, Weights, first_weights, predict
+from confide.aggregator.procedures.averaging import federated_averaging
+from confide.client.training.clipping import make_clipper
+from confide.client.training.layers import Stack, bounded
+from confide.client.training.local_round import learn, moved
+from confide.client.training.randomness import poisson_batch
+from confide.protocol.embedded import deal, owned
+from confide.protocol.exact.gaussian import discrete_gaussian
+from confide.protocol.exact.lattice import CLIP_UNITS, sensitivity
+from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy, words
+from confide.protocol.methods.queries import TrainingTally
+from confide.protocol.methods.training import Terms, Weights, first_weights, predict
+from confide.protocol.privacy.losses import SampledGaussian
+from confide.protocol.privacy.profiles import Profile
+from confide.protocol.privacy.renyi import training_noise
 
 WAYS = ("no privacy", "closed form", "Opacus")
 Row = dict[str, Any]

@@ -1,10 +1,10 @@
-"""`confide-client`, also as `python -m client`."""
+"""`confide-client`, also as `python -m confide.client`."""
 
-from protocol.terminal import run_command
+from confide.protocol.terminal import run_command
 
 
 def main() -> None:
-    run_command("client.cli", name="confide-client", extra="client")
+    run_command("confide.client.cli", name="confide-client", extra="client")
 
 
 if __name__ == "__main__":

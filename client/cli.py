@@ -13,29 +13,29 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from client.connection import connected
-from client.contribute import Contribution
-from client.explain import REASONS, explain
-from client.grpc_client import Aggregator
-from client.home import Home
-from client.ledger import Cost, Ledger
-from client.models import Model
-from client.owner import open_owner
-from client.patience import Unreachable
-from client.pinned import bundle_hash, pin, read_allowed
-from client.policy import list_in
-from client.records import read_records
-from client.scorer import check_model
-from protocol import wire_pb2 as wire
-from protocol.campaign import open_plan, parse
-from protocol.card import parse_card
-from protocol.card_page import headline
-from protocol.command_line import CommandLine
-from protocol.errors import BadInput, Refused
-from protocol.files import write_whole
-from protocol.findings import Finding
-from protocol.terminal import clear_errors, printable
-from protocol.verify import verify
+from confide.client.explain import REASONS, explain
+from confide.client.home import Home
+from confide.client.ledger import Cost, Ledger
+from confide.client.owner import open_owner
+from confide.client.policy import list_in
+from confide.client.records.models import Model
+from confide.client.records.reader import read_records
+from confide.client.records.scorer import check_model
+from confide.client.transport.connection import connected
+from confide.client.transport.contribution import Contribution
+from confide.client.transport.grpc_client import Aggregator
+from confide.client.transport.pinned_launcher import bundle_hash, pin, read_allowed
+from confide.client.transport.retry import Unreachable
+from confide.protocol.cards.card import parse_card
+from confide.protocol.cards.page import headline
+from confide.protocol.cards.verify.card import verify
+from confide.protocol.cards.verify.findings import Finding
+from confide.protocol.command_line import CommandLine
+from confide.protocol.errors import BadInput, Refused
+from confide.protocol.files import write_whole
+from confide.protocol.plan import open_plan, parse
+from confide.protocol.terminal import clear_errors, printable
+from confide.protocol.wire import wire_pb2 as wire
 
 app = CommandLine(__doc__)
 

@@ -2,10 +2,10 @@
 
 import math
 
-from client.policy import Policy
-from protocol import wire_pb2 as wire
-from protocol.campaign import EXACT_COUNTS, Plan
-from protocol.training import Terms
+from confide.client.policy import Policy
+from confide.protocol.methods.training import Terms
+from confide.protocol.plan import EXACT_COUNTS, Plan
+from confide.protocol.wire import wire_pb2 as wire
 
 REASONS: dict[int, str] = {
     wire.Code.METHOD_NOT_ALLOWED: "its method is not among `methods`",

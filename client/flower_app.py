@@ -11,13 +11,13 @@ from typing import Any
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from client.home import Home
-from client.owner import open_owner
-from client.respond import Respondent
-from client.simulated import simulated_owner, stays_away
-from protocol import wire_pb2 as wire
-from protocol.campaign import VERSION
-from protocol.simulated import CONTENT
+from confide.client.home import Home
+from confide.client.owner import open_owner
+from confide.client.respond import Respondent
+from confide.client.simulated import simulated_owner, stays_away
+from confide.protocol.plan import VERSION
+from confide.protocol.simulated import CONTENT
+from confide.protocol.wire import wire_pb2 as wire
 
 log = logging.getLogger(__name__)
 

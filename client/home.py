@@ -7,11 +7,11 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from client.ledger import Ledger
-from client.policy import TEMPLATE, Policy, read_policy
-from protocol.errors import BadInput
-from protocol.files import write_new
-from protocol.sampling import os_entropy
+from confide.client.ledger import Ledger
+from confide.client.policy import TEMPLATE, Policy, read_policy
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.sampling import os_entropy
+from confide.protocol.files import write_new
 
 SECRET_BYTES = 32
 

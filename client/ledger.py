@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from protocol.errors import BadInput
+from confide.protocol.errors import BadInput
 
 _SCHEMA = """
 CREATE TABLE plans (

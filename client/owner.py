@@ -3,11 +3,11 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from client.home import Home
-from client.models import Model
-from client.records import read_records
-from client.respond import Respondent
-from protocol.sampling import os_entropy
+from confide.client.home import Home
+from confide.client.records.models import Model
+from confide.client.records.reader import read_records
+from confide.client.respond import Respondent
+from confide.protocol.exact.sampling import os_entropy
 
 
 def open_owner(home: Home, records: Path, model: Path | None, *, new_records: bool = False) -> Respondent:

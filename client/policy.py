@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from client.ledger import Cost, Limits
-from protocol import wire_pb2 as wire
-from protocol.campaign import EXACT_COUNTS, VARIANTS, Plan
-from protocol.errors import BadInput, Refused, check_epsilon
+from confide.client.ledger import Cost, Limits
+from confide.protocol.errors import BadInput, Refused, check_epsilon
+from confide.protocol.plan import EXACT_COUNTS, VARIANTS, Plan
+from confide.protocol.wire import wire_pb2 as wire
 
 TEMPLATE = """\
 # What this machine may answer. Only you edit this file; nothing that arrives over the network can change it.

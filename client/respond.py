@@ -14,21 +14,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from client.ledger import Cost, Ledger, Question
-from client.models import Model
-from client.policy import Policy
-from client.records import Records
-from client.scoring import probabilities
-from protocol import wire_pb2 as wire
-from protocol.campaign import VERSION, Plan, open_plan, signer
-from protocol.errors import Refused
-from protocol.gaussian import discrete_gaussian
-from protocol.grid import bin_indices, uniform_grid
-from protocol.lattice import MOST_BATCH
-from protocol.messages import ID_BYTES, Batch, OwnerAnswer, query_digest, read_query, write_batch, write_owner_answer
-from protocol.queries import BitQuery, CentralQuery, HistogramQuery, LabelQuery, OwnerQuery, Query, TrainingQuery
-from protocol.sampling import SEEDED, Entropy, randomness
-from protocol.scores import RANDOMIZED, SCORES, true_scores
+from confide.client.ledger import Cost, Ledger, Question
+from confide.client.policy import Policy
+from confide.client.records.models import Model
+from confide.client.records.reader import Records
+from confide.client.records.score_cache import probabilities
+from confide.protocol.errors import Refused
+from confide.protocol.exact.gaussian import discrete_gaussian
+from confide.protocol.exact.grids import bin_indices, uniform_grid
+from confide.protocol.exact.lattice import MOST_BATCH
+from confide.protocol.exact.sampling import SEEDED, Entropy, randomness
+from confide.protocol.methods.queries import (
+    BitQuery,
+    CentralQuery,
+    HistogramQuery,
+    LabelQuery,
+    OwnerQuery,
+    Query,
+    TrainingQuery,
+)
+from confide.protocol.plan import VERSION, Plan, open_plan, signer
+from confide.protocol.scores.classification import RANDOMIZED, SCORES, true_scores
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.packing import (
+    ID_BYTES,
+    Batch,
+    OwnerAnswer,
+    query_digest,
+    read_query,
+    write_batch,
+    write_owner_answer,
+)
 
 log = logging.getLogger(__name__)
 
@@ -206,7 +222,7 @@ class Respondent:
 
     def _learn(self, plan: Plan, asked: TrainingQuery, chosen: Array) -> Array:
         """This owner's steps of the round, with chance of their own."""
-        from client.learning import learn
+        from confide.client.training.local_round import learn
 
         assert plan.training is not None
         assert self._records.features is not None

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from client.ledger import Ledger
-from client.policy import Policy
-from client.records import Records
-from client.respond import Respondent
-from protocol.campaign import VARIANTS
-from protocol.embedded import deal, owned, predictions
-from protocol.sampling import Entropy, SeededEntropy, os_entropy
-from protocol.simulated import EMBEDDED_MODEL, RUN_FOLDER, SIMULATION_PUBLIC
+from confide.client.ledger import Ledger
+from confide.client.policy import Policy
+from confide.client.records.reader import Records
+from confide.client.respond import Respondent
+from confide.protocol.embedded import deal, owned, predictions
+from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy
+from confide.protocol.plan import VARIANTS
+from confide.protocol.simulated import EMBEDDED_MODEL, RUN_FOLDER, SIMULATION_PUBLIC
 
 SIMULATION_POLICY = Policy(
     epsilon_per_record=40.0,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.errors import BadInput
+from confide.protocol.errors import BadInput
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -37,7 +37,7 @@ def owned() -> tuple[Floats, Array]:
 @cache
 def letters() -> tuple[Floats, Array]:
     """Features in [0, 1] and labels of all records."""
-    lines = files("protocol").joinpath("data/letter.jsonl").read_text().splitlines()
+    lines = files("confide.protocol").joinpath("data/letter.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     features = np.array([[int(digit, 16) for digit in record[1:]] for record in records]) / 15
     return features, np.array([ord(record[0]) - ord("A") for record in records])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from protocol.errors import BadInput
+from confide.protocol.errors import BadInput
 
 
 def write_new(files: dict[Path, bytes]) -> list[Path]:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.errors import BadInput
-from protocol.scores import Score, all_scores, check_probabilities
+from confide.protocol.errors import BadInput
+from confide.protocol.scores.classification import Score, all_scores, check_probabilities
 
 
 @dataclass(frozen=True)

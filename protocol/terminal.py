@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 
-from protocol.errors import BadInput
+from confide.protocol.errors import BadInput
 
 INTERRUPTED = 130
-OWN = ("protocol", "client", "aggregator", "simulation")
 TRAINING = ("torch", "opacus", "dp_accounting")
 
 
@@ -22,7 +21,7 @@ def run_command(module: str, *, name: str, extra: str) -> None:
         import_module(module).app(prog_name=name)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if missing in OWN or not missing:
+        if missing in ("confide", ""):
             raise
         wanted = "train" if missing in TRAINING else extra
         print(f"error: the package {missing} is not installed; accepted: pip install 'confide[{wanted}]'", file=sys.stderr)

@@ -1,1 +1,1 @@
-"""Whole campaigns on one machine: populations, the in-process driver, and `python -m simulation`."""
+"""Whole campaigns on one machine: populations, the in-process driver, and `confide`."""

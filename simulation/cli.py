@@ -1,4 +1,4 @@
-"""`python -m simulation`: campaigns on this machine."""
+"""`confide`: campaigns on this machine."""
 
 import json
 import sys
@@ -10,24 +10,24 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from aggregator.options import BELONGS, FAILURE, check_used
-from aggregator.plans import make_plan
-from aggregator.summary import as_text, non_private
-from protocol.campaign import RELEASES
-from protocol.card import read_card
-from protocol.card_page import as_html, headline
-from protocol.command_line import CommandLine
-from protocol.embedded import deal, predictions
-from protocol.errors import BadInput
-from protocol.simulated import ALWAYS, EMBEDDED_MODEL, SIMULATION_PUBLIC
-from protocol.terminal import INTERRUPTED, clear_errors, columns
-from protocol.verify import verify
-from simulation.evaluate import Setting
-from simulation.evaluation import Renamed, evaluate_command, given_options, run_all, show
-from simulation.federation import RunFailed, run_defaults
-from simulation.federation import federation as own_federation
-from simulation.population import embedded
-from simulation.report import write_report
+from confide.aggregator.campaigns.plans import make_plan
+from confide.aggregator.campaigns.settings import BELONGS, FAILURE, check_used
+from confide.aggregator.campaigns.summary import as_text, non_private
+from confide.protocol.cards.card import read_card
+from confide.protocol.cards.page import as_html, headline
+from confide.protocol.cards.verify.card import verify
+from confide.protocol.command_line import CommandLine
+from confide.protocol.embedded import deal, predictions
+from confide.protocol.errors import BadInput
+from confide.protocol.plan import RELEASES
+from confide.protocol.simulated import ALWAYS, EMBEDDED_MODEL, SIMULATION_PUBLIC
+from confide.protocol.terminal import INTERRUPTED, clear_errors, columns
+from confide.simulation.data.population import embedded
+from confide.simulation.evaluate.command import Renamed, evaluate_command, given_options, run_all, show
+from confide.simulation.evaluate.local import Setting
+from confide.simulation.federation import RunFailed, run_defaults
+from confide.simulation.federation import federation as own_federation
+from confide.simulation.report import write_report
 
 DEMO_CAMPAIGNS = "labels:published-star labels:certified bits:published-star bits:certified"
 LEGEND = (

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.certificate import Certificate
-from protocol.errors import BadInput
-from protocol.queries import BitQuery, BitTally, LabelQuery, LabelTally
-from protocol.sampling import Entropy, randomness
+from confide.protocol.certificate import Certificate
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.sampling import Entropy, randomness
+from confide.protocol.methods.queries import BitQuery, BitTally, LabelQuery, LabelTally
 
 AnyQuery = TypeVar("AnyQuery")
 AnyTally = TypeVar("AnyTally")

@@ -23,11 +23,12 @@ from typing import Any
 
 import psutil
 
-from protocol.errors import ConfideError
-from protocol.simulated import RUN_FOLDER
+import confide
+from confide.protocol.errors import ConfideError
+from confide.protocol.simulated import RUN_FOLDER
 
-# The folder that the packages are imported from, be it a checkout or where a wheel was installed.
-PACKAGES = Path(__file__).parent.parent
+# The folder that the package is imported from, be it a checkout or where a wheel was installed.
+PACKAGES = Path(confide.__file__).parent.parent
 # The project's own pyproject.toml, which is what Flower reads an app's components and configuration from.
 APP = Path(__file__).with_name("flower.toml")
 # Where Flower keeps its state; a folder of its own tells the processes of one federation from others.

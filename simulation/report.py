@@ -10,7 +10,7 @@ import matplotlib as mpl
 mpl.use("svg")
 from matplotlib import pyplot as plt
 
-from aggregator.summary import COLUMNS, cells, notes
+from confide.aggregator.campaigns.summary import COLUMNS, cells, notes
 
 PAGE = """<!doctype html>
 <html lang="en">

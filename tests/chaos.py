@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from protocol import wire_pb2 as wire
-from protocol.campaign import Plan, parse
-from protocol.card import PUBLIC, parse_card
-from protocol.messages import ID_BYTES
+from confide.protocol.cards.card import PUBLIC, parse_card
+from confide.protocol.plan import Plan, parse
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.packing import ID_BYTES
 from tests.servers import ROOT, Place, Running, contribution, eventually, together
 
 PATIENCE = 600
@@ -22,8 +22,8 @@ PATIENCE = 600
 CLIENT = """
 import sys
 from pathlib import Path
-from client.grpc_client import Access
-from protocol.campaign import Plan
+from confide.client.transport.grpc_client import Access
+from confide.protocol.plan import Plan
 from tests.servers import contribution
 address, token, ca, plan, folder, seed, n = sys.argv[1:]
 access = Access(address, token, Path(ca).read_bytes())
@@ -149,7 +149,7 @@ def leader(place: Place, campaign: str, servers: list[Running]) -> Running:
     """The server that advances a campaign."""
     from sqlalchemy import select
 
-    from aggregator.schema import campaigns
+    from confide.aggregator.storage.schema import campaigns
 
     def found() -> Running | None:
         with place.store.engine.connect() as db:

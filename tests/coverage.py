@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregator.campaigns import run_campaign
-from aggregator.central import draw_afresh
-from aggregator.procedures import plan_procedure
-from client.records import Records
-from protocol.campaign import LOCAL_VARIANTS, Plan
-from protocol.certificate import Certificate
-from protocol.channels import LABEL_CHANNELS
-from protocol.predictor import Predictor
-from protocol.sampling import SeededEntropy
-from protocol.scores import RANDOMIZED, SCORES, all_scores, true_scores
-from simulation.driver import BitUsers, LabelUsers, drive
+from confide.aggregator.campaigns.driver import run_campaign
+from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.registry import plan_procedure
+from confide.client.records.reader import Records
+from confide.protocol.certificate import Certificate
+from confide.protocol.channels.kinds import LABEL_CHANNELS
+from confide.protocol.exact.sampling import SeededEntropy
+from confide.protocol.plan import LOCAL_VARIANTS, Plan
+from confide.protocol.predictor import Predictor
+from confide.protocol.scores.classification import RANDOMIZED, SCORES, all_scores, true_scores
+from confide.simulation.driver import BitUsers, LabelUsers, drive
 from tests.owners import MODEL, PLAN, POLICY, asking, owner, signed
 
 Floats = NDArray[np.float64]

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from client.models import Model
+from confide.client.records.models import Model
 
 FLOAT = onnx.TensorProto.FLOAT
 node: Any = onnx.helper.make_node

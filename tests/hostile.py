@@ -10,12 +10,12 @@ from typing import Any
 import grpc
 import numpy as np
 
-from protocol import service_pb2
-from protocol import wire_pb2 as wire
-from protocol.campaign import Plan, digest, sign_plan
-from protocol.messages import ID_BYTES, write_query
-from protocol.queries import Query
-from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN, MESSAGES, SERVICE, campaign_id
+from confide.protocol.methods.queries import Query
+from confide.protocol.plan import Plan, digest, sign_plan
+from confide.protocol.wire import service_pb2
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.packing import ID_BYTES, write_query
+from confide.protocol.wire.service import AUTHORIZATION, CALLS, CAMPAIGN, MESSAGES, SERVICE, campaign_id
 from tests.owners import KEY
 from tests.servers import Running, client
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from aggregator.intake import Sent
-from client.ledger import Ledger
-from client.policy import Policy
-from client.records import Records
-from client.respond import Respondent
-from protocol.campaign import Plan, sign_plan
-from protocol.sampling import Entropy, SeededEntropy
+from confide.aggregator.campaigns.admission import Sent
+from confide.client.ledger import Ledger
+from confide.client.policy import Policy
+from confide.client.records.reader import Records
+from confide.client.respond import Respondent
+from confide.protocol.exact.sampling import Entropy, SeededEntropy
+from confide.protocol.plan import Plan, sign_plan
 from tests.known import label_population
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)

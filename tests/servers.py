@@ -16,21 +16,21 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from aggregator.campaign_cli import open_store
-from aggregator.cli import app as aggregator_app
-from aggregator.enrolment import Enrolment
-from aggregator.keys import SIGNING_KEY, create_keys
-from aggregator.store import Settings, Store
-from client.cli import app as client_app
-from client.contribute import Contribution
-from client.grpc_client import Access, Aggregator
-from client.ledger import Ledger
-from client.patience import Patience
-from client.policy import Policy
-from client.respond import Respondent
-from protocol import wire_pb2 as wire
-from protocol.campaign import Plan, digest, sign_plan
-from protocol.service import campaign_id
+from confide.aggregator.cli.campaign import open_store
+from confide.aggregator.cli.server import app as aggregator_app
+from confide.aggregator.keys import SIGNING_KEY, create_keys
+from confide.aggregator.storage.enrolment import Enrolment
+from confide.aggregator.storage.store import Settings, Store
+from confide.client.cli import app as client_app
+from confide.client.ledger import Ledger
+from confide.client.policy import Policy
+from confide.client.respond import Respondent
+from confide.client.transport.contribution import Contribution
+from confide.client.transport.grpc_client import Access, Aggregator
+from confide.client.transport.retry import Patience
+from confide.protocol.plan import Plan, digest, sign_plan
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.service import campaign_id
 from tests.owners import KEY, PLAN, POLICY, owner
 
 ROOT = Path(__file__).parent.parent
@@ -119,7 +119,17 @@ class Place:
     ) -> Running:  # fmt: skip
         """A server process that is ready."""
         log = self.folder / f"server-{len(self.servers)}.log"
-        command = [*through, sys.executable, "-m", "aggregator.cli", "serve", "--listen", f"127.0.0.1:{port}", "--db", self.url]
+        command = [
+            *through,
+            sys.executable,
+            "-m",
+            "confide.aggregator.cli.server",
+            "serve",
+            "--listen",
+            f"127.0.0.1:{port}",
+            "--db",
+            self.url,
+        ]
         tls = ["--tls-cert", str(self.keys / "server.pem"), "--tls-key", str(self.keys / "server.key")]
         command += ["--key", str(self.keys / SIGNING_KEY), *(["--insecure-loopback"] if insecure else tls), *options]
         with log.open("wb") as file:

@@ -11,12 +11,12 @@ from opacus.accountants import PRVAccountant, RDPAccountant
 from opacus.accountants.analysis import gdp
 from scipy.stats import norm
 
-from protocol import mechanisms
-from protocol.budget import Budget, affordable_steps, allocate, noise_multiplier, remaining
-from protocol.errors import BadInput
-from protocol.mechanisms import DiscreteGaussian, Gaussian, Mechanism, Pure, SampledGaussian
-from protocol.profile import PLD, RDP, Profile, gaussian_delta, parallel
-from protocol.transfer import largest_level, miss_bound
+from confide.protocol.errors import BadInput
+from confide.protocol.privacy import losses as mechanisms
+from confide.protocol.privacy.budgets import Budget, affordable_steps, allocate, noise_multiplier, remaining
+from confide.protocol.privacy.losses import DiscreteGaussian, Gaussian, Mechanism, Pure, SampledGaussian
+from confide.protocol.privacy.profiles import PLD, RDP, Profile, gaussian_delta, parallel
+from confide.protocol.privacy.transfer import largest_level, miss_bound
 from tests.mutants import mutant
 
 DELTA = 1e-5

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator import views
-from aggregator.intake import Intake, Sent
-from aggregator.report_ids import ReportIds
-from protocol import wire_pb2 as wire
-from protocol.campaign import VERSION, Plan, digest
-from protocol.messages import Batch, OwnerAnswer, read_query, write_owner_answer
-from protocol.queries import BitTally
+from confide.aggregator.campaigns.admission import Intake, Sent
+from confide.aggregator.campaigns.report_ids import ReportIds
+from confide.aggregator.storage import views
+from confide.protocol.methods.queries import BitTally
+from confide.protocol.plan import VERSION, Plan, digest
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.packing import Batch, OwnerAnswer, read_query, write_owner_answer
 from tests.hostile import Wire
 from tests.servers import Place, eventually, plan_now
 from tests.test_central import NOISED

@@ -1,67 +1,127 @@
 import ast
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ALLOWED = {
+PACKAGES = {
     "protocol": {"protocol"},
     "client": {"protocol", "client"},
     "aggregator": {"protocol", "aggregator"},
     "simulation": {"protocol", "client", "aggregator", "simulation"},
 }
+# Which rooms of the aggregator a room may use, besides the modules that lie beside the rooms.
+ROOMS: dict[str, set[str]] = {
+    "quantiles": set(),
+    "procedures": {"quantiles"},
+    "campaigns": {"procedures", "quantiles"},
+    "cards": {"campaigns", "procedures", "quantiles"},
+    "storage": {"campaigns"},
+    "server": {"campaigns", "cards", "procedures", "quantiles", "storage"},
+    "web": {"storage"},
+    "cli": {"campaigns", "cards", "server", "storage", "web"},
+}
+# The files that may name a technology: it can be exchanged without touching what decides.
+ADAPTERS = {
+    "grpc": {"aggregator/server/service.py", "aggregator/server/health.py", "client/transport/grpc_client.py"},
+    "sqlalchemy": {"aggregator/storage/"},
+    "alembic": {"aggregator/storage/"},
+    "starlette": {"aggregator/web/server.py"},
+    "prometheus_client": {"aggregator/web/metrics.py"},
+    "flwr": {"aggregator/flower_app.py", "client/flower_app.py", "client/transport/pinned_launcher.py"},
+}
 HEAVY = {"flwr", "torch", "opacus", "grpc", "sqlalchemy"}
 
 
+def sources(*folders: str) -> Iterator[Path]:
+    for folder in folders:
+        yield from (ROOT / folder).rglob("*.py")
+
+
 def imports(path: Path) -> set[str]:
+    """The full names of all modules that a file imports, or imports from."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found.add((node.module or "").split(".")[0])
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
     return found
 
 
-@pytest.mark.parametrize("package", list(ALLOWED))
+def top(names: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in names}
+
+
+def within(package: str, names: set[str]) -> set[str]:
+    """The parts right below a package that are imported."""
+    return {name.removeprefix(f"{package}.").partition(".")[0] for name in names if name.startswith(f"{package}.")}
+
+
+def test_there_is_one_import_name() -> None:
+    """Imported by their folders' names, modules would be loaded a second time."""
+    for path in sources("confide", *PACKAGES, "tests", "benchmarks"):
+        assert not top(imports(path)) & set(PACKAGES), path
+
+
+@pytest.mark.parametrize("package", list(PACKAGES))
 def test_dependencies_point_one_way(package: str) -> None:
     """protocol knows nobody, client and aggregator know protocol, simulation knows all."""
-    for path in (ROOT / package).rglob("*.py"):
-        assert imports(path) & set(ALLOWED) <= ALLOWED[package], path
+    for path in sources(package):
+        assert within("confide", imports(path)) & set(PACKAGES) <= PACKAGES[package], path
+
+
+@pytest.mark.parametrize("room", list(ROOMS))
+def test_rooms_of_the_aggregator_are_layers(room: str) -> None:
+    """Algorithms know no storage, storage no server, and only the command lines know everything."""
+    assert {path.name for path in (ROOT / "aggregator").iterdir() if (path / "__init__.py").exists()} == set(ROOMS)
+    for path in sources(f"aggregator/{room}"):
+        assert within("confide.aggregator", imports(path)) & set(ROOMS) <= ROOMS[room] | {room}, path
 
 
 def test_protocol_stays_light() -> None:
     """No framework is imported by what both sides share."""
-    for path in (ROOT / "protocol").rglob("*.py"):
-        assert not imports(path) & HEAVY, path
+    for path in sources("protocol"):
+        assert not top(imports(path)) & HEAVY, path
 
 
-@pytest.mark.parametrize("package", list(ALLOWED))
+@pytest.mark.parametrize("package", list(PACKAGES))
 def test_package_files_hold_a_docstring_only(package: str) -> None:
     """Importing a package does nothing."""
-    body = ast.parse((ROOT / package / "__init__.py").read_text()).body
-    assert len(body) == 1
-    assert isinstance(body[0], ast.Expr)
-
-
-ADAPTERS = {
-    "grpc": {"aggregator/grpc_server.py", "aggregator/grpc_checks.py", "client/grpc_client.py"},
-    "sqlalchemy": {
-        f"aggregator/{name}.py"
-        for name in ("schema", "database", "store", "stored_ids", "enrolment", "deposit", "writer", "views")
-    },
-    "alembic": {"aggregator/database.py"},
-    "starlette": {"aggregator/web/server.py"},
-    "prometheus_client": {"aggregator/web/metrics.py"},
-    "flwr": {"aggregator/flower_app.py", "client/flower_app.py", "client/pinned.py"},
-}  # fmt: skip
+    for path in sources(package):
+        if path.name == "__init__.py":
+            body = ast.parse(path.read_text()).body
+            assert len(body) == 1, path
+            assert isinstance(body[0], ast.Expr), path
 
 
 @pytest.mark.parametrize("technology", list(ADAPTERS))
 def test_technologies_are_named_in_adapters_only(technology: str) -> None:
     """What moves or keeps bytes can be exchanged without touching what decides."""
-    for package in ("client", "aggregator"):
-        for path in (ROOT / package).rglob("*.py"):
-            name = path.relative_to(ROOT).as_posix()
-            allowed = name in ADAPTERS[technology] or "/migrations/" in name
-            assert technology not in imports(path) or allowed, name
+    for path in sources("client", "aggregator"):
+        name = path.relative_to(ROOT).as_posix()
+        adapter = any(name.startswith(allowed) for allowed in ADAPTERS[technology])
+        assert technology not in top(imports(path)) or adapter, name
+
+
+def test_an_owner_that_looks_loads_no_framework(tmp_path: Path) -> None:
+    """`confide-client status` of a new folder loads neither scipy nor torch, Flower, SQLAlchemy or matplotlib."""
+    script = (
+        "import sys\n"
+        "from confide.client.__main__ import main\n"
+        "from pathlib import Path\n"
+        "def run(*words):\n"
+        "    sys.argv = ['confide-client', *words]\n"
+        "    try: main()\n"
+        "    except SystemExit as end: assert not end.code, end.code\n"
+        f"run('init', '--home', {str(tmp_path / 'home')!r})\n"
+        f"run('status', '--home', {str(tmp_path / 'home')!r})\n"
+        "print(sorted({'scipy', 'torch', 'flwr', 'ray', 'sqlalchemy', 'matplotlib'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregator import bits
-from aggregator.bits import replay
-from protocol.certificate import BitRung, Certificate
-from protocol.channels import Bit
-from protocol.errors import BadInput
-from protocol.queries import BitProcedure, BitQuery, BitTally
-from protocol.sampling import SeededEntropy
-from simulation.driver import BitUsers, drive
+from confide.aggregator.procedures import bits
+from confide.aggregator.procedures.bits import replay
+from confide.protocol.certificate import BitRung, Certificate
+from confide.protocol.channels.kinds import Bit
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.sampling import SeededEntropy
+from confide.protocol.methods.queries import BitProcedure, BitQuery, BitTally
+from confide.simulation.driver import BitUsers, drive
 from tests.known import assert_rate_at_most
 
 Procedure = Callable[..., BitProcedure]

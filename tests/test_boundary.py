@@ -19,19 +19,19 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from client.home import Home
-from client.ledger import Ledger
-from client.owner import open_owner
-from client.stack import Stack
-from protocol import wire_pb2 as wire
-from protocol.campaign import EXACT_COUNTS, NOISED_COUNTS, Plan, digest, sign_plan
-from protocol.channels import Bit
-from protocol.lattice import CLIP_UNITS
-from protocol.queries import BitQuery, CountQuery, HistogramQuery, LabelQuery, TrainingQuery
-from protocol.renyi import training_noise
-from protocol.sampling import os_entropy, words
-from protocol.training import Terms, first_weights
-from protocol.zcdp import search_variance
+from confide.client.home import Home
+from confide.client.ledger import Ledger
+from confide.client.owner import open_owner
+from confide.client.training.layers import Stack
+from confide.protocol.channels.kinds import Bit
+from confide.protocol.exact.lattice import CLIP_UNITS
+from confide.protocol.exact.sampling import os_entropy, words
+from confide.protocol.methods.queries import BitQuery, CountQuery, HistogramQuery, LabelQuery, TrainingQuery
+from confide.protocol.methods.training import Terms, first_weights
+from confide.protocol.plan import EXACT_COUNTS, NOISED_COUNTS, Plan, digest, sign_plan
+from confide.protocol.privacy.renyi import training_noise
+from confide.protocol.privacy.zcdp import search_variance
+from confide.protocol.wire import wire_pb2 as wire
 from tests.graphs import copying, ending, external, failing, first_feature, not_a_number, written
 from tests.hostile import Puppet
 from tests.owners import KEY, PUBLIC
@@ -411,7 +411,7 @@ def test_a_killed_client_leaves_its_spends_in_the_one_file(tmp_path: Path) -> No
     """9. Killed with signal 9 while its answer is under way: a copy of `ledger.sqlite` alone knows what left."""
     place, records = home(tmp_path, **LEARNS), people(tmp_path / "records.npz", crowd(0.9))
     with Puppet(TRAINING, TrainingQuery(first_weights(STEPS))) as puppet:
-        command = [sys.executable, "-m", "client.cli", *puppet.options(place, records)]
+        command = [sys.executable, "-m", "confide.client.cli", *puppet.options(place, records)]
         process = subprocess.Popen(command, cwd=ROOT)
         puppet.on_submit = lambda: os.kill(process.pid, signal.SIGKILL)
         assert process.wait(timeout=120) == -9
@@ -480,7 +480,7 @@ def test_no_plan_takes_long_to_check(tmp_path: Path) -> None:
     with Puppet(TRAINING, TrainingQuery(first_weights(STEPS))) as puppet:
         puppet.signed = raw(TRAINING, **extreme)
         puppet.campaign = digest(wire.SignedPlan.FromString(puppet.signed).plan).hex()[:16]
-        command = [sys.executable, "-m", "client.cli", *puppet.options(place, records)]
+        command = [sys.executable, "-m", "confide.client.cli", *puppet.options(place, records)]
         assert subprocess.run(command, cwd=ROOT, timeout=60, check=False, capture_output=True).returncode == 1
     assert puppet.answers == []
 

@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.campaigns import Outcome
-from aggregator.cards import campaign_card
-from aggregator.contracts import Configuration, Contract
-from aggregator.fulldata_card import FullDataContract
-from aggregator.procedures import plan_procedure
-from protocol.campaign import Plan
-from protocol.card import Card, parse_card
-from protocol.card_page import headline
-from protocol.errors import BadInput
-from protocol.mechanisms import SampledGaussian
-from protocol.profile import gaussian_delta
-from protocol.queries import BitQuery, BitTally, CountQuery, CountTally, HistogramTally, LabelQuery, LabelTally
-from protocol.sampling import OPERATING_SYSTEM, SEEDED, SeededEntropy
-from protocol.scores import SCORES, all_scores
-from protocol.verify_full_data import Training
-from protocol.zcdp import search_variance
+from confide.aggregator.campaigns.driver import Outcome
+from confide.aggregator.cards.full_data import FullDataContract
+from confide.aggregator.cards.issue import campaign_card
+from confide.aggregator.cards.search import Configuration, Contract
+from confide.aggregator.procedures.registry import plan_procedure
+from confide.protocol.cards.card import Card, parse_card
+from confide.protocol.cards.page import headline
+from confide.protocol.cards.verify.full_data import Training
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.sampling import OPERATING_SYSTEM, SEEDED, SeededEntropy
+from confide.protocol.methods.queries import BitQuery, BitTally, CountQuery, CountTally, HistogramTally, LabelQuery, LabelTally
+from confide.protocol.plan import Plan
+from confide.protocol.privacy.losses import SampledGaussian
+from confide.protocol.privacy.profiles import gaussian_delta
+from confide.protocol.privacy.zcdp import search_variance
+from confide.protocol.scores.classification import SCORES, all_scores
 from tests.known import label_population
 from tests.owners import LABEL_PLAN, NOW, PLAN
 from tests.test_cards import (

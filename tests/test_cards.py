@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from aggregator.campaigns import run_campaign
-from aggregator.card_cli import app, differences
-from aggregator.cards import campaign_card, provenance
-from aggregator.contracts import Configuration, Contract, judge, search
-from aggregator.quantiles.mechanisms import MECHANISMS
-from protocol.card import CODE_VERSION, Card, card_schema, parse_card
-from protocol.card_page import as_html, as_markdown, headline
-from protocol.errors import BadInput
-from protocol.sampling import OPERATING_SYSTEM, SeededEntropy
-from protocol.verify import verify
+from confide.aggregator.campaigns.driver import run_campaign
+from confide.aggregator.cards.issue import campaign_card, provenance
+from confide.aggregator.cards.search import Configuration, Contract, judge, search
+from confide.aggregator.cli.card import app, differences
+from confide.aggregator.quantiles.registry import MECHANISMS
+from confide.protocol.cards.card import CODE_VERSION, Card, card_schema, parse_card
+from confide.protocol.cards.page import as_html, as_markdown, headline
+from confide.protocol.cards.verify.card import verify
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.sampling import OPERATING_SYSTEM, SeededEntropy
 from tests.owners import LABEL_PLAN, NOW, PLAN, asking, owner, signed
 
 ROOT = Path(__file__).parent.parent

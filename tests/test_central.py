@@ -7,29 +7,29 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from aggregator.campaigns import Outcome, run_campaign
-from aggregator.cards import campaign_card
-from aggregator.central import noise_offset, owner_noised, trusted
-from aggregator.intake import Sent
-from aggregator.quantiles.histogram import Histogram, certified_rank, histogram
-from aggregator.quantiles.mechanism import Mechanism, Release
-from aggregator.quantiles.rank_exponential import RankExponential
-from aggregator.releases import Kept
-from client.explain import explain
-from client.ledger import Ledger
-from client.policy import Policy
-from client.respond import Respondent
-from protocol import wire_pb2 as wire
-from protocol.campaign import EXACT_COUNTS, NOISED_COUNTS, Plan, digest, open_plan, parse
-from protocol.certificate import Certificate
-from protocol.errors import BadInput
-from protocol.gaussian import discrete_gaussian
-from protocol.grid import uniform_grid
-from protocol.messages import write_query
-from protocol.queries import CountQuery, CountTally, HistogramQuery, HistogramTally
-from protocol.sampling import Entropy, SeededEntropy, os_entropy
-from protocol.verify import verify
-from protocol.zcdp import search_steps, search_variance, zcdp_epsilon
+from confide.aggregator.campaigns.admission import Sent
+from confide.aggregator.campaigns.driver import Outcome, run_campaign
+from confide.aggregator.campaigns.releases import Kept
+from confide.aggregator.cards.issue import campaign_card
+from confide.aggregator.procedures.central import noise_offset, owner_noised, trusted
+from confide.aggregator.quantiles.base import Mechanism, Release
+from confide.aggregator.quantiles.histogram import Histogram, certified_rank, histogram
+from confide.aggregator.quantiles.rank_exponential import RankExponential
+from confide.client.explain import explain
+from confide.client.ledger import Ledger
+from confide.client.policy import Policy
+from confide.client.respond import Respondent
+from confide.protocol.cards.verify.card import verify
+from confide.protocol.certificate import Certificate
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.gaussian import discrete_gaussian
+from confide.protocol.exact.grids import uniform_grid
+from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy
+from confide.protocol.methods.queries import CountQuery, CountTally, HistogramQuery, HistogramTally
+from confide.protocol.plan import EXACT_COUNTS, NOISED_COUNTS, Plan, digest, open_plan, parse
+from confide.protocol.privacy.zcdp import search_steps, search_variance, zcdp_epsilon
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.packing import write_query
 from tests.owners import KEY, NOW, PLAN, POLICY, PUBLIC, asking, owner, records, signed
 
 BINS, OWNERS = 256, 4

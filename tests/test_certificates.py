@@ -10,12 +10,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from typer.testing import CliRunner
 
-from aggregator.cli import app
-from aggregator.keys import SIGNING_KEY
-from client.grpc_client import Aggregator
-from client.patience import Patience, Unreachable
-from protocol.campaign import digest
-from protocol.files import write_new, write_whole
+from confide.aggregator.cli.server import app
+from confide.aggregator.keys import SIGNING_KEY
+from confide.client.transport.grpc_client import Aggregator
+from confide.client.transport.retry import Patience, Unreachable
+from confide.protocol.files import write_new, write_whole
+from confide.protocol.plan import digest
 from tests.hostile import Wire
 from tests.servers import Place, eventually, plan_now
 from tests.test_wire import answer, bit_batch

@@ -6,10 +6,19 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from aggregator.certify import Search, Stage, betting_evidence, critical, design_stage, log_capital, null_rate, tail
-from protocol.certificate import BitRung
-from protocol.channels import Bit
-from protocol.errors import BadInput
+from confide.aggregator.procedures.certify import (
+    Search,
+    Stage,
+    betting_evidence,
+    critical,
+    design_stage,
+    log_capital,
+    null_rate,
+    tail,
+)
+from confide.protocol.certificate import BitRung
+from confide.protocol.channels.kinds import Bit
+from confide.protocol.errors import BadInput
 from tests.known import assert_rate_at_most
 
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.channel import Channel, LabelChannel
-from protocol.channels import CHANNELS, LABEL_CHANNELS, Bit, KaryRR, SubsetSelection, UnaryEncoding, auto
-from protocol.errors import BadInput
-from protocol.exact import exp_below, log_up
-from protocol.sampling import Entropy, SeededEntropy, os_entropy, words
+from confide.protocol.channels.base import Channel, LabelChannel
+from confide.protocol.channels.kinds import CHANNELS, LABEL_CHANNELS, Bit, KaryRR, SubsetSelection, UnaryEncoding, auto
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.exponentials import exp_below, log_up
+from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy, words
 from tests.known import Scripted, assert_follows
 
 KS = (2, 3, 10, 26, 100, 1000)

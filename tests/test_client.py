@@ -13,19 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from aggregator.bits import replay
-from aggregator.campaigns import TooFewReports, run_campaign
-from aggregator.intake import Sent
-from client.cli import app
-from client.ledger import Ledger
-from client.policy import Policy
-from protocol import wire_pb2 as wire
-from protocol.campaign import digest, open_plan, sign_plan
-from protocol.channels import Bit
-from protocol.errors import BadInput, Refused
-from protocol.messages import query_digest, write_query
-from protocol.queries import BitQuery, LabelQuery
-from protocol.sampling import os_entropy
+from confide.aggregator.campaigns.admission import Sent
+from confide.aggregator.campaigns.driver import TooFewReports, run_campaign
+from confide.aggregator.procedures.bits import replay
+from confide.client.cli import app
+from confide.client.ledger import Ledger
+from confide.client.policy import Policy
+from confide.protocol.channels.kinds import Bit
+from confide.protocol.errors import BadInput, Refused
+from confide.protocol.exact.sampling import os_entropy
+from confide.protocol.methods.queries import BitQuery, LabelQuery
+from confide.protocol.plan import digest, open_plan, sign_plan
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.packing import query_digest, write_query
 from tests.known import label_coverage
 from tests.owners import KEY, LABEL_PLAN, NOW, PLAN, POLICY, K, asking, owner, signed
 
@@ -205,8 +205,8 @@ def test_exceptions_never_reach_the_other_side(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from client.ledger import Ledger
-from client.respond import Respondent
+from confide.client.ledger import Ledger
+from confide.client.respond import Respondent
 from tests.owners import NOW, POLICY, owner, records, signed
 from tests.test_client import bit_query
 

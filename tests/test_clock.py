@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from aggregator.clock import DOUBT_SECONDS, JUMP_SECONDS, Clock
+from confide.aggregator.clock import DOUBT_SECONDS, JUMP_SECONDS, Clock
 from tests.servers import ROOT, Place, Running, eventually, plan_now
 
 HOUR = 3_600.0

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from aggregator.keys import create_keys
-from aggregator.store import Settings
-from client.cli import app
-from client.grpc_client import Access, Aggregator
-from client.patience import Patience, Unreachable
-from protocol.campaign import sign_plan
-from protocol.service import SERVICE
+from confide.aggregator.keys import create_keys
+from confide.aggregator.storage.store import Settings
+from confide.client.cli import app
+from confide.client.transport.grpc_client import Access, Aggregator
+from confide.client.transport.retry import Patience, Unreachable
+from confide.protocol.plan import sign_plan
+from confide.protocol.wire.service import SERVICE
 from tests.owners import KEY, PUBLIC, records
 from tests.servers import Place, Running, contribution, eventually, plan_now
 

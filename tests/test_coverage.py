@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from aggregator.intake import Intake
-from protocol.campaign import digest
-from protocol.channels import LABEL_CHANNELS
-from protocol.messages import write_query
-from protocol.queries import LabelQuery, LabelTally
-from protocol.scores import RANDOMIZED, SCORES, true_scores
+from confide.aggregator.campaigns.admission import Intake
+from confide.protocol.channels.kinds import LABEL_CHANNELS
+from confide.protocol.methods.queries import LabelQuery, LabelTally
+from confide.protocol.plan import digest
+from confide.protocol.scores.classification import RANDOMIZED, SCORES, true_scores
+from confide.protocol.wire.packing import write_query
 from tests.coverage import METHODS, PATHS, POPULATIONS, Cell, Method
 from tests.known import FALSE_ALARM, assert_rate_at_most
 from tests.owners import LABEL_PLAN, K, asking, owner, signed

@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.campaigns import run_campaign
-from aggregator.keys import create_keys, read_key
-from client.home import Home
-from client.pinned import REFUSED_COMMANDS, bundle_hash, pin
-from client.records import read_records
-from client.respond import Respondent
-from protocol.campaign import open_plan
-from protocol.embedded import deal, predictions
-from protocol.errors import BadInput
-from protocol.sampling import os_entropy
-from protocol.simulated import EMBEDDED_MODEL
-from simulation.federation import HOME, QUIET, free_port, stop
+from confide.aggregator.campaigns.driver import run_campaign
+from confide.aggregator.keys import create_keys, read_key
+from confide.client.home import Home
+from confide.client.records.reader import read_records
+from confide.client.respond import Respondent
+from confide.client.transport.pinned_launcher import REFUSED_COMMANDS, bundle_hash, pin
+from confide.protocol.embedded import deal, predictions
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.sampling import os_entropy
+from confide.protocol.plan import open_plan
+from confide.protocol.simulated import EMBEDDED_MODEL
+from confide.simulation.federation import HOME, QUIET, free_port, stop
 from tests.owners import asking
 
 ROOT = Path(__file__).parent.parent
@@ -177,8 +177,8 @@ def test_each_owner_has_spent_what_it_answered(deployment: Path) -> None:
 
 def test_a_hostile_bundle_is_not_run(deployment: Path, tmp_path: Path) -> None:
     """A bundle whose client would send raw labels is refused by every pinned node, which says why; nothing is spent."""
-    for name in ("aggregator", "client", "protocol", "simulation"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("confide", "aggregator", "client", "protocol", "simulation"):
+        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     settings = (ROOT / "pyproject.toml").read_text()
     (tmp_path / "pyproject.toml").write_text(re.sub(r"fab-exclude = .*\n", "", settings))
     for name in ("README.md", "LICENSE"):
@@ -197,7 +197,8 @@ def test_a_hostile_bundle_is_not_run(deployment: Path, tmp_path: Path) -> None:
 
 MISBEHAVING = """#!{python}
 import os, pathlib, time
-from client import flower_app, pinned
+from confide.client import flower_app
+from confide.client.transport import pinned_launcher as pinned
 from flwr.supernode.runtime import run_clientapp as process
 
 class Garbage:

@@ -19,16 +19,16 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from aggregator import views
-from aggregator.deposit import Packed, Parcel
-from aggregator.schema import metadata
-from aggregator.vitals import Vitals
-from aggregator.writer import IDLE_SECONDS, Writer
-from client.ledger import Ledger
-from client.patience import Unreachable
-from protocol import wire_pb2 as wire
-from protocol.campaign import digest
-from protocol.service import SERVICE
+from confide.aggregator.storage import views
+from confide.aggregator.storage.deposit import Packed, Parcel
+from confide.aggregator.storage.report_writer import IDLE_SECONDS, Writer
+from confide.aggregator.storage.schema import metadata
+from confide.aggregator.vitals import Vitals
+from confide.client.ledger import Ledger
+from confide.client.transport.retry import Unreachable
+from confide.protocol.plan import digest
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.service import SERVICE
 from tests.chaos import came, chaos, in_peace, leader, under_way
 from tests.disks import Disk, PostgresDisk, SqliteDisk, obeying_modes
 from tests.hostile import Wire
@@ -257,7 +257,7 @@ def test_a_database_of_a_later_version_is_refused_in_a_line(
         with place.store.engine.begin() as db:
             db.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
         ran = subprocess.run(
-            [sys.executable, "-m", "aggregator.cli", "campaign", "status", "--db", place.url], cwd=ROOT, capture_output=True,
+            [sys.executable, "-m", "confide.aggregator.cli.server", "campaign", "status", "--db", place.url], cwd=ROOT, capture_output=True,
             text=True, timeout=60, check=False,
         )  # fmt: skip
         assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)

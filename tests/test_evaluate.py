@@ -12,25 +12,25 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from aggregator.quantiles.mechanisms import MECHANISMS
-from protocol.campaign import LOCAL_VARIANTS
-from protocol.card import read_card
-from protocol.errors import BadInput
-from protocol.simulated import SIMULATION_PUBLIC
-from protocol.verify import verify
-from simulation.central import Central
-from simulation.cli import app
-from simulation.evaluate import Setting
-from simulation.population import Population, Predictions, embedded, from_npz, lessons
-from simulation.synthetic import Clusters, line
-from simulation.trials import evaluate
+from confide.aggregator.quantiles.registry import MECHANISMS
+from confide.protocol.cards.card import read_card
+from confide.protocol.cards.verify.card import verify
+from confide.protocol.errors import BadInput
+from confide.protocol.plan import LOCAL_VARIANTS
+from confide.protocol.simulated import SIMULATION_PUBLIC
+from confide.simulation.cli import app
+from confide.simulation.data.population import Population, Predictions, embedded, from_npz, lessons
+from confide.simulation.data.synthetic import Clusters, line
+from confide.simulation.evaluate.central import Central
+from confide.simulation.evaluate.local import Setting
+from confide.simulation.evaluate.trials import evaluate
 from tests.known import label_population
 
 ROOT = Path(__file__).parent.parent
 
 
 def simulation(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "simulation", *map(str, arguments)]
+    command = [sys.executable, "-m", "confide", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
 
 
@@ -194,7 +194,7 @@ def test_an_unknown_option_points_to_help() -> None:
 def test_ctrl_c_keeps_the_trials_that_finished(tmp_path: Path, records: Path) -> None:
     """Interrupted in the middle, the finished trials are written and the exit code says so."""
     out = tmp_path / "result.json"
-    command = [sys.executable, "-m", "simulation", "evaluate", "--data", str(records), "--trials", "100000", "--json", str(out)]
+    command = [sys.executable, "-m", "confide", "evaluate", "--data", str(records), "--trials", "100000", "--json", str(out)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     time.sleep(6)
     process.send_signal(signal.SIGINT)

@@ -19,18 +19,18 @@ from flwr.app import Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 from threadpoolctl import threadpool_limits
 
-from aggregator import flower_app
-from aggregator.campaigns import run_campaign
-from aggregator.flower_app import make_plans, read_reply
-from aggregator.intake import Sent
-from client.simulated import simulated_owner
-from protocol.campaign import open_plan
-from protocol.card import read_card
-from protocol.embedded import deal
-from protocol.errors import BadInput
-from protocol.simulated import RUN_FOLDER, SIMULATION_PUBLIC
-from protocol.verify import verify
-from simulation.federation import HOME, run_defaults, stop
+from confide.aggregator import flower_app
+from confide.aggregator.campaigns.admission import Sent
+from confide.aggregator.campaigns.driver import run_campaign
+from confide.aggregator.flower_app import make_plans, read_reply
+from confide.client.simulated import simulated_owner
+from confide.protocol.cards.card import read_card
+from confide.protocol.cards.verify.card import verify
+from confide.protocol.embedded import deal
+from confide.protocol.errors import BadInput
+from confide.protocol.plan import open_plan
+from confide.protocol.simulated import RUN_FOLDER, SIMULATION_PUBLIC
+from confide.simulation.federation import HOME, run_defaults, stop
 
 ROOT = Path(__file__).parent.parent
 NODES, RECORDS, SEED, SIZES = 12, 6_000, 3, "1 1 4"
@@ -40,7 +40,7 @@ Run = tuple[subprocess.CompletedProcess[str], Path, set[str]]
 
 def command(out: Path, *more: str) -> list[str]:
     given = ["--nodes", str(NODES), "--records", str(RECORDS), "--seed", str(SEED), "--out", str(out)]
-    return [sys.executable, "-m", "simulation", "federation", *given, *more]
+    return [sys.executable, "-m", "confide", "federation", *given, *more]
 
 
 def flower_processes() -> set[str]:
@@ -148,8 +148,8 @@ import dp_accounting.rdp, dp_accounting.pld.privacy_loss_distribution
 import numpy as np
 from flwr.supercore.task_identity import TaskIdentity
 from threadpoolctl import threadpool_limits
-from aggregator import flower_app
-from simulation.federation import run_defaults
+from confide.aggregator import flower_app
+from confide.simulation.federation import run_defaults
 
 def fork():
     if (child := os.fork()) == 0:
@@ -202,7 +202,7 @@ def test_who_did_not_answer_is_missing_and_who_failed_is_malformed(
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project's wheel, built from a copy of what it is built from, and unpacked as an installer does."""
     folder = tmp_path_factory.mktemp("wheel")
-    for name in ("protocol", "client", "aggregator", "simulation"):
+    for name in ("confide", "protocol", "client", "aggregator", "simulation"):
         shutil.copytree(ROOT / name, folder / "source" / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder / "source")

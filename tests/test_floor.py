@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator import views
-from aggregator.campaigns import TooFewOwners, run_campaign
-from aggregator.cards import campaign_card
-from aggregator.central import owner_noised
-from aggregator.intake import Intake, Sent
-from protocol import wire_pb2 as wire
-from protocol.campaign import Plan, digest
-from protocol.card import PUBLIC, parse_card
-from protocol.channels import Bit
-from protocol.messages import DEVIATIONS, Batch
-from protocol.queries import BitQuery, CountQuery, CountTally
-from protocol.verify import verify
+from confide.aggregator.campaigns.admission import Intake, Sent
+from confide.aggregator.campaigns.driver import TooFewOwners, run_campaign
+from confide.aggregator.cards.issue import campaign_card
+from confide.aggregator.procedures.central import owner_noised
+from confide.aggregator.storage import views
+from confide.protocol.cards.card import PUBLIC, parse_card
+from confide.protocol.cards.verify.card import verify
+from confide.protocol.channels.kinds import Bit
+from confide.protocol.methods.queries import BitQuery, CountQuery, CountTally
+from confide.protocol.plan import Plan, digest
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.packing import DEVIATIONS, Batch
 from tests.hostile import Wire
 from tests.owners import KEY, NOW, PLAN, POLICY, asking, owner, signed
 from tests.servers import Place, aggregator, contribution, eventually, plan_now, together

@@ -8,19 +8,26 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from aggregator.fulldata import Stability, Transfer, black_box_floor, dpcp_level, dpcp_rank, never_selected_bound
-from aggregator.quantiles.gaussian import GaussianSearch, NoisyMidpoint
-from aggregator.quantiles.histogram import conformal_rank
-from protocol.budget import Budget, noise_multiplier
-from protocol.errors import BadInput
-from protocol.mechanisms import Gaussian, Mechanism, Pure, SampledGaussian
-from protocol.profile import RDP, Profile
-from protocol.sampling import Entropy, SeededEntropy
-from simulation.full_data import Trainings, measure
-from simulation.learners import Fitted, Location, Memoriser, Rows
-from simulation.networks import Labels, Network, Numbers, Recipe
-from simulation.pipelines import MIXED, PIPELINES, Pipeline, Terms, certified, scp_f, split
-from simulation.synthetic import Clusters, line, located
+from confide.aggregator.procedures.full_data import (
+    Stability,
+    Transfer,
+    black_box_floor,
+    dpcp_level,
+    dpcp_rank,
+    never_selected_bound,
+)
+from confide.aggregator.quantiles.gaussian import GaussianSearch, NoisyMidpoint
+from confide.aggregator.quantiles.histogram import conformal_rank
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.sampling import Entropy, SeededEntropy
+from confide.protocol.privacy.budgets import Budget, noise_multiplier
+from confide.protocol.privacy.losses import Gaussian, Mechanism, Pure, SampledGaussian
+from confide.protocol.privacy.profiles import RDP, Profile
+from confide.simulation.data.synthetic import Clusters, line, located
+from confide.simulation.evaluate.full_data import Trainings, measure
+from confide.simulation.evaluate.learners import Fitted, Location, Memoriser, Rows
+from confide.simulation.evaluate.networks import Labels, Network, Numbers, Recipe
+from confide.simulation.evaluate.pipelines import MIXED, PIPELINES, Pipeline, Terms, certified, scp_f, split
 from tests.known import assert_follows
 
 DELTA = 1e-5

@@ -3,17 +3,17 @@ from typing import Any
 
 import pytest
 
-from aggregator.fulldata_card import FullDataContract, full_data_formal
-from aggregator.quantiles.rank_exponential import RankExponential
-from aggregator.released import Released
-from protocol.budget import Budget
-from protocol.card import Card, parse_card
-from protocol.card_page import as_html, as_markdown, headline
-from protocol.errors import BadInput
-from protocol.mechanisms import Pure, SampledGaussian
-from protocol.profile import Profile
-from protocol.sampling import OPERATING_SYSTEM
-from protocol.verify_full_data import Training
+from confide.aggregator.cards.full_data import FullDataContract, full_data_formal
+from confide.aggregator.cards.released import Released
+from confide.aggregator.quantiles.rank_exponential import RankExponential
+from confide.protocol.cards.card import Card, parse_card
+from confide.protocol.cards.page import as_html, as_markdown, headline
+from confide.protocol.cards.verify.full_data import Training
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.sampling import OPERATING_SYSTEM
+from confide.protocol.privacy.budgets import Budget
+from confide.protocol.privacy.losses import Pure, SampledGaussian
+from confide.protocol.privacy.profiles import Profile
 from tests.test_cards import KEY, ORIGIN, OTHER, broken, edited, edits
 
 CONTRACT = FullDataContract("reuse", coverage=0.9, beta=1e-3, epsilon=1.0, delta=1e-5)

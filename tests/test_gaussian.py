@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from protocol import gaussian
-from protocol.errors import BadInput
-from protocol.gaussian import discrete_gaussian
-from protocol.sampling import SeededEntropy, os_entropy
+from confide.protocol.errors import BadInput
+from confide.protocol.exact import gaussian
+from confide.protocol.exact.gaussian import discrete_gaussian
+from confide.protocol.exact.sampling import SeededEntropy, os_entropy
 from tests.known import Scripted, assert_follows
 from tests.mutants import mutant
 

@@ -10,21 +10,21 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from aggregator.desk import Desk
-from aggregator.enrolment import Enrolment
-from aggregator.grpc_checks import HEALTH
-from aggregator.grpc_server import Bounds, Door, Server, Service
-from aggregator.limits import Limits
-from aggregator.roll import Roll
-from aggregator.vitals import Vitals
-from aggregator.writer import Writer
-from protocol import wire_pb2 as wire
-from protocol.campaign import digest
-from protocol.channels import Bit
-from protocol.errors import Refused
-from protocol.messages import write_query
-from protocol.queries import BitQuery
-from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN, SERVICE
+from confide.aggregator.server.authentication import Roll
+from confide.aggregator.server.health import HEALTH
+from confide.aggregator.server.limits import Limits
+from confide.aggregator.server.round_cache import Desk
+from confide.aggregator.server.service import Bounds, Door, Server, Service
+from confide.aggregator.storage.enrolment import Enrolment
+from confide.aggregator.storage.report_writer import Writer
+from confide.aggregator.vitals import Vitals
+from confide.protocol.channels.kinds import Bit
+from confide.protocol.errors import Refused
+from confide.protocol.methods.queries import BitQuery
+from confide.protocol.plan import digest
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.packing import write_query
+from confide.protocol.wire.service import AUTHORIZATION, CALLS, CAMPAIGN, SERVICE
 from tests.servers import Place, eventually, plan_now
 from tests.test_wire import answer, bit_batch
 
@@ -199,7 +199,7 @@ def test_health_is_watched_by_few_and_asked_by_all(guarded: Guarded) -> None:
 
 def test_a_removed_owner_is_out_within_five_seconds(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also from a stream and a watch that were open when it was removed; what it had sent before stays."""
-    monkeypatch.setattr("aggregator.grpc_server.HEARTBEAT_SECONDS", 1.0)
+    monkeypatch.setattr("confide.aggregator.server.service.HEARTBEAT_SECONDS", 1.0)
     owner = guarded.owner("owner")
 
     def slowly() -> Iterator[bytes]:

@@ -7,18 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from aggregator import bits, labels
-from aggregator.ladder import check_ladder, even_in_size, public_ladder
-from aggregator.nonprivate import split_conformal
-from aggregator.sweep import noise_aware_threshold
-from protocol.certificate import Certificate
-from protocol.channel import LabelChannel
-from protocol.channels import LABEL_CHANNELS, Bit, KaryRR, SubsetSelection, UnaryEncoding
-from protocol.errors import BadInput
-from protocol.queries import LabelQuery, LabelTally
-from protocol.sampling import SeededEntropy
-from protocol.scores import SCORES, all_scores
-from simulation.driver import LabelUsers, drive
+from confide.aggregator.procedures import bits, labels
+from confide.aggregator.procedures.ladder import check_ladder, even_in_size, public_ladder
+from confide.aggregator.procedures.nonprivate import split_conformal
+from confide.aggregator.procedures.sweep import noise_aware_threshold
+from confide.protocol.certificate import Certificate
+from confide.protocol.channels.base import LabelChannel
+from confide.protocol.channels.kinds import LABEL_CHANNELS, Bit, KaryRR, SubsetSelection, UnaryEncoding
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.sampling import SeededEntropy
+from confide.protocol.methods.queries import LabelQuery, LabelTally
+from confide.protocol.scores.classification import SCORES, all_scores
+from confide.simulation.driver import LabelUsers, drive
 from tests.known import assert_rate_at_most, label_coverage, label_population
 
 ALPHA = DELTA = 0.1

@@ -8,25 +8,25 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregator.campaigns import TooFewReports, run_training
-from client.chance import poisson_batch
-from client.explain import explain
-from client.learning import learn, moved
-from client.ledger import Ledger
-from client.policy import Policy
-from client.records import Records
-from client.respond import Respondent
-from client.stack import Stack
-from protocol import wire_pb2 as wire
-from protocol.campaign import Plan, digest, open_plan, parse
-from protocol.errors import BadInput, Refused
-from protocol.gaussian import discrete_gaussian
-from protocol.lattice import MOST_BATCH, sensitivity
-from protocol.messages import write_query
-from protocol.queries import TrainingQuery
-from protocol.renyi import training_noise
-from protocol.sampling import Entropy, SeededEntropy, os_entropy
-from protocol.training import WEIGHT_BOUND, Terms, first_weights, predict, split
+from confide.aggregator.campaigns.driver import TooFewReports, run_training
+from confide.client.explain import explain
+from confide.client.ledger import Ledger
+from confide.client.policy import Policy
+from confide.client.records.reader import Records
+from confide.client.respond import Respondent
+from confide.client.training.layers import Stack
+from confide.client.training.local_round import learn, moved
+from confide.client.training.randomness import poisson_batch
+from confide.protocol.errors import BadInput, Refused
+from confide.protocol.exact.gaussian import discrete_gaussian
+from confide.protocol.exact.lattice import MOST_BATCH, sensitivity
+from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy
+from confide.protocol.methods.queries import TrainingQuery
+from confide.protocol.methods.training import WEIGHT_BOUND, Terms, first_weights, predict, split
+from confide.protocol.plan import Plan, digest, open_plan, parse
+from confide.protocol.privacy.renyi import training_noise
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.packing import write_query
 from tests.owners import KEY, NOW, PLAN, POLICY, PUBLIC, asking, signed
 
 ROUNDS, LOCAL, OWNERS = 6, 8, 3

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from client.home import Home
-from client.ledger import Cost, Ledger, Limits, Question
-from protocol.errors import BadInput
+from confide.client.home import Home
+from confide.client.ledger import Cost, Ledger, Limits, Question
+from confide.protocol.errors import BadInput
 from tests.owners import NOW
 
 ROOT = Path(__file__).parent.parent

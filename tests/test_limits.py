@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from aggregator.limits import HURRY_SECONDS, MOST_READ, READ_EACH, Limits, Reading, Room, Turnstile, Watch
-from aggregator.vitals import Vitals
-from protocol.errors import BadInput, Refused
-from protocol.service import LARGEST_PIECE
+from confide.aggregator.server.limits import HURRY_SECONDS, MOST_READ, READ_EACH, Limits, Reading, Room, Turnstile, Watch
+from confide.aggregator.vitals import Vitals
+from confide.protocol.errors import BadInput, Refused
+from confide.protocol.wire.service import LARGEST_PIECE
 
 
 def test_an_owner_sends_so_many_messages_a_second_and_no_more() -> None:

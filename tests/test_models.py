@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from client.models import Model
-from client.operators import OPERATORS
-from protocol.errors import BadInput
-from protocol.scores import check_probabilities
+from confide.client.records.models import Model
+from confide.client.records.operators import OPERATORS
+from confide.protocol.errors import BadInput
+from confide.protocol.scores.classification import check_probabilities
 from tests.graphs import FLOAT, WEIGHTS, constant, linear, model, network, node, of_bytes, proto, value
 
 RECORDS = np.random.default_rng(3).normal(size=(40, 2)).astype(np.float32)

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from aggregator import views
-from aggregator.cli import app
-from aggregator.deposit import Packed, Parcel
-from aggregator.keys import SIGNING_KEY, create_keys
-from aggregator.store import Settings
-from aggregator.vitals import Vitals
-from aggregator.writer import Writer
-from client.grpc_client import Aggregator
-from client.patience import Patience
-from protocol import wire_pb2 as wire
-from protocol.card import parse_card
-from protocol.errors import BadInput
+from confide.aggregator.cli.server import app
+from confide.aggregator.keys import SIGNING_KEY, create_keys
+from confide.aggregator.storage import views
+from confide.aggregator.storage.deposit import Packed, Parcel
+from confide.aggregator.storage.report_writer import Writer
+from confide.aggregator.storage.store import Settings
+from confide.aggregator.vitals import Vitals
+from confide.client.transport.grpc_client import Aggregator
+from confide.client.transport.retry import Patience
+from confide.protocol.cards.card import parse_card
+from confide.protocol.errors import BadInput
+from confide.protocol.wire import wire_pb2 as wire
 from tests.hostile import Wire
 from tests.owners import PUBLIC as PUBLIC_KEY
 from tests.owners import records as owner_records

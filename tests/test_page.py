@@ -12,18 +12,18 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
-from aggregator import views
-from aggregator.cli import app as aggregator_app
-from aggregator.keys import SIGNING_KEY
-from aggregator.trail import points
-from aggregator.vitals import STALE_SECONDS, Vitals
-from aggregator.web.server import MOST_WATCHERS
-from aggregator.web.words import MEANINGS
-from client.contribute import Contribution
-from protocol import wire_pb2 as wire
-from protocol.campaign import Plan
-from protocol.card import AUDITOR, AUDITOR_ONLY, PUBLIC, parse_card
-from protocol.verify import verify
+from confide.aggregator.cli.server import app as aggregator_app
+from confide.aggregator.keys import SIGNING_KEY
+from confide.aggregator.storage import views
+from confide.aggregator.vitals import STALE_SECONDS, Vitals
+from confide.aggregator.web.server import MOST_WATCHERS
+from confide.aggregator.web.trail import points
+from confide.aggregator.web.words import MEANINGS
+from confide.client.transport.contribution import Contribution
+from confide.protocol.cards.card import AUDITOR, AUDITOR_ONLY, PUBLIC, parse_card
+from confide.protocol.cards.verify.card import verify
+from confide.protocol.plan import Plan
+from confide.protocol.wire import wire_pb2 as wire
 from tests.browser import CHROMIUM, browser
 from tests.hostile import Wire
 from tests.owners import POLICY

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.errors import BadInput
-from protocol.predictor import Predictor
-from protocol.scores import RANDOMIZED, SCORES, all_scores
+from confide.protocol.errors import BadInput
+from confide.protocol.predictor import Predictor
+from confide.protocol.scores.classification import RANDOMIZED, SCORES, all_scores
 
 PROBS = np.array([[0.7, 0.2, 0.1], [0.4, 0.35, 0.25]])
 

@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from client.clipping import make_clipper, stack_of
-from client.descent import Schedule
-from client.probe import made_up, probe
-from client.training import Trained, train
-from protocol.errors import BadInput
-from protocol.sampling import SeededEntropy
+from confide.client.training.clipping import make_clipper, stack_of
+from confide.client.training.descent import Schedule
+from confide.client.training.private_training import Trained, train
+from confide.client.training.probe import made_up, probe
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.sampling import SeededEntropy
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning", "ignore:Secure RNG:UserWarning")
 torch.set_num_threads(1)

@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.quantiles.above_threshold import AboveThreshold
-from aggregator.quantiles.gaussian import GaussianSearch, NoisyMidpoint
-from aggregator.quantiles.histogram import Histogram, certified_rank, conformal_rank, histogram
-from aggregator.quantiles.laplace_counts import LaplaceCounts
-from aggregator.quantiles.mechanism import ADD_REMOVE, REPLACE_ONE, Mechanism, Privacy, PureMechanism
-from aggregator.quantiles.mechanisms import DEFAULT, MECHANISMS, automatic_bins
-from aggregator.quantiles.noise import LaplaceTail, two_sided_geometric
-from aggregator.quantiles.published import Dpcp, Pps, pps_gamma, pps_rank
-from aggregator.quantiles.rank_exponential import RankExponential
-from aggregator.quantiles.weights import START, bin_weights, exact_law, falling
-from protocol.errors import BadInput
-from protocol.exact import exp_below, float_up, log_up
-from protocol.grid import uniform_grid
-from protocol.sampling import SeededEntropy, os_entropy
+from confide.aggregator.quantiles.above_threshold import AboveThreshold
+from confide.aggregator.quantiles.base import ADD_REMOVE, REPLACE_ONE, Mechanism, Privacy, PureMechanism
+from confide.aggregator.quantiles.gaussian import GaussianSearch, NoisyMidpoint
+from confide.aggregator.quantiles.histogram import Histogram, certified_rank, conformal_rank, histogram
+from confide.aggregator.quantiles.laplace_counts import LaplaceCounts
+from confide.aggregator.quantiles.noise import LaplaceTail, two_sided_geometric
+from confide.aggregator.quantiles.published import Dpcp, Pps, pps_gamma, pps_rank
+from confide.aggregator.quantiles.rank_exponential import RankExponential
+from confide.aggregator.quantiles.registry import DEFAULT, MECHANISMS, automatic_bins
+from confide.aggregator.quantiles.weights import START, bin_weights, exact_law, falling
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.exponentials import exp_below, float_up, log_up
+from confide.protocol.exact.grids import uniform_grid
+from confide.protocol.exact.sampling import SeededEntropy, os_entropy
 from tests.known import assert_follows
 
 GAUSSIAN = ("gaussian-search", "noisy-midpoint")

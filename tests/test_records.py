@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.keys import create_keys
-from client.policy import TEMPLATE, read_policy
-from client.records import Records, normal_id, read_records
-from protocol.errors import BadInput
+from confide.aggregator.keys import create_keys
+from confide.client.policy import TEMPLATE, read_policy
+from confide.client.records.reader import Records, normal_id, read_records
+from confide.protocol.errors import BadInput
 from tests.owners import PLAN, PUBLIC, signed
 
 ROOT = Path(__file__).parent.parent
@@ -306,7 +306,7 @@ def test_records_check_themselves() -> None:
 
 
 def client(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "client.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "confide.client.cli", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
 
 

@@ -10,11 +10,11 @@ import pytest
 from dp_accounting import dp_event, rdp
 from numpy.typing import NDArray
 
-from protocol import renyi
-from protocol.errors import BadInput
-from protocol.mechanisms import ADD_REMOVE
-from protocol.profile import gaussian_delta
-from protocol.renyi import ORDERS, REPLACE_ONE, divergences, training_epsilon, training_noise
+from confide.protocol.errors import BadInput
+from confide.protocol.privacy import renyi
+from confide.protocol.privacy.losses import ADD_REMOVE
+from confide.protocol.privacy.profiles import gaussian_delta
+from confide.protocol.privacy.renyi import ORDERS, REPLACE_ONE, divergences, training_epsilon, training_noise
 from tests.mutants import mutant
 
 DELTA = 1e-5
@@ -234,5 +234,5 @@ def test_values_out_of_range_are_refused(changed: dict[str, Any]) -> None:
 
 def test_importing_it_loads_no_library_beside_numpy() -> None:
     """A data owner's machine computes this without scipy and without an accounting library."""
-    script = "import sys, protocol.renyi; print(sorted({'scipy', 'dp_accounting', 'torch', 'flwr'} & set(sys.modules)))"
+    script = "import sys, confide.protocol.privacy.renyi; print(sorted({'scipy', 'dp_accounting', 'torch', 'flwr'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -9,10 +9,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from protocol.channels import uniform_subsets
-from protocol.errors import BadInput
-from protocol.exact import exp_below, log_up
-from protocol.sampling import (
+from confide.protocol.channels.kinds import uniform_subsets
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.exponentials import exp_below, log_up
+from confide.protocol.exact.sampling import (
     Entropy,
     SeededEntropy,
     bernoulli,

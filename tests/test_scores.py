@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from protocol.errors import BadInput
-from protocol.regression import REGRESSION_SCORES, AbsoluteResidual, QuantileResidual
-from protocol.scores import SCORES, all_scores, check_labels, check_probabilities, true_scores
+from confide.protocol.errors import BadInput
+from confide.protocol.scores.classification import SCORES, all_scores, check_labels, check_probabilities, true_scores
+from confide.protocol.scores.regression import REGRESSION_SCORES, AbsoluteResidual, QuantileResidual
 
 EXAMPLE = np.array([[0.5, 0.2, 0.3], [0.25, 0.5, 0.25]])
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from client.models import Model
-from client.records import Records
-from client.scorer import STEP
-from client.scoring import probabilities
-from protocol.errors import BadInput
+from confide.client.records.models import Model
+from confide.client.records.reader import Records
+from confide.client.records.score_cache import probabilities
+from confide.client.records.scorer import STEP
+from confide.protocol.errors import BadInput
 from tests.graphs import WEIGHTS, linear, model, network, node, not_a_number, proto
 
 NETWORK = network(4, 8, 3)

@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator import views
-from aggregator.campaigns import run_campaign
-from aggregator.central import Draw
-from aggregator.grpc_server import HANDSHAKE_SECONDS, IDLE_SECONDS
-from aggregator.quantiles.histogram import Histogram
-from aggregator.quantiles.mechanism import Mechanism, Release
-from aggregator.releases import read_release
-from aggregator.trail import points
-from protocol import wire_pb2 as wire
-from protocol.campaign import VERSION, Plan, digest
-from protocol.card import AUDITOR, PUBLIC, parse_card
-from protocol.channels import Bit
-from protocol.messages import OwnerAnswer, write_owner_answer
-from protocol.service import AUTHORIZATION, CALLS, CAMPAIGN, LARGEST_PIECE, MESSAGES
-from protocol.verify import verify
+from confide.aggregator.campaigns.driver import run_campaign
+from confide.aggregator.campaigns.releases import read_release
+from confide.aggregator.procedures.central import Draw
+from confide.aggregator.quantiles.base import Mechanism, Release
+from confide.aggregator.quantiles.histogram import Histogram
+from confide.aggregator.server.service import HANDSHAKE_SECONDS, IDLE_SECONDS
+from confide.aggregator.storage import views
+from confide.aggregator.web.trail import points
+from confide.protocol.cards.card import AUDITOR, PUBLIC, parse_card
+from confide.protocol.cards.verify.card import verify
+from confide.protocol.channels.kinds import Bit
+from confide.protocol.plan import VERSION, Plan, digest
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.packing import OwnerAnswer, write_owner_answer
+from confide.protocol.wire.service import AUTHORIZATION, CALLS, CAMPAIGN, LARGEST_PIECE, MESSAGES
 from tests.hostile import Raw, Wire, fuzz
 from tests.owners import LABEL_PLAN, PLAN, POLICY, asking, owner, signed
 from tests.servers import Place, Running, aggregator, contribution, eventually, plan_now, together

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from aggregator.campaigns import run_campaign
-from aggregator.cards import campaign_card
-from aggregator.store import Settings
-from client.contribute import Contribution
-from protocol.campaign import sign_plan
-from protocol.card import PUBLIC, parse_card
+from confide.aggregator.campaigns.driver import run_campaign
+from confide.aggregator.cards.issue import campaign_card
+from confide.aggregator.storage.store import Settings
+from confide.client.transport.contribution import Contribution
+from confide.protocol.cards.card import PUBLIC, parse_card
+from confide.protocol.plan import sign_plan
 from tests.owners import KEY, NOW, asking, owner, signed
 from tests.owners import PUBLIC as PUBLIC_KEY
 from tests.servers import ROOT, Place, aggregator, contribution, eventually, plan_now
@@ -32,7 +32,17 @@ def start(place: Place, key: Ed25519PrivateKey) -> subprocess.CompletedProcess[s
     """A server with this key, that is expected to end by itself."""
     file = place.folder / "other.key"
     file.write_bytes(key.private_bytes_raw())
-    command = ["-m", "aggregator.cli", "serve", "--listen", "127.0.0.1:0", "--insecure-loopback", "--db", place.url, "--key"]
+    command = [
+        "-m",
+        "confide.aggregator.cli.server",
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--insecure-loopback",
+        "--db",
+        place.url,
+        "--key",
+    ]
     return subprocess.run(
         [sys.executable, *command, str(file)], cwd=ROOT, capture_output=True, text=True, timeout=60, env=dict(os.environ)
     )

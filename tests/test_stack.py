@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from client.stack import Stack, Traces, value_bits
-from protocol.lattice import CHUNK_BYTES, CLIP_UNITS, LEAST_CHUNK, MOST_BATCH, MOST_CHUNK, chunk_rows, sensitivity
-from protocol.training import MOST_WIDTHS, Terms, Weights, first_weights, predict, split
+from confide.client.training.layers import Stack, Traces, value_bits
+from confide.protocol.exact.lattice import CHUNK_BYTES, CLIP_UNITS, LEAST_CHUNK, MOST_BATCH, MOST_CHUNK, chunk_rows, sensitivity
+from confide.protocol.methods.training import MOST_WIDTHS, Terms, Weights, first_weights, predict, split
 
 Array = NDArray[Any]
 
@@ -234,7 +234,7 @@ def share(stack: Stack, clip: float, features: Array, labels: Array) -> list[Fra
 def test_sums_are_rounded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sum over many chunks is within 1/2 of the exact one at every weight; rounding every chunk would not be."""
     features, labels = people(400, 5, 3, seed=2)
-    monkeypatch.setattr("client.stack.chunk_rows", lambda _: 4)
+    monkeypatch.setattr("confide.client.training.layers.chunk_rows", lambda _: 4)
     stack = Stack(SMALL, first_weights(SMALL))
     exact = share(stack, SMALL.clip, features, labels)
 

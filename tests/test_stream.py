@@ -11,25 +11,25 @@ from typing import Any
 
 import pytest
 
-from aggregator import stream as streams
-from aggregator import views
-from aggregator.allowance import SLACK
-from aggregator.database import writing
-from aggregator.deposit import Packed, Parcel, Stored, store_all
-from aggregator.desk import Desk, Standing
-from aggregator.enrolment import Owner
-from aggregator.limits import Limits, Reading, Room, Turnstile
-from aggregator.store import Campaign, Store
-from aggregator.stored_ids import StoredIds
-from aggregator.stream import Stream
-from aggregator.vitals import Vitals
-from aggregator.writer import Writer
-from protocol import wire_pb2 as wire
-from protocol.campaign import digest
-from protocol.channels import Bit
-from protocol.errors import Refused
-from protocol.messages import write_query
-from protocol.queries import BitQuery
+from confide.aggregator.campaigns.allowance import SLACK
+from confide.aggregator.server import upload as streams
+from confide.aggregator.server.limits import Limits, Reading, Room, Turnstile
+from confide.aggregator.server.round_cache import Desk, Standing
+from confide.aggregator.server.upload import Stream
+from confide.aggregator.storage import views
+from confide.aggregator.storage.database import writing
+from confide.aggregator.storage.deposit import Packed, Parcel, Stored, store_all
+from confide.aggregator.storage.enrolment import Owner
+from confide.aggregator.storage.report_writer import Writer
+from confide.aggregator.storage.store import Campaign, Store
+from confide.aggregator.storage.stored_ids import StoredIds
+from confide.aggregator.vitals import Vitals
+from confide.protocol.channels.kinds import Bit
+from confide.protocol.errors import Refused
+from confide.protocol.methods.queries import BitQuery
+from confide.protocol.plan import digest
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.packing import write_query
 from tests.postgres import binaries, postgres
 from tests.servers import Place, holding, plan_now
 from tests.test_wire import answer, bit_batch

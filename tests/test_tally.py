@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.tally import counted_once, tally_batches
-from client.contribute import Contribution
-from client.ledger import Ledger
-from client.patience import Patience, Unreachable
-from protocol import service_pb2
-from protocol import wire_pb2 as wire
-from protocol.campaign import digest
-from protocol.channels import LABEL_CHANNELS, Bit
-from protocol.messages import Batch, read_batch, write_batch, write_query
-from protocol.queries import BitQuery, BitTally, LabelQuery
-from protocol.sampling import SeededEntropy
-from protocol.scores import SCORES
-from protocol.splitting import split_answer
+from confide.aggregator.campaigns.tally import counted_once, tally_batches
+from confide.client.ledger import Ledger
+from confide.client.transport.contribution import Contribution
+from confide.client.transport.retry import Patience, Unreachable
+from confide.protocol.channels.kinds import LABEL_CHANNELS, Bit
+from confide.protocol.exact.sampling import SeededEntropy
+from confide.protocol.methods.queries import BitQuery, BitTally, LabelQuery
+from confide.protocol.plan import digest
+from confide.protocol.scores.classification import SCORES
+from confide.protocol.wire import service_pb2
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.packing import Batch, read_batch, write_batch, write_query
+from confide.protocol.wire.splitting import split_answer
 from tests.owners import LABEL_PLAN, PLAN, owner, signed
 
 QUERY = BitQuery(Bit(epsilon=4.0), 0.0, 1.0, (0.25, 0.75))
@@ -124,7 +124,7 @@ def test_an_answer_that_was_not_acknowledged_is_sent_again(tmp_path: Path) -> No
 def test_told_to_slow_down_an_owner_sends_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the receipt says is held is not sent again."""
     # Smaller pieces, so that two thousand reports take several of them.
-    monkeypatch.setattr("client.contribute.PIECE_BYTES", 5_000)
+    monkeypatch.setattr("confide.client.transport.contribution.PIECE_BYTES", 5_000)
     remote = Deaf("RATE_LIMITED", "OK")
     left = part(remote, tmp_path).once()
     assert left.reports == 2_000

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregator.summary import as_text, non_private
+from confide.aggregator.campaigns.summary import as_text, non_private
 
 ROOT = Path(__file__).parent.parent
 # Every command line, and where its `main` is.
 COMMANDS = {
-    "client": "client.__main__.main",
-    "aggregator": "aggregator.__main__.main",
-    "card": "aggregator.__main__.card",
-    "simulation": "simulation.__main__.main",
+    "client": "confide.client.__main__.main",
+    "aggregator": "confide.aggregator.__main__.main",
+    "card": "confide.aggregator.__main__.card",
+    "simulation": "confide.__main__.main",
 }
 NARROW = os.environ | {"COLUMNS": "80"}
 RUN = """
@@ -63,9 +63,9 @@ def test_a_missing_extra_is_named(name: str, missing: str, extra: str, arguments
 
 def test_a_module_of_the_project_that_is_missing_is_no_extra() -> None:
     """A broken installation is not taken for a missing extra: it shows itself."""
-    run = command("client", "--help", missing="client.ledger")
+    run = command("client", "--help", missing="confide.client.ledger")
     assert run.returncode == 1
-    assert "client.ledger" in run.stderr
+    assert "confide.client.ledger" in run.stderr
     assert "confide[" not in run.stderr
 
 
@@ -89,11 +89,11 @@ def test_help_is_plain_text_of_80_columns(name: str, arguments: list[str]) -> No
 
 
 def on_a_terminal(columns: int, *arguments: str) -> list[str]:
-    """What `python -m simulation` shows on a terminal of so many columns, line by line and without styles."""
+    """What `confide` shows on a terminal of so many columns, line by line and without styles."""
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    started = [sys.executable, "-m", "simulation", *arguments]
+    started = [sys.executable, "-m", "confide", *arguments]
     process = subprocess.Popen(started, cwd=ROOT, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=env)
     os.close(theirs)
     shown = b""

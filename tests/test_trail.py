@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from aggregator.central import draw_afresh
-from aggregator.procedures import plan_procedure
-from aggregator.store import Campaign, Round, Settings
-from aggregator.trail import DOUBT, Bracket, Point, bracket, points
-from aggregator.web.drawing import search_picture
-from protocol.campaign import Plan, digest, sign_plan
-from protocol.messages import write_query
-from protocol.queries import BitQuery, BitTally
+from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.registry import plan_procedure
+from confide.aggregator.storage.store import Campaign, Round, Settings
+from confide.aggregator.web.drawing import search_picture
+from confide.aggregator.web.trail import DOUBT, Bracket, Point, bracket, points
+from confide.protocol.methods.queries import BitQuery, BitTally
+from confide.protocol.plan import Plan, digest, sign_plan
+from confide.protocol.wire.packing import write_query
 from tests.owners import KEY
 from tests.servers import plan_now
 

@@ -17,18 +17,18 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from client.chance import poisson_batch, random_order, stream
-from client.clipping import make_clipper, stack_of
-from client.descent import Schedule, pick_device
-from client.scaling import public_scaling
-from client.training import COMPLETED, OUT_OF_BUDGET, Diverged, Trained, train
-from protocol.budget import Budget
-from protocol.errors import BadInput
-from protocol.lattice import CHUNK_BYTES, CLIP_UNITS, LEAST_CHUNK, MOST_BATCH, MOST_CHUNK, sensitivity
-from protocol.mechanisms import Gaussian, SampledGaussian
-from protocol.profile import Profile
-from protocol.sampling import OPERATING_SYSTEM, SEEDED, Entropy, SeededEntropy, os_entropy
-from protocol.training import NOISE
+from confide.client.training.clipping import make_clipper, stack_of
+from confide.client.training.descent import Schedule, pick_device
+from confide.client.training.private_training import COMPLETED, OUT_OF_BUDGET, Diverged, Trained, train
+from confide.client.training.randomness import poisson_batch, random_order, stream
+from confide.client.training.scaling import public_scaling
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.lattice import CHUNK_BYTES, CLIP_UNITS, LEAST_CHUNK, MOST_BATCH, MOST_CHUNK, sensitivity
+from confide.protocol.exact.sampling import OPERATING_SYSTEM, SEEDED, Entropy, SeededEntropy, os_entropy
+from confide.protocol.methods.training import NOISE
+from confide.protocol.privacy.budgets import Budget
+from confide.protocol.privacy.losses import Gaussian, SampledGaussian
+from confide.protocol.privacy.profiles import Profile
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning", "ignore:Secure RNG:UserWarning")
 torch.set_num_threads(1)
@@ -170,7 +170,7 @@ def test_sums_of_many_chunks_are_rounded_once_and_get_integer_noise(monkeypatch:
     schedule = Schedule(noise_multiplier=1e-9, sampling_rate=1.0, steps=1, clip=1.0, batch=1.0)
     moves = []
     for rows in (MOST_CHUNK, 7, 1):
-        monkeypatch.setattr("client.clipping.chunk_rows", lambda _, rows=rows: rows)
+        monkeypatch.setattr("confide.client.training.clipping.chunk_rows", lambda _, rows=rows: rows)
         model = nn.Linear(4, 3).double()
         with torch.no_grad():
             for parameter in model.parameters():

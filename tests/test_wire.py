@@ -8,18 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.intake import Intake, Sent
-from protocol import wire_pb2 as wire
-from protocol.campaign import Plan, digest, open_plan
-from protocol.channel import Channel
-from protocol.channels import LABEL_CHANNELS, Bit, KaryRR, SubsetSelection
-from protocol.errors import BadInput, Refused
-from protocol.messages import Batch, read_batch, read_query, write_batch, write_query
-from protocol.queries import BitQuery, LabelQuery
-from protocol.sampling import SeededEntropy
+from confide.aggregator.campaigns.admission import Intake, Sent
+from confide.protocol.channels.base import Channel
+from confide.protocol.channels.kinds import LABEL_CHANNELS, Bit, KaryRR, SubsetSelection
+from confide.protocol.errors import BadInput, Refused
+from confide.protocol.exact.sampling import SeededEntropy
+from confide.protocol.methods.queries import BitQuery, LabelQuery
+from confide.protocol.plan import Plan, digest, open_plan
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.packing import Batch, read_batch, read_query, write_batch, write_query
 from tests.owners import LABEL_PLAN, NOW, PLAN, POLICY, signed
 
 ROOT = Path(__file__).parent.parent
+WIRE = ROOT / "confide" / "protocol" / "wire"
 NAME = digest(PLAN.to_bytes())
 QUERY = BitQuery(Bit(epsilon=4.0), 0.25, 0.5, (0.5, 0.75))
 
@@ -67,10 +68,10 @@ def test_golden_bytes() -> None:
 def test_generated_code_is_that_of_the_proto(tmp_path: Path) -> None:
     """Compiling the descriptions afresh gives the committed modules."""
     command = ["-m", "grpc_tools.protoc", f"-I{ROOT}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
-    sources = [str(ROOT / "protocol" / name) for name in ("wire.proto", "service.proto")]
+    sources = [str(WIRE / name) for name in ("wire.proto", "service.proto")]
     subprocess.run([sys.executable, *command, *sources], check=True, timeout=60)
     for name in ("wire_pb2.py", "wire_pb2.pyi", "service_pb2.py", "service_pb2.pyi"):
-        assert (tmp_path / "protocol" / name).read_text() == (ROOT / "protocol" / name).read_text()
+        assert (tmp_path / WIRE.relative_to(ROOT) / name).read_text() == (WIRE / name).read_text()
 
 
 def test_plans_come_back_as_they_were() -> None:

@@ -7,11 +7,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregator.quantiles.histogram import Histogram
-from aggregator.quantiles.mechanism import Privacy, PureMechanism
-from aggregator.quantiles.noise import ONE, LaplaceTail, two_sided_geometric
-from protocol.exact import exp_below, log_up
-from protocol.sampling import Entropy
+from confide.aggregator.quantiles.base import Privacy, PureMechanism
+from confide.aggregator.quantiles.histogram import Histogram
+from confide.aggregator.quantiles.noise import ONE, LaplaceTail, two_sided_geometric
+from confide.protocol.exact.exponentials import exp_below, log_up
+from confide.protocol.exact.sampling import Entropy
 
 # Doubles lose this much, relatively, over sums of positive terms.
 _ROUNDING = 1e-9

@@ -12,12 +12,12 @@ from functools import cached_property
 
 import numpy as np
 
-from aggregator.quantiles.histogram import Histogram
-from aggregator.quantiles.mechanism import ASYMPTOTIC, CERTIFIED, UNCERTIFIED, Mechanism, Privacy
-from protocol.errors import BadInput
-from protocol.gaussian import discrete_gaussian
-from protocol.sampling import Entropy
-from protocol.zcdp import search_steps
+from confide.aggregator.quantiles.base import ASYMPTOTIC, CERTIFIED, UNCERTIFIED, Mechanism, Privacy
+from confide.aggregator.quantiles.histogram import Histogram
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.gaussian import discrete_gaussian
+from confide.protocol.exact.sampling import Entropy
+from confide.protocol.privacy.zcdp import search_steps
 
 VARIANTS = ("F", "A")
 # Doubles lose this much, relatively, over sums of positive terms.

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.errors import BadInput, check_probability
-from protocol.grid import Floats, bin_indices, check_bins
-from protocol.sampling import Integers
+from confide.protocol.errors import BadInput, check_probability
+from confide.protocol.exact.grids import Floats, bin_indices, check_bins
+from confide.protocol.exact.sampling import Integers
 
 MOST_RECORDS = 1 << 40
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregator.quantiles.weights import falling, worst_ratio
-from protocol.sampling import Entropy, Integers, bernoulli, words
+from confide.aggregator.quantiles.weights import falling, worst_ratio
+from confide.protocol.exact.sampling import Entropy, Integers, bernoulli, words
 
 BITS = 64
 ONE = 1 << BITS

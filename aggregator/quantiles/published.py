@@ -19,13 +19,13 @@ from functools import cached_property
 
 import numpy as np
 
-from aggregator.quantiles.histogram import Histogram
-from aggregator.quantiles.mechanism import REPLACE_ONE, Privacy, PureMechanism
-from aggregator.quantiles.weights import START, bin_weights, exact_law, falling, margin, pick
-from protocol.errors import BadInput, check_epsilon, check_probability
-from protocol.exact import exp_below, log_up
-from protocol.grid import check_bins
-from protocol.sampling import Entropy, Integers
+from confide.aggregator.quantiles.base import REPLACE_ONE, Privacy, PureMechanism
+from confide.aggregator.quantiles.histogram import Histogram
+from confide.aggregator.quantiles.weights import START, bin_weights, exact_law, falling, margin, pick
+from confide.protocol.errors import BadInput, check_epsilon, check_probability
+from confide.protocol.exact.exponentials import exp_below, log_up
+from confide.protocol.exact.grids import check_bins
+from confide.protocol.exact.sampling import Entropy, Integers
 
 
 @dataclass(frozen=True, kw_only=True)

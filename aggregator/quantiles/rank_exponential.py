@@ -6,11 +6,11 @@ from functools import cached_property
 
 import numpy as np
 
-from aggregator.quantiles.histogram import Histogram
-from aggregator.quantiles.mechanism import Privacy, PureMechanism
-from aggregator.quantiles.weights import START, bin_weights, exact_law, falling, margin, pick, worst_ratio
-from protocol.exact import exp_below, log_up
-from protocol.sampling import Entropy, Integers
+from confide.aggregator.quantiles.base import Privacy, PureMechanism
+from confide.aggregator.quantiles.histogram import Histogram
+from confide.aggregator.quantiles.weights import START, bin_weights, exact_law, falling, margin, pick, worst_ratio
+from confide.protocol.exact.exponentials import exp_below, log_up
+from confide.protocol.exact.sampling import Entropy, Integers
 
 # Share of epsilon on bins below the target. The mean excess in ranks is about (L - 1)/a + 1/b for slopes a + b = epsilon and
 # L = log(bins/beta); its best share, sqrt(L - 1)/(1 + sqrt(L - 1)), is 0.71 to 0.82 for L from 7 to 21.

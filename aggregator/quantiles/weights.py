@@ -12,8 +12,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.errors import BadInput
-from protocol.sampling import Entropy, Integers, uniform
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.sampling import Entropy, Integers, uniform
 
 # At most 2^20 bins of this weight fit the 62 bits of an exact uniform draw.
 START = 1 << 40

@@ -6,9 +6,9 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from aggregator import views
-from aggregator.store import Store
-from aggregator.vitals import Vitals
+from confide.aggregator.storage import views
+from confide.aggregator.storage.store import Store
+from confide.aggregator.vitals import Vitals
 
 
 class Campaigns(Collector):

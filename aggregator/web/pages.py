@@ -9,16 +9,16 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from aggregator import views
-from aggregator.store import CALIBRATED, PUBLISHED, Store
-from aggregator.trail import DOUBT, bracket, points
-from aggregator.web.drawing import search_picture
-from aggregator.web.words import MEANINGS
-from protocol.card import PUBLIC, Card, parse_card
-from protocol.card_page import as_html, card_article, headline
-from protocol.card_picture import card_picture, scatter
-from protocol.findings import Finding
-from protocol.verify import verify
+from confide.aggregator.storage import views
+from confide.aggregator.storage.store import CALIBRATED, PUBLISHED, Store
+from confide.aggregator.web.drawing import search_picture
+from confide.aggregator.web.trail import DOUBT, bracket, points
+from confide.aggregator.web.words import MEANINGS
+from confide.protocol.cards.card import PUBLIC, Card, parse_card
+from confide.protocol.cards.page import as_html, card_article, headline
+from confide.protocol.cards.picture import card_picture, scatter
+from confide.protocol.cards.verify.card import verify
+from confide.protocol.cards.verify.findings import Finding
 
 # A table longer than this is cut, and says so.
 MOST_ROWS = 200
@@ -60,7 +60,7 @@ class Pages:
     def __init__(self, store: Store, key: bytes) -> None:
         self._store, self._key = store, key
         self._templates = Environment(
-            loader=PackageLoader("aggregator.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+            loader=PackageLoader("confide.aggregator.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
             lstrip_blocks=True,
         )  # fmt: skip
         self._templates.filters |= {"moment": _moment, "count": lambda value: f"{value:,}"}

@@ -24,15 +24,15 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from aggregator import views
-from aggregator.logs import place_of
-from aggregator.store import Store
-from aggregator.vitals import Vitals
-from aggregator.web.metrics import metrics
-from aggregator.web.pages import Pages
-from protocol.card import PUBLIC
-from protocol.errors import BadInput
-from protocol.service import is_campaign_id
+from confide.aggregator.logs import place_of
+from confide.aggregator.storage import views
+from confide.aggregator.storage.store import Store
+from confide.aggregator.vitals import Vitals
+from confide.aggregator.web.metrics import metrics
+from confide.aggregator.web.pages import Pages
+from confide.protocol.cards.card import PUBLIC
+from confide.protocol.errors import BadInput
+from confide.protocol.wire.service import is_campaign_id
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Site:
             *(Route(f"{campaign}/{name}", self._file(name)) for name in self._files()),
             Route("/metrics", self._gauges),
             Route("/healthz", self._health),
-            Mount("/static", StaticFiles(directory=str(files("aggregator.web").joinpath("static")))),
+            Mount("/static", StaticFiles(directory=str(files("confide.aggregator.web").joinpath("static")))),
         ]
         guards = [Middleware(_Headers), Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)]
         failures = {HTTPException: self._refused, Exception: self._failed}

@@ -1,0 +1,1 @@
+"""Campaigns without any storage: plans from settings, admission of answers, tallies, and the driver."""

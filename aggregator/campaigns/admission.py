@@ -1,0 +1,133 @@
+"""Where answers come in: the one place that admits or rejects them, and counts what happened.
+
+A rejected answer is data, not an error: it is counted under its code and has no effect. A report id counts once in a campaign,
+so an answer that arrives twice adds nothing.
+"""
+
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+
+from confide.aggregator.campaigns.allowance import most_in_campaign, most_in_round
+from confide.aggregator.campaigns.report_ids import ReportIds
+from confide.aggregator.campaigns.tally import tally_batches, tally_owners
+from confide.protocol.errors import Refused
+from confide.protocol.methods.queries import OwnerQuery, Query, Tally
+from confide.protocol.plan import MOST_RECORDS, VERSION, Plan, digest, parse
+from confide.protocol.scores.classification import SCORES
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.packing import Batch, OwnerAnswer, check_batch, read_batch, read_owner_answer
+
+# Looking it up takes longer than what it is compared for.
+OK = wire.Code.OK
+
+
+def read_answer(answer: bytes, *, query: Query, plan: bytes, round_: int, most: int = MOST_RECORDS) -> Batch | OwnerAnswer:
+    """What an answer to this query says, of an owner with at most so many records; anything else is refused with a code, its
+    own if the owner gave one."""
+    batch = _batch(answer, plan=plan, round_=round_)
+    if isinstance(query, OwnerQuery):
+        return read_owner_answer(batch, query=query, plan=plan, round_=round_, most=most)
+    return read_batch(batch, query=query, plan=plan, round_=round_)
+
+
+class Checked(NamedTuple):
+    """What an answer holds: reports, whether they were drawn from a seed, and their ids; an owner's as a whole has none."""
+
+    reports: int
+    seeded: bool
+    ids: bytes = b""
+
+
+def check_answer(answer: bytes, *, query: Query, plan: bytes, round_: int, most: int = MOST_RECORDS) -> Checked:
+    """What `read_answer` would find, without unpacking it."""
+    batch = _batch(answer, plan=plan, round_=round_)
+    if isinstance(query, OwnerQuery):
+        return Checked(len(read_owner_answer(batch, query=query, plan=plan, round_=round_, most=most)), batch.seeded)
+    return Checked(check_batch(batch, query=query, plan=plan, round_=round_), batch.seeded, batch.ids)
+
+
+def _batch(answer: bytes, *, plan: bytes, round_: int) -> wire.ReportBatch:
+    message = parse(wire.Answer, answer)
+    if message.code != OK:
+        raise Refused(message.code if message.code in wire.Code.values() else wire.Code.MALFORMED)
+    batch = message.batch
+    if batch.round < round_ and batch.plan == plan:
+        raise Refused(wire.Code.LATE)
+    return batch
+
+
+class Sent(NamedTuple):
+    """An answer, and who sent it: the node or the token it came from, whatever it says of itself."""
+
+    sender: bytes
+    answer: bytes
+
+
+class Intake:
+    """The answers to the queries of one campaign, held in memory."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._digest, self._most = plan, digest(plan.to_bytes()), most_in_campaign(plan)
+        self._known = ReportIds()
+        self._batches: list[Batch] = []
+        self._owners: dict[bytes, OwnerAnswer] = {}
+        self._query: Query | None = None
+        self._round = -1
+        self._in_round: Counter[bytes] = Counter()
+        self.codes: Counter[str] = Counter()
+        # What was counted of every sender, in all rounds.
+        self.counted: Counter[bytes] = Counter()
+        self.seeded = False
+
+    def open(self, query: Query, round_: int) -> None:
+        """Start taking answers to a query; answers to earlier ones are late from now on."""
+        self._query, self._round, self._batches, self._owners, self._in_round = query, round_, [], {}, Counter()
+
+    def admit(self, sent: Sent) -> wire.Receipt:
+        """Take an answer in, or say why not."""
+        try:
+            fresh, repeated = self._admit(sent)
+        except Refused as refused:
+            name = wire.Code.Name(refused.code)
+            self.codes[name] += 1
+            return wire.Receipt(version=VERSION, code=name)
+        name = "OK" if fresh or not repeated else "DUPLICATE"
+        self.codes[name] += 1
+        return wire.Receipt(version=VERSION, code=name, accepted=fresh, duplicates=repeated)
+
+    def _admit(self, sent: Sent) -> tuple[int, int]:
+        if self._query is None:
+            raise Refused(wire.Code.WRONG_ROUND)
+        found = read_answer(sent.answer, query=self._query, plan=self._digest, round_=self._round, most=self._most)
+        fresh = self._once(sent.sender, found) if isinstance(found, OwnerAnswer) else self._fresh(sent.sender, found)
+        self.seeded |= found.seeded and fresh > 0
+        self.counted[sent.sender] += fresh
+        return fresh, len(found) - fresh
+
+    def _fresh(self, sender: bytes, batch: Batch) -> int:
+        assert self._query is not None
+        places = np.flatnonzero(self._known.fresh(batch.ids))
+        in_round, in_all = self._in_round[sender] + len(places), self.counted[sender] + len(places)
+        if len(places) and (in_round > most_in_round(self._plan, self._query) or in_all > self._most):
+            raise Refused(wire.Code.SURPLUS)
+        self._in_round[sender] = in_round
+        self._known.add(batch.ids[places])
+        self._batches.append(batch.only(places))
+        return len(places)
+
+    def _once(self, sender: bytes, answer: OwnerAnswer) -> int:
+        """Asked as a whole, who sends answers a round once, under whatever ids."""
+        if sender in self._owners:
+            return 0
+        self._owners[sender] = answer
+        return 1
+
+    def tally(self) -> Tally:
+        """What the open query's answers add up to so far."""
+        if self._query is None:
+            raise Refused(wire.Code.WRONG_ROUND)
+        if isinstance(self._query, OwnerQuery):
+            return tally_owners(self._query, self._owners)
+        return tally_batches(self._query, self._batches, SCORES[self._plan.score])

@@ -1,0 +1,85 @@
+"""Releases that are drawn once: a second draw from the same counts would cost the budget a second time."""
+
+import json
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from confide.aggregator.procedures.central import Draw
+from confide.aggregator.quantiles.base import REPLACE_ONE, Mechanism, Privacy, Release
+from confide.aggregator.quantiles.histogram import Histogram
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.sampling import Entropy
+
+
+class Kept:
+    """A release in a file: made and synced before it is returned, and from then on only read."""
+
+    def __init__(self, path: Path, entropy: Entropy) -> None:
+        self._path, self._entropy = path, entropy
+
+    def __call__(self, mechanism: Mechanism, histogram: Histogram, rank: int) -> Release:
+        if not self._path.exists():
+            drawn = asdict(mechanism.release(histogram, rank, self._entropy))
+            handle, partial = tempfile.mkstemp(dir=self._path.parent)
+            with os.fdopen(handle, "w") as file:
+                json.dump(drawn, file)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                # A link fails where a file exists: of two that draw at once, one is kept and both return it.
+                os.link(partial, self._path)
+            except FileExistsError:
+                pass
+            finally:
+                os.unlink(partial)
+            _sync(self._path.parent)
+        return self._read(mechanism, rank)
+
+    def _read(self, mechanism: Mechanism, rank: int) -> Release:
+        try:
+            text = self._path.read_text()
+        except (OSError, ValueError) as error:
+            raise BadInput(f"{self._path} cannot be read: {error}; a lost release must not be drawn again") from None
+        return read_release(text, mechanism, rank, where=str(self._path))
+
+
+def read_release(text: str, mechanism: Mechanism, rank: int, *, where: str) -> Release:
+    """A release of this mechanism as it was kept."""
+    try:
+        values: dict[str, Any] = json.loads(text)
+        release = Release(**values | {"privacy": Privacy(**values["privacy"])})
+    except (ValueError, TypeError, KeyError) as error:
+        raise BadInput(f"{where} cannot be read as a release: {error}; a lost release must not be drawn again") from None
+    if (release.mechanism, release.rank) != (mechanism.name, rank if mechanism.adjacency == REPLACE_ONE else None):
+        raise BadInput(
+            f"{where} holds a release of {release.mechanism} at rank {release.rank}; this campaign asks for "
+            f"{mechanism.name} at rank {rank}"
+        )
+    return release
+
+
+class Audited:
+    """A draw that also works out, for a trusted auditor, what the release means in thresholds; neither number is private."""
+
+    def __init__(self, draw: Draw) -> None:
+        self._draw = draw
+        self.diagnostic: dict[str, float] = {}
+
+    def __call__(self, mechanism: Mechanism, histogram: Histogram, rank: int) -> Release:
+        release = self._draw(mechanism, histogram, rank)
+        exact = float(histogram.grid[histogram.bin_of(rank)])
+        self.diagnostic = {"observed_inflation": release.threshold - exact}
+        if release.inflation is not None:
+            self.diagnostic["width"] = mechanism.width(histogram, rank)
+        return release
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

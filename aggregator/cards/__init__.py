@@ -1,0 +1,1 @@
+"""Cards written from certificates, and the search for a contract that can be kept."""

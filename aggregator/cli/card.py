@@ -1,0 +1,211 @@
+"""`confide-card`: search a contract, and show, verify and compare the cards that come of it."""
+
+import json
+import sys
+import tomllib
+from dataclasses import fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from confide.aggregator.cards.issue import provenance
+from confide.aggregator.cards.search import Contract, read_grid, search
+from confide.aggregator.keys import read_key
+from confide.protocol.cards.card import Card, card_schema, read_card
+from confide.protocol.cards.page import as_html, as_markdown, headline
+from confide.protocol.cards.verify.card import verify
+from confide.protocol.command_line import CommandLine
+from confide.protocol.errors import BadInput
+from confide.protocol.files import write_whole
+from confide.protocol.terminal import clear_errors, printable
+
+app = CommandLine(__doc__)
+
+CardFile = Annotated[Path, typer.Argument(help="a card, as JSON")]
+
+EXAMPLE = """An example of a contract:
+
+\b
+    name = "triage model, autumn"
+
+\b
+    [contract]
+    coverage = 0.7              # promised, on average
+    beta = 0.001                # part of it: failures of the calibration
+    epsilon_train = 4.0         # privacy budgets that may not be exceeded
+    epsilon_calibration = 8.0
+    delta = 1e-5
+    # max_inflation = 0.05      # ranks too high, as a share of records
+    # adjacency = "add-remove"  # default: replace-one
+    # unit = "client"           # with records_per_client = 1
+
+\b
+    [grid]                      # every combination is tried
+    mechanism = ["rank-exponential", "laplace-counts"]
+    gamma = [0.65, 0.75, 0.85]
+    n = [1000, 4000]
+    bins = 100
+    epsilon_train = 4.0
+    delta_train = 1e-5
+    epsilon_calibration = [2.0, 8.0]
+"""
+
+
+def read_contract(path: Path) -> tuple[Contract, Any]:
+    """A contract and its grid from TOML."""
+    try:
+        values = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadInput(f"{path} cannot be read as TOML: {error}; `confide-card search --help` shows an example") from None
+    unknown = sorted(set(values) - {"name", "contract", "grid"})
+    missing = sorted({"name", "contract", "grid"} - set(values))
+    names = {field.name for field in fields(Contract)} - {"name"}
+    given = values.get("contract", {})
+    try:
+        if unknown or missing:
+            raise BadInput(f"unknown: {', '.join(unknown) or 'none'}; missing: {', '.join(missing) or 'none'}")
+        strange = sorted(set(given) - names)
+        if strange:
+            raise BadInput(f"[contract] has unknown {', '.join(strange)}; accepted: {', '.join(sorted(names))}")
+        return Contract(name=str(values["name"]), **given), read_grid(values["grid"])
+    except (TypeError, BadInput) as error:
+        raise BadInput(f"{path}: {str(error).removeprefix('Contract.__init__() ')}") from None
+
+
+@app.command("search", help=f"Search a contract's grid, and write a card with the selection or with what failed.\n\n{EXAMPLE}")
+def search_command(
+    contract: Annotated[Path, typer.Argument(help="contract and grid, as TOML")],
+    out: Annotated[Path, typer.Option(help="file for the card")] = Path("card.json"),
+    key: Annotated[Path | None, typer.Option(help="private key that signs the card (see confide-aggregator init)")] = None,
+) -> None:
+    with clear_errors():
+        terms, grid = read_contract(contract)
+        origin = provenance(plan=None, issued=_now())
+        card = Card(search(terms, grid), {}, origin, view="public")
+        if key is not None:
+            card = card.sign(read_key(key))
+        write_whole(out, card.to_json())
+        print(headline(card))
+        for suggestion in card.formal["suggestions"]:
+            print(f"  {suggestion['change']}: {json.dumps(suggestion['configuration'])}")
+        print(f"wrote {out}{'' if key else ', unsigned: nobody vouches for it; sign it with --key'}")
+        if card.formal["decision"] != "feasible":
+            raise typer.Exit(1)
+
+
+@app.command()
+def show(
+    card: CardFile,
+    page: Annotated[Path | None, typer.Option("--html", help="write a page instead of printing Markdown")] = None,
+) -> None:
+    """Print a card as Markdown, or write it as one HTML file with plots."""
+    with clear_errors():
+        found = read_card(card)
+        if page is None:
+            print(as_markdown(found, verify(found)))
+        else:
+            write_whole(page, as_html(found, verify(found)))
+            print(f"wrote {page}")
+
+
+@app.command("verify")
+def verify_command(
+    card: CardFile,
+    key: Annotated[str | None, typer.Option(help="public key (hexadecimal) that must have signed it")] = None,
+    unsigned: Annotated[bool, typer.Option("--unsigned", help="accept a card that nobody signed")] = False,
+) -> None:
+    """Decide a card again from its formal layer. Exit code 0: all holds; 1: a clause does not, named; 2: unreadable.
+
+    That a card holds is not that its contract does: the decision is printed too.
+    """
+    with clear_errors():
+        try:
+            demanded = None if key is None else bytes.fromhex(key)
+        except ValueError:
+            raise BadInput(f"key is {key!r}; accepted are 64 hexadecimal digits") from None
+        if unsigned and demanded is not None:
+            raise BadInput("--unsigned and --key are given; accepted is one of them: what nobody signed has no key")
+        found = read_card(card)
+        findings = verify(found, key=demanded, unsigned=unsigned)
+        broken = [finding for finding in findings if not finding.holds]
+        for finding in broken:
+            print(f"FAILS  {finding.clause}: {finding.detail}")
+        if broken:
+            raise typer.Exit(1)
+        print(printable(headline(found)))
+        if not found.signature:
+            print(
+                f"holds: {len(findings)} clauses recomputed. Not signed: who issued this card, and that its counts and channels"
+            )
+            print("were what it says, is not shown, and anybody may have changed it")
+            return
+        print(f"holds: {len(findings)} clauses recomputed, signed by {found.key.hex()}")
+        if demanded is None:
+            print("whose key that is was not checked: name the one you expect with --key")
+
+
+@app.command()
+def diff(first: CardFile, second: CardFile) -> None:
+    """What changed between two cards, and in which direction. Exit code 1 if anything did."""
+    with clear_errors():
+        changes = list(differences(read_card(first), read_card(second)))
+        for line in changes:
+            print(line)
+        if changes:
+            raise typer.Exit(1)
+        print("the same in every field")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of cards."""
+    print(json.dumps(card_schema(), indent=2))
+
+
+def differences(first: Card, second: Card) -> list[str]:
+    """One line a field that differs, with the direction of numbers; stronger and weaker where a direction means that."""
+    before, after = _flat(first.content()), _flat(second.content())
+    lines = []
+    for name in sorted(before.keys() | after.keys()):
+        old, new = before.get(name), after.get(name)
+        if old != new:
+            lines.append(f"{name}: {_word(old)} -> {_word(new)}{_direction(name, old, new)}")
+    return lines
+
+
+_BETTER_UP = ("coverage", "level", "margin", "minimum_reports")
+_BETTER_DOWN = ("epsilon", "delta", "beta", "inflation", "width", "mean_size", "threshold")
+
+
+def _direction(name: str, old: Any, new: Any) -> str:
+    if isinstance(old, bool) or isinstance(new, bool) or not (isinstance(old, int | float) and isinstance(new, int | float)):
+        return ""
+    last = name.rsplit("/", 1)[-1]
+    up = any(last.startswith(word) for word in _BETTER_UP)
+    down = any(last.startswith(word) for word in _BETTER_DOWN)
+    meaning = "" if not (up or down) else ", stronger" if (new > old) == up else ", weaker"
+    return f" ({'up' if new > old else 'down'} by {abs(new - old):.6g}{meaning})"
+
+
+def _flat(value: Any, place: str = "") -> dict[str, Any]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    if inner is None:
+        return {place: value}
+    found: dict[str, Any] = {}
+    for name, part in inner:
+        found |= _flat(part, f"{place}/{name}" if place else str(name))
+    return found
+
+
+def _word(value: Any) -> str:
+    return "absent" if value is None else str(value)
+
+
+def _now() -> str:
+    return datetime.now(UTC).replace(microsecond=0).isoformat()
+
+
+if __name__ == "__main__":
+    app(prog_name="confide-card", args=sys.argv[1:])

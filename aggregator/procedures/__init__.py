@@ -1,0 +1,1 @@
+"""The calibration procedures: pure algorithms that ask queries and are told tallies."""

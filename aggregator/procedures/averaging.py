@@ -1,0 +1,32 @@
+"""Federated averaging: rounds of local DP-SGD at the owners, whose weights are averaged and sent out again.
+
+The aggregator sees nothing but weights that each owner has noised; its average is post-processing. Owners count alike,
+because no answer says how many records they have.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import numpy as np
+
+from confide.protocol.methods.queries import TrainingQuery, TrainingTally
+from confide.protocol.methods.training import Terms, Weights, first_weights
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The common weights, and how many owners took part in each round."""
+
+    weights: Weights
+    owners: tuple[int, ...]
+
+
+def federated_averaging(terms: Terms) -> Generator[TrainingQuery, TrainingTally, Learned]:
+    """Average what arrives; a round in which nobody answers changes nothing."""
+    weights, owners = first_weights(terms), []
+    for _ in range(terms.rounds):
+        tally = yield TrainingQuery(weights)
+        owners.append(len(tally.weights))
+        if tally.weights:
+            weights = np.stack(tally.weights).mean(axis=0, dtype=np.float64).astype(np.float32)
+    return Learned(weights, tuple(owners))

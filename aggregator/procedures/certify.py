@@ -1,0 +1,169 @@
+"""The tests behind the certificates.
+
+All are one-sided tests of H: F(q) < 1 - alpha. A threshold is certified when H is rejected for it; because the
+hypotheses are nested (F grows with q), walking down a ladder and stopping at the first threshold that is not rejected
+needs no correction for the number of rungs.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from confide.protocol.certificate import BitRung
+from confide.protocol.channels.kinds import Bit
+from confide.protocol.errors import BadInput
+
+Floats = NDArray[np.float64]
+
+# Binomial tails are computed in doubles; a tail is believed to be this much larger than what scipy returns.
+_TAIL_ERROR = 1e-9
+
+
+def log_capital(x: Floats, m0: float, delta: float) -> tuple[Floats, Floats]:
+    """Log-capital after every report, and the bets, of a test that the mean of x in [0, 1] is at most m0.
+
+    Predictable plug-in betting (Waudby-Smith & Ramdas 2024): with running regularised mean and variance v,
+    bet_i = min(sqrt(2 log(1/delta) / (n v_{i-1})), 3 / (4 m0)); capital = prod(1 + bet_i (x_i - m0)), a supermartingale
+    under the hypothesis, so it ever reaches 1/delta with probability at most delta (Ville).
+    """
+    n = max(len(x), 1)
+    steps = np.arange(2, len(x) + 2)
+    mean = (0.5 + np.cumsum(x)) / steps
+    variance = (0.25 + np.cumsum((x - mean) ** 2)) / steps
+    before = np.concatenate([[0.25], variance])[: len(x)]
+    bets = np.minimum(np.sqrt(2 * math.log(1 / delta) / (n * before)), 0.75 / m0)
+    return np.cumsum(np.log1p(bets * (x - m0))), bets
+
+
+def betting_evidence(x: Floats, m0: float, delta: float, max_corrupt: int) -> tuple[float, float]:
+    """The largest log-capital reached and the log-capital needed.
+
+    Replacing an honest report by a lie multiplies the capital by at most (1 + bet (1 - m0)) / (1 - bet m0), so the largest
+    `max_corrupt` of those factors are added to what is needed. The liars may be chosen by what they would have reported;
+    what they report may not depend on honest reports that come later in the order.
+    """
+    capital, bets = log_capital(x, m0, delta)
+    needed = math.log(1 / delta)
+    if max_corrupt:
+        gains = np.log1p(bets * (1 - m0)) - np.log1p(-bets * m0)
+        needed += float(np.sort(gains)[-max_corrupt:].sum())
+    return float(capital.max(initial=0.0)), needed
+
+
+def tail(ones: int, n: int, m0: float) -> float:
+    """P(Bin(n, m0) >= ones), rounded up: the level at which so many ones reject a rate of at most m0."""
+    return 1.0 if ones <= 0 else min(1.0, float(binom.sf(ones - 1, n, m0)) * (1 + _TAIL_ERROR))
+
+
+def critical(level: float, n: int, m0: float) -> int:
+    """The smallest number of ones whose tail is at most the level; n + 1 when none is."""
+    if level >= 1:
+        return 0
+    ones = max(0, int(binom.isf(level, n, m0)) - 1)
+    while ones <= n and tail(ones, n, m0) > level:
+        ones += 1
+    return ones
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a sequential binomial test: n answers now, about `rest` later, false rejections at most `level` in all.
+
+    `level_after(ones)` is the conditional probability of a false rejection that the stages to come may use. It is 1 (the
+    rate is rejected at once) from `stop` ones on; below, it is the chance that `rest` more answers at rate m0 bring the
+    pooled count to `pooled`. Its mean at rate m0 is at most `level`, and it grows with `ones`, so the bound holds for every
+    smaller rate. Whatever is decided after looking, testing the next stage at `level_after` keeps the total at `level` (the
+    conditional rejection probability principle of Mueller & Schaefer 2004).
+    """
+
+    n: int
+    rest: int
+    level: float
+    m0: float
+    stop: int
+    pooled: int
+
+    def level_after(self, ones: int) -> float:
+        if ones >= self.stop:
+            return 1.0
+        if self.rest == 0:
+            return 0.0
+        return tail(self.pooled - ones, self.rest, self.m0)
+
+
+def design_stage(*, n: int, rest: int, level: float, m0: float, early: float) -> Stage:
+    """Give the share `early` of the level to rejecting at once, and what remains to the pooled count."""
+    if rest == 0:
+        return Stage(n, 0, level, m0, stop=critical(level, n, m0), pooled=0)
+    stop = critical(level * early, n, m0)
+    spread = 9 * math.sqrt(n * m0 * (1 - m0)) + 9
+    counts = np.arange(max(0, int(n * m0 - spread)), min(n, int(n * m0 + spread)) + 1)
+    masses = binom.pmf(counts, n, m0)
+    # Counts beyond nine standard deviations are left out; their mass is charged in full.
+    outside = max(0.0, 1.0 - float(masses.sum()))
+    now = tail(stop, n, m0)
+    going = counts < stop
+
+    def spent(pooled: int) -> float:
+        later = binom.sf(pooled - 1 - counts[going], rest, m0)
+        return (now + float(masses[going] @ later) + outside) * (1 + _TAIL_ERROR)
+
+    low, high = critical(level, n + rest, m0) - 1, n + rest + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if spent(middle) <= level else (middle, high)
+    return Stage(n, rest, level, m0, stop=stop, pooled=high)
+
+
+def null_rate(channel: Bit, alpha: float) -> float:
+    """The share of ones that reports show at coverage 1 - alpha, rounded up."""
+    return math.nextafter(float(channel.observed(1 - Fraction(alpha))), 1.0)
+
+
+class Search:
+    """Which thresholds may still be tested by bits, at which level, and what has been certified.
+
+    Each stage is tested on fresh answers. After a pass the search goes down and has the whole delta again; after a stage
+    that did not pass, thresholds may only rise and have the level that stage left; once risen, the search ends with the
+    next pass. The first threshold below the true quantile is therefore tested at level delta, from then on the levels are
+    a supermartingale until the search has left that region for good: something false passes with probability at most delta.
+    """
+
+    # Share of a stage's level spent on passing at once instead of on the pooled count: what makes going down possible.
+    EARLY = 0.25
+
+    def __init__(self, *, delta: float, m0: float, max_corrupt: int = 0) -> None:
+        self._delta, self._m0, self._corrupt = delta, m0, max_corrupt
+        self._risen = False
+        self._failed: float | None = None
+        self.level = delta
+        self.certified = 1.0
+        self.finished = False
+
+    @property
+    def floor(self) -> float:
+        """The lowest threshold that may be tested next."""
+        return 0.0 if self._failed is None else self._failed
+
+    def test(self, threshold: float, *, n: int, ones: int, rest: int) -> BitRung:
+        """Test a threshold on n fresh answers with about `rest` to come; each corrupt one may have been a lie for a one.
+
+        `rest` must be fixed before `ones` is seen, as the threshold must.
+        """
+        if self.finished or not self.floor <= threshold < self.certified:
+            raise BadInput(f"threshold {threshold} cannot be tested; accepted is {self.floor} up to below {self.certified}")
+        self._risen |= self._failed is not None and threshold > self._failed
+        early = 0.0 if self._risen else self.EARLY
+        stage = design_stage(n=n, rest=rest, level=self.level, m0=self._m0, early=early)
+        rung = BitRung(threshold, n, ones, rest, self.level, stage.level_after(max(0, ones - self._corrupt)))
+        if rung.passed:
+            self.certified, self.level, self._failed = threshold, self._delta, None
+            self.finished = self._risen
+        else:
+            self.level, self._failed = rung.level_after, threshold
+            self.finished = self.level == 0.0
+        return rung

@@ -1,0 +1,57 @@
+"""Privacy amplification by shuffling, by numbers and not by rate.
+
+The local epsilon of n shuffled reports is at most that of comparing P = (A + D, C - A + 1 - D) with
+Q = (A + 1 - D, C - A + D), where C ~ Bin(n - 1, 2/(e^eps + 1)), A ~ Bin(C, 1/2), D ~ Bern(e^eps/(e^eps + 1))
+(Feldman, McMillan, Talwar 2023). n counts the honest reports that arrived in the same round for the same question.
+
+It speaks of LDP-CP-S, whose messages are bare bits. In LDP-CP-L every message carries its own features, which tell the
+messages apart, so shuffling amplifies nothing there.
+"""
+
+import math
+
+import numpy as np
+from scipy.stats import binom
+
+from confide.protocol.errors import BadInput, check_epsilon, check_probability
+
+NO_AMPLIFICATION = "shuffle: no amplification, features identify messages"
+
+# Mass of C left out at either end; it is added to delta.
+_CUT = 1e-4
+# Doubles lose this much, relatively, over the sums below.
+_ROUNDING = 1e-9
+
+
+def shuffled_delta(*, epsilon: float, local_epsilon: float, n: int, cut: float) -> float:
+    """The hockey-stick divergence at e^epsilon between P and Q, rounded up; `cut` is the mass of C dropped and charged.
+
+    Given C = c, the first coordinate decides: P/Q grows with it, so P exceeds e^epsilon Q exactly from some k(c) on, and
+    binomial tails give the divergence. P and Q trade places when the coordinates do, so one direction is both.
+    """
+    if epsilon >= local_epsilon:
+        return 0.0
+    p = 1 / (1 + math.exp(-local_epsilon))
+    rate = 2 / (math.exp(local_epsilon) + 1)
+    c = np.arange(int(binom.ppf(cut / 2, n - 1, rate)), int(binom.isf(cut / 2, n - 1, rate)) + 1)
+    e = math.exp(epsilon)
+    # P(a)/Q(a) = (p a + (1-p) b) / ((1-p) a + p b), b = c + 1 - a; it passes e at a/b = odds.
+    odds = (e * p - (1 - p)) / (p - e * (1 - p))
+    k = np.ceil(odds * (c + 1) / (1 + odds) - 1e-9)
+    upper, lower = binom.sf(k - 2, c, 0.5), binom.sf(k - 1, c, 0.5)
+    gap = (p * upper + (1 - p) * lower) - e * ((1 - p) * upper + p * lower)
+    return float(binom.pmf(c, n - 1, rate) @ np.maximum(gap, 0.0)) * (1 + _ROUNDING) + cut
+
+
+def shuffled_epsilon(*, local_epsilon: float, n: int, delta: float) -> float:
+    """The epsilon that n shuffled reports of a local channel satisfy at delta, rounded up; never above the local one."""
+    check_epsilon(local_epsilon)
+    check_probability("delta", delta)
+    if n < 1:
+        raise BadInput(f"n is {n}; at least 1 report must have arrived")
+    low, high = 0.0, local_epsilon
+    while high - low > 1e-6 * local_epsilon:
+        middle = (low + high) / 2
+        enough = shuffled_delta(epsilon=middle, local_epsilon=local_epsilon, n=n, cut=_CUT * delta) <= delta
+        low, high = (low, middle) if enough else (middle, high)
+    return high

@@ -1,0 +1,84 @@
+"""The health checks of gRPC. They need no token, so they have places of their own: who takes all of them stops no owner."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2
+
+from confide.aggregator.server.limits import Places
+from confide.protocol.errors import Refused
+from confide.protocol.wire.service import SERVICE
+
+HEALTH = "grpc.health.v1.Health"
+# How long the question may take to arrive.
+ASKED_SECONDS = 2.0
+Status = health_pb2.HealthCheckResponse
+
+
+class Checks:
+    """Whether this server is healthy, asked once or watched; who may not watch is told to ask again instead."""
+
+    def __init__(self, *, asking: int, watching: int) -> None:
+        self._asking, self._watching = Places(asking), Places(watching)
+        self._healthy, self._over = False, False
+        self._changed = asyncio.Event()
+
+    def say(self, *, healthy: bool, over: bool = False) -> None:
+        """Answer so from now on; once it is over, for ever."""
+        self._over |= over
+        self._healthy = healthy and not self._over
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def handlers(self) -> Any:
+        """Both calls read their question themselves, so that none is open before it was counted."""
+        codecs = {
+            "request_deserializer": health_pb2.HealthCheckRequest.FromString, "response_serializer": Status.SerializeToString,
+        }  # fmt: skip
+        made = {
+            "Check": grpc.stream_unary_rpc_method_handler(self._check, **codecs),
+            "Watch": grpc.stream_stream_rpc_method_handler(self._watch, **codecs),
+        }
+        return grpc.method_handlers_generic_handler(HEALTH, made)
+
+    async def _check(self, requests: AsyncIterator[Any], context: Any) -> Any:
+        status = self._status(await self._asked(requests, context))
+        if status == Status.SERVICE_UNKNOWN:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
+        return Status(status=status)
+
+    async def _watch(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        service, last = await self._asked(requests, context), None
+        try:
+            with self._watching.one():
+                while True:
+                    changed, status = self._changed, self._status(service)
+                    if status != last:
+                        yield Status(status=status)
+                    if self._over:
+                        return
+                    last = status
+                    await changed.wait()
+        except Refused:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "too many watch; ask again instead")
+
+    def _status(self, service: str) -> int:
+        if service not in ("", SERVICE):
+            return Status.SERVICE_UNKNOWN
+        return Status.SERVING if self._healthy else Status.NOT_SERVING
+
+    async def _asked(self, requests: AsyncIterator[Any], context: Any) -> str:
+        """The service that is asked about."""
+        try:
+            with self._asking.one():
+                async with asyncio.timeout(ASKED_SECONDS):
+                    async for request in requests:
+                        return str(request.service)
+            return ""
+        except Refused:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many checks at a time")
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no question came")
+        raise AssertionError("abort does not return")

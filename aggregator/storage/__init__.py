@@ -1,0 +1,1 @@
+"""The database: tables, transactions, and what is read of campaigns while they run."""

@@ -1,0 +1,113 @@
+"""Batches on their way to disk: whatever waits when the disk is free goes into one transaction, and is answered together.
+
+A batch is answered `OK` only after the transaction that holds it was committed. One that was stored before is answered the same
+again and adds nothing.
+"""
+
+import logging
+import queue
+import threading
+import time
+from concurrent.futures import Future
+
+from sqlalchemy import Engine
+
+from confide.aggregator.storage.database import tidy, writing
+from confide.aggregator.storage.deposit import Parcel, Rejection, Stored, store_all, summed
+from confide.aggregator.storage.stored_ids import StoredIds
+from confide.aggregator.vitals import Vitals
+from confide.protocol.wire import wire_pb2 as wire
+
+log = logging.getLogger(__name__)
+
+# What one transaction takes at most, so that the first in it does not wait for ever.
+MOST_BYTES = 16 << 20
+IDLE_SECONDS, FAILED_SECONDS = 0.5, 2.0
+
+_Item = tuple[Parcel | Rejection, "Future[Stored]"]
+
+
+class Writer:
+    """The one thread of a process that writes batches."""
+
+    def __init__(self, engine: Engine, vitals: Vitals) -> None:
+        self._engine, self._vitals = writing(engine), vitals
+        self._waiting: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+        self._uncounted: list[Rejection] = []
+        self._known = StoredIds()
+        self._thread.start()
+
+    def put(self, item: Parcel | Rejection) -> "Future[Stored]":
+        """Hand something over; the future says what became of it once that is durable, or UNAVAILABLE if it could not be."""
+        done: Future[Stored] = Future()
+        # Whoever waits may go away; what it handed over is written all the same, and the future is there to be told.
+        done.set_running_or_notify_cancel()
+        self._waiting.put((item, done))
+        return done
+
+    def close(self) -> None:
+        """Write what waits, and end."""
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _next(self) -> _Item | None:
+        """Whatever comes next; meanwhile, if there is time, the database is tidied.
+
+        After a failure, the refusals that were not counted are written until that succeeds, which shows that all is well.
+        """
+        while True:
+            well = self._vitals.writes and not self._uncounted
+            try:
+                return self._waiting.get(timeout=IDLE_SECONDS if well else FAILED_SECONDS)
+            except queue.Empty:
+                if well:
+                    break
+                again, self._uncounted = self._uncounted, []
+                self._vitals.writes = self._write([(rejection, Future()) for rejection in again])
+        tidy(self._engine)
+        return self._waiting.get()
+
+    def _run(self) -> None:
+        while (first := self._next()) is not None:
+            group, size, last = [first], _size(first), False
+            while size < MOST_BYTES and not last:
+                try:
+                    item = self._waiting.get_nowait()
+                except queue.Empty:
+                    break
+                last = item is None
+                if item is not None:
+                    group.append(item)
+                    size += _size(item)
+            stored = self._write(group)
+            # A refusal is small: that there is room for one says nothing of what failed before.
+            if not stored or any(isinstance(item, Parcel) for item, _ in group):
+                self._vitals.writes = stored
+            if last:
+                return
+
+    def _write(self, group: list[_Item]) -> bool:
+        """Whether all of it is durable now; either way everybody is told."""
+        items, started = [item for item, _ in group], time.monotonic()
+        try:
+            with self._engine.begin() as db:
+                answers = store_all(db, items, self._known)
+        # Whatever fails, nothing was stored; and without this thread nobody would be answered any more.
+        except Exception as error:
+            reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+            log.error("not stored", extra={"error": type(error).__name__, "reason": reason, "items": len(group)})
+            stored, answers = False, [Stored(wire.Code.UNAVAILABLE)] * len(group)
+            self._known.clear()
+            self._uncounted = summed([*self._uncounted, *items])
+            self._vitals.failures += 1
+        else:
+            stored = True
+            self._vitals.committed(time.monotonic() - started)
+        for (_, done), answer in zip(group, answers, strict=True):
+            done.set_result(answer)
+        return stored
+
+
+def _size(item: _Item) -> int:
+    return sum(len(batch.answer) for batch in item[0].batches) if isinstance(item[0], Parcel) else 0

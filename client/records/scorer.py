@@ -1,0 +1,147 @@
+"""Models run in a process of their own, which may die of any record without anybody else noticing.
+
+An operator of onnxruntime that divides the smallest integer by -1, or meets an empty axis, ends the process; so does a record
+for which a model takes too much memory or time. If that were the client's own process, a model's author would learn, without
+noise, that some record has a property of his choice. So a scorer reads model and records, and forks: the fork works through
+the records one by one, and where it dies the record it was at has no result, and the next fork goes on behind it.
+"""
+
+import json
+import mmap
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confide.client.records.models import Model, Session, valid
+from confide.protocol.errors import BadInput
+
+Array = NDArray[Any]
+Progress = Callable[[int, int], None]
+
+# Records of one fork.
+STEP = 4096
+# What a call may take of the processor's time, so that other jobs on the machine decide nothing; a fork that takes longer ends.
+CALL_SECONDS = 60.0
+# Memory that a fork may take beyond what the model and the records have.
+MOST_BYTES = 4 << 30
+
+
+def check_model(model: Model, name: str) -> None:
+    """Whether a model can be run at all; what is wrong with it is an error that names it."""
+    try:
+        score(model, None, labels=2)
+    except BadInput as error:
+        raise BadInput(f"{name}: {error}") from None
+
+
+def score(
+    model: Model, features: Array | None, *, labels: int, vetted: bool = False, progress: Progress | None = None
+) -> Array:
+    """(n, labels) probabilities by a scorer process. No features: only see whether the model opens."""
+    given = np.empty((0,)) if features is None else np.ascontiguousarray(features)
+    header = {
+        "model": len(model.data), "shape": given.shape, "dtype": given.dtype.str, "labels": labels, "vetted": vetted,
+        "scores": features is not None,
+    }  # fmt: skip
+    rows = np.empty((len(given), labels), dtype=np.float32)
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from confide.client.records.scorer import main; main()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process:
+        with suppress(BrokenPipeError):
+            for part in (json.dumps(header).encode() + b"\n", model.data, given.tobytes()):
+                process.stdin.write(part)
+            process.stdin.close()
+        verdict = process.stdout.readline()
+        for start in range(0, len(rows), STEP):
+            chunk = rows[start : start + STEP]
+            found = process.stdout.read(chunk.nbytes)
+            if len(found) != chunk.nbytes:
+                break
+            chunk[...] = np.frombuffer(found, dtype=np.float32).reshape(chunk.shape)
+            if progress is not None:
+                progress(start + len(chunk), len(rows))
+    if verdict != b"ok\n":
+        ended = "it ends the process that loads it; accepted is a model that onnxruntime loads"
+        raise BadInput(verdict.decode().strip() or ended)
+    if process.returncode:
+        raise BadInput(f"scoring {len(rows)} records ended with code {process.returncode}; it may have lacked memory")
+    return rows
+
+
+def main() -> None:
+    """A scorer: header, model and features in; a verdict and rows out."""
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    header = json.loads(source.readline())
+    data = source.read(header["model"])
+    features = np.frombuffer(source.read(), dtype=header["dtype"]).reshape(header["shape"])
+    try:
+        session = Model.of(data).open()
+        if header["scores"]:
+            session.accept(features.shape[1:], header["labels"])
+    except BadInput as error:
+        sink.write(" ".join(str(error).split()).encode() + b"\n")
+        return
+    sink.write(b"ok\n")
+    sink.flush()
+    for rows in _chunks(session, features, labels=header["labels"], vetted=header["vetted"]):
+        sink.write(rows.tobytes())
+        sink.flush()
+
+
+def _chunks(session: Session, features: Array, *, labels: int, vetted: bool) -> Iterator[Array]:
+    """Probabilities of STEP records at a time, through memory that a fork shares with this process."""
+    shared = mmap.mmap(-1, 8 + 4 * STEP * labels)
+    at = np.frombuffer(shared, dtype=np.int64, count=1)
+    found = np.frombuffer(shared, dtype=np.float32, offset=8).reshape(STEP, labels)
+
+    def starting(i: int) -> None:
+        at[0] = i
+        signal.setitimer(signal.ITIMER_PROF, CALL_SECONDS)
+
+    for start in range(0, len(features), STEP):
+        part = features[start : start + STEP]
+        rows = found[: len(part)]
+        if not (vetted and _forked(partial(session.together, part, rows))):
+            begin = 0
+            rows[...] = np.nan
+            while begin < len(part):
+                at[0] = begin
+                if _forked(partial(session.each, part, rows, begin, starting)):
+                    break
+                # It died of this one.
+                rows[at[0]] = np.nan
+                begin = int(at[0]) + 1
+        yield valid(rows)
+
+
+def _forked(work: Callable[[], None]) -> bool:
+    """Do something in a fork; whether it came to its end."""
+    child = os.fork()
+    if child == 0:
+        try:
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used + MOST_BYTES, used + MOST_BYTES))
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            signal.setitimer(signal.ITIMER_PROF, CALL_SECONDS)
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(child, 0)[1] == 0

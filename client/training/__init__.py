@@ -1,0 +1,1 @@
+"""Private training on the owner's machine."""

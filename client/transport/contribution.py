@@ -1,0 +1,153 @@
+"""Taking part in one campaign from its first query to its last: every answer passes policy and ledger, and is sent until held.
+
+An answer that was spent and remembered but never acknowledged is sent again, by this process or the next: the ledger is the
+queue.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from confide.client.explain import REASONS
+from confide.client.ledger import Ledger
+from confide.client.respond import Respondent
+from confide.client.transport.retry import Patience
+from confide.protocol.errors import ConfideError
+from confide.protocol.plan import Plan, parse
+from confide.protocol.wire import service_pb2
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.packing import ID_BYTES, query_digest
+from confide.protocol.wire.service import PIECE_BYTES
+from confide.protocol.wire.splitting import split_answer
+
+# Receipts after which sending the same bytes again is pointless: they are held, too late, or refused for what they are. After
+# any other, which speaks of the aggregator's limits or of what it knows, an answer stays in the queue.
+FINAL = {
+    wire.Code.OK, wire.Code.DUPLICATE, wire.Code.LATE, wire.Code.SURPLUS, wire.Code.CLOSED, wire.Code.MALFORMED,
+    wire.Code.WRONG_VERSION, wire.Code.WRONG_PLAN, wire.Code.OUT_OF_ALPHABET,
+}  # fmt: skip
+
+
+class Withheld(ConfideError):
+    """The policy does not let an answer go that was drawn before."""
+
+
+class Remote(Protocol):
+    """What a contribution needs of an aggregator."""
+
+    patience: Patience
+
+    def query(self) -> bytes | None: ...
+    def submit(self, answers: Iterable[bytes], *, ask: Callable[[], None]) -> wire.Receipt: ...
+    def watch(self) -> Iterator[service_pb2.Progress]: ...
+
+
+# `Left` counts bytes by that name.
+Digest = bytes
+
+
+@dataclass
+class Left:
+    """What left this machine: reports and bytes that the aggregator holds, and the last receipt of every query."""
+
+    reports: int = 0
+    bytes: int = 0
+    receipts: dict[Digest, int] = field(default_factory=dict)
+    # Answers drawn earlier that the policy, as it is now, keeps here.
+    withheld: int = 0
+
+    @property
+    def rounds(self) -> Counter[str]:
+        """How the rounds ended, by code; an aggregator may send any number."""
+        names = dict(zip(wire.Code.values(), wire.Code.keys(), strict=True))
+        return Counter(names.get(code, f"code {code}") for code in self.receipts.values())
+
+    @property
+    def well(self) -> bool:
+        """Whether every round was answered, or came when the round was over."""
+        return not self.withheld and set(self.rounds) <= {"OK", "LATE", "SURPLUS", "CLOSED", "GROUP_TOO_SMALL"}
+
+    @property
+    def refused(self) -> bool:
+        """Whether the policy does not allow this plan: it will not allow its next query either."""
+        return any(code in REASONS for code in self.receipts.values())
+
+
+@dataclass
+class Contribution:
+    """One owner's part in one campaign."""
+
+    remote: Remote
+    respondent: Respondent
+    ledger: Ledger
+    plan: Plan
+    plan_digest: bytes
+    signed_plan: bytes
+    left: Left = field(default_factory=Left)
+
+    def once(self) -> Left:
+        """Send what was never acknowledged, and answer the query that is open now."""
+        self._take_part(self.remote.query())
+        return self.left
+
+    def watch(self) -> Left:
+        """Answer every query until the campaign is over; a plan that the policy refuses is declined once."""
+        rounds, last = 0, None
+        for progress in self.remote.watch():
+            if progress.taking and progress.rounds != rounds:
+                query = self.remote.query()
+                # Another server process may not know the new query yet: then it is asked again.
+                if query not in (None, last):
+                    rounds, last = progress.rounds, query
+                    self._take_part(query)
+            if self.left.refused:
+                return self.left
+        self._take_part(None)
+        return self.left
+
+    def _take_part(self, query: bytes | None) -> None:
+        self.left.withheld = 0
+        for digest, answer in self.ledger.unacknowledged(self.plan_digest):
+            self._send(digest, answer)
+        if query is not None and query_digest(query) not in self.left.receipts:
+            self._send(query_digest(query), self.respondent.answer(self.signed_plan, query))
+
+    def _send(self, query: bytes, answer: bytes) -> None:
+        pieces = list(split_answer(answer, self.plan, most=PIECE_BYTES))
+        sizes = [len(parse(wire.Answer, piece).batch.ids) // ID_BYTES for piece in pieces]
+        tries = self.remote.patience.tries()
+        drawn = parse(wire.Answer, answer).code == wire.Code.OK
+        while True:
+            try:
+                receipt = self.remote.submit(pieces, ask=lambda: self._ask(query, drawn))
+            except Withheld:
+                self.left.withheld += 1
+                return
+            held = self._held(sizes, receipt.accepted + receipt.duplicates)
+            self.left.reports += sum(sizes[:held])
+            self.left.bytes += sum(len(piece) for piece in pieces[:held])
+            if receipt.code != wire.Code.RATE_LIMITED:
+                break
+            # The rest follows; what is held already need not be sent again.
+            pieces, sizes = pieces[held:], sizes[held:]
+            if held:
+                tries = self.remote.patience.tries()
+            tries.wait("the aggregator takes no more messages (RATE_LIMITED)")
+        self.left.receipts[query] = receipt.code
+        if receipt.code in FINAL:
+            self.ledger.acknowledge(plan=self.plan_digest, query=query, code=receipt.code)
+
+    def _ask(self, query: bytes, drawn: bool) -> None:
+        """Whether the policy, as it is now, lets the answer to a query go; asked before every try. Declining always may."""
+        if drawn and self.respondent.refusal(self.signed_plan, query) is not None:
+            raise Withheld
+
+    @staticmethod
+    def _held(sizes: list[int], reports: int) -> int:
+        """How many pieces, from the first, the reports fill that the aggregator holds now or held before."""
+        count = 0
+        while count < len(sizes) and sizes[count] <= reports:
+            reports -= sizes[count]
+            count += 1
+        return count

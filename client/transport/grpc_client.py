@@ -1,0 +1,157 @@
+"""The aggregator at the other end of a gRPC channel. Calls that fail for a passing reason are made again, later and later."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import grpc
+
+from confide.client.transport.retry import Patience, Tries, Unreachable
+from confide.protocol.plan import digest
+from confide.protocol.terminal import printable
+from confide.protocol.wire import service_pb2
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.service import AUTHORIZATION, CALLS, CAMPAIGN, MESSAGES, campaign_id
+
+Reply = TypeVar("Reply")
+
+CALL_SECONDS = 30.0
+SUBMIT_SECONDS = 900.0
+# Longer than the server ever stays silent on a watch.
+WATCH_SECONDS = 300.0
+# Of what the other side says, so much is shown.
+MOST_DETAIL = 200
+# States in which a campaign takes no more answers.
+ENDED = ("closed", "calibrated", "published")
+_PASSING = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+}
+# What gRPC says of a handshake that will not end otherwise next time; a peer that dies meanwhile only closes the socket.
+_HANDSHAKE = ("SSL_ERROR_SSL", "Custom verification check failed")
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a channel is opened with; without an authority it is open, for an aggregator on this machine."""
+
+    address: str
+    token: str
+    authority: bytes | None = None
+    certificate: bytes | None = None
+    key: bytes | None = None
+
+    def channel(self) -> Any:
+        # Reconnecting is this module's business.
+        options = [("grpc.max_reconnect_backoff_ms", 2_000)]
+        if self.authority is None:
+            return grpc.insecure_channel(self.address, options=options)
+        credentials = grpc.ssl_channel_credentials(self.authority, self.key, self.certificate)
+        return grpc.secure_channel(self.address, credentials, options=options)
+
+
+class Aggregator:
+    """The calls of one campaign, each tried again until patience is over."""
+
+    def __init__(self, access: Access, campaign: str, *, patience: Patience) -> None:
+        self.campaign, self.patience = campaign, patience
+        self._address, self._channel = access.address, access.channel()
+        self._metadata = ((CAMPAIGN, campaign), (AUTHORIZATION, f"Bearer {access.token}"))
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def plan(self) -> bytes:
+        """The signed plan of the campaign that was named, and of no other."""
+        found: wire.SignedPlan = self._patiently(lambda: self._call("FetchPlan"))
+        sent = campaign_id(digest(found.plan))
+        if sent != self.campaign:
+            raise Unreachable(f"the aggregator sent the plan of campaign {sent}; asked for was {self.campaign}")
+        return found.SerializeToString(deterministic=True)
+
+    def query(self) -> bytes | None:
+        """The query that takes answers now, if one does."""
+        asked: service_pb2.Asked = self._patiently(lambda: self._call("PollQuery"))
+        return asked.query if asked.code == wire.Code.OK else None
+
+    def card(self) -> str | None:
+        """The card as JSON, once it is published."""
+        found: service_pb2.CardJson = self._patiently(lambda: self._call("FetchCard"))
+        return found.card if found.code == wire.Code.OK else None
+
+    def submit(self, answers: Iterable[bytes], *, ask: Callable[[], None]) -> wire.Receipt:
+        """Send answers until the aggregator holds them durably, or refuses one. Sending again changes nothing.
+
+        `ask` is called before every try, and raises what ends them.
+        """
+        pieces = list(answers)
+
+        def send() -> wire.Receipt:
+            ask()
+            # Already bytes, and sent as they are.
+            stream = self._channel.stream_unary(
+                CALLS["Submit"].path, request_serializer=None, response_deserializer=CALLS["Submit"].reply.FromString
+            )
+            announced = (MESSAGES, str(len(pieces)))
+            receipt: wire.Receipt = stream(iter(pieces), timeout=SUBMIT_SECONDS, metadata=(*self._metadata, announced))
+            return receipt
+
+        return self._patiently(send)
+
+    def watch(self) -> Iterator[service_pb2.Progress]:
+        """Where the campaign stands: now, and whenever that changes, until it is over."""
+        call = CALLS["Watch"]
+        tries = self.patience.tries()
+        while True:
+            heard = False
+            try:
+                stream = self._channel.unary_stream(
+                    call.path, request_serializer=call.request.SerializeToString, response_deserializer=call.reply.FromString
+                )
+                for progress in stream(call.request(), timeout=WATCH_SECONDS, metadata=self._metadata):
+                    yield progress
+                    heard, tries = True, self.patience.tries()
+                    if progress.state in ENDED:
+                        return
+            except grpc.RpcError as error:
+                # A watch on which something came has not failed when its time is over.
+                if not heard or error.code() != grpc.StatusCode.DEADLINE_EXCEEDED:
+                    self._wait(error, tries)
+
+    def _call(self, name: str) -> Any:
+        call = CALLS[name]
+        unary = self._channel.unary_unary(
+            call.path, request_serializer=call.request.SerializeToString, response_deserializer=call.reply.FromString
+        )
+        return unary(call.request(), timeout=CALL_SECONDS, metadata=self._metadata)
+
+    def _patiently(self, attempt: Callable[[], Reply]) -> Reply:
+        tries = self.patience.tries()
+        while True:
+            try:
+                return attempt()
+            except grpc.RpcError as error:
+                self._wait(error, tries)
+
+    def _wait(self, error: Any, tries: Tries) -> None:
+        connecting, _, last = str(error.details()).rpartition("last error: ")
+        detail = printable(last)[:MOST_DETAIL]
+        if error.code() not in _PASSING:
+            raise Unreachable(_EXPLAINED.get(detail, f"the aggregator refuses the call: {detail}")) from None
+        if any(mark in detail for mark in _HANDSHAKE):
+            raise Unreachable(
+                f"no TLS with {self._address} ({detail}): --ca must be its authority, and its certificate must name this host"
+            ) from None
+        if connecting and "Socket closed" in detail:
+            detail += ", at once: it may expect TLS, or a certificate of yours"
+        tries.wait(f"no answer from {self._address} ({detail})")
+
+
+_EXPLAINED = {
+    "UNAUTHENTICATED": "the aggregator does not accept this token, or not together with this certificate",
+    "UNKNOWN_CAMPAIGN": "the aggregator has no campaign of this id",
+}

@@ -1,0 +1,1 @@
+"""Contract cards: their format, and how they are shown to people."""

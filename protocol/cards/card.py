@@ -1,0 +1,154 @@
+"""The contract card: what was asked for, what was decided and why, what was spent, by whom it can be re-checked.
+
+A card has a *formal* layer, from which `confide.protocol.cards.verify.card` decides everything again without data; a *diagnostic* layer, which
+describes and proves nothing; and its *provenance*. The signature covers all three. What is data-dependent and was not
+released privately is in the auditor's view only.
+"""
+
+import json
+import math
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from confide.protocol.errors import BadInput
+
+FORMAT = "confide-card/1"
+CODE_VERSION = "0.1.0"
+PUBLIC, AUDITOR = "public", "auditor"
+# Clauses about what was released; the others are those of a track.
+RANDOMNESS, INFORMATIVE = "randomness", "informative"
+# Diagnostics that depend on calibration records without noise; the rest is measured on other records.
+AUDITOR_ONLY = ("width", "observed_inflation")
+# Signatures cover this prefix too, so that a signature over a card means nothing anywhere else.
+_SIGNED = b"confide card v1\0"
+
+# The field of Ed25519, and the y-coordinates of its points of small order (RFC 8032 gives the curve).
+_FIELD = 2**255 - 19
+_ORDER_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+_SMALL_ORDERS = (0, 1, _FIELD - 1, _ORDER_8, _FIELD - _ORDER_8)
+
+Layer = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card and, once signed, the key that vouches for it."""
+
+    formal: Layer
+    diagnostic: Layer
+    provenance: Layer
+    view: str = AUDITOR
+    key: bytes = b""
+    signature: bytes = b""
+
+    def content(self) -> Layer:
+        """Everything the signature covers."""
+        layers = {"formal": self.formal, "diagnostic": self.diagnostic, "provenance": self.provenance}
+        return {"format": FORMAT, "view": self.view, **layers}
+
+    def public(self) -> "Card":
+        """The card without what only an auditor may see, to be signed on its own."""
+        kept = {name: value for name, value in self.diagnostic.items() if name not in AUDITOR_ONLY}
+        return replace(self, diagnostic=kept, view=PUBLIC, key=b"", signature=b"")
+
+    def sign(self, key: Ed25519PrivateKey) -> "Card":
+        signature = key.sign(_SIGNED + canonical(self.content()))
+        return replace(self, key=key.public_key().public_bytes_raw(), signature=signature)
+
+    @property
+    def signature_holds(self) -> bool:
+        if _of_small_order(self.key):
+            return False
+        try:
+            Ed25519PublicKey.from_public_bytes(self.key).verify(self.signature, _SIGNED + canonical(self.content()))
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+    def to_json(self) -> str:
+        signed = {"key": self.key.hex(), "signature": self.signature.hex()}
+        return json.dumps(self.content() | {"signed": signed}, indent=2, allow_nan=False) + "\n"
+
+
+def canonical(value: Any) -> bytes:
+    """One spelling for equal values: keys in order, no spaces, numbers as Python prints them; whole floats as integers."""
+    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True).encode()
+
+
+def _plain(value: Any) -> Any:
+    """4.0 and 4 are one number in JSON, and must have one spelling."""
+    if isinstance(value, dict):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float) and math.isfinite(value) and value == int(value):
+        return int(value)
+    return value
+
+
+def _of_small_order(key: bytes) -> bool:
+    """Whether a key is one of the points under which anybody can sign anything: Edwards25519's points of order 1, 2, 4, 8."""
+    return (int.from_bytes(key, "little") & ((1 << 255) - 1)) % _FIELD in _SMALL_ORDERS
+
+
+def card_schema() -> Layer:
+    """The published JSON Schema of cards."""
+    schema: Layer = json.loads(files("confide.protocol.cards").joinpath("card.schema.json").read_text())
+    return schema
+
+
+def parse_card(text: str) -> Card:
+    """A card from JSON of the published schema."""
+    try:
+        data = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_no_repeats)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"not JSON: {str(error)[:200]}; accepted is a card of format {FORMAT}") from None
+    problem = jsonschema.exceptions.best_match(_Validator(card_schema()).iter_errors(data))
+    if problem is not None:
+        place = "/".join(map(str, problem.absolute_path)) or "the card"
+        raise BadInput(f"{place}: {problem.message[:200]}; `confide-card schema` prints what is accepted")
+    key, signature = (bytes.fromhex(data["signed"][name]) for name in ("key", "signature"))
+    return Card(data["formal"], data["diagnostic"], data["provenance"], data["view"], key, signature)
+
+
+def read_card(path: Path) -> Card:
+    """A card from a file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read: {error}; accepted is a card as JSON") from None
+    try:
+        return parse_card(text)
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is too large a number")
+    return value
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> Layer:
+    """One value a name: of two, a reader and a verifier might believe different ones."""
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return dict(pairs)
+
+
+# An integer is written as one: 2.0 would pass for 2 in JSON Schema, and for an index nowhere.
+_whole = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine(
+    "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
+)
+_Validator = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=_whole)

@@ -1,0 +1,1 @@
+"""The independent verifier of cards. It shares no code with what writes them."""

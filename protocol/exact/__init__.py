@@ -1,0 +1,1 @@
+"""Arithmetic and sampling in which no floating-point number decides a probability."""

@@ -1,0 +1,59 @@
+"""Public grids of thresholds. Bin j holds the scores in (grid[j - 1], grid[j]]; a threshold is always a right edge."""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confide.protocol.errors import BadInput
+
+Floats = NDArray[np.float64]
+
+MOST_BINS = 1 << 20
+# Above the rounding error of score * bins, at most 2^-33.
+_NEAR = 2.0**-30
+# Scores handled at once, so that what is in between stays in the cache.
+_CHUNK = 1 << 14
+
+
+def check_bins(bins: int) -> None:
+    """Accept a number of bins whose weights 63 bits can hold."""
+    if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or not 2 <= bins <= MOST_BINS:
+        raise BadInput(f"bins is {bins!r}; accepted is an integer from 2 to {MOST_BINS}")
+
+
+@lru_cache(maxsize=8)
+def uniform_grid(bins: int) -> Floats:
+    """Right edges 1/bins, 2/bins, ..., 1, read-only."""
+    check_bins(bins)
+    grid = np.arange(1, bins + 1) / bins
+    grid.flags.writeable = False
+    return grid
+
+
+def bin_indices(scores: NDArray[Any], grid: Floats) -> NDArray[np.int64]:
+    """The bin of every score: O(n) on a uniform grid, O(n log m) on any other."""
+    scores, grid = np.asarray(scores, dtype=np.float64), np.asarray(grid, dtype=np.float64)
+    if scores.ndim != 1 or grid.ndim != 1:
+        raise BadInput(f"scores of shape {scores.shape} on a grid of shape {grid.shape}; accepted is one row each")
+    check_bins(grid.size)
+    # A NaN fails this comparison too.
+    if scores.size and not (scores.max() <= grid[-1] and scores.min() > -np.inf):
+        raise BadInput(f"scores run from {scores.min()} to {scores.max()}; accepted are numbers up to the last edge {grid[-1]}")
+    uniform = np.array_equal(grid, uniform_grid(grid.size)) and bool((scores >= 0).all())
+    return _uniform_bins(scores, grid) if uniform else np.searchsorted(grid, scores).astype(np.int64)
+
+
+def _uniform_bins(scores: Floats, grid: Floats) -> NDArray[np.int64]:
+    """searchsorted(grid, scores) on a uniform grid, without its log factor."""
+    at = np.empty(scores.size, dtype=np.int64)
+    for start in range(0, scores.size, _CHUNK):
+        part = slice(start, start + _CHUNK)
+        place = scores[part] * grid.size
+        at[part] = place
+        place -= at[part]
+        # A product this near a whole number may lie on the other side of its edge; there the edges themselves decide.
+        near = start + np.flatnonzero((place < _NEAR) | (place > 1 - _NEAR))
+        at[near] = np.searchsorted(grid, scores[near])
+    return at

@@ -1,0 +1,1 @@
+"""What a plan of each method says, asks and is told."""

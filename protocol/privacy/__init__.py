@@ -1,0 +1,1 @@
+"""What mechanisms cost: privacy losses, profiles, budgets, and the bounds that carry coverage over."""

@@ -1,0 +1,1 @@
+"""Conformity scores in [0, 1], lower conforming better, and the sets that a threshold makes of them."""

@@ -1,0 +1,1 @@
+"""Messages as bytes: the protobuf files, the code generated from them, packing and splitting."""

@@ -1,0 +1,1 @@
+"""What a method would cost on one's own records: repeated trials and their reports."""

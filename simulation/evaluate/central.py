@@ -1,0 +1,80 @@
+"""Private split calibration with a trusted curator: a histogram of scores, and a quantile mechanism of one's choice."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from confide.aggregator.procedures.full_data import dpcp_rank
+from confide.aggregator.quantiles.base import CERTIFIED, REPLACE_ONE, Mechanism
+from confide.aggregator.quantiles.histogram import certified_rank, conformal_rank, histogram
+from confide.aggregator.quantiles.registry import DEFAULT, GAUSSIAN, MECHANISMS, within_budget
+from confide.protocol.errors import BadInput, check_epsilon, check_probability
+from confide.protocol.exact.grids import check_bins, uniform_grid
+from confide.protocol.plan import check_choice
+from confide.protocol.scores.classification import SCORES
+from confide.simulation.data.population import Population, Predictions
+from confide.simulation.evaluate.trials import Repeated, Row, measured
+
+
+@dataclass(frozen=True, kw_only=True)
+class Central(Repeated):
+    """Calibration of a given model; `variant` is the quantile mechanism. n is public, a record is replaced."""
+
+    method: str = "central"
+    variant: str = DEFAULT
+    score: str = "hps"
+    beta: float = 1e-3
+    bins: int = 1024
+    privacy_delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("mechanism", self.variant, MECHANISMS)
+        check_choice("score", self.score, SCORES)
+        check_epsilon(self.epsilon)
+        check_probability("beta", self.beta)
+        check_bins(self.bins)
+        if self.beta >= self.alpha:
+            raise BadInput(f"beta is {self.beta} and alpha {self.alpha}; beta must be below alpha, of which it is a part")
+        if (self.variant in GAUSSIAN) != (self.privacy_delta > 0):
+            needs = "needs --privacy-delta above 0" if self.variant in GAUSSIAN else "is pure, so --privacy-delta must be 0"
+            raise BadInput(f"privacy_delta is {self.privacy_delta}; {self.variant} {needs}")
+
+    @property
+    def mechanism(self) -> Mechanism:
+        return within_budget(
+            self.variant, bins=self.bins, beta=self.beta, adjacency=REPLACE_ONE, epsilon=self.epsilon, delta=self.privacy_delta
+        )
+
+    def rank(self, mechanism: Mechanism) -> int:
+        """With room for the mechanism's failure where it is certified; the nominal one where nothing is."""
+        if mechanism.certificate == CERTIFIED:
+            return certified_rank(n=self.n, alpha=self.alpha, beta=self.beta)
+        if self.variant == "dpcp":
+            return dpcp_rank(n=self.n, level=self.alpha)
+        return conformal_rank(n=self.n, level=round(1 - self.alpha, 12))
+
+    def run(self, records: Population | Predictions) -> Iterator[Row]:
+        mechanism, rng = self.mechanism, np.random.default_rng(self.seed)
+        rank, grid = self.rank(mechanism), uniform_grid(self.bins)
+        level = 1 - self.alpha if mechanism.certificate == CERTIFIED else None
+        splits = self.splits(records, rng)
+        scored = records.scored(self.score, rng.random(len(records)))
+        for calibration, test, entropy in splits:
+            threshold = mechanism.release(histogram(scored.own[calibration], grid), rank, entropy).threshold
+            yield measured(threshold, scored.own[test], scored.mean_size(test, threshold), level=level)
+
+    def resolved(self, records: Population | Predictions, rows: list[Row]) -> Row:
+        mechanism = self.mechanism
+        return {
+            "labels": records.probs.shape[1] if isinstance(records, Population) else None,
+            "bound": None if isinstance(records, Population) else records.bound,
+            "channel": self.variant,
+            "exact_epsilon": mechanism.privacy.epsilon_at(self.privacy_delta or 0.5),
+            "kind": "marginal",
+            "certificate": mechanism.certificate,
+            "adjacency": REPLACE_ONE,
+            "rank": self.rank(mechanism),
+            "inflation_ranks": mechanism.inflation(n=self.n, rank=self.rank(mechanism)),
+        }

@@ -1,0 +1,155 @@
+"""Training and calibrating on one's own records: run a pipeline, measure it on rows that took no part."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confide.aggregator.cards.full_data import FullDataContract, full_data_formal
+from confide.aggregator.cards.issue import provenance
+from confide.aggregator.cards.released import Released
+from confide.aggregator.procedures.full_data import PUBLISHED_BUFFER, Stability
+from confide.aggregator.quantiles.histogram import histogram
+from confide.aggregator.quantiles.rank_exponential import RankExponential
+from confide.protocol.cards.card import PUBLIC, Card
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.grids import uniform_grid
+from confide.protocol.exact.sampling import Entropy
+from confide.protocol.methods.training import NOISE
+from confide.protocol.plan import check_choice
+from confide.protocol.privacy.budgets import Budget
+from confide.protocol.privacy.losses import Mechanism, SampledGaussian
+from confide.protocol.privacy.profiles import PLD
+from confide.protocol.scores.classification import SCORES
+from confide.protocol.scores.regression import ABSOLUTE_RESIDUAL
+from confide.simulation.data.population import Lessons
+from confide.simulation.evaluate.learners import Fitted, Learner, Rows
+from confide.simulation.evaluate.networks import Labels, Network, NetworkFit, Numbers, Recipe
+from confide.simulation.evaluate.pipelines import BINS, PIPELINES, Pipeline, Terms
+from confide.simulation.evaluate.trials import Repeated, Row, measured
+
+
+@dataclass
+class Trainings:
+    """The models of one trial, trained once for all pipelines that agree on rows and noise."""
+
+    learner: Learner
+    rows: Rows
+    entropy: Entropy
+    _made: dict[tuple[bool, Mechanism | None], Fitted] = field(default_factory=dict)
+
+    def fitted(self, pipeline: Pipeline) -> Fitted:
+        """The model of a pipeline that was run."""
+        return self._made[pipeline.halves, pipeline.training]
+
+    def run(self, pipeline: Pipeline) -> tuple[Fitted, float]:
+        """The model of a pipeline and its threshold."""
+        half = len(self.rows) // 2
+        first, second = (self.rows[:half], self.rows[half:]) if pipeline.halves else (self.rows, self.rows)
+        key = pipeline.halves, pipeline.training
+        if key not in self._made:
+            self._made[key] = self.learner.fit(first, pipeline.training, self.entropy)
+        return self._made[key], self._quantile(pipeline, self._made[key].scores(second))
+
+    def _quantile(self, pipeline: Pipeline, scores: NDArray[Any]) -> float:
+        if pipeline.quantile is None:
+            return float(np.partition(scores, pipeline.rank - 1)[pipeline.rank - 1])
+        counts = histogram(scores, uniform_grid(pipeline.quantile.bins))
+        return pipeline.quantile.release(counts, pipeline.rank, self.entropy).threshold
+
+
+def measure(trainings: Trainings, pipeline: Pipeline, test: Rows) -> Row:
+    """One run of a pipeline, on rows that it has not seen."""
+    fitted, threshold = trainings.run(pipeline)
+    sizes = fitted.sizes(test, threshold)
+    row = measured(threshold, fitted.scores(test), float(sizes.mean()), level=pipeline.promise.level)
+    return row | {"singletons": float(np.mean(sizes == 1))}
+
+
+@lru_cache(maxsize=4)
+def _planned(variant: str, terms: Terms, recipe: Recipe) -> Pipeline:
+    """Accounting takes seconds, and is asked for before the trials and after."""
+    return PIPELINES[variant](terms, recipe)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullData(Repeated):
+    """Train and calibrate on n records; `variant` is a pipeline, (epsilon, privacy_delta) the budget of both together."""
+
+    method: str = "full-data"
+    variant: str = "certified"
+    score: str = "hps"
+    privacy_delta: float = 1e-5
+    share: float = 0.5
+    beta: float = 1e-3
+    bins: int = BINS
+    buffer: int = PUBLISHED_BUFFER
+    stability: Stability | None = None
+    accountant: str = PLD
+    recipe: Recipe = field(default_factory=Recipe)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("variant of full-data", self.variant, PIPELINES)
+        check_choice("score", self.score, SCORES)
+
+    def learner(self, records: Lessons) -> Network:
+        targets = records.targets
+        task = Labels(targets, self.score) if records.bound is None else Numbers(targets.astype(np.float64), records.bound)
+        return Network(records.features, task, self.recipe)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        budget = Budget(self.epsilon, self.privacy_delta, self.accountant)
+        terms = Terms(
+            self.n, budget, alpha=self.alpha, beta=self.beta, share=self.share, bins=self.bins, buffer=self.buffer,
+            stability=self.stability,
+        )  # fmt: skip
+        return _planned(self.variant, terms, self.recipe)
+
+    def run(self, records: Lessons) -> Iterator[Row]:
+        learner = self.learner(records)
+        pipeline = self.pipeline
+        for rows, test, entropy in self.splits(records, np.random.default_rng(self.seed)):
+            trainings = Trainings(learner, rows, entropy)
+            row = measure(trainings, pipeline, test)
+            fitted = trainings.fitted(pipeline)
+            assert isinstance(fitted, NetworkFit)
+            yield row | {"model": fitted.digest.hex()}
+
+    def card(self, records: Lessons, result: dict[str, Any], *, issued: datetime) -> Card:
+        """The contract card of the certified pipeline, for the model and the threshold of the first trial; not yet signed."""
+        pipeline = self.pipeline
+        if not (isinstance(pipeline.training, SampledGaussian) and pipeline.method == "certified"):
+            raise BadInput(f"variant is {self.variant}; a card needs a certificate for private training: accepted is certified")
+        assert isinstance(pipeline.quantile, RankExponential)
+        level = round(1 - self.alpha, 12)
+        contract = FullDataContract(records.name, level, self.beta, self.epsilon, self.privacy_delta)
+        origin = provenance(plan=None, issued=issued.isoformat(), training_noise=NOISE)
+        trial = result["trials"][0]
+        shown = {name: trial[name] for name in ("coverage", "mean_size") if trial[name] is not None}
+        released = Released(
+            bytes.fromhex(trial["model"]), self.score if records.bound is None else ABSOLUTE_RESIDUAL, trial["threshold"],
+            result["arguments"]["randomness"],
+        )  # fmt: skip
+        formal = full_data_formal(contract, pipeline.training, pipeline.quantile, n=self.n, released=released)
+        return Card(formal, shown, origin, view=PUBLIC)
+
+    def resolved(self, records: Lessons, rows: list[Row]) -> Row:
+        pipeline = self.pipeline
+        spent = None if pipeline.profile is None else pipeline.profile.epsilon(self.privacy_delta, accountant=self.accountant)
+        return {
+            "labels": None if records.bound is not None else int(records.targets.max()) + 1,
+            "bound": records.bound,
+            "channel": "exact" if pipeline.quantile is None else pipeline.quantile.name,
+            "exact_epsilon": spent,
+            "kind": "marginal",
+            "adjacency": pipeline.adjacency,
+            "rank": pipeline.rank,
+            "training": None if pipeline.training is None else asdict(pipeline.training),
+            **asdict(pipeline.promise),
+        }

@@ -1,0 +1,124 @@
+"""What would this cost me? Repeated local-DP campaigns on records whose labels are known."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from confide.aggregator.procedures.nonprivate import split_conformal
+from confide.aggregator.procedures.registry import make_procedure
+from confide.aggregator.procedures.shuffle import NO_AMPLIFICATION, shuffled_epsilon
+from confide.protocol.channels.base import Channel, LabelChannel
+from confide.protocol.channels.kinds import LABEL_CHANNELS, Bit, auto
+from confide.protocol.errors import BadInput, check_probability
+from confide.protocol.methods.queries import BitQuery, BitTally
+from confide.protocol.plan import LOCAL_VARIANTS, check_choice
+from confide.protocol.scores.classification import SCORES, all_scores, true_scores
+from confide.simulation.data.population import Population
+from confide.simulation.driver import BitUsers, LabelUsers, drive
+from confide.simulation.evaluate.trials import Repeated, Row, measured
+
+SHUFFLE_DELTA = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting(Repeated):
+    """A campaign of local reports: randomised labels, or randomised bits."""
+
+    method: str = "labels"
+    variant: str = "certified"
+    channel: str = "auto"
+    score: str = "hps"
+    failure_probability: float = 0.1
+    max_corrupt: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("method", self.method, LOCAL_VARIANTS)
+        check_choice(f"variant of {self.method}", self.variant, (*LOCAL_VARIANTS[self.method], "non-private"))
+        check_choice("score", self.score, SCORES)
+        accepted = ("auto", *LABEL_CHANNELS) if self.method == "labels" else ("auto", "bit")
+        check_choice(f"channel of {self.method}", self.channel, accepted)
+        super().__post_init__()
+        check_probability("failure probability", self.failure_probability)
+        if self.max_corrupt < 0:
+            raise BadInput(f"max_corrupt is {self.max_corrupt}; it must be 0 or more")
+
+    def make_channel(self, k: int) -> LabelChannel | Bit | None:
+        """The channel that `auto` or the name stands for over k labels; published label variants are defined for k-RR."""
+        if self.variant == "non-private":
+            return None
+        if self.method == "bits":
+            return Bit(epsilon=self.epsilon)
+        if self.channel != "auto":
+            return LABEL_CHANNELS[self.channel](k=k, epsilon=self.epsilon)
+        if self.variant.startswith("published"):
+            return LABEL_CHANNELS["k-rr"](k=k, epsilon=self.epsilon)
+        return auto(k=k, epsilon=self.epsilon)
+
+    def procedure(self, channel: Channel) -> Any:
+        """The calibration procedure of this setting."""
+        return make_procedure(
+            variant=self.variant, channel=channel, alpha=self.alpha, delta=self.failure_probability, n=self.n,
+            max_corrupt=self.max_corrupt,
+        )  # fmt: skip
+
+    def run(self, records: Population) -> Iterator[Row]:
+        channel = self.make_channel(records.probs.shape[1])
+        rng = np.random.default_rng(self.seed)
+        score, u = SCORES[self.score], rng.random(len(records))
+        splits = self.splits(records, rng)
+        every = all_scores(score, records.probs, u=u)
+        own = true_scores(score, records.probs, records.labels, u=u)
+        for calibration, test, entropy in splits:
+            row: Row = {}
+            if channel is None:
+                certificate = split_conformal(own[calibration], alpha=self.alpha)
+            elif isinstance(channel, Bit):
+                users = _Observed(BitUsers(own[calibration], entropy))
+                certificate = drive(self.procedure(channel), users)
+                row["shuffle_epsilon"] = users.shuffle_epsilon(channel, self.max_corrupt)
+            else:
+                certificate = drive(
+                    self.procedure(channel), LabelUsers(every[calibration], records.labels[calibration], entropy)
+                )
+            size = float(np.count_nonzero(every[test] <= np.float64(certificate.threshold)) / len(test))
+            yield {
+                **measured(certificate.threshold, own[test], size, level=certificate.level),
+                "trivial": certificate.trivial,
+                "reason": certificate.reason,
+                "Delta": certificate.slack,
+                **row,
+            }
+
+    def resolved(self, records: Population, rows: list[Row]) -> Row:
+        channel = self.make_channel(records.probs.shape[1])
+        return {
+            "labels": records.probs.shape[1],
+            "channel": None if channel is None else channel.name,
+            "exact_epsilon": None if channel is None else channel.epsilon,
+            "kind": "marginal" if channel is None else "PAC",
+            "Delta": rows[0]["Delta"],
+            "shuffle": NO_AMPLIFICATION if self.method == "labels" else f"bits, at delta {SHUFFLE_DELTA}, smallest crowd",
+        }
+
+
+class _Observed:
+    """Bit users, watched for the smallest crowd that any answer was shuffled in: same round, same threshold."""
+
+    def __init__(self, users: BitUsers) -> None:
+        self._users = users
+        self.entropy = users.entropy
+        self._crowd: int | None = None
+
+    def __call__(self, query: BitQuery) -> BitTally:
+        tally = self._users(query)
+        crowds = [n for n in (*tally.answers, self._crowd) if n]
+        self._crowd = min(crowds, default=None)
+        return tally
+
+    def shuffle_epsilon(self, channel: Bit, max_corrupt: int) -> float | None:
+        """Only honest reports hide anybody."""
+        if self._crowd is None:
+            return None
+        return shuffled_epsilon(local_epsilon=channel.epsilon, n=max(1, self._crowd - max_corrupt), delta=SHUFFLE_DELTA)

@@ -1,0 +1,261 @@
+"""Methods that train and calibrate, as values: what is trained on, with which noise, at which rank, and what that promises.
+
+A pipeline is made from public numbers alone; running it adds nothing to its promise. Full-data methods train on all records
+and calibrate on the same; split methods use disjoint halves.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from confide.aggregator.procedures.full_data import (
+    CONDITIONAL,
+    HEURISTIC_BUFFER,
+    PUBLISHED_BUFFER,
+    Stability,
+    Transfer,
+    black_box_floor,
+    check_rank,
+    differential_rank,
+    dpcp_level,
+    dpcp_rank,
+    never_selected_bound,
+)
+from confide.aggregator.quantiles.base import ADD_REMOVE, ASYMPTOTIC, CERTIFIED, UNCERTIFIED
+from confide.aggregator.quantiles.base import Mechanism as Quantile
+from confide.aggregator.quantiles.gaussian import GaussianSearch, NoisyMidpoint
+from confide.aggregator.quantiles.histogram import certified_rank, conformal_rank
+from confide.aggregator.quantiles.published import Dpcp, Pps, pps_gamma, pps_rank
+from confide.aggregator.quantiles.rank_exponential import RankExponential
+from confide.protocol.errors import BadInput, check_probability
+from confide.protocol.exact.grids import check_bins
+from confide.protocol.privacy.budgets import Budget, remaining
+from confide.protocol.privacy.losses import DiscreteGaussian, Mechanism, Pure, SampledGaussian
+from confide.protocol.privacy.profiles import Profile, parallel
+from confide.simulation.evaluate.learners import Planned
+
+# DPCP's quantile needs a public n, DP-SGD is accounted for under add-remove; nobody has put the two together.
+MIXED = "training: add-remove; quantile: replace-one"
+NOT_PRIVATE = "not private"
+# Scores of an overconfident model crowd near 1, and exponential mechanisms pay for the logarithm of the bins only.
+BINS = 1 << 14
+# Rounding of a noise scale into a rho, from the private side.
+_SHY = 1 - 1e-12
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is asked of every method alike. `n`, the records to train and calibrate on, is a public number.
+
+    `share` of epsilon goes to training (full-data methods); `buffer` is DP-SCP-F's, unless `stability` gives Theorem 3's.
+    """
+
+    n: int
+    budget: Budget
+    alpha: float = 0.1
+    beta: float = 1e-3
+    share: float = 0.5
+    bins: int = BINS
+    buffer: int = PUBLISHED_BUFFER
+    stability: Stability | None = None
+
+    def __post_init__(self) -> None:
+        check_probability("alpha", self.alpha)
+        check_probability("beta", self.beta)
+        check_probability("share", self.share)
+        check_bins(self.bins)
+        if self.beta >= self.alpha:
+            raise BadInput(f"beta is {self.beta} and alpha {self.alpha}; beta must be below alpha, of which it is a part")
+        if self.n < 2:
+            raise BadInput(f"n is {self.n}; at least 2 records are needed")
+        if self.buffer < 0:
+            raise BadInput(f"buffer is {self.buffer}; it must be 0 or more")
+
+    def part(self, share: float) -> Budget:
+        return replace(self.budget, epsilon=share * self.budget.epsilon)
+
+    def nominal_rank(self, n: int) -> int:
+        return conformal_rank(n=n, level=round(1 - self.alpha, 12))
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What is known of coverage beforehand: a marginal `level`, or only the floors, or nothing."""
+
+    certificate: str
+    level: float | None = None
+    black_box_floor: float | None = None
+    never_selected_bound: float | None = None
+    stability_bound: float | None = None
+    buffer_is: str | None = None
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Train on all rows or the first half, then take a quantile of the scores of all rows or the second half.
+
+    Without a training mechanism training is not private; without a quantile mechanism the quantile is exact.
+    """
+
+    method: str
+    rank: int
+    promise: Promise
+    training: Mechanism | None
+    quantile: Quantile | None
+    halves: bool
+    profile: Profile | None
+    adjacency: str
+
+    @property
+    def private(self) -> bool:
+        return self.profile is not None
+
+
+def _exact(method: str, terms: Terms, *, halves: bool, promise: Promise) -> Pipeline:
+    rank = terms.nominal_rank(terms.n - terms.n // 2 if halves else terms.n)
+    return Pipeline(method, rank, promise, None, None, halves, None, NOT_PRIVATE)
+
+
+def split_cp(terms: Terms, plan: Planned) -> Pipeline:
+    """Split conformal prediction without privacy."""
+    return _exact("split-cp", terms, halves=True, promise=Promise(CERTIFIED, level=1 - terms.alpha))
+
+
+def naive(terms: Terms, plan: Planned) -> Pipeline:
+    """The exact conformal quantile of in-sample scores, as if they were not."""
+    return _exact("naive", terms, halves=False, promise=Promise(UNCERTIFIED))
+
+
+def _full(terms: Terms, plan: Planned) -> tuple[Mechanism, Profile]:
+    training = plan.mechanism(terms.n, terms.part(terms.share))
+    return training, Profile().then(training)
+
+
+def differential(terms: Terms, plan: Planned) -> Pipeline:
+    """Differential CP (DPCP section 3.2): private training, exact quantile at a lowered level; its threshold is not private."""
+    training, spent = _full(terms, plan)
+    level = dpcp_level(alpha=terms.alpha, epsilon=spent.epsilon(terms.budget.delta), delta=terms.budget.delta)
+    promise = Promise(CERTIFIED, level=1 - terms.alpha)
+    rank = differential_rank(n=terms.n, level=level)
+    return Pipeline("differential", rank, promise, training, None, False, None, NOT_PRIVATE)
+
+
+def dpcp(terms: Terms, plan: Planned) -> Pipeline:
+    """DPCP: level e^-eps1 (alpha - delta), and epsilon - eps1 for its exponential mechanism."""
+    training, spent = _full(terms, plan)
+    level = dpcp_level(alpha=terms.alpha, epsilon=terms.share * terms.budget.epsilon, delta=terms.budget.delta)
+    quantile = Dpcp(bins=terms.bins, epsilon=(1 - terms.share) * terms.budget.epsilon)
+    profile = spent.then(Pure(quantile.epsilon))
+    rank = dpcp_rank(n=terms.n, level=level)
+    if quantile.target(rank) >= terms.n:
+        raise BadInput(f"n is {terms.n}; dpcp at level {level:.4g} needs more than 2/(epsilon level) records")
+    return Pipeline("dpcp", rank, Promise(CONDITIONAL), training, quantile, False, profile, MIXED)
+
+
+def _noisy_counts(terms: Terms, spent: Profile) -> tuple[DiscreteGaussian, float]:
+    """The least noise on the counts of a bisection that the budget has left, and its rho."""
+    queries = (terms.bins - 1).bit_length()
+    sigma = 1 / remaining(terms.budget, lambda x: DiscreteGaussian(1 / x, queries), spent=spent)
+    return DiscreteGaussian(sigma, queries), queries / (2 * sigma**2) * _SHY
+
+
+def _floors(terms: Terms, training: Mechanism) -> tuple[float, float | None]:
+    floor = black_box_floor(Profile().then(training), alpha=terms.alpha, beta=terms.beta)
+    if not isinstance(training, SampledGaussian):
+        return floor, None
+    return floor, never_selected_bound(
+        alpha=terms.alpha, beta=terms.beta, n=terms.n, sampling_rate=training.sampling_rate, steps=training.steps
+    )
+
+
+def scp_f(terms: Terms, plan: Planned) -> Pipeline:
+    """DP-SCP-F: the nominal rank, a buffer and the search's offset. Known of its coverage are floors only."""
+    training, spent = _full(terms, plan)
+    cost, rho = _noisy_counts(terms, spent)
+    floor, never = _floors(terms, training)
+    stability = terms.stability
+    buffer = terms.buffer if stability is None else stability.buffer(terms.n)
+    rank = terms.nominal_rank(terms.n)
+    check_rank(rank + buffer, terms.n)
+    promise = Promise(
+        "floors only" if stability is None else CONDITIONAL,
+        black_box_floor=floor,
+        never_selected_bound=never,
+        stability_bound=None if stability is None else stability.bound(alpha=terms.alpha, beta=terms.beta, n=terms.n),
+        buffer_is=HEURISTIC_BUFFER if stability is None else "Theorem 3's",
+    )
+    quantile = GaussianSearch(bins=terms.bins, beta=terms.beta, rho=rho, buffer=buffer, adjacency=ADD_REMOVE)
+    return Pipeline("scp-f", rank, promise, training, quantile, False, spent.then(cost), ADD_REMOVE)
+
+
+def scp_a(terms: Terms, plan: Planned) -> Pipeline:
+    """DP-SCP-A: the same search without buffer and offset."""
+    training, spent = _full(terms, plan)
+    cost, rho = _noisy_counts(terms, spent)
+    rank = terms.nominal_rank(terms.n)
+    quantile = GaussianSearch(bins=terms.bins, rho=rho, variant="A", adjacency=ADD_REMOVE)
+    return Pipeline("scp-a", rank, Promise(ASYMPTOTIC), training, quantile, False, spent.then(cost), ADD_REMOVE)
+
+
+def certified(terms: Terms, plan: Planned) -> Pipeline:
+    """Certified full-data: a rank that the training's whole profile carries to 1 - alpha, by the rank-exponential mechanism."""
+    training, spent = _full(terms, plan)
+    transfer = Transfer.of(spent, alpha=terms.alpha, beta=terms.beta)
+    quantile = _one_sided(terms, spent)
+    promise = Promise(CERTIFIED, level=1 - terms.alpha)
+    total = spent.then(Pure(quantile.epsilon))
+    return Pipeline("certified", transfer.rank(terms.n), promise, training, quantile, False, total, ADD_REMOVE)
+
+
+def _one_sided(terms: Terms, spent: Profile) -> RankExponential:
+    epsilon = remaining(terms.budget, Pure, spent=spent)
+    return RankExponential(bins=terms.bins, beta=terms.beta, epsilon=epsilon, adjacency=ADD_REMOVE)
+
+
+def _halves(terms: Terms, plan: Planned, budget: Budget) -> tuple[Mechanism, Profile, int]:
+    training = plan.mechanism(terms.n // 2, budget)
+    return training, Profile().then(training), terms.n - terms.n // 2
+
+
+def split(terms: Terms, plan: Planned) -> Pipeline:
+    """DP-Split as published: disjoint halves, the whole budget for each, noisy midpoint search."""
+    training, spent, rest = _halves(terms, plan, terms.budget)
+    cost, rho = _noisy_counts(terms, Profile())
+    rank = terms.nominal_rank(rest)
+    quantile = NoisyMidpoint(bins=terms.bins, rho=rho, adjacency=ADD_REMOVE)
+    total = parallel(spent, Profile().then(cost))
+    return Pipeline("split", rank, Promise(UNCERTIFIED), training, quantile, True, total, ADD_REMOVE)
+
+
+def split_certified(terms: Terms, plan: Planned) -> Pipeline:
+    """DP-Split with the rank-exponential mechanism: the plain private split, certified."""
+    training, spent, rest = _halves(terms, plan, terms.budget)
+    quantile = _one_sided(terms, Profile())
+    rank = certified_rank(n=rest, alpha=terms.alpha, beta=terms.beta)
+    total = parallel(spent, Profile().then(Pure(quantile.epsilon)))
+    promise = Promise(CERTIFIED, level=1 - terms.alpha)
+    return Pipeline("split-certified", rank, promise, training, quantile, True, total, ADD_REMOVE)
+
+
+def pscp(terms: Terms, plan: Planned) -> Pipeline:
+    """PSCP, DPCP's baseline: halves, half the epsilon for each, PPS with its own choice of gamma."""
+    training, spent, rest = _halves(terms, plan, terms.part(0.5))
+    epsilon = terms.budget.epsilon / 2
+    gamma = pps_gamma(n=rest, alpha=terms.alpha, epsilon=epsilon, bins=terms.bins)
+    quantile = Pps(bins=terms.bins, beta=gamma * terms.alpha, epsilon=epsilon)
+    promise = Promise(CERTIFIED, level=1 - terms.alpha)
+    rank = pps_rank(n=rest, alpha=terms.alpha, gamma=gamma)
+    return Pipeline("pscp", rank, promise, training, quantile, True, spent.then(Pure(epsilon)), MIXED)
+
+
+PIPELINES: dict[str, Callable[[Terms, Planned], Pipeline]] = {
+    "certified": certified,
+    "dpcp": dpcp,
+    "scp-f": scp_f,
+    "scp-a": scp_a,
+    "split": split,
+    "split-certified": split_certified,
+    "pscp": pscp,
+    "differential": differential,
+    "split-cp": split_cp,
+    "naive": naive,
+}

@@ -1,0 +1,126 @@
+"""Repeated trials: what every evaluation shares, from the split of the records to the file with the result."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confide.protocol.errors import BadInput, check_probability
+from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy, randomness
+from confide.protocol.files import write_whole
+
+MEASURES = ("threshold", "coverage", "mean_size", "certified_level", "trivial")
+
+Row = dict[str, Any]
+Progress = Callable[[], None]
+
+
+class Records(Protocol):
+    """Anything that is evaluated on: records with a name."""
+
+    @property
+    def name(self) -> str: ...
+
+    def __len__(self) -> int: ...
+
+
+class Trial(NamedTuple):
+    """Rows to calibrate on (and to train on, where that is part of the method), rows to test on, and the trial's chance."""
+
+    calibration: NDArray[np.int64]
+    test: NDArray[np.int64]
+    entropy: Entropy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeated(ABC):
+    """One row of a comparison: what is run, on how many records, how often."""
+
+    method: str
+    variant: str
+    epsilon: float = 1.0
+    alpha: float = 0.1
+    n: int = 10_000
+    trials: int = 20
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        check_probability("alpha", self.alpha)
+        if self.trials < 1:
+            raise BadInput(f"trials is {self.trials}; at least 1 is needed")
+
+    @abstractmethod
+    def run(self, records: Any) -> Iterator[Row]:
+        """One row a trial."""
+
+    @abstractmethod
+    def resolved(self, records: Any, rows: list[Row]) -> Row:
+        """What the arguments came down to on these records."""
+
+    def splits(self, records: Records, rng: np.random.Generator) -> Iterator[Trial]:
+        """Records drawn without replacement, calibration and test disjoint."""
+        total = len(records)
+        if not 1 <= self.n < total:
+            raise BadInput(
+                f"n is {self.n}; {records.name} has {total} records, so accepted are 1 to {total - 1} (the rest is the test)"
+            )
+        for trial in range(self.trials):
+            order = rng.permutation(total)
+            entropy: Entropy = os_entropy if self.seed is None else SeededEntropy(self.seed, trial)
+            yield Trial(order[: self.n], order[self.n :], entropy)
+
+
+def measured(threshold: float, own: NDArray[Any], mean_size: float, *, level: float | None) -> Row:
+    """What every trial reports; an unbounded interval has no mean size."""
+    return {
+        "threshold": threshold,
+        "coverage": float(np.mean(own <= np.float64(threshold))),
+        "mean_size": mean_size if np.isfinite(mean_size) else None,
+        "certified_level": level,
+        "trivial": threshold >= 1,
+    }
+
+
+def summarise(records: Records, setting: Repeated, rows: list[Row]) -> dict[str, Any]:
+    """Everything resolved, every trial, means and standard deviations (population form, 0 for one trial).
+
+    A measure that some trial does not have (no level promised, an unbounded interval) has neither.
+    """
+    source: Entropy = os_entropy if setting.seed is None else SeededEntropy(setting.seed)
+    shared = {"data": records.name, "records": len(records), "randomness": randomness(source)}
+    columns = {name: [row[name] for row in rows] for name in MEASURES}
+    whole = {name: np.array(column, dtype=np.float64) for name, column in columns.items() if None not in column}
+    return {
+        "arguments": {**asdict(setting), **shared, **setting.resolved(records, rows)},
+        "trials": rows,
+        "mean": {name: float(whole[name].mean()) if name in whole else None for name in MEASURES},
+        "std": {name: float(whole[name].std()) if name in whole else None for name in MEASURES},
+    }
+
+
+def evaluate(records: Any, setting: Repeated, *, progress: Progress = lambda: None) -> tuple[dict[str, Any], bool]:
+    """Run all trials; on Ctrl-C keep those that finished. The flag tells whether it ran to the end."""
+    rows: list[Row] = []
+    try:
+        for row in setting.run(records):
+            rows.append(row)
+            progress()
+    except KeyboardInterrupt:
+        if not rows:
+            raise
+        return summarise(records, setting, rows), False
+    return summarise(records, setting, rows), True
+
+
+def write_json(result: Any, path: Path) -> None:
+    """Write the whole file or nothing."""
+    write_whole(path, json.dumps(result, indent=2, allow_nan=False, default=_plain) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else str(value)
