@@ -28,7 +28,6 @@ from confide.client.transport.pinned_launcher import bundle_hash, pin, read_allo
 from confide.client.transport.retry import Unreachable
 from confide.protocol.cards.card import parse_card
 from confide.protocol.cards.page import headline
-from confide.protocol.cards.verify.card import verify
 from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.command_line import CommandLine
 from confide.protocol.errors import BadInput, Refused
@@ -274,6 +273,9 @@ def card_command(
 
     Exit code 0: all of it holds; 1: it is not published yet, not from an aggregator of your policy, or does not hold.
     """
+    # The verifier needs scipy, which takes longer to load than the other commands to run.
+    from confide.protocol.cards.verify.card import verify
+
     trusted = Home(home).policy().aggregators
     text = remote.card()
     if text is None:
