@@ -1,18 +1,19 @@
-"""Whether the time of day can be believed: a campaign that ends by a wrong one has ended for good."""
+"""Whether the time of day can be believed: a campaign that ends by a wrong one has ended for
+good."""
 
 from collections.abc import Callable
 
-# What the time of day may gain or lose on a clock that only goes forward between two looks, and how long it must have kept pace
-# again before anything is decided by it.
+# What the time of day may gain or lose on a clock that only goes forward between two looks, and how
+# long it must have kept pace again before anything is decided by it.
 JUMP_SECONDS, DOUBT_SECONDS = 5.0, 60.0
 
 
 class Clock:
     """The time of day in seconds since 1970, next to a clock that nobody sets.
 
-    A jump is doubted, then believed: one that is taken back within the pause (a wrong time server, a slip of the operator) has
-    had no effect, and one that stays (a machine that was suspended) has only cost the pause. A clock that is wrong from the
-    start cannot be told from a right one.
+    A jump is doubted, then believed: one that is taken back within the pause (a wrong time server,
+    a slip of the operator) has had no effect, and one that stays (a machine that was suspended) has
+    only cost the pause. A clock that is wrong from the start cannot be told from a right one.
     """
 
     def __init__(self, now: Callable[[], float], steady: Callable[[], float]) -> None:
@@ -20,7 +21,8 @@ class Clock:
         self._ahead, self._since = now() - steady(), -DOUBT_SECONDS + steady()
 
     def look(self) -> float:
-        """By how many seconds it has jumped since the last look; 0 for what clocks that are set with care gain or lose."""
+        """By how many seconds it has jumped since the last look; 0 for what clocks that are set
+        with care gain or lose."""
         before, self._ahead = self._ahead, self.now() - self._steady()
         jump = self._ahead - before
         if abs(jump) <= JUMP_SECONDS:

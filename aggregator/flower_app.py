@@ -32,17 +32,23 @@ from confide.protocol.simulated import ALWAYS, CONTENT, EMBEDDED_MODEL, SIMULATI
 
 log = logging.getLogger("flwr")
 
-# What Flower says of a node that is gone or did not answer in time: whether that comes before the timeout is chance.
-MISSING = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
+# What Flower says of a node that is gone or did not answer in time: whether that comes before the
+# timeout is chance.
+MISSING = (
+    ErrorCode.MESSAGE_UNAVAILABLE,
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
+    ErrorCode.NODE_UNAVAILABLE,
+)
 
 app = ServerApp()
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run every campaign, print them as a table, and write certificates where the configuration says."""
-    # A simulation starts Ray beside this thread by forks, which OpenBLAS's own threads do not survive: the work they were given
-    # would never end.
+    """Run every campaign, print them as a table, and write certificates where the configuration
+    says."""
+    # A simulation starts Ray beside this thread by forks, which OpenBLAS's own threads do not
+    # survive: the work they were given would never end.
     threadpool_limits(1, user_api="blas")
     config = dict(context.run_config)
     simulation = not config["key-file"]
@@ -52,9 +58,11 @@ def main(grid: Grid, context: Context) -> None:
     nodes = sorted(grid.get_node_ids())
     log.info("confide: %d nodes", len(nodes))
     given: dict[str, Any] = {
-        "score": str(config["score"]), "records": int(config["records"]), "replacement": bool(config["replacement"]),
+        "score": str(config["score"]),
+        "records": int(config["records"]),
+        "replacement": bool(config["replacement"]),
         "seed": int(config["seed"]),
-    }  # fmt: skip
+    }
     rows = [non_private(alpha=float(config["alpha"]), **given)] if simulation else []
     for name, plan in plans.items():
         signed = sign_plan(plan, key)
@@ -66,7 +74,13 @@ def main(grid: Grid, context: Context) -> None:
         outcome = run_campaign(plan, asking, draw=draw)
         measured = simulated(outcome.certificate, **given) if simulation else {}
         card = campaign_card(plan, outcome, diagnostic=measured, issued=datetime.now(UTC)).sign(key)
-        row = {"campaign": name, "plan": signed.hex(), **asdict(outcome.certificate), "received": outcome.received, **measured}
+        row = {
+            "campaign": name,
+            "plan": signed.hex(),
+            **asdict(outcome.certificate),
+            "received": outcome.received,
+            **measured,
+        }
         rows.append(row)
         log.info("confide: %s is done", name)
         if folder is not None:
@@ -80,30 +94,43 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def make_plans(config: dict[str, Any], *, run: int) -> dict[str, Plan]:
-    """The plans of a run, by campaign. Those of a seeded simulation know neither its time nor its id, so that it repeats."""
+    """The plans of a run, by campaign. Those of a seeded simulation know neither its time nor its
+    id, so that it repeats."""
     seeded = int(config["seed"]) >= 0
     if not config["key-file"]:
         config = config | {"model": config["model"] or EMBEDDED_MODEL.hex()}
     elif seeded:
-        raise BadInput(f"seed is {config['seed']} with a key-file; seeds are for simulations, accepted is -1")
+        raise BadInput(
+            f"seed is {config['seed']} with a key-file; seeds are for simulations, accepted is -1"
+        )
     valid = ALWAYS if seeded else valid_from(datetime.now(UTC), days=30)
     names = str(config["campaigns"]).split()
-    return {name: make_plan(name, config, title=name if seeded else f"{name} {run}", valid=valid) for name in names}
+    return {
+        name: make_plan(name, config, title=name if seeded else f"{name} {run}", valid=valid)
+        for name in names
+    }
 
 
 def output_folder(path: str) -> Path | None:
-    """The folder for what comes out, made and tried before anything is asked: later the owners' budgets are spent."""
+    """The folder for what comes out, made and tried before anything is asked: later the owners'
+    budgets are spent."""
     if not path:
         return None
     folder = Path(path)
     if not folder.is_absolute():
-        raise BadInput(f"output is {path!r}; accepted is an absolute path: the app runs in a folder of Flower's")
+        raise BadInput(
+            f"output is {path!r}; accepted is an absolute path: the app runs in a folder of "
+            "Flower's"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise BadInput(f"output is {path!r}, where nothing can be written: {error.strerror}; accepted is a folder") from None
+        raise BadInput(
+            f"output is {path!r}, where nothing can be written: {error.strerror}; accepted is a "
+            "folder"
+        ) from None
     return folder
 
 
@@ -112,20 +139,34 @@ def train(plan: Plan, asking: "Asking", folder: Path | None, given: dict[str, An
     assert plan.training is not None
     learned, received = run_training(plan, asking)
     about = {
-        "campaign": plan.campaign, "epsilon": plan.training.epsilon(plan.privacy_delta), "delta": plan.privacy_delta,
-        "adjacency": "replace-one", "unit": "record", "noise": NOISE, "terms": asdict(plan.training),
-        "owners": learned.owners, "received": received,
-    }  # fmt: skip
+        "campaign": plan.campaign,
+        "epsilon": plan.training.epsilon(plan.privacy_delta),
+        "delta": plan.privacy_delta,
+        "adjacency": "replace-one",
+        "unit": "record",
+        "noise": NOISE,
+        "terms": asdict(plan.training),
+        "owners": learned.owners,
+        "received": received,
+    }
     if given is not None:
         about["accuracy"] = simulated_accuracy(plan.training, learned.weights, **given)
-    log.info("confide: %s", {name: value for name, value in about.items() if name not in ("terms", "owners")})
+    log.info(
+        "confide: %s",
+        {name: value for name, value in about.items() if name not in ("terms", "owners")},
+    )
     if folder is not None:
-        np.savez(folder / "training-weights.npz", weights=learned.weights, layers=plan.training.layers)
-        (folder / "training-federated-averaging.json").write_text(json.dumps(about, indent=2) + "\n")
+        np.savez(
+            folder / "training-weights.npz", weights=learned.weights, layers=plan.training.layers
+        )
+        (folder / "training-federated-averaging.json").write_text(
+            json.dumps(about, indent=2) + "\n"
+        )
 
 
 def kept_draw(folder: Path | None, plan: Plan, *, seed: int, run: int) -> Draw:
-    """A draw that is put on disk, where there is a folder, before anybody sees it; found there, it is not drawn again.
+    """A draw that is put on disk, where there is a folder, before anybody sees it; found there, it
+    is not drawn again.
 
     Its name has the run, because plans of seeded simulations may be the same in several.
     """
@@ -136,14 +177,18 @@ def kept_draw(folder: Path | None, plan: Plan, *, seed: int, run: int) -> Draw:
 
 
 class Asking:
-    """Sends a query to every node and yields the answers that come back before the timeout; the rest is missing."""
+    """Sends a query to every node and yields the answers that come back before the timeout; the
+    rest is missing."""
 
     def __init__(self, grid: Grid, nodes: list[int], plan: bytes, timeout: float) -> None:
         self._grid, self._nodes, self._plan, self._timeout = grid, nodes, plan, timeout
 
     def __call__(self, query: bytes) -> Iterator[Sent]:
         content = RecordDict({CONTENT: ConfigRecord({"plan": self._plan, "query": query})})
-        messages = [Message(content=content, message_type="query", dst_node_id=node, ttl=self._timeout) for node in self._nodes]
+        messages = [
+            Message(content=content, message_type="query", dst_node_id=node, ttl=self._timeout)
+            for node in self._nodes
+        ]
         for reply in self._grid.send_and_receive(messages, timeout=self._timeout):
             answer = read_reply(reply)
             if answer is not None:
@@ -151,11 +196,16 @@ class Asking:
 
 
 def read_reply(reply: Message) -> bytes | None:
-    """The answer in a reply; None if Flower or the node says that there is none, and what is malformed if the node failed."""
+    """The answer in a reply; None if Flower or the node says that there is none, and what is
+    malformed if the node failed."""
     if reply.has_error():
         if reply.error.code in MISSING:
             return None
-        log.warning("confide: node %d answers with an error: %s", reply.metadata.src_node_id, reply.error.reason)
+        log.warning(
+            "confide: node %d answers with an error: %s",
+            reply.metadata.src_node_id,
+            reply.error.reason,
+        )
         return b"\xff"
     if not reply.content:
         return None

@@ -1,4 +1,5 @@
-"""An aggregator's keys: the one that signs plans, and certificates for its servers and owners where no authority gives any."""
+"""An aggregator's keys: the one that signs plans, and certificates for its servers and owners where
+no authority gives any."""
 
 import ipaddress
 from datetime import datetime, timedelta
@@ -23,12 +24,16 @@ LONGEST_NAME = 64
 
 
 def create_keys(folder: Path, *, address: str, now: datetime) -> list[Path]:
-    """Write a signing key, and an authority with a server certificate for the address; what is there is not replaced."""
+    """Write a signing key, and an authority with a server certificate for the address; what is
+    there is not replaced."""
     files = {SIGNING_KEY: Ed25519PrivateKey.generate().private_bytes_raw()}
     found = [name for name in CERTIFICATES if (folder / name).exists()]
     if found and len(found) < len(CERTIFICATES):
         missing = ", ".join(name for name in CERTIFICATES if name not in found)
-        raise BadInput(f"{folder} holds {', '.join(found)} and no {missing}; accepted are all three or none of them")
+        raise BadInput(
+            f"{folder} holds {', '.join(found)} and no {missing}; accepted are all three or none "
+            "of them"
+        )
     if not found:
         files |= _certificates(address, now)
     return write_new({folder / name: content for name, content in files.items()})
@@ -43,14 +48,20 @@ def read_key(path: Path) -> Ed25519PrivateKey:
 
 
 def read_pair(certificate: Path, key: Path) -> tuple[bytes, bytes]:
-    """A server's certificate, with those that vouch for it after it, and the key that belongs to it, both as PEM."""
+    """A server's certificate, with those that vouch for it after it, and the key that belongs to
+    it, both as PEM."""
     chain, private = read_certificates(certificate), _read(key)
     try:
         found = serialization.load_pem_private_key(private, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise BadInput(f"{key} is no private key that can be used: {error}; accepted is PEM without a password") from None
+        raise BadInput(
+            f"{key} is no private key that can be used: {error}; accepted is PEM without a password"
+        ) from None
     if found.public_key() != x509.load_pem_x509_certificates(chain)[0].public_key():
-        raise BadInput(f"{key} does not belong to the certificate {certificate}; accepted is the key it was made for")
+        raise BadInput(
+            f"{key} does not belong to the certificate {certificate}; accepted is the key it was "
+            "made for"
+        )
     return chain, private
 
 
@@ -72,34 +83,64 @@ def _read(path: Path) -> bytes:
 
 
 def certify_owner(name: str, *, keys: Path, out: Path, now: datetime) -> list[Path]:
-    """Write a key and a certificate that bears the owner's name, signed by the owners' authority in the folder of keys."""
+    """Write a key and a certificate that bears the owner's name, signed by the owners' authority in
+    the folder of keys."""
     if not name or len(name.encode(errors="replace")) > LONGEST_NAME or not name.isprintable():
-        raise BadInput(f"owner is {name!r}; accepted in a certificate are 1 to {LONGEST_NAME} bytes of printable characters")
+        raise BadInput(
+            f"owner is {name!r}; accepted in a certificate are 1 to {LONGEST_NAME} bytes of "
+            "printable characters"
+        )
     files = out / "owner.key", out / "owner.pem"
     if any(path.exists() for path in files):
-        raise BadInput(f"{out} holds the files of an owner already; accepted is a folder of its own for each")
+        raise BadInput(
+            f"{out} holds the files of an owner already; accepted is a folder of its own for each"
+        )
     signer, key = _owners_authority(keys, now), ec.generate_private_key(ec.SECP256R1())
     usage = x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH])
     return write_new(
-        dict(zip(files, (_private(key), _certificate(name, key, "Confide owners", signer, usage, now, VALID)), strict=True))
+        dict(
+            zip(
+                files,
+                (
+                    _private(key),
+                    _certificate(name, key, "Confide owners", signer, usage, now, VALID),
+                ),
+                strict=True,
+            )
+        )
     )
 
 
 def _owners_authority(folder: Path, now: datetime) -> ec.EllipticCurvePrivateKey:
-    """The key that signs owners' certificates, made once; its certificate is made from the key, so a crash parts no pair."""
+    """The key that signs owners' certificates, made once; its certificate is made from the key, so
+    a crash parts no pair."""
     key_file, certificate_file = folder / OWNERS_KEY, folder / OWNERS_CERTIFICATE
     if not (folder / SIGNING_KEY).is_file():
-        raise BadInput(f"{folder} holds no {SIGNING_KEY}; accepted is a folder of `confide-aggregator init`")
+        raise BadInput(
+            f"{folder} holds no {SIGNING_KEY}; accepted is a folder of `confide-aggregator init`"
+        )
     if certificate_file.exists() and not key_file.exists():
-        raise BadInput(f"{folder} holds {OWNERS_CERTIFICATE} and no {OWNERS_KEY}; whoever has that key issues certificates")
+        raise BadInput(
+            f"{folder} holds {OWNERS_CERTIFICATE} and no {OWNERS_KEY}; whoever has that key issues "
+            "certificates"
+        )
     write_new({key_file: _private(ec.generate_private_key(ec.SECP256R1()))})
     try:
         key = serialization.load_pem_private_key(key_file.read_bytes(), None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise ValueError("it is of another kind")
         own = x509.BasicConstraints(ca=True, path_length=0)
-        write_new({certificate_file: _certificate("Confide owners", key, "Confide owners", key, own, now, AUTHORITY_VALID)})
-        if x509.load_pem_x509_certificate(certificate_file.read_bytes()).public_key() != key.public_key():
+        write_new(
+            {
+                certificate_file: _certificate(
+                    "Confide owners", key, "Confide owners", key, own, now, AUTHORITY_VALID
+                )
+            }
+        )
+        if (
+            x509.load_pem_x509_certificate(certificate_file.read_bytes()).public_key()
+            != key.public_key()
+        ):
             raise ValueError(f"{OWNERS_CERTIFICATE} is of another key")
     except (OSError, ValueError, TypeError) as error:
         raise BadInput(f"{key_file} cannot be used as the owners' authority: {error}") from None
@@ -107,7 +148,8 @@ def _owners_authority(folder: Path, now: datetime) -> ec.EllipticCurvePrivateKey
 
 
 def _certificates(address: str, now: datetime) -> dict[str, bytes]:
-    """An authority that signs one server certificate; its own key is not kept, so it can sign nothing else."""
+    """An authority that signs one server certificate; its own key is not kept, so it can sign
+    nothing else."""
     authority, server = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     try:
         subject: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(address))
@@ -116,24 +158,40 @@ def _certificates(address: str, now: datetime) -> dict[str, bytes]:
     names = x509.SubjectAlternativeName([subject])
     own = x509.BasicConstraints(ca=True, path_length=0)
     return {
-        "ca.pem": _certificate("Confide authority", authority, "Confide authority", authority, own, now, VALID),
-        "server.pem": _certificate("Confide aggregator", server, "Confide authority", authority, names, now, VALID),
+        "ca.pem": _certificate(
+            "Confide authority", authority, "Confide authority", authority, own, now, VALID
+        ),
+        "server.pem": _certificate(
+            "Confide aggregator", server, "Confide authority", authority, names, now, VALID
+        ),
         "server.key": _private(server),
     }
 
 
 def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
 
 
 def _certificate(
-    name: str, key: Any, issuer: str, signer: Any, extension: x509.ExtensionType, now: datetime, valid: timedelta
-) -> bytes:  # fmt: skip
+    name: str,
+    key: Any,
+    issuer: str,
+    signer: Any,
+    extension: x509.ExtensionType,
+    now: datetime,
+    valid: timedelta,
+) -> bytes:
     def named(text: str) -> x509.Name:
         return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
 
-    builder = x509.CertificateBuilder(named(issuer), named(name), key.public_key(), x509.random_serial_number())
+    builder = x509.CertificateBuilder(
+        named(issuer), named(name), key.public_key(), x509.random_serial_number()
+    )
     builder = builder.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + valid)
     return (
-        builder.add_extension(extension, critical=False).sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        builder.add_extension(extension, critical=False)
+        .sign(signer, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
     )

@@ -16,13 +16,17 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {name: value for name, value in vars(record).items() if name not in _USUAL}
-        line = {"at": datetime.fromtimestamp(record.created, UTC).isoformat(), "level": record.levelname.lower()}
+        line = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname.lower(),
+        }
         line |= {"event": record.getMessage(), **fields}
         return json.dumps(line)
 
 
 def place_of(error: BaseException) -> str:
-    """What kind of error it is and where in this project it was met, without its message: that may tell what was reported."""
+    """What kind of error it is and where in this project it was met, without its message: that may
+    tell what was reported."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if Path(frame.filename).is_relative_to(_ROOT)] or frames
     return f"{type(error).__name__} at {Path(ours[-1].filename).name}:{ours[-1].lineno}"

@@ -1,4 +1,5 @@
-"""How one server process fares: written by those who do the work, read by gauges and health checks."""
+"""How one server process fares: written by those who do the work, read by gauges and health
+checks."""
 
 import math
 from dataclasses import dataclass
@@ -28,5 +29,6 @@ class Vitals:
         self.seconds += seconds
 
     def well(self, now: float) -> bool:
-        """Whether the database could be read a moment ago, the last that was to be stored was, and there is more to come."""
+        """Whether the database could be read a moment ago, the last that was to be stored was, and
+        there is more to come."""
         return self.writes and not self.stopping and now - self.looked < STALE_SECONDS

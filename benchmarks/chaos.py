@@ -1,9 +1,11 @@
-"""Campaigns under kill -9, and servers under random bytes, for the record; the tests run shorter ones.
+"""Campaigns under kill -9, and servers under random bytes, for the record; the tests run shorter
+ones.
 
-Run with the project's environment: `python benchmarks/chaos.py [--reports N] [--kills N] [--messages N] [--postgres]`.
-A campaign of twenty owners runs while its server, and two of the owners, are killed at random instants; then the same seeded
-owners run it in peace. Certificates must be equal, and every acknowledged report stored and counted once. Then random and
-damaged messages go to a server that must stay up, take none of them, and count them all.
+Run with the project's environment: `python benchmarks/chaos.py [--reports N] [--kills N]
+[--messages N] [--postgres]`. A campaign of twenty owners runs while its server, and two of the
+owners, are killed at random instants; then the same seeded owners run it in peace. Certificates
+must be equal, and every acknowledged report stored and counted once. Then random and damaged
+messages go to a server that must stay up, take none of them, and count them all.
 """
 
 import argparse
@@ -36,18 +38,33 @@ def killed(place: Place, folder: Path, *, reports: int, kills: int, seed: int) -
     plan = plan_now(expected_records=reports, campaign="under kills")
     started = time.perf_counter()
     found = chaos(
-        place, plan, folder, owners=OWNERS, processes=PROCESSES, n=reports // OWNERS, kills=kills, client_kills=kills // 4,
+        place,
+        plan,
+        folder,
+        owners=OWNERS,
+        processes=PROCESSES,
+        n=reports // OWNERS,
+        kills=kills,
+        client_kills=kills // 4,
         seed=seed,
-    )  # fmt: skip
+    )
     came, quiet = found.disturbed, found.quiet
     once = came.stored == came.acknowledged and len(set(came.stored)) == len(came.stored)
-    right = once and came == quiet and (found.servers_killed, found.clients_killed) == (kills, kills // 4)
+    right = (
+        once
+        and came == quiet
+        and (found.servers_killed, found.clients_killed) == (kills, kills // 4)
+    )
     shown, expected = came.formal["certificate"], quiet.formal["certificate"]
     print(
-        f"{found.servers_killed} servers and {found.clients_killed} clients killed, {time.perf_counter() - started:.0f} s; "
-        f"{len(came.acknowledged):,} of {reports:,} reports acknowledged, {len(came.stored):,} stored, {shown['n']:,} counted, "
-        f"in peace {expected['n']:,}; threshold {shown['threshold']:.6f}, in peace {expected['threshold']:.6f}; certificates "
-        f"{'equal' if came.formal == quiet.formal else 'DIFFERENT'}: {'right' if right else 'WRONG'}",
+        f"{found.servers_killed} servers and {found.clients_killed} clients killed, "
+        f"{time.perf_counter() - started:.0f} s; "
+        f"{len(came.acknowledged):,} of {reports:,} reports acknowledged, {len(came.stored):,} "
+        f"stored, {shown['n']:,} counted, "
+        f"in peace {expected['n']:,}; threshold {shown['threshold']:.6f}, in peace "
+        f"{expected['threshold']:.6f}; certificates "
+        f"{'equal' if came.formal == quiet.formal else 'DIFFERENT'}: "
+        f"{'right' if right else 'WRONG'}",
         flush=True,
     )
     return right
@@ -70,14 +87,18 @@ def fuzzed(place: Place, *, messages: int, seed: int) -> bool:
     counted = views.rejected(place.store.engine, campaign)
     right = alive and stopped == 0 and stored == 0 and sum(counted.values()) == messages // 10 * 10
     print(
-        f"{messages:,} messages in {time.perf_counter() - started:.0f} s: {stored} stored, answered {sorted(codes)}, counted "
-        f"{counted}, server {'up' if alive else 'DOWN'}, MB held {held}: {'right' if right else 'WRONG'}"
+        f"{messages:,} messages in {time.perf_counter() - started:.0f} s: {stored} stored, "
+        f"answered {sorted(codes)}, counted "
+        f"{counted}, server {'up' if alive else 'DOWN'}, MB held {held}: "
+        f"{'right' if right else 'WRONG'}"
     )
     return right
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--reports", type=int, default=100_000)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--messages", type=int, default=100_000)
@@ -92,7 +113,13 @@ def main() -> None:
         place = Place(Path(folder) / "aggregator", url)
         try:
             if given.kills:
-                fine &= killed(place, Path(folder) / "owners", reports=given.reports, kills=given.kills, seed=given.seed)
+                fine &= killed(
+                    place,
+                    Path(folder) / "owners",
+                    reports=given.reports,
+                    kills=given.kills,
+                    seed=given.seed,
+                )
             if given.messages:
                 fine &= fuzzed(place, messages=given.messages, seed=given.seed)
         finally:

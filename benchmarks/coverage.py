@@ -1,10 +1,12 @@
-"""How often campaigns cover less than their certificates say: every local method and score, in process and over the wire.
+"""How often campaigns cover less than their certificates say: every local method and score, in
+process and over the wire.
 
-Run with the project's environment: `python benchmarks/coverage.py [--campaigns 100] [--n N] [--epsilon 4] [--json FILE]`.
-Populations are those of `tests/coverage.py`, on which coverage is a finite sum, so that a failure is a fact and not an
-estimate. A certificate may fail with probability delta = 0.1. The rate of failures of every cell stands with its
-Clopper-Pearson limits, each wrong with probability 1e-5; a lower limit above delta ends the script with status 1, which
-happens to correct methods with probability 0.004 at most.
+Run with the project's environment: `python benchmarks/coverage.py [--campaigns 100] [--n N]
+[--epsilon 4] [--json FILE]`. Populations are those of `tests/coverage.py`, on which coverage is a
+finite sum, so that a failure is a fact and not an estimate. A certificate may fail with probability
+delta = 0.1. The rate of failures of every cell stands with its Clopper-Pearson limits, each wrong
+with probability 1e-5; a lower limit above delta ends the script with status 1, which happens to
+correct methods with probability 0.004 at most.
 """
 
 import argparse
@@ -33,9 +35,12 @@ DOUBT = 1e-5
 
 
 def limits(failures: int, campaigns: int) -> tuple[float, float]:
-    """Between which the rate of failures lies, each side wrong with probability at most `DOUBT` (Clopper & Pearson 1934)."""
+    """Between which the rate of failures lies, each side wrong with probability at most `DOUBT`
+    (Clopper & Pearson 1934)."""
     low = float(beta.ppf(DOUBT, failures, campaigns - failures + 1)) if failures else 0.0
-    high = float(beta.isf(DOUBT, failures + 1, campaigns - failures)) if failures < campaigns else 1.0
+    high = (
+        float(beta.isf(DOUBT, failures + 1, campaigns - failures)) if failures < campaigns else 1.0
+    )
     return low, high
 
 
@@ -46,20 +51,35 @@ def measure(work: tuple[Cell, int]) -> dict[str, Any]:
     failures = cell.failures(campaigns)
     low, high = limits(failures, campaigns)
     return {
-        "method": str(cell.method), "score": cell.score, "population": cell.population, "path": cell.path, "n": cell.n,
-        "epsilon": cell.epsilon, "campaigns": campaigns, "failures": failures, "rate": failures / campaigns,
-        "low": low, "high": high, "seconds": time.monotonic() - start,
-    }  # fmt: skip
+        "method": str(cell.method),
+        "score": cell.score,
+        "population": cell.population,
+        "path": cell.path,
+        "n": cell.n,
+        "epsilon": cell.epsilon,
+        "campaigns": campaigns,
+        "failures": failures,
+        "rate": failures / campaigns,
+        "low": low,
+        "high": high,
+        "seconds": time.monotonic() - start,
+    }
 
 
 def shown(rows: list[dict[str, Any]]) -> Table:
-    """A row a method and path, a column a score: the highest rate of the populations; marked where it is surely above delta."""
+    """A row a method and path, a column a score: the highest rate of the populations; marked where
+    it is surely above delta."""
     table = Table(title="rate of failures, highest of the populations", title_justify="left")
     for heading in ("method", "path", *SCORES, "all"):
-        table.add_column(heading, no_wrap=True, justify="left" if heading in ("method", "path") else "right")
+        table.add_column(
+            heading, no_wrap=True, justify="left" if heading in ("method", "path") else "right"
+        )
     for method, path in product(map(str, METHODS), PATHS):
         own = [row for row in rows if (row["method"], row["path"]) == (method, path)]
-        worst = [max((row for row in own if row["score"] == score), key=lambda row: row["rate"]) for score in SCORES]
+        worst = [
+            max((row for row in own if row["score"] == score), key=lambda row: row["rate"])
+            for score in SCORES
+        ]
         total, failed = sum(row["campaigns"] for row in own), sum(row["failures"] for row in own)
         cells = [f"{row['rate']:.2f}{'*' if row['low'] > DELTA else ''}" for row in worst]
         table.add_row(method, path, *cells, f"{failed / total:.3f}")
@@ -67,11 +87,14 @@ def shown(rows: list[dict[str, Any]]) -> Table:
 
 
 def finished(works: list[tuple[Cell, int]], workers: int) -> Iterable[dict[str, Any]]:
-    """Rows as they come, behind a progress bar on a terminal and with a line now and then elsewhere."""
+    """Rows as they come, behind a progress bar on a terminal and with a line now and then
+    elsewhere."""
     terminal, told = sys.stderr.isatty(), time.monotonic()
     with ProcessPoolExecutor(workers) as pool:
         found, console = pool.map(measure, works), Console(stderr=True)
-        rows = track(found, "cells", total=len(works), transient=True, console=console, disable=not terminal)
+        rows = track(
+            found, "cells", total=len(works), transient=True, console=console, disable=not terminal
+        )
         for done, row in enumerate(rows, start=1):
             if not terminal and time.monotonic() - told >= 30:
                 told = time.monotonic()
@@ -80,18 +103,45 @@ def finished(works: list[tuple[Cell, int]], workers: int) -> Iterable[dict[str, 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--campaigns", type=int, default=100, help="campaigns a cell (default 100)")
-    parser.add_argument("--n", type=int, help="records a campaign (default 1000, for bits:published-star 6000)")
-    parser.add_argument("--epsilon", type=float, default=4.0, help="the local epsilon (default 4, which is also the most)")
-    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes (default: one a core)")
+    parser.add_argument(
+        "--n", type=int, help="records a campaign (default 1000, for bits:published-star 6000)"
+    )
+    parser.add_argument(
+        "--epsilon",
+        type=float,
+        default=4.0,
+        help="the local epsilon (default 4, which is also the most)",
+    )
+    parser.add_argument(
+        "--workers", type=int, default=os.cpu_count(), help="processes (default: one a core)"
+    )
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     given = parser.parse_args()
-    if given.campaigns < 1 or (given.n or 100) < 100 or given.workers < 1 or not 0 < given.epsilon <= 4:
-        parser.error("campaigns and workers must be at least 1, n at least 100, epsilon above 0 and at most 4")
+    if (
+        given.campaigns < 1
+        or (given.n or 100) < 100
+        or given.workers < 1
+        or not 0 < given.epsilon <= 4
+    ):
+        parser.error(
+            "campaigns and workers must be at least 1, n at least 100, epsilon above 0 and at most "
+            "4"
+        )
     works = [
         (
-            Cell(method, score, population, path, n=given.n or method.records, epsilon=given.epsilon, delta=DELTA),
+            Cell(
+                method,
+                score,
+                population,
+                path,
+                n=given.n or method.records,
+                epsilon=given.epsilon,
+                delta=DELTA,
+            ),
             given.campaigns,
         )
         for method, score, population, path in product(METHODS, SCORES, POPULATIONS, PATHS)
@@ -103,10 +153,14 @@ def main() -> int:
     above = [row for row in rows if row["low"] > DELTA]
     for row in above:
         print(
-            f"above delta: {row['method']}, {row['score']}, {row['population']}, {row['path']}: {row['failures']} of "
+            f"above delta: {row['method']}, {row['score']}, {row['population']}, {row['path']}: "
+            f"{row['failures']} of "
             f"{row['campaigns']} campaigns fail, a rate of at least {row['low']:.3f}"
         )
-    print(f"{len(rows)} cells of {given.campaigns} campaigns, highest lower limit {max(row['low'] for row in rows):.3f}")
+    print(
+        f"{len(rows)} cells of {given.campaigns} campaigns, highest lower limit "
+        f"{max(row['low'] for row in rows):.3f}"
+    )
     return 1 if above else 0
 
 

@@ -1,11 +1,14 @@
-"""What floods cost an enrolled owner: the time of its calls and the memory of the server, with and without them.
+"""What floods cost an enrolled owner: the time of its calls and the memory of the server, with and
+without them.
 
-Run with the project's environment: `python benchmarks/floods.py [--seconds 8]`. A server process with TLS; this process asks
-for the query and hands in one report in turn, a hundred times a second at most; another process floods. All on this machine,
-on loopback only, and for so many seconds each:
+Run with the project's environment: `python benchmarks/floods.py [--seconds 8]`. A server process
+with TLS; this process asks for the query and hands in one report in turn, a hundred times a second
+at most; another process floods. All on this machine, on loopback only, and for so many seconds
+each:
 
 - connections: 400 TLS connections without a token, opened again when they are closed;
-- resets: streams without a token, opened and given up at once, 7,000 a second on twenty connections;
+- resets: streams without a token, opened and given up at once, 7,000 a second on twenty
+  connections;
 - messages: 128 streams of sixteen owners at a time, each with one message of 4 MB;
 - unfinished: the same with a message of the largest size that is accepted, without its last byte.
 """
@@ -59,14 +62,20 @@ def resets(made: Made, campaign: str, tokens: list[str], until: float) -> None:
         began = time.monotonic()
         for place, one in enumerate(held):
             try:
-                one.socket.sendall(b"".join(one.left(CALLS["PollQuery"].path) for _ in range(RESETS // 100 // len(held))))
+                one.socket.sendall(
+                    b"".join(
+                        one.left(CALLS["PollQuery"].path) for _ in range(RESETS // 100 // len(held))
+                    )
+                )
                 list(one.heard(1e-6))
             except OSError:
                 held[place] = made()
         time.sleep(max(0.0, began + 0.01 - time.monotonic()))
 
 
-def messages(made: Made, campaign: str, tokens: list[str], until: float, size: int = 4 << 20, rest: int = 0) -> None:
+def messages(
+    made: Made, campaign: str, tokens: list[str], until: float, size: int = 4 << 20, rest: int = 0
+) -> None:
     while time.monotonic() < until:
         held = [made() for _ in range(STREAMS)]
         for number, one in enumerate(held):
@@ -85,10 +94,23 @@ def unfinished(made: Made, campaign: str, tokens: list[str], until: float) -> No
     messages(made, campaign, tokens, until, size=LARGEST_PIECE, rest=1)
 
 
-def flood(kind: str, port: int, authority: Path, campaign: str, tokens: list[str], seconds: float, began: Event) -> None:
+def flood(
+    kind: str,
+    port: int,
+    authority: Path,
+    campaign: str,
+    tokens: list[str],
+    seconds: float,
+    began: Event,
+) -> None:
     """The other process."""
     began.set()
-    work = {"connections": connections, "resets": resets, "messages": messages, "unfinished": unfinished}[kind]
+    work = {
+        "connections": connections,
+        "resets": resets,
+        "messages": messages,
+        "unfinished": unfinished,
+    }[kind]
     work(lambda: Raw(port, authority), campaign, tokens, time.monotonic() + seconds)
 
 
@@ -115,7 +137,11 @@ def measure(kind: str, seconds: float) -> None:
     """One flood on a fresh server."""
     with tempfile.TemporaryDirectory() as folder:
         place, plan = Place(Path(folder)), plan_now(variant="one-shot")
-        campaign, honest, tokens = place.campaign(plan), place.enrol("honest"), [place.enrol(str(i)) for i in range(16)]
+        campaign, honest, tokens = (
+            place.campaign(plan),
+            place.enrol("honest"),
+            [place.enrol(str(i)) for i in range(16)],
+        )
         server, authority = place.serve(), place.keys / "ca.pem"
         eventually(lambda: place.store.rounds(campaign))
         report = answer(bit_batch(1), plan=digest(plan.to_bytes()), channel=Bit(epsilon=4.0))
@@ -136,15 +162,19 @@ def measure(kind: str, seconds: float) -> None:
         over.set()
         cut = quantiles(took, n=20)
         print(
-            f"{kind:12} calls {len(took):4}  median {1e3 * took[len(took) // 2]:.1f} ms  p95 {1e3 * cut[-1]:.1f} ms  "
-            f"longest {1e3 * took[-1]:.0f} ms  server's memory {max(memory):.0f} MB", flush=True,
-        )  # fmt: skip
+            f"{kind:12} calls {len(took):4}  median {1e3 * took[len(took) // 2]:.1f} ms  p95 "
+            f"{1e3 * cut[-1]:.1f} ms  "
+            f"longest {1e3 * took[-1]:.0f} ms  server's memory {max(memory):.0f} MB",
+            flush=True,
+        )
         place.close()
 
 
 def main() -> None:
     """Print a line a flood."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=8.0)
     seconds = parser.parse_args().seconds
     for kind in FLOODS:

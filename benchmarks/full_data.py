@@ -1,11 +1,14 @@
-"""Training and calibrating on the same records: the tables of docs/full-data.md, next to what the papers print.
+"""Training and calibrating on the same records: the tables of docs/full-data.md, next to what the
+papers print.
 
-    python benchmarks/full_data.py --json full-data.json              everything, about half an hour on one core
+    python benchmarks/full_data.py --json full-data.json              everything, about half an hour
+    on one core
     python benchmarks/full_data.py --only memory --trials 50          one table
 
-Three experiments, all seeded. `scp`: five classes, network 16-16 (SCP Tables S7 to S9). `dpcp`: a location parameter (DPCP
-section 5.1). `memory`: a learner that remembers as well as privacy allows. With --json, every trial is written as it ends and
-found again, so a run may be interrupted and continued.
+Three experiments, all seeded. `scp`: five classes, network 16-16 (SCP Tables S7 to S9). `dpcp`: a
+location parameter (DPCP section 5.1). `memory`: a learner that remembers as well as privacy allows.
+With --json, every trial is written as it ends and found again, so a run may be interrupted and
+continued.
 """
 
 import argparse
@@ -46,12 +49,13 @@ PAPER: dict[tuple[int, float], dict[str, tuple[float, float]]] = {
     (30_000, 0.5): {"scp-f": (0.913, 2.279), "scp-a": (0.905, 2.202), "split": (0.907, 2.537)},
     (30_000, 1.0): {"scp-f": (0.908, 2.129), "scp-a": (0.904, 2.091), "split": (0.907, 2.496)},
     (30_000, 2.0): {"scp-f": (0.907, 2.093), "scp-a": (0.904, 2.071), "split": (0.906, 2.485)},
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Pipelines compared on the same records; `make` draws the records of a trial behind a learner."""
+    """Pipelines compared on the same records; `make` draws the records of a trial behind a
+    learner."""
 
     experiment: str
     terms: Terms
@@ -61,7 +65,13 @@ class Cell:
 
     @property
     def key(self) -> list[Any]:
-        return [self.experiment, self.terms.n, self.terms.budget.epsilon, self.terms.alpha, self.terms.share]
+        return [
+            self.experiment,
+            self.terms.n,
+            self.terms.budget.epsilon,
+            self.terms.alpha,
+            self.terms.share,
+        ]
 
     def pipelines(self) -> list[Pipeline]:
         """Decided once for all trials: nothing in them depends on records."""
@@ -74,7 +84,9 @@ class Cell:
     def trial(self, number: int, pipelines: list[Pipeline]) -> Iterator[dict[str, Any]]:
         n = self.terms.n
         learner = self.make(np.random.default_rng([7, n, number]), n + self.test)
-        trainings = Trainings(learner, np.arange(n), SeededEntropy("full-data", *map(str, self.key), number))
+        trainings = Trainings(
+            learner, np.arange(n), SeededEntropy("full-data", *map(str, self.key), number)
+        )
         for pipeline in pipelines:
             row = measure(trainings, pipeline, np.arange(n, n + self.test))
             yield {"cell": self.key, "trial": number, "method": pipeline.method, **row}
@@ -92,7 +104,9 @@ def scp_cells() -> Iterator[Cell]:
             methods = ["scp-f", "scp-a", "certified", "dpcp", "split", "split-certified"]
             # Without privacy there is no epsilon to compare at: once is enough.
             methods += ["split-cp", "naive"] if epsilon == 1.0 else []
-            yield Cell("scp", Terms(n, Budget(epsilon, DELTA), alpha=ALPHA), tuple(methods), 5_000, make)
+            yield Cell(
+                "scp", Terms(n, Budget(epsilon, DELTA), alpha=ALPHA), tuple(methods), 5_000, make
+            )
 
 
 def dpcp_cells() -> Iterator[Cell]:
@@ -101,13 +115,21 @@ def dpcp_cells() -> Iterator[Cell]:
 
     methods = ("dpcp", "certified", "pscp", "differential", "split-cp", "naive")
     for n in (500, 1_000, 2_000, 5_000, 10_000):
-        yield Cell("dpcp", Terms(n, Budget(0.1, 1e-9), alpha=ALPHA, bins=1024), methods, 20_000, make)
+        yield Cell(
+            "dpcp", Terms(n, Budget(0.1, 1e-9), alpha=ALPHA, bins=1024), methods, 20_000, make
+        )
     for epsilon in (0.2, 0.5, 1.0):
         yield Cell(
-            "dpcp", Terms(2_000, Budget(epsilon, 1e-9), alpha=ALPHA, share=0.05 / epsilon, bins=1024), methods, 20_000, make
+            "dpcp",
+            Terms(2_000, Budget(epsilon, 1e-9), alpha=ALPHA, share=0.05 / epsilon, bins=1024),
+            methods,
+            20_000,
+            make,
         )
     for alpha in (0.05, 0.2, 0.3):
-        yield Cell("dpcp", Terms(2_000, Budget(0.1, 1e-9), alpha=alpha, bins=1024), methods, 20_000, make)
+        yield Cell(
+            "dpcp", Terms(2_000, Budget(0.1, 1e-9), alpha=alpha, bins=1024), methods, 20_000, make
+        )
 
 
 def memory_cells() -> Iterator[Cell]:
@@ -116,7 +138,9 @@ def memory_cells() -> Iterator[Cell]:
 
     for epsilon in (0.5, 1.0, 2.0):
         terms = Terms(10_000, Budget(epsilon, DELTA), alpha=ALPHA)
-        yield Cell("memory", terms, ("scp-f", "scp-a", "dpcp", "certified", "split", "naive"), 20_000, make)
+        yield Cell(
+            "memory", terms, ("scp-f", "scp-a", "dpcp", "certified", "split", "naive"), 20_000, make
+        )
 
 
 EXPERIMENTS = {"dpcp": dpcp_cells, "memory": memory_cells, "scp": scp_cells}
@@ -133,16 +157,29 @@ def possible(cell: Cell) -> tuple[list[Pipeline], dict[str, str]]:
     return made, refused
 
 
-def run(cells: list[Cell], trials: int, rows: list[dict[str, Any]], keep: Callable[[], None]) -> None:
-    """Run what is missing in `rows`; trials of all cells take turns, so that an interrupted run has some of each."""
+def run(
+    cells: list[Cell], trials: int, rows: list[dict[str, Any]], keep: Callable[[], None]
+) -> None:
+    """Run what is missing in `rows`; trials of all cells take turns, so that an interrupted run has
+    some of each."""
     done = {json.dumps([row["cell"], row["trial"]]) for row in rows}
     prepared: dict[int, list[Pipeline]] = {}
-    todo = [(n, i) for n in range(trials) for i in range(len(cells)) if json.dumps([cells[i].key, n]) not in done]
+    todo = [
+        (n, i)
+        for n in range(trials)
+        for i in range(len(cells))
+        if json.dumps([cells[i].key, n]) not in done
+    ]
     started = time.monotonic()
     for count, (number, i) in enumerate(todo):
         left = (time.monotonic() - started) / max(count, 1) * (len(todo) - count) / 60
         if sys.stderr.isatty():
-            print(f"\r{count}/{len(todo)} trials, about {left:.0f} min left  ", end="", file=sys.stderr, flush=True)
+            print(
+                f"\r{count}/{len(todo)} trials, about {left:.0f} min left  ",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
         if i not in prepared:
             prepared[i], refused = possible(cells[i])
             for method, why in refused.items():
@@ -154,7 +191,8 @@ def run(cells: list[Cell], trials: int, rows: list[dict[str, Any]], keep: Callab
 
 
 def summary(cell: Cell, rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
-    """One row a method: means, and the standard error of the coverage, which is what tells it from 1 - alpha."""
+    """One row a method: means, and the standard error of the coverage, which is what tells it from
+    1 - alpha."""
     pipelines, refused = possible(cell)
     for pipeline in pipelines:
         own = [row for row in rows if row["cell"] == cell.key and row["method"] == pipeline.method]
@@ -163,7 +201,11 @@ def summary(cell: Cell, rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
         coverage = np.array([row["coverage"] for row in own])
         size = np.array([row["mean_size"] for row in own if row["mean_size"] is not None])
         paper = PAPER.get((cell.terms.n, cell.terms.budget.epsilon), {}).get(pipeline.method)
-        shown = {"n": f"{cell.terms.n:,}", "epsilon": f"{cell.terms.budget.epsilon:g}", "alpha": f"{cell.terms.alpha:g}"}
+        shown = {
+            "n": f"{cell.terms.n:,}",
+            "epsilon": f"{cell.terms.budget.epsilon:g}",
+            "alpha": f"{cell.terms.alpha:g}",
+        }
         if not pipeline.private:
             shown["epsilon"] = "-"
         floor = pipeline.promise.black_box_floor
@@ -176,12 +218,25 @@ def summary(cell: Cell, rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
             "± s.e.": f"{coverage.std() / np.sqrt(max(1, len(coverage) - 1)):.3f}",
             "size": f"{size.mean():.3f} ({size.std():.3f})" if size.size else "-",
             "trivial": f"{np.mean([row['trivial'] for row in own]):.0%}",
-            "paper": "-" if cell.experiment != "scp" or paper is None else f"{paper[0]:.3f}, {paper[1]:.3f}",
+            "paper": "-"
+            if cell.experiment != "scp" or paper is None
+            else f"{paper[0]:.3f}, {paper[1]:.3f}",
         }
     for method in refused:
-        yield {"n": f"{cell.terms.n:,}", "epsilon": f"{cell.terms.budget.epsilon:g}", "alpha": f"{cell.terms.alpha:g}",
-               "method": method, "certificate": "infeasible", "promised": "-", "floor": "-", "coverage": "-", "± s.e.": "-",
-               "size": "-", "trivial": "-", "paper": "-"}  # fmt: skip
+        yield {
+            "n": f"{cell.terms.n:,}",
+            "epsilon": f"{cell.terms.budget.epsilon:g}",
+            "alpha": f"{cell.terms.alpha:g}",
+            "method": method,
+            "certificate": "infeasible",
+            "promised": "-",
+            "floor": "-",
+            "coverage": "-",
+            "± s.e.": "-",
+            "size": "-",
+            "trivial": "-",
+            "paper": "-",
+        }
 
 
 def show(experiment: str, cells: list[Cell], rows: list[dict[str, Any]]) -> None:
@@ -199,10 +254,15 @@ def show(experiment: str, cells: list[Cell], rows: list[dict[str, Any]]) -> None
 def show_markdown(experiment: str, cells: list[Cell], rows: list[dict[str, Any]]) -> None:
     """One row a cell and one column a method: coverage, size, and the paper's."""
     methods = list(dict.fromkeys(method for cell in cells for method in cell.methods))
-    print(f"\n{experiment}\n\n| n | epsilon | alpha | {' | '.join(methods)} |\n|---|---|---|{'---|' * len(methods)}")
+    print(
+        f"\n{experiment}\n\n| n | epsilon | alpha | {' | '.join(methods)} "
+        f"|\n|---|---|---|{'---|' * len(methods)}"
+    )
     for cell in cells:
         found = {line["method"]: line for line in summary(cell, rows)}
-        print(f"| {cell.terms.n:,} | {cell.terms.budget.epsilon:g} | {cell.terms.alpha:g} |", end="")
+        print(
+            f"| {cell.terms.n:,} | {cell.terms.budget.epsilon:g} | {cell.terms.alpha:g} |", end=""
+        )
         for method in methods:
             line = found.get(method)
             print(f" {'' if line is None else _short(line)} |", end="")
@@ -219,12 +279,20 @@ def _short(line: dict[str, str]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=10, help="repetitions of each cell (default 10)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--trials", type=int, default=10, help="repetitions of each cell (default 10)"
+    )
     parser.add_argument("--only", choices=list(EXPERIMENTS), help="one of the experiments")
     parser.add_argument("--records", type=int, help="only the cells of this n")
-    parser.add_argument("--json", type=Path, help="keep every trial in this file, and continue from it")
-    parser.add_argument("--markdown", action="store_true", help="print the tables of the page, a row a cell")
+    parser.add_argument(
+        "--json", type=Path, help="keep every trial in this file, and continue from it"
+    )
+    parser.add_argument(
+        "--markdown", action="store_true", help="print the tables of the page, a row a cell"
+    )
     arguments = parser.parse_args()
     if arguments.trials < 1:
         parser.error(f"--trials is {arguments.trials}; at least 1 is needed")
@@ -232,9 +300,14 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     if arguments.json is not None and arguments.json.exists():
         rows = json.loads(arguments.json.read_text())
-    chosen = {name: list(make()) for name, make in EXPERIMENTS.items() if arguments.only in (None, name)}
+    chosen = {
+        name: list(make()) for name, make in EXPERIMENTS.items() if arguments.only in (None, name)
+    }
     if arguments.records is not None:
-        chosen = {name: [cell for cell in cells if cell.terms.n == arguments.records] for name, cells in chosen.items()}
+        chosen = {
+            name: [cell for cell in cells if cell.terms.n == arguments.records]
+            for name, cells in chosen.items()
+        }
 
     def keep() -> None:
         if arguments.json is not None:

@@ -1,9 +1,12 @@
-"""How fast the aggregator takes reports in, durably, next to a service that only sends every message back.
+"""How fast the aggregator takes reports in, durably, next to a service that only sends every
+message back.
 
-Run with the project's environment: `python benchmarks/ingest.py [--postgres] [--turns 15] [--long 10000000] [--json FILE]`.
-Both services run in a process of their own behind the same gRPC library without TLS, and get the same messages over one stream
-from this process. They take short turns, many of them, so that what else the machine does meets both; the claim is the median
-of the ratios. `--long` then sends so many reports in messages of 10,000 and prints the memory of the server on the way.
+Run with the project's environment: `python benchmarks/ingest.py [--postgres] [--turns 15] [--long
+10000000] [--json FILE]`. Both services run in a process of their own behind the same gRPC library
+without TLS, and get the same messages over one stream from this process. They take short turns,
+many of them, so that what else the machine does meets both; the claim is the median of the ratios.
+`--long` then sends so many reports in messages of 10,000 and prints the memory of the server on the
+way.
 """
 
 import argparse
@@ -44,7 +47,8 @@ async def echo(messages, context):
 async def main():
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", 8 << 20)])
     handler = grpc.stream_stream_rpc_method_handler(echo)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("echo", {"Echo": handler}),))
+    service = grpc.method_handlers_generic_handler("echo", {"Echo": handler})
+    server.add_generic_rpc_handlers((service,))
     print(server.add_insecure_port("127.0.0.1:0"), flush=True)
     await server.start()
     await server.wait_for_termination()
@@ -52,7 +56,9 @@ asyncio.run(main())
 """
 
 
-def answers(plan: bytes, count: int, reports: int, rng: np.random.Generator, query: BitQuery) -> Iterator[bytes]:
+def answers(
+    plan: bytes, count: int, reports: int, rng: np.random.Generator, query: BitQuery
+) -> Iterator[bytes]:
     """Answers with fresh ids to one round."""
     for _ in range(count):
         ids = np.frombuffer(rng.bytes(16 * reports), dtype=np.uint8).reshape(reports, 16)
@@ -72,9 +78,13 @@ class Sides:
     """An echo service, and a server on its database with an open campaign of one round."""
 
     def __init__(self, folder: Path, url: str) -> None:
-        self.echo_process = subprocess.Popen([sys.executable, "-c", ECHO], stdout=subprocess.PIPE, text=True)
+        self.echo_process = subprocess.Popen(
+            [sys.executable, "-c", ECHO], stdout=subprocess.PIPE, text=True
+        )
         assert self.echo_process.stdout is not None
-        self.echo_channel = grpc.insecure_channel(f"127.0.0.1:{int(self.echo_process.stdout.readline())}")
+        self.echo_channel = grpc.insecure_channel(
+            f"127.0.0.1:{int(self.echo_process.stdout.readline())}"
+        )
         self.plan = plan_now(replace(PLAN, variant="one-shot", expected_records=1_000_000_000))
         self.place = Place(folder, url)
         campaign, token = self.place.campaign(self.plan), self.place.enrol("owner")
@@ -92,10 +102,14 @@ class Sides:
 
     def ingest(self, messages: Iterable[bytes], reports: int) -> None:
         call = self.channel.stream_unary(
-            CALLS["Submit"].path, request_serializer=None, response_deserializer=wire.Receipt.FromString
+            CALLS["Submit"].path,
+            request_serializer=None,
+            response_deserializer=wire.Receipt.FromString,
         )
         receipt = call(iter(messages), metadata=self.metadata)
-        assert (receipt.code, receipt.accepted) == (wire.Code.OK, reports), wire.Code.Name(receipt.code)
+        assert (receipt.code, receipt.accepted) == (wire.Code.OK, reports), wire.Code.Name(
+            receipt.code
+        )
 
     def close(self) -> None:
         self.echo_process.kill()
@@ -103,7 +117,9 @@ class Sides:
         self.place.close()
 
 
-def measure(name: str, sides: Sides, sizes: list[int], turns: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+def measure(
+    name: str, sides: Sides, sizes: list[int], turns: int, rng: np.random.Generator
+) -> Iterator[dict[str, Any]]:
     """A row for each size of message. The first turn only warms up."""
     plan = digest(sides.plan.to_bytes())
     for reports in sizes:
@@ -113,23 +129,47 @@ def measure(name: str, sides: Sides, sizes: list[int], turns: int, rng: np.rando
             # The server tidies up when it has nothing to do, which must not slow the echo.
             time.sleep(TIDY_SECONDS)
             echo.append(timed(lambda messages=messages: sides.echo(messages)))
-            ours.append(timed(lambda messages=messages, all=count * reports: sides.ingest(messages, all)))
+            ours.append(
+                timed(lambda messages=messages, all=count * reports: sides.ingest(messages, all))
+            )
         ratios = [e / s for e, s in zip(echo[1:], ours[1:], strict=True)]
         rate = count / median(ours[1:])
         yield {
-            "database": name, "reports a message": reports, "bytes": len(messages[0]), "messages a second": round(rate),
-            "reports a second": round(rate * reports), "echo, messages a second": round(count / median(echo[1:])),
-            "of echo": round(median(ratios), 2), "from": round(min(ratios), 2), "to": round(max(ratios), 2),
-        }  # fmt: skip
+            "database": name,
+            "reports a message": reports,
+            "bytes": len(messages[0]),
+            "messages a second": round(rate),
+            "reports a second": round(rate * reports),
+            "echo, messages a second": round(count / median(echo[1:])),
+            "of echo": round(median(ratios), 2),
+            "from": round(min(ratios), 2),
+            "to": round(max(ratios), 2),
+        }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--postgres", action="store_true", help="measure PostgreSQL beside SQLite")
-    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), choices=list(SIZES), help="reports a message")
+    parser.add_argument(
+        "--sizes",
+        type=int,
+        nargs="+",
+        default=list(SIZES),
+        choices=list(SIZES),
+        help="reports a message",
+    )
     parser.add_argument("--turns", type=int, default=15)
-    parser.add_argument("--long", type=int, default=0, help="then send so many reports and watch the server's memory")
-    parser.add_argument("--folder", type=Path, help="where the SQLite file goes (default: the temporary folder)")
+    parser.add_argument(
+        "--long",
+        type=int,
+        default=0,
+        help="then send so many reports and watch the server's memory",
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="where the SQLite file goes (default: the temporary folder)"
+    )
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     given = parser.parse_args()
     rows: list[dict[str, Any]] = []
@@ -145,10 +185,21 @@ def main() -> None:
                 for row in measure(name, sides, given.sizes, given.turns, rng):
                     rows.append(row)
                     print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
-                for done in range(0, given.long if name == "sqlite" else 0, max(given.long // 10, 1)):
+                for done in range(
+                    0, given.long if name == "sqlite" else 0, max(given.long // 10, 1)
+                ):
                     share = given.long // 100_000
-                    sides.ingest(answers(digest(sides.plan.to_bytes()), share, 10_000, rng, sides.query), share * 10_000)
-                    print(f"{done + given.long // 10:,} reports: the server holds {sides.server.megabytes:.0f} MB", flush=True)
+                    sides.ingest(
+                        answers(digest(sides.plan.to_bytes()), share, 10_000, rng, sides.query),
+                        share * 10_000,
+                    )
+                    print(
+                        (
+                            f"{done + given.long // 10:,} reports: the server holds "
+                            f"{sides.server.megabytes:.0f} MB"
+                        ),
+                        flush=True,
+                    )
             finally:
                 sides.close()
     if given.json is not None:

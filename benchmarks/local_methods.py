@@ -1,8 +1,10 @@
-"""Certified against published local calibration: the tables behind the claims in docs/local-methods.md.
+"""Certified against published local calibration: the tables behind the claims in
+docs/local-methods.md.
 
-Run with the project's environment: `python benchmarks/local_methods.py [--trials 100] [--json FILE]`. Every campaign is
-seeded, so a table can be had again. Excess is coverage above what the best threshold has (1 - alpha, or more where scores
-tie), which is what sets pay for; alpha = delta = 0.1.
+Run with the project's environment: `python benchmarks/local_methods.py [--trials 100] [--json
+FILE]`. Every campaign is seeded, so a table can be had again. Excess is coverage above what the
+best threshold has (1 - alpha, or more where scores tie), which is what sets pay for; alpha = delta
+= 0.1.
 """
 
 import argparse
@@ -29,11 +31,18 @@ from confide.simulation.driver import BitUsers, LabelUsers, drive
 ALPHA = DELTA = 0.1
 # Softmax of ten independent normal logits with this spread: the oracle's HPS sets hold 1.84 labels.
 SPREAD = 3.53
-LABEL_CELLS = [(10_000, 1.0, "10.0", "3.0"), (50_000, 1.0, "4.2", "2.15"), (3_000, 2.0, "10.0", "2.7")]
+LABEL_CELLS = [
+    (10_000, 1.0, "10.0", "3.0"),
+    (50_000, 1.0, "4.2", "2.15"),
+    (3_000, 2.0, "10.0", "2.7"),
+]
 BIT_CELLS = [
-    (4.0, 10_000, "0.3-0.5"), (4.0, 50_000, "0.3-0.5"),
-    (1.0, 10_000, "0.65-0.85"), (1.0, 30_000, "0.4-0.6"), (1.0, 50_000, "0.4-0.6"),
-]  # fmt: skip
+    (4.0, 10_000, "0.3-0.5"),
+    (4.0, 50_000, "0.3-0.5"),
+    (1.0, 10_000, "0.65-0.85"),
+    (1.0, 30_000, "0.4-0.6"),
+    (1.0, 50_000, "0.4-0.6"),
+]
 
 
 def synthetic(n: int, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -47,7 +56,13 @@ def synthetic(n: int, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[A
 
 def counted(trials: int, what: str) -> Iterable[int]:
     """Trial numbers, behind a progress bar on a terminal."""
-    return track(range(trials), what, transient=True, console=Console(stderr=True), disable=not sys.stderr.isatty())
+    return track(
+        range(trials),
+        what,
+        transient=True,
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+    )
 
 
 def label_table(trials: int) -> list[dict[str, Any]]:
@@ -58,11 +73,19 @@ def label_table(trials: int) -> list[dict[str, Any]]:
     oracle = float((test <= np.quantile(own, 1 - ALPHA)).sum(axis=1).mean())
     rows = []
     for n, epsilon, published, prototype in LABEL_CELLS:
-        k_rr, subset, best = KaryRR(k=10, epsilon=epsilon), SubsetSelection(k=10, epsilon=epsilon), auto(k=10, epsilon=epsilon)
+        k_rr, subset, best = (
+            KaryRR(k=10, epsilon=epsilon),
+            SubsetSelection(k=10, epsilon=epsilon),
+            auto(k=10, epsilon=epsilon),
+        )
         variants: dict[str, Callable[[], Any]] = {
-            "published L*": lambda c=k_rr: labels.published(channel=c, alpha=ALPHA, delta=DELTA, star=True),
+            "published L*": lambda c=k_rr: labels.published(
+                channel=c, alpha=ALPHA, delta=DELTA, star=True
+            ),
             "certified k-rr": lambda c=k_rr: labels.certified(channel=c, alpha=ALPHA, delta=DELTA),
-            "certified subset": lambda c=subset: labels.certified(channel=c, alpha=ALPHA, delta=DELTA),
+            "certified subset": lambda c=subset: labels.certified(
+                channel=c, alpha=ALPHA, delta=DELTA
+            ),
             f"certified auto ({best.name}), provider's ladder": lambda c=best: labels.certified(
                 channel=c, alpha=ALPHA, delta=DELTA, ladder=provider
             ),
@@ -73,33 +96,45 @@ def label_table(trials: int) -> list[dict[str, Any]]:
                 scores, drawn = synthetic(n, np.random.default_rng([1, n, trial]))
                 users = LabelUsers(scores, drawn, SeededEntropy(name, n, trial))
                 thresholds.append(drive(make(), users).threshold)
-            rows.append({
-                "n": n, "epsilon": epsilon, "variant": name, "oracle_size": oracle,
-                "mean_size": float(np.mean([np.count_nonzero(test <= q) / len(test) for q in thresholds])),
-                "coverage": float(np.mean([np.mean(own <= q) for q in thresholds])),
-                "below_target": float(np.mean([np.mean(own <= q) < 1 - ALPHA for q in thresholds])),
-                "trivial": float(np.mean([q >= 1 for q in thresholds])),
-                "prototype": published if name.startswith("published") else prototype,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "n": n,
+                    "epsilon": epsilon,
+                    "variant": name,
+                    "oracle_size": oracle,
+                    "mean_size": float(
+                        np.mean([np.count_nonzero(test <= q) / len(test) for q in thresholds])
+                    ),
+                    "coverage": float(np.mean([np.mean(own <= q) for q in thresholds])),
+                    "below_target": float(
+                        np.mean([np.mean(own <= q) < 1 - ALPHA for q in thresholds])
+                    ),
+                    "trivial": float(np.mean([q >= 1 for q in thresholds])),
+                    "prototype": published if name.startswith("published") else prototype,
+                }
+            )
     return rows
 
 
 def quadratic(features: NDArray[Any], truth: NDArray[Any], unseen: NDArray[Any]) -> NDArray[Any]:
-    """Class probabilities under Gaussian classes with covariances of their own, shrunk a tenth towards the pooled one."""
+    """Class probabilities under Gaussian classes with covariances of their own, shrunk a tenth
+    towards the pooled one."""
     means = np.array([features[truth == label].mean(axis=0) for label in range(26)])
     pooled = np.cov((features - means[truth]).T)
     log = np.empty((len(unseen), 26))
     for label in range(26):
         factor = np.linalg.cholesky(0.9 * np.cov(features[truth == label].T) + 0.1 * pooled)
         log[:, label] = (
-            -0.5 * (np.linalg.solve(factor, (unseen - means[label]).T) ** 2).sum(axis=0) - np.log(np.diag(factor)).sum()
+            -0.5 * (np.linalg.solve(factor, (unseen - means[label]).T) ** 2).sum(axis=0)
+            - np.log(np.diag(factor)).sum()
         )
     weights = np.exp(log - log.max(axis=1, keepdims=True))
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 def bit_populations() -> dict[str, NDArray[Any]]:
-    """Sorted true-label scores of real classifiers on the embedded data; campaigns draw from them with replacement."""
+    """Sorted true-label scores of real classifiers on the embedded data; campaigns draw from them
+    with replacement."""
     features, truth = letters()
     own, others = slice(None, PROVIDER_RECORDS), slice(PROVIDER_RECORDS, None)
     made = {}
@@ -136,11 +171,19 @@ def bit_table(trials: int) -> list[dict[str, Any]]:
                     trivial += certificate.trivial
                 mean = float(np.mean(excess))
                 published = mean if name == "published S*" else published
-                rows.append({
-                    "epsilon": epsilon, "n": n, "population": population, "variant": name, "excess": mean,
-                    "of_published": mean / published, "below_target": float(np.mean(np.array(excess) < 0)),
-                    "trivial": trivial / trials, "prototype": prototype if name == "certified" else "",
-                })  # fmt: skip
+                rows.append(
+                    {
+                        "epsilon": epsilon,
+                        "n": n,
+                        "population": population,
+                        "variant": name,
+                        "excess": mean,
+                        "of_published": mean / published,
+                        "below_target": float(np.mean(np.array(excess) < 0)),
+                        "trivial": trivial / trials,
+                        "prototype": prototype if name == "certified" else "",
+                    }
+                )
     return rows
 
 
@@ -149,12 +192,16 @@ def show(title: str, rows: list[dict[str, Any]]) -> None:
     for name in rows[0]:
         table.add_column(name.replace("_", " "), no_wrap=True)
     for row in rows:
-        table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()))
+        table.add_row(
+            *(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values())
+        )
     Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trials", type=int, default=100, help="campaigns a cell (default 100)")
     parser.add_argument("--only", choices=["labels", "bits"], help="one of the two tables")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
@@ -164,10 +211,15 @@ def main() -> None:
     tables: dict[str, list[dict[str, Any]]] = {}
     if arguments.only != "bits":
         tables["labels"] = label_table(max(1, arguments.trials // 4))
-        show("LDP-CP-L: mean set size (prototype: its published and certified sizes)", tables["labels"])
+        show(
+            "LDP-CP-L: mean set size (prototype: its published and certified sizes)",
+            tables["labels"],
+        )
     if arguments.only != "labels":
         tables["bits"] = bit_table(arguments.trials)
-        show("LDP-CP-S: coverage in excess of 1 - alpha, as a share of published S*", tables["bits"])
+        show(
+            "LDP-CP-S: coverage in excess of 1 - alpha, as a share of published S*", tables["bits"]
+        )
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(tables, indent=2) + "\n")
 

@@ -1,10 +1,12 @@
-"""What exact discrete Gaussian noise costs: next to the entropy it needs at least, and to floating-point noise.
+"""What exact discrete Gaussian noise costs: next to the entropy it needs at least, and to
+floating-point noise.
 
-Run with the project's environment: `python benchmarks/noise.py [--sigma 1000000] [--rounds 15] [--json FILE]`.
-All ways take their words from the operating system, in one thread. The floor is one 64-bit word a draw and one pass of numpy
-over it. Floating-point noise inverts the normal distribution at such words (`scipy.special.ndtri`); its bits tell more than its
-law allows, so it is here to be compared with. The claims are ratios within one run: rounds alternate between the ways, and the
-median round counts.
+Run with the project's environment: `python benchmarks/noise.py [--sigma 1000000] [--rounds 15]
+[--json FILE]`. All ways take their words from the operating system, in one thread. The floor is one
+64-bit word a draw and one pass of numpy over it. Floating-point noise inverts the normal
+distribution at such words (`scipy.special.ndtri`); its bits tell more than its law allows, so it is
+here to be compared with. The claims are ratios within one run: rounds alternate between the ways,
+and the median round counts.
 """
 
 import argparse
@@ -25,7 +27,8 @@ from scipy.special import ndtri
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.sampling import os_entropy, words
 
-# A million at once; the weights of one small network, as one step of its training draws them; and a single count.
+# A million at once; the weights of one small network, as one step of its training draws them; and a
+# single count.
 SIZES = (1_000_000, 2_778, 1)
 
 
@@ -35,7 +38,9 @@ def ways(sigma: int) -> dict[str, Callable[[int], Any]]:
     return {
         "discrete": lambda count: discrete_gaussian(variance, count, os_entropy),
         "floor": lambda count: words(count, 64, os_entropy) * 2.0**-64,
-        "float": lambda count: sigma * ndtri(((words(count, 64, os_entropy) >> np.uint64(11)) + 0.5) * 2.0**-53),
+        "float": lambda count: (
+            sigma * ndtri(((words(count, 64, os_entropy) >> np.uint64(11)) + 0.5) * 2.0**-53)
+        ),
     }
 
 
@@ -55,9 +60,15 @@ def measure(count: int, *, sigma: int, rounds: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sigma", type=int, default=1_000_000, help="of the noise (default 1,000,000)")
-    parser.add_argument("--rounds", type=int, default=15, help="rounds timed for each way (default 15)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--sigma", type=int, default=1_000_000, help="of the noise (default 1,000,000)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=15, help="rounds timed for each way (default 15)"
+    )
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     arguments = parser.parse_args()
     if not (1 <= arguments.sigma <= 1 << 42 and arguments.rounds >= 1):
@@ -65,15 +76,25 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for count in SIZES:
         found = measure(count, sigma=arguments.sigma, rounds=arguments.rounds)
-        rows.append({"draws a call": count, **{f"{way} (us a draw)": value for way, value in found.items()},
-                     "discrete (ms a call)": found["discrete"] * count / 1000,
-                     "discrete / floor": found["discrete"] / found["floor"],
-                     "discrete / float": found["discrete"] / found["float"]})  # fmt: skip
+        rows.append(
+            {
+                "draws a call": count,
+                **{f"{way} (us a draw)": value for way, value in found.items()},
+                "discrete (ms a call)": found["discrete"] * count / 1000,
+                "discrete / floor": found["discrete"] / found["floor"],
+                "discrete / float": found["discrete"] / found["float"],
+            }
+        )
     table = Table(title=f"noise of sigma {arguments.sigma:,}", title_justify="left")
     for heading in rows[0]:
         table.add_column(heading, no_wrap=True, justify="right")
     for row in rows:
-        table.add_row(*(f"{value:,.3f}" if isinstance(value, float) else f"{value:,}" for value in row.values()))
+        table.add_row(
+            *(
+                f"{value:,.3f}" if isinstance(value, float) else f"{value:,}"
+                for value in row.values()
+            )
+        )
     Console(width=None if sys.stdout.isatty() else 160).print(table)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(rows, indent=2) + "\n")

@@ -1,8 +1,9 @@
 """Times other packages for speed.py, in an environment of their own.
 
-The first line printed names what can be measured: {"ways": [...], "versions": {...}, "missing": {package: reason}}. Then
-every line read from standard input is a way, answered by {"seconds": ..., "threshold": ...} or {"error": ...}.
-A way is "<task> <package> <how>"; where a package offers more than one, speed.py takes the fastest.
+The first line printed names what can be measured: {"ways": [...], "versions": {...}, "missing":
+{package: reason}}. Then every line read from standard input is a way, answered by {"seconds": ...,
+"threshold": ...} or {"error": ...}. A way is "<task> <package> <how>"; where a package offers more
+than one, speed.py takes the fastest.
 """
 
 import importlib.util
@@ -50,8 +51,14 @@ def mapie(probs: np.ndarray, labels: np.ndarray) -> dict[str, Way]:
     def pipeline(score: type) -> Way:
         def run() -> float:
             function = score()
-            fitted = SplitConformalClassifier(Stored(), 1 - ALPHA, function, prefit=True).conformalize(features, labels)
-            return float(function.get_conformity_score_quantiles(fitted.conformity_scores, alphas, "prefit")[0])
+            fitted = SplitConformalClassifier(
+                Stored(), 1 - ALPHA, function, prefit=True
+            ).conformalize(features, labels)
+            return float(
+                function.get_conformity_score_quantiles(fitted.conformity_scores, alphas, "prefit")[
+                    0
+                ]
+            )
 
         return run
 
@@ -89,7 +96,8 @@ def one_thread(run: Way) -> Way:
 
 
 def torchcp(probs: np.ndarray, labels: np.ndarray) -> dict[str, Way]:
-    """Its package imports graph and language models at once; only its score and predictor modules are wanted here."""
+    """Its package imports graph and language models at once; only its score and predictor modules
+    are wanted here."""
     spec = importlib.util.find_spec("torchcp")
     if spec is None:
         raise ModuleNotFoundError("No module named 'torchcp'")
@@ -142,7 +150,9 @@ def puncc(probs: np.ndarray, labels: np.ndarray) -> dict[str, Way]:
 
         return run
 
-    def scores_only(score: Callable[..., object], sets: Callable[..., object], x: object, y: object) -> Way:
+    def scores_only(
+        score: Callable[..., object], sets: Callable[..., object], x: object, y: object
+    ) -> Way:
         def run() -> float:
             calibrator = BaseCalibrator(nonconf_score_func=score, pred_set_func=sets)
             calibrator.fit(y_true=y, y_pred=x)
@@ -152,12 +162,19 @@ def puncc(probs: np.ndarray, labels: np.ndarray) -> dict[str, Way]:
 
     ways: dict[str, Way] = {}
     aps_score, aps_set = raps_score_builder(rand=False), raps_set_builder(rand=False)
-    for kind, x, y in (("array", probs, labels), ("tensor", torch.from_numpy(probs), torch.from_numpy(labels))):
+    for kind, x, y in (
+        ("array", probs, labels),
+        ("tensor", torch.from_numpy(probs), torch.from_numpy(labels)),
+    ):
         ways[f"aps puncc classifier-{kind}"] = pipeline(APS, x, y, rand=False)
         ways[f"aps puncc score-{kind}"] = scores_only(aps_score, aps_set, x, y)
         ways[f"lac puncc classifier-{kind}"] = pipeline(LAC, x, y)
         ways[f"lac puncc score-{kind}"] = scores_only(lac_score, lac_set, x, y)
-    return ways | {f"{name}-one-thread": one_thread(run) for name, run in ways.items() if name.endswith("score-tensor")}
+    return ways | {
+        f"{name}-one-thread": one_thread(run)
+        for name, run in ways.items()
+        if name.endswith("score-tensor")
+    }
 
 
 def pure_ldp(probs: np.ndarray, labels: np.ndarray) -> dict[str, Way]:
@@ -175,7 +192,8 @@ def pure_ldp(probs: np.ndarray, labels: np.ndarray) -> dict[str, Way]:
 
 
 def timed(run: Way) -> tuple[float, float | None]:
-    """Seconds and result, the least seconds of several runs where one takes less than TURN: speed.py does the same."""
+    """Seconds and result, the least seconds of several runs where one takes less than TURN:
+    speed.py does the same."""
     first, least, result = time.perf_counter(), float("inf"), None
     while (started := time.perf_counter()) - first < TURN:
         result = run()
@@ -197,7 +215,9 @@ def main() -> None:
         try:
             ways |= make(probs, labels)
             versions[package] = version(package)
-        except Exception as error:  # Whatever another package raises is a reason to print, not to stop.
+        except (
+            Exception
+        ) as error:  # Whatever another package raises is a reason to print, not to stop.
             missing[package] = f"{type(error).__name__}: {error}"
 
     def say(answer: dict[str, object]) -> None:

@@ -1,6 +1,8 @@
-"""Draw docs/set-size.svg: mean set size against epsilon on the embedded data, certified next to published.
+"""Draw docs/set-size.svg: mean set size against epsilon on the embedded data, certified next to
+published.
 
-Run with the project's environment: `python benchmarks/picture.py`. Seeded, so the picture can be had again.
+Run with the project's environment: `python benchmarks/picture.py`. Seeded, so the picture can be
+had again.
 """
 
 from dataclasses import replace
@@ -30,18 +32,33 @@ def main() -> None:
     base = Setting(trials=20, seed=1)
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
     plain, _ = evaluate(population, replace(base, variant="non-private"))
-    axes.axhline(plain["mean"]["mean_size"], color="black", linewidth=1, label="no privacy (marginal)")
+    axes.axhline(
+        plain["mean"]["mean_size"], color="black", linewidth=1, label="no privacy (marginal)"
+    )
     for (method, variant), (color, marker, style) in track(LINES.items(), "campaigns"):
         sizes = []
         for epsilon in EPSILONS:
-            result, _ = evaluate(population, replace(base, method=method, variant=variant, epsilon=epsilon))
+            result, _ = evaluate(
+                population, replace(base, method=method, variant=variant, epsilon=epsilon)
+            )
             sizes.append(result["mean"]["mean_size"])
-        axes.plot(EPSILONS, sizes, color=color, marker=marker, linestyle=style, label=f"{method} {variant}")
-    axes.set(xscale="log", yscale="log", xlabel="local epsilon a record", ylabel="mean set size (of 26)")
+        axes.plot(
+            EPSILONS,
+            sizes,
+            color=color,
+            marker=marker,
+            linestyle=style,
+            label=f"{method} {variant}",
+        )
+    axes.set(
+        xscale="log", yscale="log", xlabel="local epsilon a record", ylabel="mean set size (of 26)"
+    )
     axes.set_xticks(EPSILONS, [str(epsilon) for epsilon in EPSILONS])
     axes.set_yticks([3, 4, 6, 10, 16, 26], ["3", "4", "6", "10", "16", "26"])
     axes.minorticks_off()
-    axes.set_title("90 % coverage promised (PAC, delta 0.1), 10,000 calibration records", fontsize=10)
+    axes.set_title(
+        "90 % coverage promised (PAC, delta 0.1), 10,000 calibration records", fontsize=10
+    )
     axes.legend(fontsize=8)
     axes.grid(alpha=0.3)
     mpl.rcParams["svg.hashsalt"] = "confide"

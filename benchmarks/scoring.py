@@ -1,8 +1,9 @@
 """What it costs to score records one by one, and what the cache saves.
 
-Run with the project's environment: `python benchmarks/scoring.py [--records 100000] [--rounds 7] [--json FILE]`.
-Records of 16 features go through a network with 64 hidden units and 26 labels, on one thread. The sides take turns; medians
-count, and the claims are ratios within one run. That all ways give the same bits is checked in every round.
+Run with the project's environment: `python benchmarks/scoring.py [--records 100000] [--rounds 7]
+[--json FILE]`. Records of 16 features go through a network with 64 hidden units and 26 labels, on
+one thread. The sides take turns; medians count, and the claims are ratios within one run. That all
+ways give the same bits is checked in every round.
 """
 
 import argparse
@@ -43,12 +44,16 @@ def measure(records: int, rounds: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(rounds + 1):
             # The first turn only warms up.
-            for name, seconds in take_turn(session, model, own, most, Path(folder) / str(turn)).items():
+            for name, seconds in take_turn(
+                session, model, own, most, Path(folder) / str(turn)
+            ).items():
                 spent.setdefault(name, []).extend([seconds] if turn else [])
     return {name: median(seconds) for name, seconds in spent.items()}
 
 
-def take_turn(session: Session, model: Model, own: Records, most: Records, folder: Path) -> dict[str, float]:
+def take_turn(
+    session: Session, model: Model, own: Records, most: Records, folder: Path
+) -> dict[str, float]:
     """Seconds of each way, after a check that the scores are the same."""
     assert own.features is not None
     values, fresh, older = own.features, folder / "fresh", folder / "older"
@@ -58,7 +63,9 @@ def take_turn(session: Session, model: Model, own: Records, most: Records, folde
         "in batches (a vetted model)": lambda: session.batched(values, LABELS),
         "one by one, into the cache": lambda: probabilities(own, model, labels=LABELS, cache=fresh),
         "from the cache": lambda: probabilities(own, model, labels=LABELS, cache=fresh),
-        "from the cache, one record in a hundred new": lambda: probabilities(own, model, labels=LABELS, cache=older),
+        "from the cache, one record in a hundred new": lambda: probabilities(
+            own, model, labels=LABELS, cache=older
+        ),
     }
     spent, expected = {}, None
     for name, work in ways.items():
@@ -72,32 +79,49 @@ def take_turn(session: Session, model: Model, own: Records, most: Records, folde
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--records", type=int, default=100_000, help="records (default 100,000)")
     parser.add_argument("--rounds", type=int, default=7, help="rounds (default 7)")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     arguments = parser.parse_args()
     if arguments.records < 1000 or arguments.rounds < 1:
-        parser.error(f"{arguments.records} records, {arguments.rounds} rounds; accepted are at least 1,000 and 1")
+        parser.error(
+            f"{arguments.records} records, {arguments.rounds} rounds; accepted are at least 1,000 "
+            "and 1"
+        )
     spent = measure(arguments.records, arguments.rounds)
     ratios = {
-        "one by one / in batches": (spent["one by one"] / spent["in batches (a vetted model)"], "at most 40"),
+        "one by one / in batches": (
+            spent["one by one"] / spent["in batches (a vetted model)"],
+            "at most 40",
+        ),
         "first round / later ones, from the cache": (
             spent["one by one, into the cache"] / spent["from the cache"],
             "at least 50",
         ),
     }
     rows: list[dict[str, Any]] = [
-        {"what": name, "seconds": seconds, "each (us)": 1e6 * seconds / arguments.records} for name, seconds in spent.items()
+        {"what": name, "seconds": seconds, "each (us)": 1e6 * seconds / arguments.records}
+        for name, seconds in spent.items()
     ]
     rows += [{"what": name, "ratio": ratio, "goal": goal} for name, (ratio, goal) in ratios.items()]
-    table = Table(title=f"scoring {arguments.records:,} records; all ways give the same bits", title_justify="left")
+    table = Table(
+        title=f"scoring {arguments.records:,} records; all ways give the same bits",
+        title_justify="left",
+    )
     for heading in ("what", "seconds", "each (us)", "ratio", "goal"):
         table.add_column(heading, no_wrap=True)
     for row in rows:
         seconds, each, ratio = (row.get(key) for key in ("seconds", "each (us)", "ratio"))
-        table.add_row(row["what"], "" if seconds is None else f"{seconds:.4f}", "" if each is None else f"{each:.2f}",
-                      "" if ratio is None else f"{ratio:.1f}", row.get("goal", ""))  # fmt: skip
+        table.add_row(
+            row["what"],
+            "" if seconds is None else f"{seconds:.4f}",
+            "" if each is None else f"{each:.2f}",
+            "" if ratio is None else f"{ratio:.1f}",
+            row.get("goal", ""),
+        )
     Console(width=None if sys.stdout.isatty() else 120).print(table)
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     if arguments.json is not None:

@@ -21,8 +21,12 @@ OWNERS = ("Hospital North", "Hospital South", "Lakeside Clinic", "St. Anne's", "
 N = 4_000
 
 
-def shoot(chromium: Any, url: str, path: Path, *, width: int, height: int, dark: bool = False) -> None:
-    context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light")
+def shoot(
+    chromium: Any, url: str, path: Path, *, width: int, height: int, dark: bool = False
+) -> None:
+    context = chromium.new_context(
+        viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
+    )
     page = context.new_page()
     page.goto(url)
     page.wait_for_timeout(1500)
@@ -32,7 +36,9 @@ def shoot(chromium: Any, url: str, path: Path, *, width: int, height: int, dark:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path("docs"))
     given = parser.parse_args()
     plan = plan_now(campaign="Triage model, autumn", expected_records=N * len(OWNERS))
@@ -47,7 +53,9 @@ def main() -> None:
             Wire(server, campaign, tokens[0]).submit(b"\xff\x01 not an answer")
 
             def part(i: int) -> Any:
-                return contribution(server.access(tokens[i]), plan, Path(folder) / str(i), seed=i, n=N)
+                return contribution(
+                    server.access(tokens[i]), plan, Path(folder) / str(i), seed=i, n=N
+                )
 
             for number in range(4):
                 eventually(lambda number=number: len(place.store.rounds(campaign)) > number)

@@ -1,8 +1,9 @@
 """What a campaign costs, stage by stage: users in process, and messages over a Flower simulation.
 
-Run with the project's environment: `python benchmarks/throughput.py [--users 1000000] [--nodes 100] [--json FILE]`.
-Every user goes through the owner's whole path (policy, ledger on disk, randomiser, wire format) and through the intake. The
-claim is a ratio within one run: a user in process against a message of Flower.
+Run with the project's environment: `python benchmarks/throughput.py [--users 1000000] [--nodes 100]
+[--json FILE]`. Every user goes through the owner's whole path (policy, ledger on disk, randomiser,
+wire format) and through the intake. The claim is a ratio within one run: a user in process against
+a message of Flower.
 """
 
 import argparse
@@ -35,14 +36,34 @@ LABELS = 10
 
 
 def in_process(users: int, folder: Path) -> dict[str, float]:
-    """Seconds spent in each stage of one certified bits campaign over `users` records of twenty owners."""
+    """Seconds spent in each stage of one certified bits campaign over `users` records of twenty
+    owners."""
     key, now = Ed25519PrivateKey.generate(), datetime.now(UTC)
     plan = Plan(
-        campaign="throughput", method="bits", variant="certified", score="hps", channel="bit", epsilon=2.0, labels=LABELS,
-        alpha=0.1, delta=0.1, expected_records=users, minimum_reports=1, model=bytes(32), issued=now - timedelta(minutes=1),
+        campaign="throughput",
+        method="bits",
+        variant="certified",
+        score="hps",
+        channel="bit",
+        epsilon=2.0,
+        labels=LABELS,
+        alpha=0.1,
+        delta=0.1,
+        expected_records=users,
+        minimum_reports=1,
+        model=bytes(32),
+        issued=now - timedelta(minutes=1),
         expires=now + timedelta(days=1),
-    )  # fmt: skip
-    policy = Policy(2.0, 2.0, frozenset({"bits"}), False, 1, frozenset({key.public_key().public_bytes_raw()}), frozenset())
+    )
+    policy = Policy(
+        2.0,
+        2.0,
+        frozenset({"bits"}),
+        False,
+        1,
+        frozenset({key.public_key().public_bytes_raw()}),
+        frozenset(),
+    )
     rng = np.random.default_rng(0)
     spent = dict.fromkeys(("reading and naming records", "respond", "intake", "procedure"), 0.0)
     started = time.perf_counter()
@@ -54,14 +75,23 @@ def in_process(users: int, folder: Path) -> dict[str, float]:
         records = Records(tuple(f"{owner}/{i}".encode() for i in range(n)), probs, labels)
         owners.append(
             Respondent(
-                records=records, policy=lambda: policy, ledger=Ledger(folder / f"{owner}.sqlite"), secret=bytes([owner]) * 32,
-                entropy=os_entropy, now=lambda: now,
+                records=records,
+                policy=lambda: policy,
+                ledger=Ledger(folder / f"{owner}.sqlite"),
+                secret=bytes([owner]) * 32,
+                entropy=os_entropy,
+                now=lambda: now,
             )
-        )  # fmt: skip
+        )
     spent["reading and naming records"] = time.perf_counter() - started
     signed, name = sign_plan(plan, key), digest(plan.to_bytes())
     procedure: Any = make_procedure(
-        variant="certified", channel=plan.make_channel(), alpha=0.1, delta=0.1, n=users, max_corrupt=0
+        variant="certified",
+        channel=plan.make_channel(),
+        alpha=0.1,
+        delta=0.1,
+        n=users,
+        max_corrupt=0,
     )
     intake, tally = Intake(plan), None
     for round_ in range(100):
@@ -86,42 +116,77 @@ def in_process(users: int, folder: Path) -> dict[str, float]:
 
 
 def over_flower(nodes: int, folder: Path) -> tuple[float, int]:
-    """Seconds and messages of a certified bits campaign over Flower: from the end of the campaign before it to its own."""
+    """Seconds and messages of a certified bits campaign over Flower: from the end of the campaign
+    before it to its own."""
     names = ("labels-certified", "bits-certified")
-    config = {"campaigns": " ".join(name.replace("-", ":") for name in names), "seed": 1, "output": str(folder)}
+    config = {
+        "campaigns": " ".join(name.replace("-", ":") for name in names),
+        "seed": 1,
+        "output": str(folder),
+    }
     with federation() as flower:
         flower.run(nodes=nodes, config=config | {"minimum-reports": 0}, tick=lambda: None)
     before, after = (folder / f"{name}.json" for name in names)
-    return after.stat().st_mtime - before.stat().st_mtime, sum(json.loads(after.read_text())["received"].values())
+    return after.stat().st_mtime - before.stat().st_mtime, sum(
+        json.loads(after.read_text())["received"].values()
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--users", type=int, default=1_000_000, help="users in process (default 1,000,000)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "--nodes", type=int, nargs="*", default=[100], help="Flower nodes (default 100; 1000 takes some minutes)"
+        "--users", type=int, default=1_000_000, help="users in process (default 1,000,000)"
+    )
+    parser.add_argument(
+        "--nodes",
+        type=int,
+        nargs="*",
+        default=[100],
+        help="Flower nodes (default 100; 1000 takes some minutes)",
     )
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     arguments = parser.parse_args()
     if arguments.users < 10_000 or any(nodes < 1 for nodes in arguments.nodes):
-        parser.error(f"users {arguments.users}, nodes {arguments.nodes}; accepted are at least 10,000 users and 1 node")
+        parser.error(
+            f"users {arguments.users}, nodes {arguments.nodes}; accepted are at least 10,000 users "
+            "and 1 node"
+        )
     with tempfile.TemporaryDirectory() as folder:
         spent = in_process(arguments.users, Path(folder))
         flower = {nodes: over_flower(nodes, Path(folder)) for nodes in arguments.nodes}
     path = spent["respond"] + spent["intake"] + spent["procedure"]
-    rows = [{"what": name, "seconds": seconds, "each (us)": 1e6 * seconds / arguments.users} for name, seconds in spent.items()]
-    rows.append({"what": f"respond + intake + procedure, {arguments.users:,} users", "seconds": path,
-                 "each (us)": 1e6 * path / arguments.users})  # fmt: skip
+    rows = [
+        {"what": name, "seconds": seconds, "each (us)": 1e6 * seconds / arguments.users}
+        for name, seconds in spent.items()
+    ]
+    rows.append(
+        {
+            "what": f"respond + intake + procedure, {arguments.users:,} users",
+            "seconds": path,
+            "each (us)": 1e6 * path / arguments.users,
+        }
+    )
     for nodes, (seconds, messages) in flower.items():
-        rows.append({"what": f"Flower, {nodes:,} nodes, {messages:,} messages", "seconds": seconds,
-                     "each (us)": 1e6 * seconds / messages,
-                     "times a user": seconds / messages / (path / arguments.users)})  # fmt: skip
+        rows.append(
+            {
+                "what": f"Flower, {nodes:,} nodes, {messages:,} messages",
+                "seconds": seconds,
+                "each (us)": 1e6 * seconds / messages,
+                "times a user": seconds / messages / (path / arguments.users),
+            }
+        )
     table = Table(title="cost of a campaign", title_justify="left")
     for heading in ("what", "seconds", "each (us)", "times a user"):
         table.add_column(heading, no_wrap=True)
     for row in rows:
-        table.add_row(*(f"{row[key]:,.1f}" if isinstance(row.get(key), float) else str(row.get(key, "")) for key in
-                        ("what", "seconds", "each (us)", "times a user")))  # fmt: skip
+        table.add_row(
+            *(
+                f"{row[key]:,.1f}" if isinstance(row.get(key), float) else str(row.get(key, ""))
+                for key in ("what", "seconds", "each (us)", "times a user")
+            )
+        )
     Console(width=None if sys.stdout.isatty() else 120).print(table)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(rows, indent=2) + "\n")

@@ -1,16 +1,23 @@
 """What private training costs: clipping, exact noise, and accuracy under exact noise.
 
-Run with the project's environment: `python benchmarks/training.py SECTION [--json FILE]`, with the sections
+Run with the project's environment: `python benchmarks/training.py SECTION [--json FILE]`, with the
+sections
 
-    clipping    closed form against Opacus and against no privacy: forward, backward, clipping and update of one batch, without
-                noise and sampling, which all private ways share (--batch, --features, --labels, --rounds, --threads)
-    step        a step of the embedded network in federated training (16-64-26, about 100 of 1,000 records) with exact noise,
+    clipping    closed form against Opacus and against no privacy: forward, backward, clipping and
+    update of one batch, without
+                noise and sampling, which all private ways share (--batch, --features, --labels,
+                --rounds, --threads)
+    step        a step of the embedded network in federated training (16-64-26, about 100 of 1,000
+    records) with exact noise,
                 against the same step with noise in floating point (--rounds)
-    accuracy    federated training of that network as in pyproject.toml (10 owners of 1,000 letters), with exact noise and with
-                noise in floating point at the same noise multiplier, the plan's and others, and the epsilon of both
+    accuracy    federated training of that network as in pyproject.toml (10 owners of 1,000
+    letters), with exact noise and with
+                noise in floating point at the same noise multiplier, the plan's and others, and the
+                epsilon of both
                 accountings (--seeds, --noise)
 
-Claims about time are ratios within one run: rounds alternate between the ways, and the median round counts.
+Claims about time are ratios within one run: rounds alternate between the ways, and the median round
+counts.
 """
 
 import argparse
@@ -61,7 +68,8 @@ def losses(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def one_step(way: str, model: nn.Module, features: Tensor, labels: Tensor) -> Callable[[], None]:
-    """A function that takes one step on a model of its own: in double precision, but for the one without privacy."""
+    """A function that takes one step on a model of its own: in double precision, but for the one
+    without privacy."""
     own = copy.deepcopy(model) if way == "no privacy" else copy.deepcopy(model).double()
     optimizer = torch.optim.SGD(own.parameters(), lr=0.1)
     if way == "no privacy":
@@ -77,7 +85,9 @@ def one_step(way: str, model: nn.Module, features: Tensor, labels: Tensor) -> Ca
 
     def private() -> None:
         sums = clipped(doubles, labels)[1] / CLIP_UNITS / len(features)
-        for parameter, part in zip(trained, sums.split([parameter.numel() for parameter in trained]), strict=True):
+        for parameter, part in zip(
+            trained, sums.split([parameter.numel() for parameter in trained]), strict=True
+        ):
             parameter.grad = part.view_as(parameter)
         optimizer.step()
 
@@ -102,14 +112,21 @@ def clipping(arguments: argparse.Namespace) -> list[Row]:
     x, y = torch.randn(arguments.batch, d), torch.randint(0, k, (arguments.batch,))
     models = {
         f"linear head {d}-{k}": nn.Sequential(nn.Linear(d, k)),
-        f"MLP {d}-16-16-{k}": nn.Sequential(nn.Linear(d, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, k)),
+        f"MLP {d}-16-16-{k}": nn.Sequential(
+            nn.Linear(d, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, k)
+        ),
     }
     rows = []
     for name, model in models.items():
         found = alternate({way: one_step(way, model, x, y) for way in WAYS}, arguments.rounds)
-        rows.append({"model": name, **{f"{way} (ms)": found[way] for way in WAYS},
-                     "closed / no privacy": found["closed form"] / found["no privacy"],
-                     "Opacus / closed": found["Opacus"] / found["closed form"]})  # fmt: skip
+        rows.append(
+            {
+                "model": name,
+                **{f"{way} (ms)": found[way] for way in WAYS},
+                "closed / no privacy": found["closed form"] / found["no privacy"],
+                "Opacus / closed": found["Opacus"] / found["closed form"],
+            }
+        )
     return rows
 
 
@@ -121,7 +138,9 @@ def embedded_terms() -> tuple[Terms, float]:
     epsilon, delta = config["epsilon"], config["privacy-delta"]
     noise = training_noise(epsilon=epsilon, delta=delta, sampling_rate=rate, steps=rounds * local)
     layers = tuple(int(width) for width in config["layers"].split())
-    return Terms(layers, noise, rate, rounds, local, config["clip"], config["batch"], config["learning-rate"]), delta
+    return Terms(
+        layers, noise, rate, rounds, local, config["clip"], config["batch"], config["learning-rate"]
+    ), delta
 
 
 def float_noise(terms: Terms, entropy: Entropy) -> NDArray[np.float64]:
@@ -130,7 +149,9 @@ def float_noise(terms: Terms, entropy: Entropy) -> NDArray[np.float64]:
 
 
 def exact_noise(terms: Terms, entropy: Entropy) -> NDArray[np.int64]:
-    return discrete_gaussian((Fraction(terms.noise_multiplier) * sensitivity(terms.size)) ** 2, terms.size, entropy)
+    return discrete_gaussian(
+        (Fraction(terms.noise_multiplier) * sensitivity(terms.size)) ** 2, terms.size, entropy
+    )
 
 
 def step(arguments: argparse.Namespace) -> list[Row]:
@@ -146,19 +167,36 @@ def step(arguments: argparse.Namespace) -> list[Row]:
 
         return taken
 
-    found = alternate({"none": take(None), "exact": take(exact_noise), "float": take(float_noise)}, 20 * arguments.rounds)
-    return [{"network": "16-64-26", "no noise (ms)": found["none"], "floating point (ms)": found["float"],
-             "exact (ms)": found["exact"], "exact / floating point": found["exact"] / found["float"]}]  # fmt: skip
+    found = alternate(
+        {"none": take(None), "exact": take(exact_noise), "float": take(float_noise)},
+        20 * arguments.rounds,
+    )
+    return [
+        {
+            "network": "16-64-26",
+            "no noise (ms)": found["none"],
+            "floating point (ms)": found["float"],
+            "exact (ms)": found["exact"],
+            "exact / floating point": found["exact"] / found["float"],
+        }
+    ]
 
 
 def float_learn(
-    terms: Terms, weights: Weights, features: NDArray[Any], labels: NDArray[Any], *, entropy: Entropy
-) -> Weights:  # fmt: skip
+    terms: Terms,
+    weights: Weights,
+    features: NDArray[Any],
+    labels: NDArray[Any],
+    *,
+    entropy: Entropy,
+) -> Weights:
     """What `learn` does, with noise in floating point."""
     current = bounded(weights)
     for _ in range(terms.local_steps):
         rows = poisson_batch(len(features), terms.sampling_rate, entropy)
-        noisy: Any = Stack(terms, current).clipped_sum(features[rows], labels[rows]) + float_noise(terms, entropy)
+        noisy: Any = Stack(terms, current).clipped_sum(features[rows], labels[rows]) + float_noise(
+            terms, entropy
+        )
         current = moved(terms, current, noisy)
     return current.astype(np.float32)
 
@@ -173,11 +211,18 @@ def trained_accuracy(terms: Terms, learns: Callable[..., Weights], name: str, se
         try:
             start = procedure.send(tally).weights  # type: ignore[arg-type]
         except StopIteration as finished:
-            return float(np.mean(predict(terms, finished.value.weights, features[rest]).argmax(axis=1) == labels[rest]))
-        tally = TrainingTally([
-            learns(terms, start, features[share], labels[share], entropy=entropy)
-            for share, entropy in zip(shares, entropies, strict=True)
-        ])  # fmt: skip
+            return float(
+                np.mean(
+                    predict(terms, finished.value.weights, features[rest]).argmax(axis=1)
+                    == labels[rest]
+                )
+            )
+        tally = TrainingTally(
+            [
+                learns(terms, start, features[share], labels[share], entropy=entropy)
+                for share, entropy in zip(shares, entropies, strict=True)
+            ]
+        )
 
 
 def accuracy(arguments: argparse.Namespace) -> list[Row]:
@@ -191,12 +236,16 @@ def accuracy(arguments: argparse.Namespace) -> list[Row]:
             for name, learns in {"exact": learn, "floating point": float_learn}.items()
         }
         differences = np.subtract(found["exact"], found["floating point"])
-        rows.append({
-            "noise multiplier": multiplier, **{name: statistics.mean(values) for name, values in found.items()},
-            "difference": float(differences.mean()), "standard error": float(differences.std() / arguments.seeds**0.5),
-            "epsilon, replace-one (RDP)": terms.epsilon(delta),
-            "epsilon, add-remove (PLD)": Profile().then(spent).epsilon(delta),
-        })  # fmt: skip
+        rows.append(
+            {
+                "noise multiplier": multiplier,
+                **{name: statistics.mean(values) for name, values in found.items()},
+                "difference": float(differences.mean()),
+                "standard error": float(differences.std() / arguments.seeds**0.5),
+                "epsilon, replace-one (RDP)": terms.epsilon(delta),
+                "epsilon, add-remove (PLD)": Profile().then(spent).epsilon(delta),
+            }
+        )
     return rows
 
 
@@ -204,15 +253,30 @@ SECTIONS = {"clipping": clipping, "step": step, "accuracy": accuracy}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("section", choices=SECTIONS)
     parser.add_argument("--batch", type=int, default=4096, help="records a step (default 4,096)")
-    parser.add_argument("--features", type=int, default=512, help="features of a record (default 512)")
+    parser.add_argument(
+        "--features", type=int, default=512, help="features of a record (default 512)"
+    )
     parser.add_argument("--labels", type=int, default=10, help="classes (default 10)")
-    parser.add_argument("--rounds", type=int, default=30, help="rounds timed for each way (default 30; of 20 in `step`)")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=30,
+        help="rounds timed for each way (default 30; of 20 in `step`)",
+    )
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1)")
     parser.add_argument("--seeds", type=int, default=20, help="trainings of each kind (default 20)")
-    parser.add_argument("--noise", type=float, nargs="*", default=[1.0, 2.5], help="other noise multipliers (default 1 2.5)")
+    parser.add_argument(
+        "--noise",
+        type=float,
+        nargs="*",
+        default=[1.0, 2.5],
+        help="other noise multipliers (default 1 2.5)",
+    )
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     arguments = parser.parse_args()
     numbers = ("batch", "features", "labels", "rounds", "threads", "seeds")
@@ -222,12 +286,18 @@ def main() -> None:
     warnings.filterwarnings("ignore", message="Full backward hook|Secure RNG")
     logging.disable(logging.WARNING)
     rows = SECTIONS[arguments.section](arguments)
-    title = f"one step on {arguments.batch:,} records" if arguments.section == "clipping" else arguments.section
+    title = (
+        f"one step on {arguments.batch:,} records"
+        if arguments.section == "clipping"
+        else arguments.section
+    )
     table = Table(title=title, title_justify="left")
     for heading in rows[0]:
         table.add_column(heading, no_wrap=len(rows[0]) < 7)
     for row in rows:
-        table.add_row(*(f"{value:.4g}" if isinstance(value, float) else value for value in row.values()))
+        table.add_row(
+            *(f"{value:.4g}" if isinstance(value, float) else value for value in row.values())
+        )
     Console(width=None if sys.stdout.isatty() else 140).print(table)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(rows, indent=2) + "\n")

@@ -38,31 +38,40 @@ from confide.protocol.wire import wire_pb2 as wire
 
 app = CommandLine(__doc__)
 
-Folder = Annotated[Path, typer.Option("--home", help="folder of policy, secret and ledger", envvar="CONFIDE_HOME")]
+Folder = Annotated[
+    Path, typer.Option("--home", help="folder of policy, secret and ledger", envvar="CONFIDE_HOME")
+]
 DEFAULT = Path("~/.confide").expanduser()
 
 
 @app.command()
 def init(home: Folder = DEFAULT) -> None:
-    """Write a commented policy, a secret with its ledger, and a key for a Flower node; what is there already is left alone."""
+    """Write a commented policy, a secret with its ledger, and a key for a Flower node; what is
+    there already is left alone."""
     with clear_errors():
         place = Home(home)
         written = place.create()
         for path in (*place.settings, place.ledger_file):
             print(f"{'wrote' if path in written else 'kept'}  {path}")
-        print("Edit the policy (`confide-client allow` adds aggregators and models), then try `confide-client explain PLAN`.")
+        print(
+            "Edit the policy (`confide-client allow` adds aggregators and models), then try "
+            "`confide-client explain PLAN`."
+        )
         print("Back the folder up with `confide-client backup`: secret and ledger belong together.")
         print(f"A Flower aggregator registers your node by {place.node_public_file.name}.")
 
 
 @app.command()
 def backup(
-    folder: Annotated[Path, typer.Argument(help="a new folder for the backup; keep it as safe as the original")],
+    folder: Annotated[
+        Path, typer.Argument(help="a new folder for the backup; keep it as safe as the original")
+    ],
     home: Folder = DEFAULT,
 ) -> None:
     """Copy policy, keys and ledger into a new folder, all of one moment.
 
-    Make one after every campaign: what is answered after a backup is forgotten by whoever restores it.
+    Make one after every campaign: what is answered after a backup is forgotten by whoever restores
+    it.
     """
     with clear_errors():
         place = Home(home)
@@ -79,15 +88,28 @@ def restore(
 ) -> None:
     """Bring a backup back: into an empty folder, or into the one it was made of."""
     with clear_errors():
-        print("The ledger in place, if there is one, keeps what it knows and learns what the backup knows.")
-        print("What your records answered after the backup, in a ledger that is lost, stays forgotten: they could lose more")
-        print("than your policy allows. Restore it once: two folders made of one would each spend the whole budget.")
+        print(
+            "The ledger in place, if there is one, keeps what it knows and learns what the backup "
+            "knows."
+        )
+        print(
+            "What your records answered after the backup, in a ledger that is lost, stays "
+            "forgotten: they could lose more"
+        )
+        print(
+            "than your policy allows. Restore it once: two folders made of one would each spend "
+            "the whole budget."
+        )
         _confirm("Restore it?", yes)
         place = Home(home)
         for path in place.restore(folder):
             print(f"wrote {path}")
         campaigns = place.ledger().campaigns()
-        last = f"{campaigns[-1].campaign!r} at {campaigns[-1].last[:19]} (UTC)" if campaigns else "none"
+        last = (
+            f"{campaigns[-1].campaign!r} at {campaigns[-1].last[:19]} (UTC)"
+            if campaigns
+            else "none"
+        )
         print(f"The last campaign that the ledger knows now: {printable(last)}.")
 
 
@@ -98,7 +120,10 @@ Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
 
 @allow.command("aggregator")
 def allow_aggregator(
-    key: Annotated[str, typer.Argument(help="its public key: 64 hexadecimal digits, as the aggregator shows it")],
+    key: Annotated[
+        str,
+        typer.Argument(help="its public key: 64 hexadecimal digits, as the aggregator shows it"),
+    ],
     home: Folder = DEFAULT,
     yes: Yes = False,
 ) -> None:
@@ -106,15 +131,24 @@ def allow_aggregator(
     with clear_errors():
         value = _digits("key", key)
         print(f"Plans signed by {value.hex()} will be answered, within the rest of your policy.")
-        print("Compare the key with the one that the aggregator gave you on another way than this one.")
+        print(
+            "Compare the key with the one that the aggregator gave you on another way than this "
+            "one."
+        )
         _list(Home(home), {"aggregators": value}, yes)
 
 
 @allow.command("model")
 def allow_model(
-    model: Annotated[str, typer.Argument(help="the model's file (.onnx), or its SHA-256 as 64 hexadecimal digits")],
+    model: Annotated[
+        str,
+        typer.Argument(help="the model's file (.onnx), or its SHA-256 as 64 hexadecimal digits"),
+    ],
     home: Folder = DEFAULT,
-    vetted: Annotated[bool, typer.Option("--vetted", help="let it see many records at once: you have looked into it")] = False,
+    vetted: Annotated[
+        bool,
+        typer.Option("--vetted", help="let it see many records at once: you have looked into it"),
+    ] = False,
     yes: Yes = False,
 ) -> None:
     """Let this model score your records, one at a time (or in batches, if you have vetted it)."""
@@ -126,10 +160,16 @@ def allow_model(
             value = found.digest
         else:
             value = _digits("model", model)
-            print("There is no such file, so this is taken as the digest of a model, which is checked when it is used.")
+            print(
+                "There is no such file, so this is taken as the digest of a model, which is "
+                "checked when it is used."
+            )
         print(f"The model with SHA-256 {value.hex()} may score your records.")
         if vetted:
-            print("It will see many at once. If it was made to, it can let one record speak through all the others.")
+            print(
+                "It will see many at once. If it was made to, it can let one record speak through "
+                "all the others."
+            )
         _list(Home(home), {"models": value} | ({"vetted_models": value} if vetted else {}), yes)
 
 
@@ -147,7 +187,10 @@ def _list(place: Home, values: dict[str, bytes], yes: bool) -> None:
 
 def _digits(what: str, text: str) -> bytes:
     if re.fullmatch("[0-9a-fA-F]{64}", text) is None:
-        raise BadInput(f"{what} is {text!r}; accepted are 64 hexadecimal digits" + (", or a file" if what == "model" else ""))
+        raise BadInput(
+            f"{what} is {text!r}; accepted are 64 hexadecimal digits"
+            + (", or a file" if what == "model" else "")
+        )
     return bytes.fromhex(text)
 
 
@@ -164,7 +207,15 @@ def status(home: Folder = DEFAULT) -> None:
         place = Home(home)
         policy, ledger = place.policy(), place.ledger()
         table = Table(title="campaigns answered", title_justify="left")
-        for heading in ("campaign", "plan", "records", "epsilon a record", "queries", "spent but not sent", "last (UTC)"):
+        for heading in (
+            "campaign",
+            "plan",
+            "records",
+            "epsilon a record",
+            "queries",
+            "spent but not sent",
+            "last (UTC)",
+        ):
             table.add_column(heading, overflow="fold")
         for row in ledger.campaigns():
             amounts = (str(row.records), f"{row.epsilon:g}", str(row.queries), str(row.unanswered))
@@ -172,27 +223,42 @@ def status(home: Folder = DEFAULT) -> None:
         records, most = ledger.spent_by_record()
         console = Console() if sys.stdout.isatty() else Console(width=120)
         console.print(table)
-        print(f"{records} records have answered; the most any has spent is {most:g} of {policy.epsilon_per_record:g} allowed.")
+        print(
+            f"{records} records have answered; the most any has spent is {most:g} of "
+            f"{policy.epsilon_per_record:g} allowed."
+        )
 
 
 @app.command("explain")
-def explain_command(plan: Annotated[Path, typer.Argument(help="a signed plan, as a file")], home: Folder = DEFAULT) -> None:
-    """What this plan would learn about a record, in plain words, and whether the policy allows it (else exit code 1)."""
+def explain_command(
+    plan: Annotated[Path, typer.Argument(help="a signed plan, as a file")], home: Folder = DEFAULT
+) -> None:
+    """What this plan would learn about a record, in plain words, and whether the policy allows it
+    (else exit code 1)."""
     with clear_errors():
         policy = Home(home).policy()
         try:
             data = plan.read_bytes()
         except OSError as error:
-            raise BadInput(f"{plan}: {error.strerror}; accepted is a file with a signed plan") from None
+            raise BadInput(
+                f"{plan}: {error.strerror}; accepted is a file with a signed plan"
+            ) from None
         try:
             opened, _ = open_plan(data, trusted=policy.aggregators, now=datetime.now(UTC))
         except Refused as refused:
             print(f"This plan is refused before it is read: {_why(refused.code, data)}")
             raise typer.Exit(1) from None
         print(explain(opened, policy))
-        known, spent = Home(home).ledger().cannot_pay(Cost(opened.epsilon, opened.privacy_delta), policy.limits)
+        known, spent = (
+            Home(home)
+            .ledger()
+            .cannot_pay(Cost(opened.epsilon, opened.privacy_delta), policy.limits)
+        )
         if known:
-            print(f"Your ledger knows {known} records or persons; {spent} of them have too little budget left for it.")
+            print(
+                f"Your ledger knows {known} records or persons; {spent} of them have too little "
+                "budget left for it."
+            )
         if policy.refusals(opened):
             raise typer.Exit(1)
 
@@ -207,7 +273,10 @@ def _why(code: int, data: bytes) -> str:
         wire.Code.EXPIRED: "it has expired",
     }
     if code == wire.Code.UNKNOWN_KEY:
-        return f"its key {parse(wire.SignedPlan, data).key.hex()} is not among the policy's `aggregators`"
+        return (
+            f"its key {parse(wire.SignedPlan, data).key.hex()} is not among the policy's "
+            "`aggregators`"
+        )
     return reasons[code]
 
 
@@ -217,7 +286,8 @@ def doctor(
     records: Annotated[Path | None, typer.Option(help="records to try reading")] = None,
     model: Annotated[Path | None, typer.Option(help="model that scores them (.onnx)")] = None,
 ) -> None:
-    """Check that everything is in place: files, permissions, ledger, and model and records if given.
+    """Check that everything is in place: files, permissions, ledger, and model and records if
+    given.
 
     Nothing is scored and nothing is spent. Exit code 1 if something is not in order.
     """
@@ -225,7 +295,9 @@ def doctor(
     checks: dict[str, Callable[[], str]] = {
         "policy": lambda: f"{len(place.policy().aggregators)} trusted aggregators",
         "secret": lambda: f"{len(place.secret())} bytes{_exposed(place.secret_file)}",
-        "ledger": lambda: f"{len(place.ledger().campaigns())} campaigns{_exposed(place.ledger_file)}",
+        "ledger": lambda: (
+            f"{len(place.ledger().campaigns())} campaigns{_exposed(place.ledger_file)}"
+        ),
     }
     if model is not None:
         checks["model"] = lambda: _described(model, place)
@@ -247,7 +319,11 @@ def _described(path: Path, place: Home) -> str:
     check_model(model, str(path))
     policy = place.policy()
     listed = (
-        "vetted" if model.digest in policy.vetted_models else "allowed" if model.digest in policy.models else "not allowed yet"
+        "vetted"
+        if model.digest in policy.vetted_models
+        else "allowed"
+        if model.digest in policy.models
+        else "not allowed yet"
     )
     return f"digest {model.digest.hex()}, {listed} by your policy"
 
@@ -255,8 +331,9 @@ def _described(path: Path, place: Home) -> str:
 @app.command("plan")
 @connected
 def plan_command(
-    remote: Aggregator, out: Annotated[Path, typer.Option(help="file for the signed plan")] = Path("plan.bin")
-) -> None:  # fmt: skip
+    remote: Aggregator,
+    out: Annotated[Path, typer.Option(help="file for the signed plan")] = Path("plan.bin"),
+) -> None:
     """Fetch the plan of a campaign, to read it with `explain` before taking part."""
     write_whole(out, remote.plan())
     print(f"wrote {out}; `confide-client explain {out}` says what it asks")
@@ -271,7 +348,8 @@ def card_command(
 ) -> None:
     """Fetch the published card of a campaign and decide it again here.
 
-    Exit code 0: all of it holds; 1: it is not published yet, not from an aggregator of your policy, or does not hold.
+    Exit code 0: all of it holds; 1: it is not published yet, not from an aggregator of your policy,
+    or does not hold.
     """
     # The verifier needs scipy, which takes longer to load than the other commands to run.
     from confide.protocol.cards.verify.card import verify
@@ -285,8 +363,14 @@ def card_command(
     except BadInput as error:
         _fail(f"what the aggregator sends is no card: {printable(str(error))}")
     if card.key not in trusted:
-        _fail(f"the card's key {card.key.hex() or '(none)'} is not among the policy's `aggregators`")
-    about = Finding("campaign", (card.provenance["plan"] or "").startswith(remote.campaign), "it is the card of another one")
+        _fail(
+            f"the card's key {card.key.hex() or '(none)'} is not among the policy's `aggregators`"
+        )
+    about = Finding(
+        "campaign",
+        (card.provenance["plan"] or "").startswith(remote.campaign),
+        "it is the card of another one",
+    )
     findings = [about, *verify(card)]
     write_whole(out, text)
     print(f"wrote {out}")
@@ -307,13 +391,22 @@ def contribute(
     model: Annotated[Path | None, typer.Option(help="model that scores them (.onnx)")] = None,
     home: Folder = DEFAULT,
     new_records: Annotated[
-        bool, typer.Option("--new-records", help="most records of this file are new, and not old ones under other ids")
+        bool,
+        typer.Option(
+            "--new-records",
+            help="most records of this file are new, and not old ones under other ids",
+        ),
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch/--once", help="until the campaign is over, or only what is open now")] = True,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch/--once", help="until the campaign is over, or only what is open now"),
+    ] = True,
 ) -> None:
-    """Take part in a campaign: your machine asks what is asked, answers within your policy, and receives no code.
+    """Take part in a campaign: your machine asks what is asked, answers within your policy, and
+    receives no code.
 
-    Exit code 0: all that was asked was answered and is held; 1: refused or not delivered; 2: something here is not in order.
+    Exit code 0: all that was asked was answered and is held; 1: refused or not delivered; 2:
+    something here is not in order.
     """
     place = Home(home)
     policy, ledger = place.policy(), place.ledger()
@@ -327,22 +420,37 @@ def contribute(
     except Refused as refused:
         _fail(f"this plan is refused before it is read: {_why(refused.code, signed)}")
     if plan.training is None and model is None and not respondent.scored:
-        raise BadInput(f"{records} holds features and no probabilities; accepted is also --model, the file that scores them")
+        raise BadInput(
+            f"{records} holds features and no probabilities; accepted is also --model, the file "
+            "that scores them"
+        )
     taking_part = Contribution(remote, respondent, ledger, plan, digest, signed)
     try:
         left = taking_part.watch() if watch else taking_part.once()
     except Unreachable as error:
         _fail(f"{error}{_queued(ledger, digest)}")
     if left.withheld:
-        _fail(f"{left.withheld} answers drawn earlier stay here: your policy does not allow this plan any more")
+        _fail(
+            f"{left.withheld} answers drawn earlier stay here: your policy does not allow this "
+            "plan any more"
+        )
     if not left.rounds:
-        print(f"Campaign {plan.campaign!r} asks nothing now: nothing left this machine, and nothing was spent.")
+        print(
+            f"Campaign {plan.campaign!r} asks nothing now: nothing left this machine, and nothing "
+            "was spent."
+        )
         return
-    print(f"Campaign {plan.campaign!r}: {left.reports} reports, {left.bytes} bytes left this machine and are held.")
+    print(
+        f"Campaign {plan.campaign!r}: {left.reports} reports, {left.bytes} bytes left this machine "
+        "and are held."
+    )
     for code, count in sorted(left.rounds.items()):
         print(f"  {count} of the rounds: {REASONS.get(wire.Code.Value(code), code)}")
     spent = sum(row.records for row in ledger.campaigns() if row.plan == digest)
-    print(f"{spent} records have spent epsilon {plan.epsilon:g} each on it; `confide-client status` shows the whole ledger.")
+    print(
+        f"{spent} records have spent epsilon {plan.epsilon:g} each on it; `confide-client status` "
+        "shows the whole ledger."
+    )
     if not left.well:
         _fail(f"not every query was answered and is held{_queued(ledger, digest)}")
 
@@ -361,31 +469,49 @@ def register(
     records: Annotated[Path, typer.Argument(help="your records (.npz, .csv or .parquet)")],
     home: Folder = DEFAULT,
     new_records: Annotated[
-        bool, typer.Option("--new-records", help="most of them are new, and not old ones under other ids")
+        bool,
+        typer.Option(
+            "--new-records", help="most of them are new, and not old ones under other ids"
+        ),
     ] = False,
 ) -> None:
-    """Tell the ledger of a file's records before a Flower node uses it; `contribute` does so by itself."""
+    """Tell the ledger of a file's records before a Flower node uses it; `contribute` does so by
+    itself."""
     with clear_errors():
         known = open_owner(Home(home), records, None, new_records=new_records).admit(new=False)
         print(f"{records}: the ledger knows all {known} records (or persons) of it")
 
 
 @app.command("bundle-hash")
-def bundle_hash_command(project: Annotated[Path, typer.Argument(help="checkout of the Flower app")] = Path(".")) -> None:
-    """The hash of the bundle that Flower ships from a checkout: read its code, then allow it with `pin`."""
+def bundle_hash_command(
+    project: Annotated[Path, typer.Argument(help="checkout of the Flower app")] = Path("."),
+) -> None:
+    """The hash of the bundle that Flower ships from a checkout: read its code, then allow it with
+    `pin`."""
     with clear_errors():
         print(bundle_hash(project))
 
 
 @app.command("pin")
 def pin_command(
-    folder: Annotated[Path, typer.Argument(help="folder for the launchers; put it first on the PATH of flower-supernode")],
-    allow: Annotated[list[str], typer.Option(help="hash of a bundle whose runs are answered; may be repeated")] = [],  # noqa: B006
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            help="folder for the launchers; put it first on the PATH of flower-supernode"
+        ),
+    ],
+    allow: Annotated[
+        list[str], typer.Option(help="hash of a bundle whose runs are answered; may be repeated")
+    ] = [],  # noqa: B006
 ) -> None:
-    """Write launchers for a SuperNode that runs the client installed here and never the code it is sent."""
+    """Write launchers for a SuperNode that runs the client installed here and never the code it is
+    sent."""
     with clear_errors():
         pin(folder, allow)
-        print(f"wrote launchers into {folder}; start the node with PATH={folder.resolve()}:$PATH flower-supernode ...")
+        print(
+            f"wrote launchers into {folder}; start the node with PATH={folder.resolve()}:$PATH "
+            "flower-supernode ..."
+        )
         print(f"{len(read_allowed(folder))} bundles are allowed")
 
 

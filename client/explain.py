@@ -12,47 +12,83 @@ REASONS: dict[int, str] = {
     wire.Code.EPSILON_PER_CAMPAIGN: "its epsilon is above `epsilon_per_campaign`",
     wire.Code.EPSILON_PER_RECORD: "its epsilon is above `epsilon_per_record`",
     wire.Code.DELTA_PER_CAMPAIGN: "its delta is above `delta_per_campaign` or `delta_per_record`",
-    wire.Code.EXACT_COUNTS_MAY_NOT_LEAVE: "it needs exact counts, and `exact_counts_may_leave` is false",
-    wire.Code.FEATURES_MAY_NOT_LEAVE: "it needs the model's probabilities in clear, and `features_may_leave` is false",
+    wire.Code.EXACT_COUNTS_MAY_NOT_LEAVE: (
+        "it needs exact counts, and `exact_counts_may_leave` is false"
+    ),
+    wire.Code.FEATURES_MAY_NOT_LEAVE: (
+        "it needs the model's probabilities in clear, and `features_may_leave` is false"
+    ),
     wire.Code.MODEL_NOT_ALLOWED: "its model is not among `models`",
 }
 
 
 def explain(plan: Plan, policy: Policy) -> str:
-    """A page for the owner: who asks, what leaves, what it can tell, and whether the policy allows it."""
-    epsilon, leaves = _training(plan, plan.training) if plan.training else _central(plan) if plan.central else _local(plan)
-    purpose = "trains a model" if plan.training else f"calibrates prediction sets at {1 - plan.alpha:.0%} coverage"
+    """A page for the owner: who asks, what leaves, what it can tell, and whether the policy allows
+    it."""
+    epsilon, leaves = (
+        _training(plan, plan.training)
+        if plan.training
+        else _central(plan)
+        if plan.central
+        else _local(plan)
+    )
+    purpose = (
+        "trains a model"
+        if plan.training
+        else f"calibrates prediction sets at {1 - plan.alpha:.0%} coverage"
+    )
     refusals = policy.refusals(plan)
-    verdict = "allowed" if not refusals else "refused: " + "; ".join(REASONS[code] for code in refusals)
-    return "\n".join([
-        f"Campaign {plan.campaign!r}: {purpose}, method {plan.method} "
-        f"({plan.variant}), {plan.labels} labels.",
-        f"Valid {plan.issued:%Y-%m-%d} to {plan.expires:%Y-%m-%d} (UTC). Model {plan.model.hex()}.",
-        "",
-        leaves,
-        "",
-        f"Privacy: epsilon {epsilon:.4f} a record, whatever it says and whatever it could have said instead (replace-one).",
-        f"If someone guessed 50 : 50 about a record, your answers can move them to at most {_odds(epsilon)}.",
-        *CAVEATS.get(plan.channel, CAVEATS.get(plan.method, ())),
-        *([f"With probability up to {plan.privacy_delta:g} that bound does not hold."] if plan.privacy_delta else []),
-        *_scoring(plan, policy),
-        f"Your policy: {policy.epsilon_per_record:g} a record over its life, {policy.epsilon_per_campaign:g} a campaign.",
-        "",
-        f"Under your policy this plan is {verdict}.",
-    ])  # fmt: skip
+    verdict = (
+        "allowed" if not refusals else "refused: " + "; ".join(REASONS[code] for code in refusals)
+    )
+    return "\n".join(
+        [
+            f"Campaign {plan.campaign!r}: {purpose}, method {plan.method} "
+            f"({plan.variant}), {plan.labels} labels.",
+            f"Valid {plan.issued:%Y-%m-%d} to {plan.expires:%Y-%m-%d} (UTC). Model "
+            f"{plan.model.hex()}.",
+            "",
+            leaves,
+            "",
+            f"Privacy: epsilon {epsilon:.4f} a record, whatever it says and whatever it could have "
+            "said instead (replace-one).",
+            (
+                "If someone guessed 50 : 50 about a record, your answers can move them to at most "
+                f"{_odds(epsilon)}."
+            ),
+            *CAVEATS.get(plan.channel, CAVEATS.get(plan.method, ())),
+            *(
+                [f"With probability up to {plan.privacy_delta:g} that bound does not hold."]
+                if plan.privacy_delta
+                else []
+            ),
+            *_scoring(plan, policy),
+            f"Your policy: {policy.epsilon_per_record:g} a record over its life, "
+            f"{policy.epsilon_per_campaign:g} a campaign.",
+            "",
+            f"Under your policy this plan is {verdict}.",
+        ]
+    )
 
 
 CAVEATS = {
     "labels": (
-        "That bound is for the label only: the probabilities are not protected. Whoever made the model decides what its",
+        (
+            "That bound is for the label only: the probabilities are not protected. Whoever made "
+            "the model decides what its"
+        ),
         '"probabilities" say: they may spell out the features of the record.',
     ),
-    EXACT_COUNTS: ("That bound is for what the aggregator publishes. The aggregator itself sees your exact counts.",),
+    EXACT_COUNTS: (
+        "That bound is for what the aggregator publishes. The aggregator itself sees your exact "
+        "counts.",
+    ),
 }
 
 
 def _odds(epsilon: float) -> str:
-    """What even odds become at worst, rounded up: 73.2 : 26.8 at epsilon 1. More digits where one would say certainty."""
+    """What even odds become at worst, rounded up: 73.2 : 26.8 at epsilon 1. More digits where one
+    would say certainty."""
     sure = 100 / (1 + math.exp(-epsilon))
     digits = next(d for d in range(1, 15) if math.ceil(sure * 10**d) < 100 * 10**d or d == 14)
     shown = math.ceil(sure * 10**digits) / 10**digits
@@ -65,19 +101,27 @@ def _scoring(plan: Plan, policy: Policy) -> tuple[str, ...]:
         return ()
     if plan.model in policy.vetted_models:
         return (
-            "You list this model among `vetted_models`: it sees many records at once. That it treats each by itself is",
+            "You list this model among `vetted_models`: it sees many records at once. That it "
+            "treats each by itself is",
             "your own judgement, which no epsilon replaces.",
         )
-    return ("The model sees one record at a time, so its answer for a record depends on that record only.",)
+    return (
+        "The model sees one record at a time, so its answer for a record depends on that record "
+        "only.",
+    )
 
 
 def _local(plan: Plan) -> tuple[float, str]:
     channel = plan.make_channel()
     keep = float(channel.hit)
     leaves = {
-        "bits": f"one bit: whether the record's score is below a threshold, told truly with probability {keep:.1%}.",
+        "bits": (
+            "one bit: whether the record's score is below a threshold, told truly with "
+            f"probability {keep:.1%}."
+        ),
         "labels": (
-            f"its label through the channel {plan.channel} (the true label is supported with probability {keep:.1%}), and the "
+            f"its label through the channel {plan.channel} (the true label is supported with "
+            f"probability {keep:.1%}), and the "
             "model's probabilities for it IN CLEAR."
         ),
     }
@@ -86,8 +130,10 @@ def _local(plan: Plan) -> tuple[float, str]:
 
 def _training(plan: Plan, terms: Terms) -> tuple[float, str]:
     return plan.epsilon, (
-        f"Up to {terms.rounds} times leave the weights of a model after {terms.local_steps} steps of DP-SGD on your records: "
-        f"each step sees about {terms.sampling_rate:.1%} of them, and adds noise of {terms.noise_multiplier:.2f} times the "
+        f"Up to {terms.rounds} times leave the weights of a model after {terms.local_steps} steps "
+        "of DP-SGD on your records: "
+        f"each step sees about {terms.sampling_rate:.1%} of them, and adds noise of "
+        f"{terms.noise_multiplier:.2f} times the "
         "most that one record can change."
     )
 
@@ -95,10 +141,13 @@ def _training(plan: Plan, terms: Terms) -> tuple[float, str]:
 def _central(plan: Plan) -> tuple[float, str]:
     if plan.channel == EXACT_COUNTS:
         return plan.epsilon, (
-            f"Once leave the EXACT counts of your records' scores in {plan.bins:,} bins. The aggregator promises to publish "
+            f"Once leave the EXACT counts of your records' scores in {plan.bins:,} bins. The "
+            "aggregator promises to publish "
             f"one threshold, drawn by {plan.mechanism}."
         )
     return plan.epsilon, (
-        f"Up to {plan.rounds} times leaves the number of your records whose score is below a threshold, each time with fresh "
-        f"noise of standard deviation {math.sqrt(plan.noise_variance):.1f} added here; and, once, how many records you have."
+        f"Up to {plan.rounds} times leaves the number of your records whose score is below a "
+        "threshold, each time with fresh "
+        f"noise of standard deviation {math.sqrt(plan.noise_variance):.1f} added here; and, once, "
+        "how many records you have."
     )

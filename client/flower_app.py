@@ -1,7 +1,7 @@
 """Flower's client side: every message is one query, answered by the owner's `Respondent`.
 
-A node with `home` and `records` in its node configuration is a data owner. A node of a simulation, which has a partition
-instead, holds a share of the embedded data set.
+A node with `home` and `records` in its node configuration is a data owner. A node of a simulation,
+which has a partition instead, holds a share of the embedded data set.
 """
 
 import logging
@@ -39,13 +39,16 @@ def answer(message: Message, context: Context) -> Message:
 
 
 def _stays_away(context: Context) -> bool:
-    """Whether this node is one of those that a simulation leaves out. The ServerApp could not choose them: its ids of nodes
-    are drawn anew in every run, and so would be the owners behind them."""
+    """Whether this node is one of those that a simulation leaves out. The ServerApp could not
+    choose them: its ids of nodes are drawn anew in every run, and so would be the owners behind
+    them."""
     node, config = context.node_config, context.run_config
     return "home" not in node and stays_away(
-        owner=int(node["partition-id"]), owners=int(node["num-partitions"]), dropout=float(config["dropout"]),
+        owner=int(node["partition-id"]),
+        owners=int(node["num-partitions"]),
+        dropout=float(config["dropout"]),
         seed=int(config["seed"]),
-    )  # fmt: skip
+    )
 
 
 def _respondent(context: Context, query: bytes) -> Respondent:
@@ -53,10 +56,18 @@ def _respondent(context: Context, query: bytes) -> Respondent:
     if "home" in node:
         model = node.get("model")
         return open_owner(
-            Home(Path(str(node["home"]))), Path(str(node["records"])), None if model is None else Path(str(model))
+            Home(Path(str(node["home"]))),
+            Path(str(node["records"])),
+            None if model is None else Path(str(model)),
         )
     return simulated_owner(
-        run=context.run_id, owner=int(node["partition-id"]), owners=int(node["num-partitions"]), records=int(config["records"]),
-        sizes=str(config["sizes"]), concentration=float(config["concentration"]), replacement=bool(config["replacement"]),
-        seed=int(config["seed"]), query=query,
-    )  # fmt: skip
+        run=context.run_id,
+        owner=int(node["partition-id"]),
+        owners=int(node["num-partitions"]),
+        records=int(config["records"]),
+        sizes=str(config["sizes"]),
+        concentration=float(config["concentration"]),
+        replacement=bool(config["replacement"]),
+        seed=int(config["seed"]),
+        query=query,
+    )

@@ -1,4 +1,5 @@
-"""An owner's folder: policy, secret key, ledger and cached scores side by side; its backup, and what comes of one."""
+"""An owner's folder: policy, secret key, ledger and cached scores side by side; its backup, and
+what comes of one."""
 
 import shutil
 from dataclasses import dataclass
@@ -52,19 +53,26 @@ class Home:
         return self.policy_file, self.secret_file, self.node_key_file, self.node_public_file
 
     def create(self) -> list[Path]:
-        """Write a commented policy, a secret with its ledger, and a node's keys where there are none; returns what was written.
+        """Write a commented policy, a secret with its ledger, and a node's keys where there are
+        none; returns what was written.
 
-        A secret and a ledger belong together, so one without the other is never completed by a new one.
+        A secret and a ledger belong together, so one without the other is never completed by a new
+        one.
         """
         if self.secret_file.exists() != self.ledger_file.exists():
-            held, lost = (self.secret_file, self.ledger_file)[:: 1 if self.secret_file.exists() else -1]
+            held, lost = (self.secret_file, self.ledger_file)[
+                :: 1 if self.secret_file.exists() else -1
+            ]
             raise BadInput(
-                f"{held} is there and {lost} is not: a new one would forget what your records have spent. "
+                f"{held} is there and {lost} is not: a new one would forget what your records have "
+                "spent. "
                 "Accepted is a backup (`confide-client restore`), or an empty folder"
             )
         files = {self.policy_file: TEMPLATE.encode(), self.secret_file: os_entropy(SECRET_BYTES)}
         if not self.node_key_file.exists():
-            files |= dict(zip((self.node_key_file, self.node_public_file), _node_keys(), strict=True))
+            files |= dict(
+                zip((self.node_key_file, self.node_public_file), _node_keys(), strict=True)
+            )
         written = write_new(files)
         if self.secret_file in written:
             Ledger(self.ledger_file).bind(self.secret())
@@ -75,13 +83,19 @@ class Home:
         return read_policy(self.policy_file)
 
     def secret(self) -> bytes:
-        """The key that names and places records; losing it makes old spends unrecognisable, so it is never made anew."""
+        """The key that names and places records; losing it makes old spends unrecognisable, so it
+        is never made anew."""
         try:
             secret = self.secret_file.read_bytes()
         except OSError as error:
-            raise BadInput(f"{self.secret_file}: {error.strerror}; `confide-client init` makes one for a new folder") from None
+            raise BadInput(
+                f"{self.secret_file}: {error.strerror}; `confide-client init` makes one for a new "
+                "folder"
+            ) from None
         if len(secret) != SECRET_BYTES:
-            raise BadInput(f"{self.secret_file} holds {len(secret)} bytes; a secret has {SECRET_BYTES}")
+            raise BadInput(
+                f"{self.secret_file} holds {len(secret)} bytes; a secret has {SECRET_BYTES}"
+            )
         return secret
 
     def ledger(self) -> Ledger:
@@ -90,22 +104,31 @@ class Home:
             raise BadInput(f"{self.folder} does not exist; `confide-client init` makes it")
         if not self.ledger_file.exists():
             raise BadInput(
-                f"{self.ledger_file} does not exist: without it nobody knows what your records have spent. "
-                "Accepted is a backup (`confide-client restore`), or a new folder (`confide-client init`)"
+                f"{self.ledger_file} does not exist: without it nobody knows what your records "
+                "have spent. "
+                "Accepted is a backup (`confide-client restore`), or a new folder (`confide-client "
+                "init`)"
             )
         ledger = Ledger(self.ledger_file)
         ledger.bind(self.secret())
         return ledger
 
     def backup(self, folder: Path) -> None:
-        """Copy everything but cached scores into a new folder, the ledger as it is at one moment."""
+        """Copy everything but cached scores into a new folder, the ledger as it is at one
+        moment."""
         ledger, aside = self.ledger(), Home(folder.with_name(f".{folder.name}.partial"))
         if folder.exists():
             raise BadInput(f"{folder} exists; accepted is the name of a new folder")
         try:
             aside.folder.mkdir(mode=0o700, parents=True)
             ledger.backup(aside.ledger_file)
-            write_new({aside.folder / path.name: path.read_bytes() for path in self.settings if path.exists()})
+            write_new(
+                {
+                    aside.folder / path.name: path.read_bytes()
+                    for path in self.settings
+                    if path.exists()
+                }
+            )
             aside.folder.rename(folder)
         except OSError as error:
             raise BadInput(f"{folder} cannot be written: {error.strerror}") from None
@@ -113,14 +136,23 @@ class Home:
             shutil.rmtree(aside.folder, ignore_errors=True)
 
     def restore(self, folder: Path) -> list[Path]:
-        """Bring a backup back, and return what was written. A ledger that is here learns what the backup knows, and keeps what
-        it knows itself: nothing is forgotten, whichever of the two is older."""
+        """Bring a backup back, and return what was written. A ledger that is here learns what the
+        backup knows, and keeps what it knows itself: nothing is forgotten, whichever of the two is
+        older."""
         saved = Home(folder)
         if not (saved.ledger_file.exists() and saved.secret_file.exists()):
-            raise BadInput(f"{folder} holds no {saved.ledger_file.name} and {saved.secret_file.name}; accepted is a backup")
+            raise BadInput(
+                f"{folder} holds no {saved.ledger_file.name} and {saved.secret_file.name}; "
+                "accepted is a backup"
+            )
         if self.secret_file.exists() and self.secret() != saved.secret():
-            raise BadInput(f"{self.secret_file} is another secret than the backup's; accepted is the folder it was made of")
-        written = write_new({self.folder / path.name: path.read_bytes() for path in saved.settings if path.exists()})
+            raise BadInput(
+                f"{self.secret_file} is another secret than the backup's; accepted is the folder "
+                "it was made of"
+            )
+        written = write_new(
+            {self.folder / path.name: path.read_bytes() for path in saved.settings if path.exists()}
+        )
         ledger = Ledger(self.ledger_file)
         ledger.merge(saved.ledger_file, self.secret())
         ledger.bind(self.secret())
@@ -131,5 +163,9 @@ def _node_keys() -> tuple[bytes, bytes]:
     """The private and public key, as OpenSSH writes them, that a Flower node logs in with."""
     key = ec.generate_private_key(ec.SECP384R1())
     ssh = serialization.Encoding.OpenSSH
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption())
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
     return private, key.public_key().public_bytes(ssh, serialization.PublicFormat.OpenSSH) + b"\n"

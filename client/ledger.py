@@ -1,11 +1,13 @@
-"""The owner's ledger: what is spent, and the very bytes that will be sent for it, are on disk in one commit before they leave.
+"""The owner's ledger: what is spent, and the very bytes that will be sent for it, are on disk in
+one commit before they leave.
 
-The same query asked again gets the same bytes and spends nothing. An answer is drawn before its commit and without a lock: a
-draw that is not committed went nowhere, so it may be drawn again. A crash before the commit leaves nothing spent; a crash after
-it leaves an answer that the next process sends. Everything an owner is charged is in replace-one adjacency, so charges add up.
+The same query asked again gets the same bytes and spends nothing. An answer is drawn before its
+commit and without a lock: a draw that is not committed went nowhere, so it may be drawn again. A
+crash before the commit leaves nothing spent; a crash after it leaves an answer that the next
+process sends. Everything an owner is charged is in replace-one adjacency, so charges add up.
 
-The file is complete by itself after every commit (a rollback journal, no write-ahead log): a copy of it knows every spend
-whose answer has left.
+The file is complete by itself after every commit (a rollback journal, no write-ahead log): a copy
+of it knows every spend whose answer has left.
 """
 
 import hashlib
@@ -45,10 +47,12 @@ CREATE TABLE spends (
     PRIMARY KEY (record, plan)
 ) WITHOUT ROWID;
 """
-# Since format 3: who has signed a plan; the secret that records are named with, and the file that holds them; every record
-# ever seen, and whose it is; whether this is a backup.
+# Since format 3: who has signed a plan; the secret that records are named with, and the file that
+# holds them; every record ever seen, and whose it is; whether this is a backup.
 _SINCE_3 = """
-CREATE TABLE signers (plan INTEGER NOT NULL REFERENCES plans, aggregator BLOB NOT NULL, PRIMARY KEY (plan, aggregator));
+CREATE TABLE signers (
+    plan INTEGER NOT NULL REFERENCES plans, aggregator BLOB NOT NULL, PRIMARY KEY (plan, aggregator)
+);
 CREATE TABLE secret (fingerprint BLOB NOT NULL, inode INTEGER NOT NULL);
 CREATE TABLE known (record BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE persons (record BLOB PRIMARY KEY, person BLOB NOT NULL) WITHOUT ROWID;
@@ -77,7 +81,8 @@ WAIT_SECONDS = 600
 class Question:
     """One query, and the campaign it is of: a name and the key that signed its plan.
 
-    A plan that asks the owner as a whole has a number of `rounds`; one that asks record by record has 0.
+    A plan that asks the owner as a whole has a number of `rounds`; one that asks record by record
+    has 0.
     """
 
     plan: bytes
@@ -90,7 +95,8 @@ class Question:
 
 @dataclass(frozen=True)
 class Cost:
-    """An (epsilon, delta), replace-one: what a plan costs a record, or the most that something may cost it."""
+    """An (epsilon, delta), replace-one: what a plan costs a record, or the most that something may
+    cost it."""
 
     epsilon: float
     delta: float = 0.0
@@ -98,7 +104,8 @@ class Cost:
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that a record may lose in its life and in one campaign, and the fewest records that answer together."""
+    """The most that a record may lose in its life and in one campaign, and the fewest records that
+    answer together."""
 
     record: Cost
     campaign: Cost
@@ -131,12 +138,18 @@ class Ledger:
                 self._db.execute(f"PRAGMA {pragma}")
             (mode,) = self._db.execute("PRAGMA journal_mode = DELETE").fetchone()
             if mode != "delete":
-                raise BadInput(f"{path} is in use by an earlier version of this client; stop it first")
+                raise BadInput(
+                    f"{path} is in use by an earlier version of this client; stop it first"
+                )
             found = self._db.execute("PRAGMA user_version").fetchone()[0]
             if found == 0:
-                raise BadInput(f"{path} has lost its content; accepted is a backup (`confide-client restore`)")
+                raise BadInput(
+                    f"{path} has lost its content; accepted is a backup (`confide-client restore`)"
+                )
             if found not in (*_UPGRADES, _FORMAT):
-                raise BadInput(f"{path} is a ledger of format {found}; this version reads format {_FORMAT}")
+                raise BadInput(
+                    f"{path} is a ledger of format {found}; this version reads format {_FORMAT}"
+                )
             if found != _FORMAT:
                 self._upgrade()
         except (sqlite3.Error, OSError) as error:
@@ -167,49 +180,70 @@ class Ledger:
             raise
 
     def bind(self, secret: bytes) -> None:
-        """Tie the ledger to the secret that its records are named with and to its file; refuse any other secret, a copy of the
-        file, and a backup: they would know other records, or not what the original spends."""
+        """Tie the ledger to the secret that its records are named with and to its file; refuse any
+        other secret, a copy of the file, and a backup: they would know other records, or not what
+        the original spends."""
         mark = hashlib.blake2b(b"", key=secret, person=b"fingerprint", digest_size=16).digest()
         inode = self._path.stat().st_ino
         if self._flag(BACKUP):
-            raise BadInput(f"{self._path} is a backup; accepted is the folder it was made of, or `confide-client restore`")
+            raise BadInput(
+                f"{self._path} is a backup; accepted is the folder it was made of, or "
+                "`confide-client restore`"
+            )
         row = self._db.execute("SELECT fingerprint, inode FROM secret").fetchone()
         if row is None:
             with self._transaction() as db:
-                db.execute("INSERT INTO secret SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM secret)", (mark, inode))
+                db.execute(
+                    "INSERT INTO secret SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM secret)",
+                    (mark, inode),
+                )
                 row = db.execute("SELECT fingerprint, inode FROM secret").fetchone()
         self._check_secret(row[0], mark)
         if row[1] != inode:
             raise BadInput(
-                f"{self._path} is a copy of a ledger: the original and this one would each spend the whole budget. Accepted "
-                "is the original. If that is gone, `confide-client restore` brings the copy into a new folder"
+                f"{self._path} is a copy of a ledger: the original and this one would each spend "
+                "the whole budget. Accepted "
+                "is the original. If that is gone, `confide-client restore` brings the copy into a "
+                "new folder"
             )
 
     def _check_secret(self, found: bytes, wanted: bytes) -> None:
         if found != wanted:
             raise BadInput(
-                f"{self._path} belongs to another secret.key than the one beside it: with this one no old spend would be "
-                "recognised. Accepted is the secret that the ledger was made with (`confide-client restore`)"
+                f"{self._path} belongs to another secret.key than the one beside it: with this one "
+                "no old spend would be "
+                "recognised. Accepted is the secret that the ledger was made with (`confide-client "
+                "restore`)"
             )
 
     def _flag(self, name: str) -> bool:
-        return self._db.execute("SELECT 1 FROM flags WHERE name = ?", (name,)).fetchone() is not None
+        return (
+            self._db.execute("SELECT 1 FROM flags WHERE name = ?", (name,)).fetchone() is not None
+        )
 
-    def admit(self, records: Sequence[bytes], persons: Sequence[bytes] | None = None, *, new: bool = False) -> None:
-        """Note the records of a file as known, and whose they are. Most of them new to a ledger is an error, unless it is said.
+    def admit(
+        self, records: Sequence[bytes], persons: Sequence[bytes] | None = None, *, new: bool = False
+    ) -> None:
+        """Note the records of a file as known, and whose they are. Most of them new to a ledger is
+        an error, unless it is said.
 
-        A file whose ids were rewritten looks like other records with full budgets; only the owner can tell. A record that is
-        somebody's for the first time brings what it has spent; that it becomes somebody else's is an error.
+        A file whose ids were rewritten looks like other records with full budgets; only the owner
+        can tell. A record that is somebody's for the first time brings what it has spent; that it
+        becomes somebody else's is an error.
         """
         self._place([(record,) for record in records])
         with self._transaction() as db:
             (before,) = db.execute("SELECT COUNT(*) FROM known").fetchone()
-            (strange,) = db.execute("SELECT COUNT(*) FROM asked WHERE record NOT IN (SELECT record FROM known)").fetchone()
+            (strange,) = db.execute(
+                "SELECT COUNT(*) FROM asked WHERE record NOT IN (SELECT record FROM known)"
+            ).fetchone()
             many = 2 * strange > len(records) or (strange and self._flag(EARLIER_NAMES))
             if before and many and not new:
                 raise BadInput(
-                    f"{strange} of {len(records)} records are new to the ledger, which knows {before}. If their ids were "
-                    "rewritten, they would be given a second budget: restore the ids they had. If they really are others, "
+                    f"{strange} of {len(records)} records are new to the ledger, which knows "
+                    f"{before}. If their ids were "
+                    "rewritten, they would be given a second budget: restore the ids they had. If "
+                    "they really are others, "
                     "say so with --new-records"
                 )
             db.execute("DELETE FROM flags WHERE name = ?", (EARLIER_NAMES,))
@@ -222,13 +256,18 @@ class Ledger:
         known = self.persons()
         moved = sum(known.get(record, person) != person for record, person in persons.items())
         if moved:
-            raise BadInput(f"{moved} records belonged to other persons before; accepted is the person that each has had")
+            raise BadInput(
+                f"{moved} records belonged to other persons before; accepted is the person that "
+                "each has had"
+            )
         for record, person in persons.items():
             if record not in known:
                 self._db.execute("INSERT INTO persons VALUES (?, ?)", (record, person))
                 self._db.execute(
-                    "INSERT INTO spends SELECT ?, plan, query, epsilon, delta FROM spends WHERE record = ? ON CONFLICT "
-                    "(record, plan) DO UPDATE SET epsilon = epsilon + excluded.epsilon, delta = delta + excluded.delta",
+                    "INSERT INTO spends SELECT ?, plan, query, epsilon, delta FROM spends WHERE "
+                    "record = ? ON CONFLICT "
+                    "(record, plan) DO UPDATE SET epsilon = epsilon + excluded.epsilon, delta = "
+                    "delta + excluded.delta",
                     (person, record),
                 )
 
@@ -238,7 +277,9 @@ class Ledger:
 
     def remembered(self, plan: bytes, query: bytes) -> bytes | None:
         """The answer that was given to a query."""
-        row = self._db.execute(f"SELECT answer FROM queries WHERE {_ONE_QUERY}", (plan, query)).fetchone()
+        row = self._db.execute(
+            f"SELECT answer FROM queries WHERE {_ONE_QUERY}", (plan, query)
+        ).fetchone()
         return None if row is None else row[0]
 
     def answer(
@@ -251,13 +292,15 @@ class Ledger:
         draw: Callable[[list[int]], bytes],
         now: datetime,
     ) -> bytes | None:
-        """Draw an answer from the places of the records that may still answer, charge them, and keep both; none if too few may.
+        """Draw an answer from the places of the records that may still answer, charge them, and
+        keep both; none if too few may.
 
-        At each place pay the record and, where it is somebody's, the person. A place may answer when none of its payers has
-        answered this plan before and their totals, this charge included, stay within the limits. A plan that asks the owner
-        as a whole is charged in full with its first query; those charged then, and no others, take part in later ones, one
-        query a round and at most `rounds` in all. If drawing fails the charge stays: that it failed is told to the other
-        side, and may depend on the records.
+        At each place pay the record and, where it is somebody's, the person. A place may answer
+        when none of its payers has answered this plan before and their totals, this charge
+        included, stay within the limits. A plan that asks the owner as a whole is charged in full
+        with its first query; those charged then, and no others, take part in later ones, one query
+        a round and at most `rounds` in all. If drawing fails the charge stays: that it failed is
+        told to the other side, and may depend on the records.
         """
         places = self.able(asked, cost=cost, limits=limits, payers=payers)
         while places:
@@ -267,71 +310,108 @@ class Ledger:
             except Exception as error:
                 failed = error
             with self._transaction() as db:
-                given = db.execute(f"SELECT answer FROM queries WHERE {_ONE_QUERY}", (asked.plan, asked.query)).fetchone()
+                given = db.execute(
+                    f"SELECT answer FROM queries WHERE {_ONE_QUERY}", (asked.plan, asked.query)
+                ).fetchone()
                 if given is not None:
                     return given[0]
                 drawn, places = places, self._able(asked, cost, limits)
                 if places == drawn:
-                    self._keep(asked, cost, {payer for place in places for payer in payers[place]}, answer, now)
+                    self._keep(
+                        asked,
+                        cost,
+                        {payer for place in places for payer in payers[place]},
+                        answer,
+                        now,
+                    )
             if places == drawn:
                 if failed is not None:
                     raise failed
                 return answer
-            # Another process spent some of these records meanwhile: what was drawn from them went nowhere.
+            # Another process spent some of these records meanwhile: what was drawn from them went
+            # nowhere.
         return self.remembered(asked.plan, asked.query)
 
     def able(
         self, asked: Question, *, cost: Cost, limits: Limits, payers: Sequence[tuple[bytes, ...]]
-    ) -> list[int]:  # fmt: skip
+    ) -> list[int]:
         """The places that may answer now; empty when they are too few, or the round is answered."""
         self._place(payers)
         return self._able(asked, cost, limits)
 
     def _place(self, payers: Sequence[tuple[bytes, ...]]) -> None:
         """Number those who are asked, in memory and without a lock on the file."""
-        self._db.execute("CREATE TEMP TABLE IF NOT EXISTS asked (place INTEGER NOT NULL, record BLOB NOT NULL)")
+        self._db.execute(
+            "CREATE TEMP TABLE IF NOT EXISTS asked (place INTEGER NOT NULL, record BLOB NOT NULL)"
+        )
         with self._transaction("DEFERRED") as db:
             db.execute("DELETE FROM asked")
-            db.executemany("INSERT INTO asked VALUES (?, ?)", ((i, one) for i, each in enumerate(payers) for one in each))
+            db.executemany(
+                "INSERT INTO asked VALUES (?, ?)",
+                ((i, one) for i, each in enumerate(payers) for one in each),
+            )
 
     def _able(self, asked: Question, cost: Cost, limits: Limits) -> list[int]:
         plan = self._db.execute("SELECT id FROM plans WHERE digest = ?", (asked.plan,)).fetchone()
         plan_id = -1 if plan is None else plan[0]
-        before = [row[0] for row in self._db.execute("SELECT round FROM queries WHERE plan = ?", (plan_id,))]
+        before = [
+            row[0]
+            for row in self._db.execute("SELECT round FROM queries WHERE plan = ?", (plan_id,))
+        ]
         if asked.rounds and before:
             if asked.round_ in before or len(before) >= asked.rounds:
                 return []
-            wrong = "SELECT record FROM asked WHERE record NOT IN (SELECT record FROM spends WHERE plan = :plan)"
+            wrong = (
+                "SELECT record FROM asked WHERE record NOT IN (SELECT record FROM spends WHERE "
+                "plan = :plan)"
+            )
         else:
-            # Plans of a ledger from before keys were kept count for every aggregator that uses the name.
+            # Plans of a ledger from before keys were kept count for every aggregator that uses the
+            # name.
             same = (
-                "spends.plan IN (SELECT id FROM plans WHERE campaign = :campaign AND (id NOT IN (SELECT plan FROM signers) "
+                "spends.plan IN (SELECT id FROM plans WHERE campaign = :campaign AND (id NOT IN "
+                "(SELECT plan FROM signers) "
                 "OR id IN (SELECT plan FROM signers WHERE aggregator = :key)))"
             )
             wrong = (
                 "SELECT record FROM asked JOIN spends USING (record) GROUP BY place, record HAVING "
-                "SUM(epsilon) + :epsilon > :record_epsilon OR SUM(delta) + :delta > :record_delta OR "
-                f"COALESCE(SUM(epsilon) FILTER (WHERE {same}), 0) + :epsilon > :campaign_epsilon OR "
-                f"COALESCE(SUM(delta) FILTER (WHERE {same}), 0) + :delta > :campaign_delta OR SUM(spends.plan = :plan)"
+                "SUM(epsilon) + :epsilon > :record_epsilon OR SUM(delta) + :delta > :record_delta "
+                "OR "
+                f"COALESCE(SUM(epsilon) FILTER (WHERE {same}), 0) + :epsilon > :campaign_epsilon "
+                "OR "
+                f"COALESCE(SUM(delta) FILTER (WHERE {same}), 0) + :delta > :campaign_delta OR "
+                "SUM(spends.plan = :plan)"
             )
             if cost.epsilon > min(limits.record.epsilon, limits.campaign.epsilon):
                 return []
             if cost.delta > min(limits.record.delta, limits.campaign.delta):
                 return []
         rows = self._db.execute(
-            f"SELECT DISTINCT place FROM asked EXCEPT SELECT place FROM asked WHERE record IN ({wrong}) ORDER BY place",
+            (
+                "SELECT DISTINCT place FROM asked EXCEPT SELECT place FROM asked WHERE record IN "
+                f"({wrong}) ORDER BY place"
+            ),
             {
-                "campaign": asked.campaign, "key": asked.aggregator, "plan": plan_id, "epsilon": cost.epsilon,
-                "delta": cost.delta, "record_epsilon": limits.record.epsilon, "record_delta": limits.record.delta,
-                "campaign_epsilon": limits.campaign.epsilon, "campaign_delta": limits.campaign.delta,
+                "campaign": asked.campaign,
+                "key": asked.aggregator,
+                "plan": plan_id,
+                "epsilon": cost.epsilon,
+                "delta": cost.delta,
+                "record_epsilon": limits.record.epsilon,
+                "record_delta": limits.record.delta,
+                "campaign_epsilon": limits.campaign.epsilon,
+                "campaign_delta": limits.campaign.delta,
             },
-        )  # fmt: skip
+        )
         places = [row[0] for row in rows]
         return places if len(places) >= limits.fewest else []
 
     def may_leave(self, plan: bytes, query: bytes, limits: Limits) -> bool:
-        """Whether the records behind an answer that was drawn are within the limits as they are now, and enough."""
-        row = self._db.execute(f"SELECT plan, id FROM queries WHERE {_ONE_QUERY}", (plan, query)).fetchone()
+        """Whether the records behind an answer that was drawn are within the limits as they are
+        now, and enough."""
+        row = self._db.execute(
+            f"SELECT plan, id FROM queries WHERE {_ONE_QUERY}", (plan, query)
+        ).fetchone()
         if row is None:
             return True
         paid = (
@@ -340,10 +420,13 @@ class Ledger:
         )
         here = "p.campaign = (SELECT campaign FROM plans WHERE id = :plan)"
         count, epsilon, delta, per_campaign, delta_per_campaign = self._db.execute(
-            "SELECT SUM(record NOT IN (SELECT person FROM persons)), MAX(all_epsilon), MAX(all_delta), MAX(here_epsilon), "
-            "MAX(here_delta) FROM (SELECT s.record AS record, SUM(s.epsilon) AS all_epsilon, SUM(s.delta) AS all_delta, "
+            "SELECT SUM(record NOT IN (SELECT person FROM persons)), MAX(all_epsilon), "
+            "MAX(all_delta), MAX(here_epsilon), "
+            "MAX(here_delta) FROM (SELECT s.record AS record, SUM(s.epsilon) AS all_epsilon, "
+            "SUM(s.delta) AS all_delta, "
             f"SUM(s.epsilon * ({here})) AS here_epsilon, SUM(s.delta * ({here})) AS here_delta "
-            f"FROM spends s JOIN plans p ON s.plan = p.id WHERE s.record IN ({paid}) GROUP BY s.record)",
+            f"FROM spends s JOIN plans p ON s.plan = p.id WHERE s.record IN ({paid}) GROUP BY "
+            "s.record)",
             {"plan": row[0], "query": row[1]},
         ).fetchone()
         within = epsilon <= limits.record.epsilon and delta <= limits.record.delta
@@ -354,25 +437,41 @@ class Ledger:
             and delta_per_campaign <= limits.campaign.delta
         )
 
-    def _keep(self, asked: Question, cost: Cost, payers: set[bytes], answer: bytes | None, now: datetime) -> None:
-        """Write an answer and, with the first of a plan of rounds or with any other, its charges."""
+    def _keep(
+        self, asked: Question, cost: Cost, payers: set[bytes], answer: bytes | None, now: datetime
+    ) -> None:
+        """Write an answer and, with the first of a plan of rounds or with any other, its
+        charges."""
         plan = asked.plan, asked.campaign, cost.epsilon
-        self._db.execute("INSERT OR IGNORE INTO plans (digest, campaign, epsilon) VALUES (?, ?, ?)", plan)
-        (plan_id,) = self._db.execute("SELECT id FROM plans WHERE digest = ?", (asked.plan,)).fetchone()
+        self._db.execute(
+            "INSERT OR IGNORE INTO plans (digest, campaign, epsilon) VALUES (?, ?, ?)", plan
+        )
+        (plan_id,) = self._db.execute(
+            "SELECT id FROM plans WHERE digest = ?", (asked.plan,)
+        ).fetchone()
         self._db.execute("INSERT OR IGNORE INTO signers VALUES (?, ?)", (plan_id, asked.aggregator))
-        paid = asked.rounds and self._db.execute("SELECT 1 FROM queries WHERE plan = ?", (plan_id,)).fetchone() is not None
+        paid = (
+            asked.rounds
+            and self._db.execute("SELECT 1 FROM queries WHERE plan = ?", (plan_id,)).fetchone()
+            is not None
+        )
         row = plan_id, asked.query, asked.round_, now.isoformat(), answer
         insert = "INSERT INTO queries (plan, digest, round, at, answer) VALUES (?, ?, ?, ?, ?)"
         query_id = self._db.execute(insert, row).lastrowid
         if not paid:
             # In the order of the key, which is that of the file.
-            spends = ((payer, plan_id, query_id, cost.epsilon, cost.delta) for payer in sorted(payers))
+            spends = (
+                (payer, plan_id, query_id, cost.epsilon, cost.delta) for payer in sorted(payers)
+            )
             self._db.executemany("INSERT INTO spends VALUES (?, ?, ?, ?, ?)", spends)
 
     def acknowledge(self, *, plan: bytes, query: bytes, code: int) -> None:
         """Note that the aggregator has answered for an answer, with a code; the first is kept."""
         with self._transaction() as db:
-            db.execute(f"UPDATE queries SET receipt = ? WHERE {_ONE_QUERY} AND receipt IS NULL", (code, plan, query))
+            db.execute(
+                f"UPDATE queries SET receipt = ? WHERE {_ONE_QUERY} AND receipt IS NULL",
+                (code, plan, query),
+            )
 
     def unacknowledged(self, plan: bytes) -> list[tuple[bytes, bytes]]:
         """The queries whose answers may not have arrived, with those answers, oldest first."""
@@ -386,25 +485,30 @@ class Ledger:
         """Every campaign answered so far, oldest first."""
         rows = self._db.execute(
             "SELECT p.campaign, p.digest, COUNT(*), SUM(q.answer IS NULL), "
-            "(SELECT COUNT(*) FROM spends s WHERE s.plan = p.id AND s.record NOT IN (SELECT record FROM persons)), "
+            "(SELECT COUNT(*) FROM spends s WHERE s.plan = p.id AND s.record NOT IN (SELECT record "
+            "FROM persons)), "
             "p.epsilon, MAX(q.at) "
             "FROM plans p JOIN queries q ON q.plan = p.id GROUP BY p.id ORDER BY MIN(q.at)"
         ).fetchall()
         return [Campaign(*row) for row in rows]
 
     def spent_by_record(self) -> tuple[int, float]:
-        """How many records (or persons, where they are somebody's) have ever answered, and the most that any has spent."""
+        """How many records (or persons, where they are somebody's) have ever answered, and the most
+        that any has spent."""
         row = self._db.execute(
-            "SELECT COUNT(*), COALESCE(MAX(total), 0) FROM (SELECT SUM(epsilon) AS total FROM spends "
+            "SELECT COUNT(*), COALESCE(MAX(total), 0) FROM (SELECT SUM(epsilon) AS total FROM "
+            "spends "
             "WHERE record NOT IN (SELECT record FROM persons) GROUP BY record)"
         ).fetchone()
         return int(row[0]), float(row[1])
 
     def cannot_pay(self, cost: Cost, limits: Limits) -> tuple[int, int]:
-        """How many records (or persons) the ledger knows, and how many of them have too little left for a charge."""
+        """How many records (or persons) the ledger knows, and how many of them have too little left
+        for a charge."""
         mine = "record NOT IN (SELECT record FROM persons)"
         (known,) = self._db.execute(
-            "SELECT COUNT(*) FROM (SELECT record FROM known UNION SELECT person FROM persons) WHERE " + mine
+            "SELECT COUNT(*) FROM (SELECT record FROM known UNION SELECT person FROM persons) "
+            "WHERE " + mine
         ).fetchone()
         (spent,) = self._db.execute(
             f"SELECT COUNT(*) FROM (SELECT record FROM spends WHERE {mine} GROUP BY record "
@@ -414,7 +518,8 @@ class Ledger:
         return int(known), int(spent)
 
     def backup(self, path: Path) -> None:
-        """A whole and consistent copy in a new file, whatever other processes do meanwhile; it can be merged, not used."""
+        """A whole and consistent copy in a new file, whatever other processes do meanwhile; it can
+        be merged, not used."""
         try:
             path.touch(mode=0o600, exist_ok=False)
             other = sqlite3.connect(path, isolation_level=None)
@@ -426,7 +531,8 @@ class Ledger:
             raise BadInput(f"{path} cannot be written as a copy of the ledger: {error}") from None
 
     def merge(self, other: Path, secret: bytes) -> None:
-        """Add all that another ledger of the same secret knows; what this one knows stays, so nothing is ever forgotten."""
+        """Add all that another ledger of the same secret knows; what this one knows stays, so
+        nothing is ever forgotten."""
         mark = hashlib.blake2b(b"", key=secret, person=b"fingerprint", digest_size=16).digest()
         try:
             self._db.execute("ATTACH DATABASE ? AS other", (str(other),))
@@ -441,21 +547,28 @@ class Ledger:
 
 
 _MERGE = (
-    "INSERT OR IGNORE INTO plans (digest, campaign, epsilon) SELECT digest, campaign, epsilon FROM other.plans",
-    "INSERT OR IGNORE INTO signers SELECT p.id, s.aggregator FROM other.signers s JOIN other.plans o ON s.plan = o.id "
+    "INSERT OR IGNORE INTO plans (digest, campaign, epsilon) SELECT digest, campaign, epsilon FROM "
+    "other.plans",
+    "INSERT OR IGNORE INTO signers SELECT p.id, s.aggregator FROM other.signers s JOIN other.plans "
+    "o ON s.plan = o.id "
     "JOIN plans p ON p.digest = o.digest",
-    "INSERT OR IGNORE INTO queries (plan, digest, round, at, answer, receipt) SELECT p.id, q.digest, q.round, q.at, q.answer, "
-    "q.receipt FROM other.queries q JOIN other.plans o ON q.plan = o.id JOIN plans p ON p.digest = o.digest",
-    "INSERT OR IGNORE INTO spends SELECT s.record, p.id, q.id, s.epsilon, s.delta FROM other.spends s "
+    "INSERT OR IGNORE INTO queries (plan, digest, round, at, answer, receipt) SELECT p.id, "
+    "q.digest, q.round, q.at, q.answer, "
+    "q.receipt FROM other.queries q JOIN other.plans o ON q.plan = o.id JOIN plans p ON p.digest = "
+    "o.digest",
+    "INSERT OR IGNORE INTO spends SELECT s.record, p.id, q.id, s.epsilon, s.delta FROM "
+    "other.spends s "
     "JOIN other.plans o ON s.plan = o.id JOIN plans p ON p.digest = o.digest "
-    "JOIN other.queries a ON s.query = a.id JOIN queries q ON q.plan = p.id AND q.digest = a.digest",
+    "JOIN other.queries a ON s.query = a.id JOIN queries q ON q.plan = p.id AND q.digest = "
+    "a.digest",
     "INSERT OR IGNORE INTO known SELECT record FROM other.known",
     "INSERT OR IGNORE INTO persons SELECT record, person FROM other.persons",
 )
 
 
 def _make(path: Path) -> None:
-    """Write an empty ledger and give it its name in one step: a file that is there is whole, or has lost its content."""
+    """Write an empty ledger and give it its name in one step: a file that is there is whole, or has
+    lost its content."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         aside.touch(mode=0o600)

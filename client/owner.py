@@ -1,4 +1,5 @@
-"""A data owner made ready to answer: its folder, its file of records and the model that scores them."""
+"""A data owner made ready to answer: its folder, its file of records and the model that scores
+them."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,8 +11,11 @@ from confide.client.respond import Respondent
 from confide.protocol.exact.sampling import os_entropy
 
 
-def open_owner(home: Home, records: Path, model: Path | None, *, new_records: bool = False) -> Respondent:
-    """The owner's respondent. A file of records mostly unknown to the ledger is refused, unless they are said to be new."""
+def open_owner(
+    home: Home, records: Path, model: Path | None, *, new_records: bool = False
+) -> Respondent:
+    """The owner's respondent. A file of records mostly unknown to the ledger is refused, unless
+    they are said to be new."""
     respondent = Respondent(
         records=read_records(records),
         policy=home.policy,

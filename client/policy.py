@@ -12,10 +12,11 @@ from confide.protocol.plan import EXACT_COUNTS, VARIANTS, Plan
 from confide.protocol.wire import wire_pb2 as wire
 
 TEMPLATE = """\
-# What this machine may answer. Only you edit this file; nothing that arrives over the network can change it.
+# What this machine may answer. Only you edit this file; nothing that arrives over the network can
+# change it.
 
-# The most privacy a record may lose in its life, over all campaigns together, and in any one campaign. All campaigns that one
-# aggregator gives the same name count as one.
+# The most privacy a record may lose in its life, over all campaigns together, and in any one
+# campaign. All campaigns that one aggregator gives the same name count as one.
 epsilon_per_record = 4.0
 epsilon_per_campaign = 2.0
 
@@ -23,12 +24,13 @@ epsilon_per_campaign = 2.0
 delta_per_record = 1e-5
 delta_per_campaign = 1e-6
 
-# bits: one randomised bit a record. labels: the randomised label, with the model's probabilities in clear. central: counts of
-# records, with noise of this machine's own, or exact if you allow it below. training: a model's weights after steps of DP-SGD.
+# bits: one randomised bit a record. labels: the randomised label, with the model's probabilities in
+# clear. central: counts of records, with noise of this machine's own, or exact if you allow it
+# below. training: a model's weights after steps of DP-SGD.
 methods = ["bits"]
 
-# Whether a model's probabilities may leave in clear; method labels needs it. Whoever made the model decides what these numbers
-# say: they may spell out the features.
+# Whether a model's probabilities may leave in clear; method labels needs it. Whoever made the model
+# decides what these numbers say: they may spell out the features.
 features_may_leave = false
 
 # Whether exact counts may leave, to an aggregator you trust to add the noise.
@@ -37,15 +39,18 @@ exact_counts_may_leave = false
 # A query that concerns fewer of your records than this is refused.
 minimum_group = 20
 
-# Public keys (hexadecimal) of the aggregators whose plans are answered: `confide-client allow aggregator KEY`.
+# Public keys (hexadecimal) of the aggregators whose plans are answered: `confide-client allow
+# aggregator KEY`.
 aggregators = []
 
-# SHA-256 digests (hexadecimal) of the models that may score your records: `confide-client allow model FILE`. A model sees one
-# record at a time, so what it returns for a record can depend on that record only.
+# SHA-256 digests (hexadecimal) of the models that may score your records: `confide-client allow
+# model FILE`. A model sees one record at a time, so what it returns for a record can depend on that
+# record only.
 models = []
 
-# Models of the list above that you have looked into and trust to treat records one by one. They get many records at once, which
-# is faster. A model made for it can let one record speak through all the others, and no epsilon bounds that.
+# Models of the list above that you have looked into and trust to treat records one by one. They get
+# many records at once, which is faster. A model made for it can let one record speak through all
+# the others, and no epsilon bounds that.
 vetted_models = []
 """
 
@@ -78,27 +83,39 @@ class Policy:
         check_epsilon(self.epsilon_per_campaign)
         for name in ("delta_per_record", "delta_per_campaign"):
             if not 0 <= getattr(self, name) < 1:
-                raise BadInput(f"{name} is {getattr(self, name)!r}; it must be 0 or more and below 1")
+                raise BadInput(
+                    f"{name} is {getattr(self, name)!r}; it must be 0 or more and below 1"
+                )
         unknown = self.methods - set(VARIANTS)
         if unknown:
-            raise BadInput(f"methods holds {', '.join(sorted(unknown))}; accepted: {', '.join(VARIANTS)}")
+            raise BadInput(
+                f"methods holds {', '.join(sorted(unknown))}; accepted: {', '.join(VARIANTS)}"
+            )
         if self.minimum_group < 1:
             raise BadInput(f"minimum_group is {self.minimum_group}; at least 1")
         for name, wanted in KEYS.items():
             if any(len(value) != 32 for value in getattr(self, name)):
-                raise BadInput(f"{name} holds a value that is not {wanted}: 64 hexadecimal digits are accepted")
+                raise BadInput(
+                    f"{name} holds a value that is not {wanted}: 64 hexadecimal digits are accepted"
+                )
         if not self.vetted_models <= self.models:
-            raise BadInput("vetted_models holds a digest that is not among models; list it there too")
+            raise BadInput(
+                "vetted_models holds a digest that is not among models; list it there too"
+            )
 
     def refusals(self, plan: Plan) -> list[int]:
-        """Every clause of the policy that this plan breaks, as wire codes; empty when it may be answered."""
+        """Every clause of the policy that this plan breaks, as wire codes; empty when it may be
+        answered."""
         broken = {
             wire.Code.METHOD_NOT_ALLOWED: plan.method not in self.methods,
             wire.Code.EPSILON_PER_CAMPAIGN: plan.epsilon > self.epsilon_per_campaign,
             wire.Code.EPSILON_PER_RECORD: plan.epsilon > self.epsilon_per_record,
-            wire.Code.DELTA_PER_CAMPAIGN: plan.privacy_delta > min(self.delta_per_campaign, self.delta_per_record),
-            wire.Code.EXACT_COUNTS_MAY_NOT_LEAVE: plan.channel == EXACT_COUNTS and not self.exact_counts_may_leave,
-            wire.Code.FEATURES_MAY_NOT_LEAVE: plan.method == "labels" and not self.features_may_leave,
+            wire.Code.DELTA_PER_CAMPAIGN: plan.privacy_delta
+            > min(self.delta_per_campaign, self.delta_per_record),
+            wire.Code.EXACT_COUNTS_MAY_NOT_LEAVE: plan.channel == EXACT_COUNTS
+            and not self.exact_counts_may_leave,
+            wire.Code.FEATURES_MAY_NOT_LEAVE: plan.method == "labels"
+            and not self.features_may_leave,
             # A plan of training names no file that scores records.
             wire.Code.MODEL_NOT_ALLOWED: plan.training is None and plan.model not in self.models,
         }
@@ -151,11 +168,16 @@ _KINDS: dict[str, tuple[type, ...]] = {
 def _policy(values: dict[str, Any]) -> Policy:
     missing, unknown = sorted(set(_KINDS) - set(values)), sorted(set(values) - set(_KINDS))
     if missing or unknown:
-        raise BadInput(f"missing: {', '.join(missing) or 'none'}; unknown: {', '.join(unknown) or 'none'}")
+        raise BadInput(
+            f"missing: {', '.join(missing) or 'none'}; unknown: {', '.join(unknown) or 'none'}"
+        )
     for name, kinds in _KINDS.items():
         wrong = isinstance(values[name], bool) and bool not in kinds
         if wrong or not isinstance(values[name], kinds):
-            raise BadInput(f"{name} is {values[name]!r}; accepted is {' or '.join(kind.__name__ for kind in kinds)}")
+            raise BadInput(
+                f"{name} is {values[name]!r}; accepted is "
+                f"{' or '.join(kind.__name__ for kind in kinds)}"
+            )
     return Policy(
         epsilon_per_record=float(values["epsilon_per_record"]),
         epsilon_per_campaign=float(values["epsilon_per_campaign"]),
@@ -164,7 +186,9 @@ def _policy(values: dict[str, Any]) -> Policy:
         minimum_group=values["minimum_group"],
         aggregators=frozenset(_unhex("aggregators", value) for value in values["aggregators"]),
         models=frozenset(_unhex("models", value) for value in values["models"]),
-        vetted_models=frozenset(_unhex("vetted_models", value) for value in values["vetted_models"]),
+        vetted_models=frozenset(
+            _unhex("vetted_models", value) for value in values["vetted_models"]
+        ),
         delta_per_record=float(values["delta_per_record"]),
         delta_per_campaign=float(values["delta_per_campaign"]),
         exact_counts_may_leave=values["exact_counts_may_leave"],
@@ -175,11 +199,14 @@ def _unhex(name: str, value: Any) -> bytes:
     try:
         return bytes.fromhex(value)
     except (TypeError, ValueError):
-        raise BadInput(f"{name} holds {value!r}; accepted are strings of 64 hexadecimal digits") from None
+        raise BadInput(
+            f"{name} holds {value!r}; accepted are strings of 64 hexadecimal digits"
+        ) from None
 
 
 def list_in(text: str, name: str, value: bytes) -> str:
-    """The text of a policy with one more value in a list; comments and everything else stay as they are."""
+    """The text of a policy with one more value in a list; comments and everything else stay as they
+    are."""
     found = re.search(rf"^{name}\s*=\s*\[(.*?)\]", text, flags=re.MULTILINE | re.DOTALL)
     if found is None or "#" in found[1]:
         raise BadInput(f"{name} is no plain list in the policy; add {value.hex()!r} to it by hand")
@@ -187,6 +214,8 @@ def list_in(text: str, name: str, value: bytes) -> str:
     written = f'"{value.hex()}"'
     if written in listed:
         return text
-    changed = text[: found.start()] + f"{name} = [{', '.join([*listed, written])}]" + text[found.end() :]
+    changed = (
+        text[: found.start()] + f"{name} = [{', '.join([*listed, written])}]" + text[found.end() :]
+    )
     _policy(tomllib.loads(changed))
     return changed

@@ -1,6 +1,8 @@
-"""The path of a report: plan and query opened, policy asked, label or bit randomised, spend and answer committed, sent.
+"""The path of a report: plan and query opened, policy asked, label or bit randomised, spend and
+answer committed, sent.
 
-Whatever goes wrong, the other side gets a code and never a text: exceptions may hold values of records.
+Whatever goes wrong, the other side gets a code and never a text: exceptions may hold values of
+records.
 """
 
 import hashlib
@@ -52,7 +54,8 @@ Array = NDArray[Any]
 
 
 class Respondent:
-    """A data owner's records behind its policy and ledger; `answer` is all that a network adapter calls."""
+    """A data owner's records behind its policy and ledger; `answer` is all that a network adapter
+    calls."""
 
     def __init__(
         self,
@@ -66,15 +69,19 @@ class Respondent:
         model: Model | None = None,
         cache: Path | None = None,
     ) -> None:
-        """`policy` is asked anew for every answer, so that a change holds at once; `model` scores records that have features,
-        and its results are kept in the folder `cache`."""
+        """`policy` is asked anew for every answer, so that a change holds at once; `model` scores
+        records that have features, and its results are kept in the folder `cache`."""
         ledger.bind(secret)
         self._records, self._policy, self._ledger = records, policy, ledger
         self._secret, self._entropy, self._now = secret, entropy, now
         self._model, self._cache = model, cache
         self._own = [self._hash(name, b"record", 16) for name in records.names]
         known = ledger.persons() if records.persons is None else {}
-        self._persons = None if records.persons is None else [self._hash(name, b"person", 16) for name in records.persons]
+        self._persons = (
+            None
+            if records.persons is None
+            else [self._hash(name, b"person", 16) for name in records.persons]
+        )
         # Who takes part: a record, or the person whose it is by this file or by an earlier one.
         self._names = self._persons or [known.get(name, name) for name in self._own]
         self._placed: tuple[bytes, Array, NDArray[np.float64]] | None = None
@@ -86,13 +93,14 @@ class Respondent:
         return self._records.probs is not None
 
     def admit(self, *, new: bool) -> int:
-        """Tell the ledger of these records and whose they are; returns how many records, or persons, take part."""
+        """Tell the ledger of these records and whose they are; returns how many records, or
+        persons, take part."""
         self._ledger.admit(self._own, self._persons, new=new)
         return len(set(self._names))
 
     def refusal(self, signed_plan: bytes, query: bytes) -> int | None:
-        """The code with which an answer that was drawn, to the query of this digest, is refused as things stand now; None when
-        it may leave."""
+        """The code with which an answer that was drawn, to the query of this digest, is refused as
+        things stand now; None when it may leave."""
         try:
             _, plan_digest, policy = self._open(signed_plan)
             self._check_leaving(plan_digest, query, policy)
@@ -105,7 +113,9 @@ class Respondent:
         try:
             return self._answer(signed_plan, query)
         except Refused as refused:
-            return wire.Answer(version=VERSION, code=wire.Code.Name(refused.code)).SerializeToString()
+            return wire.Answer(
+                version=VERSION, code=wire.Code.Name(refused.code)
+            ).SerializeToString()
         except Exception:
             log.exception("a query could not be answered")
             return wire.Answer(version=VERSION, code=wire.Code.INTERNAL).SerializeToString()
@@ -145,23 +155,28 @@ class Respondent:
             "limits": policy.limits,
             "payers": [tuple({self._own[i], self._names[i]}) for i in inside],
         }
-        # Run for an answer that can be given, and before anything is charged: whatever records hold, it cannot fail.
+        # Run for an answer that can be given, and before anything is charged: whatever records
+        # hold, it cannot fail.
         if plan.training is None and self._ledger.able(question, **asks):
             self._score(plan, vetted=plan.model in policy.vetted_models)
         answer = self._ledger.answer(
             question,
             **asks,
-            draw=lambda places: self._draw(plan, plan_digest, asked, round_, inside[places], positions),
+            draw=lambda places: self._draw(
+                plan, plan_digest, asked, round_, inside[places], positions
+            ),
             now=self._now(),
         )
         if answer is None:
             raise Refused(wire.Code.ALREADY_SPENT)
-        # Drawing takes time, in which the owner may have changed the policy: then the answer stays here.
+        # Drawing takes time, in which the owner may have changed the policy: then the answer stays
+        # here.
         self._check_leaving(plan_digest, name, self._open(signed_plan)[2])
         return answer
 
     def _check_leaving(self, plan_digest: bytes, query: bytes, policy: Policy) -> None:
-        """Refuse to let an answer go whose records have spent more, or are fewer, than the policy allows now."""
+        """Refuse to let an answer go whose records have spent more, or are fewer, than the policy
+        allows now."""
         if not self._ledger.may_leave(plan_digest, query, policy.limits):
             raise Refused(wire.Code.EPSILON_PER_RECORD)
 
@@ -186,13 +201,19 @@ class Respondent:
         else:
             batch = self._randomize(plan, plan_digest, asked, chosen, positions)
             packed = write_batch(batch, channel=asked.channel, plan=plan_digest, round_=round_)
-        return wire.Answer(version=VERSION, code=wire.Code.OK, batch=packed).SerializeToString(deterministic=True)
+        return wire.Answer(version=VERSION, code=wire.Code.OK, batch=packed).SerializeToString(
+            deterministic=True
+        )
 
     def _check_records(self, plan: Plan) -> None:
-        """Records must be scored by the model the plan names, over as many labels; to train, they must have features."""
+        """Records must be scored by the model the plan names, over as many labels; to train, they
+        must have features."""
         records = self._records
         if plan.training is not None:
-            if records.features is None or records.features.shape != (len(records), plan.training.layers[0]):
+            if records.features is None or records.features.shape != (
+                len(records),
+                plan.training.layers[0],
+            ):
                 raise Refused(wire.Code.MODEL_NOT_ALLOWED)
             if len(records) > MOST_BATCH:
                 raise Refused(wire.Code.TOO_LARGE)
@@ -203,9 +224,12 @@ class Respondent:
             raise Refused(wire.Code.MODEL_NOT_ALLOWED)
 
     def _score(self, plan: Plan, *, vetted: bool) -> None:
-        """Have every record scored by the plan's model, over the plan's labels. Whatever records hold, this does not fail."""
+        """Have every record scored by the plan's model, over the plan's labels. Whatever records
+        hold, this does not fail."""
         if self._scored is None or self._scored[0] != (plan.labels, vetted):
-            found = probabilities(self._records, self._model, labels=plan.labels, vetted=vetted, cache=self._cache)
+            found = probabilities(
+                self._records, self._model, labels=plan.labels, vetted=vetted, cache=self._cache
+            )
             self._scored = (plan.labels, vetted), found
 
     def _probabilities(self, chosen: Array) -> Array:
@@ -213,7 +237,8 @@ class Respondent:
         return self._scored[1][chosen]
 
     def _count(self, plan: Plan, plan_digest: bytes, asked: CentralQuery, chosen: Array) -> Array:
-        """How many of the chosen records fall into each bin; or at or below a threshold, with this owner's noise."""
+        """How many of the chosen records fall into each bin; or at or below a threshold, with this
+        owner's noise."""
         scores = self._scores(plan, plan_digest, chosen)
         if isinstance(asked, HistogramQuery):
             return np.bincount(bin_indices(scores, uniform_grid(asked.bins)), minlength=asked.bins)
@@ -232,36 +257,57 @@ class Respondent:
     def _scores(self, plan: Plan, plan_digest: bytes, chosen: Array) -> Array:
         """The scores of the true labels, a function of the record, the plan and the owner's secret.
 
-        A label that the plan does not have is never covered, so its score is 1: to fail would tell that somebody has it.
+        A label that the plan does not have is never covered, so its score is 1: to fail would tell
+        that somebody has it.
         """
         scores, labels = np.ones(len(chosen)), self._records.labels[chosen]
         known = (labels >= 0) & (labels < plan.labels)
         u = self._units(plan_digest, chosen[known], b"score") if plan.score in RANDOMIZED else None
-        scores[known] = true_scores(SCORES[plan.score], self._probabilities(chosen[known]), labels[known], u=u)
+        scores[known] = true_scores(
+            SCORES[plan.score], self._probabilities(chosen[known]), labels[known], u=u
+        )
         return scores
 
     def _randomize(
-        self, plan: Plan, plan_digest: bytes, asked: BitQuery | LabelQuery, chosen: Array, positions: NDArray[np.float64]
+        self,
+        plan: Plan,
+        plan_digest: bytes,
+        asked: BitQuery | LabelQuery,
+        chosen: Array,
+        positions: NDArray[np.float64],
     ) -> Batch:
-        # In the order of their ids: the order of the file would tell which reports of two campaigns are the same record's.
-        named = sorted((self._hash(plan_digest + self._names[i], b"report", ID_BYTES), i) for i in chosen.tolist())
-        ids = np.frombuffer(b"".join(name for name, _ in named), dtype=np.uint8).reshape(-1, ID_BYTES)
+        # In the order of their ids: the order of the file would tell which reports of two campaigns
+        # are the same record's.
+        named = sorted(
+            (self._hash(plan_digest + self._names[i], b"report", ID_BYTES), i)
+            for i in chosen.tolist()
+        )
+        ids = np.frombuffer(b"".join(name for name, _ in named), dtype=np.uint8).reshape(
+            -1, ID_BYTES
+        )
         chosen = np.array([i for _, i in named])
         seeded = randomness(self._entropy) == SEEDED
         if isinstance(asked, BitQuery):
             scores = self._scores(plan, plan_digest, chosen)
             parts = asked.part(positions[chosen])
             bits = scores <= np.asarray(asked.thresholds, dtype=np.float64)[parts]
-            return Batch(ids, asked.channel.randomize(bits, self._entropy), parts=parts, seeded=seeded)
+            return Batch(
+                ids, asked.channel.randomize(bits, self._entropy), parts=parts, seeded=seeded
+            )
         probs, labels = self._probabilities(chosen), self._records.labels[chosen]
-        # A label that the plan does not have is reported as the one the model finds least likely: the last to be covered.
+        # A label that the plan does not have is reported as the one the model finds least likely:
+        # the last to be covered.
         labels = np.where((labels >= 0) & (labels < plan.labels), labels, probs.argmin(axis=1))
-        return Batch(ids, asked.channel.randomize(labels, self._entropy), probabilities=probs, seeded=seeded)
+        return Batch(
+            ids, asked.channel.randomize(labels, self._entropy), probabilities=probs, seeded=seeded
+        )
 
     def _taking_part(self, plan_digest: bytes) -> tuple[Array, NDArray[np.float64]]:
-        """The records that take part in this campaign, one of every person, and where each record stands.
+        """The records that take part in this campaign, one of every person, and where each record
+        stands.
 
-        Both follow from a keyed hash, so nobody but the owner chooses records or assigns them to questions.
+        Both follow from a keyed hash, so nobody but the owner chooses records or assigns them to
+        questions.
         """
         if self._placed is None or self._placed[0] != plan_digest:
             everyone = np.arange(len(self._names))
@@ -280,8 +326,11 @@ class Respondent:
         return np.array(sorted(i for _, i in drawn.values()))
 
     def _units(self, plan_digest: bytes, chosen: Array, purpose: bytes) -> NDArray[np.float64]:
-        """Uniform numbers in [0, 1), one a record, that only the owner can foretell: 53 bits of a keyed hash."""
-        words = b"".join(self._hash(plan_digest + self._names[i], purpose, 8) for i in chosen.tolist())
+        """Uniform numbers in [0, 1), one a record, that only the owner can foretell: 53 bits of a
+        keyed hash."""
+        words = b"".join(
+            self._hash(plan_digest + self._names[i], purpose, 8) for i in chosen.tolist()
+        )
         return (np.frombuffer(words, dtype="<u8") >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def _hash(self, data: bytes, purpose: bytes, size: int) -> bytes:

@@ -1,4 +1,5 @@
-"""Simulated owners: shares of the embedded data set behind a policy that trusts the simulation's key and nobody else."""
+"""Simulated owners: shares of the embedded data set behind a policy that trusts the simulation's
+key and nobody else."""
 
 import os
 import tempfile
@@ -34,13 +35,20 @@ SIMULATION_POLICY = Policy(
 
 
 @cache
-def _dealt(owners: int, records: int, sizes: str, concentration: float, replacement: bool, seed: int) -> list[NDArray[Any]]:
+def _dealt(
+    owners: int, records: int, sizes: str, concentration: float, replacement: bool, seed: int
+) -> list[NDArray[Any]]:
     """Every owner's share, dealt once in the life of a process."""
     _, labels = predictions()
     shares, _ = deal(
-        labels, owners=owners, records=records, sizes=sizes, concentration=concentration, replacement=replacement,
+        labels,
+        owners=owners,
+        records=records,
+        sizes=sizes,
+        concentration=concentration,
+        replacement=replacement,
         seed=max(seed, 0),
-    )  # fmt: skip
+    )
     return shares
 
 
@@ -50,12 +58,21 @@ def stays_away(*, owner: int, owners: int, dropout: float, seed: int) -> bool:
 
 
 def simulated_owner(
-    *, run: int, owner: int, owners: int, records: int, sizes: str, concentration: float, replacement: bool, seed: int,
+    *,
+    run: int,
+    owner: int,
+    owners: int,
+    records: int,
+    sizes: str,
+    concentration: float,
+    replacement: bool,
+    seed: int,
     query: bytes,
-) -> Respondent:  # fmt: skip
+) -> Respondent:
     """A simulated owner: a share of the embedded records, a ledger in the folder of the run.
 
-    A node is made anew for every query, so a seeded stream is named by the query too: no two queries share their words.
+    A node is made anew for every query, so a seeded stream is named by the query too: no two
+    queries share their words.
     """
     probs, labels = predictions()
     mine = _dealt(owners, records, sizes, concentration, replacement, seed)[owner]
@@ -64,8 +81,12 @@ def simulated_owner(
     entropy: Entropy = os_entropy if seed < 0 else SeededEntropy("owner", seed, owner, query.hex())
     names = tuple(f"{i}/{place}".encode() for i, place in enumerate(mine.tolist()))
     return Respondent(
-        records=Records(names, probs[mine].astype(np.float32), labels[mine], EMBEDDED_MODEL, owned()[0][mine]),
+        records=Records(
+            names, probs[mine].astype(np.float32), labels[mine], EMBEDDED_MODEL, owned()[0][mine]
+        ),
         policy=lambda: SIMULATION_POLICY,
-        ledger=Ledger(folder / f"{owner}.sqlite"), secret=owner.to_bytes(32, "little"), entropy=entropy,
+        ledger=Ledger(folder / f"{owner}.sqlite"),
+        secret=owner.to_bytes(32, "little"),
+        entropy=entropy,
         now=lambda: datetime.now(UTC),
-    )  # fmt: skip
+    )

@@ -1,1 +1,2 @@
-"""What both sides of a campaign agree on: scores, channels, exact sampling, queries and certificates."""
+"""What both sides of a campaign agree on: scores, channels, exact sampling, queries and
+certificates."""

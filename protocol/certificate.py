@@ -7,7 +7,9 @@ MARGINAL = "marginal"
 NOT_STATED = "not stated"
 
 IID = "records are independent draws from the population the guarantee speaks of"
-MIXTURE = "per-record weighting: the guarantee is for the mixture of owners the reports were drawn from"
+MIXTURE = (
+    "per-record weighting: the guarantee is for the mixture of owners the reports were drawn from"
+)
 DROPOUTS = "whether a report is missing does not depend on the record"
 EXCHANGEABLE = "calibration records and test record are exchangeable, owners taken together"
 HONEST_COUNTS = "owners count as the protocol says"
@@ -15,9 +17,11 @@ HONEST_COUNTS = "owners count as the protocol says"
 
 @dataclass(frozen=True)
 class BitRung:
-    """One stage of a certification by bits: `ones` of `n` answers at a threshold, tested at `level` with `rest` to come.
+    """One stage of a certification by bits: `ones` of `n` answers at a threshold, tested at `level`
+    with `rest` to come.
 
-    `level_after` is what is left for the stages that follow: 1 certifies the threshold, 0 ends the search.
+    `level_after` is what is left for the stages that follow: 1 certifies the threshold, 0 ends the
+    search.
     """
 
     threshold: float
@@ -34,7 +38,8 @@ class BitRung:
 
 @dataclass(frozen=True)
 class LabelRung:
-    """One rung of a certification by labels: the largest log-capital the betting test reached, and what it had to reach."""
+    """One rung of a certification by labels: the largest log-capital the betting test reached, and
+    what it had to reach."""
 
     threshold: float
     log_capital: float
@@ -49,12 +54,14 @@ class LabelRung:
 class Certificate:
     """A threshold and what is guaranteed of it.
 
-    kind `PAC`: with probability at least 1 - delta over calibration and mechanism, coverage is at least `level`.
-    kind `marginal`: coverage is at least `level` on average over calibration, mechanism and test point.
-    `epsilon` is the exact local epsilon of the channel used, for the privacy unit and adjacency named; `slack` is the Delta
-    of the published variants; `planned` is the number of records the stages of a search were planned for. Of a central
-    calibration, `epsilon` with `privacy_delta` is what the release costs, `rank` what it aimed at, `inflation` by how many
-    ranks it may be too high, each side except with probability `beta`, and `owners` how many were counted.
+    kind `PAC`: with probability at least 1 - delta over calibration and mechanism, coverage is at
+    least `level`. kind `marginal`: coverage is at least `level` on average over calibration,
+    mechanism and test point. `epsilon` is the exact local epsilon of the channel used, for the
+    privacy unit and adjacency named; `slack` is the Delta of the published variants; `planned` is
+    the number of records the stages of a search were planned for. Of a central calibration,
+    `epsilon` with `privacy_delta` is what the release costs, `rank` what it aimed at, `inflation`
+    by how many ranks it may be too high, each side except with probability `beta`, and `owners` how
+    many were counted.
     """
 
     method: str

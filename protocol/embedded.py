@@ -1,7 +1,9 @@
-"""The embedded data set, for simulations: Letter Recognition (20,000 records, 26 labels) behind a small model.
+"""The embedded data set, for simulations: Letter Recognition (20,000 records, 26 labels) behind a
+small model.
 
-The model is linear discriminant analysis of the first 4,000 records, fitted on the spot in closed form: the provider's own
-records are spent on it and on nothing else. The other 16,000 are there to calibrate and to test with.
+The model is linear discriminant analysis of the first 4,000 records, fitted on the spot in closed
+form: the provider's own records are spent on it and on nothing else. The other 16,000 are there to
+calibrate and to test with.
 """
 
 import json
@@ -29,7 +31,8 @@ def predictions() -> tuple[Floats, Array]:
 
 
 def owned() -> tuple[Floats, Array]:
-    """Features and labels of the records that the provider does not own, in the order of `predictions`."""
+    """Features and labels of the records that the provider does not own, in the order of
+    `predictions`."""
     features, labels = letters()
     return features[PROVIDER_RECORDS:], labels[PROVIDER_RECORDS:]
 
@@ -48,7 +51,11 @@ def discriminant(features: Floats, labels: Array, unseen: Floats) -> Floats:
     means = np.array([features[labels == label].mean(axis=0) for label in range(labels.max() + 1)])
     within = features - means[labels]
     slopes = np.linalg.solve(within.T @ within / len(features), means.T)
-    logits = unseen @ slopes - 0.5 * np.sum(means.T * slopes, axis=0) + np.log(np.bincount(labels) / len(labels))
+    logits = (
+        unseen @ slopes
+        - 0.5 * np.sum(means.T * slopes, axis=0)
+        + np.log(np.bincount(labels) / len(labels))
+    )
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
@@ -63,17 +70,20 @@ def deal(
     replacement: bool = False,
     seed: int,
 ) -> tuple[list[Array], Array]:
-    """Deal `records` of the given labels out to owners, and return their shares and what is left to test with.
+    """Deal `records` of the given labels out to owners, and return their shares and what is left to
+    test with.
 
-    At random, in proportion to `sizes` (numbers repeated over the owners: "1" is even, "1 1 10" makes every third owner ten
-    times as large). With a positive concentration each owner has label frequencies of its own, drawn from a Dirichlet
-    distribution around its size: the smaller the concentration, the less alike owners are. With replacement, records are
-    independent draws from the given ones, which then are the whole population, and the test.
+    At random, in proportion to `sizes` (numbers repeated over the owners: "1" is even, "1 1 10"
+    makes every third owner ten times as large). With a positive concentration each owner has label
+    frequencies of its own, drawn from a Dirichlet distribution around its size: the smaller the
+    concentration, the less alike owners are. With replacement, records are independent draws from
+    the given ones, which then are the whole population, and the test.
     """
     most = 1_000_000 if replacement else len(labels) - 1
     if not 1 <= records <= most or owners < 1 or concentration < 0:
         raise BadInput(
-            f"{records} records to {owners} owners, concentration {concentration}; accepted are 1 to "
+            f"{records} records to {owners} owners, concentration {concentration}; accepted are 1 "
+            "to "
             f"{most} records, at least 1 owner and a concentration of 0 or more"
         )
     shares = np.resize(_sizes(sizes), owners)
@@ -97,5 +107,7 @@ def _sizes(text: str) -> Floats:
     except ValueError:
         sizes = np.empty(0)
     if not sizes.size or not np.all(np.isfinite(sizes) & (sizes > 0)):
-        raise BadInput(f"sizes are {text!r}; accepted are one or more numbers above 0, separated by spaces")
+        raise BadInput(
+            f"sizes are {text!r}; accepted are one or more numbers above 0, separated by spaces"
+        )
     return sizes

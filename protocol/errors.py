@@ -1,11 +1,13 @@
 """The errors of the project.
 
     ConfideError
-    ├── BadInput        something handed in is not acceptable: the message says what was found, what is accepted, and where
-    └── Refused         something that came over the wire is not answered: a code and nothing else
+    ├── BadInput  something handed in is not acceptable: the message says what was found,
+    │             what is accepted, and where
+    └── Refused   something that came over the wire is not answered: a code and nothing else
 
-A rejected report is data, not an error. Command lines answer `BadInput` with one line and exit code 2. `Refused` carries no
-text, because what a data owner raises may be forwarded to the other side word for word.
+A rejected report is data, not an error. Command lines answer `BadInput` with one line and exit code
+2. `Refused` carries no text, because what a data owner raises may be forwarded to the other side
+word for word.
 """
 
 import math

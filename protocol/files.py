@@ -10,7 +10,8 @@ from confide.protocol.errors import BadInput
 
 
 def write_new(files: dict[Path, bytes]) -> list[Path]:
-    """Write the files that do not exist yet, for their owner's eyes only; returns those. What exists is left alone."""
+    """Write the files that do not exist yet, for their owner's eyes only; returns those. What
+    exists is left alone."""
     written = []
     for path, content in files.items():
         with _clear_errors(path):
@@ -25,14 +26,18 @@ def write_new(files: dict[Path, bytes]) -> list[Path]:
 
 def write_whole(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
     """Write a file, or replace it, in one step that a crash cannot split."""
-    with _clear_errors(path), _aside(path, content.encode() if isinstance(content, str) else content) as made:
+    with (
+        _clear_errors(path),
+        _aside(path, content.encode() if isinstance(content, str) else content) as made,
+    ):
         os.chmod(made, mode)
         os.replace(made, path)
 
 
 @contextmanager
 def _aside(path: Path, content: bytes) -> Iterator[str]:
-    """The content as a file of mode 0600 beside the path, to be given its name; what happens to names is synced at the end."""
+    """The content as a file of mode 0600 beside the path, to be given its name; what happens to
+    names is synced at the end."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -55,4 +60,6 @@ def _clear_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror}; accepted is a file in a folder of your own") from None
+        raise BadInput(
+            f"cannot write {path}: {error.strerror}; accepted is a file in a folder of your own"
+        ) from None

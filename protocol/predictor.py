@@ -1,4 +1,5 @@
-"""From a threshold to prediction sets, for numpy arrays and for torch tensors (without importing torch)."""
+"""From a threshold to prediction sets, for numpy arrays and for torch tensors (without importing
+torch)."""
 
 import sys
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from confide.protocol.scores.classification import Score, all_scores, check_prob
 class Predictor:
     """C(x) = {y : S(x, y) <= threshold}. Threshold 1 holds every label.
 
-    Probabilities count in single precision, as owners score and report them. A threshold may be a score that many records
-    share (that of a rank, say), and in another precision the same score could lie a hair above it.
+    Probabilities count in single precision, as owners score and report them. A threshold may be a
+    score that many records share (that of a rank, say), and in another precision the same score
+    could lie a hair above it.
     """
 
     score: Score
@@ -27,7 +29,8 @@ class Predictor:
             raise BadInput(f"threshold is {self.threshold!r}; it must lie in [0, 1]")
 
     def sets(self, probs: Any, *, u: Any = None) -> Any:
-        """(n, K) booleans of the kind that came in: an array for an array, a tensor on the same device for a tensor."""
+        """(n, K) booleans of the kind that came in: an array for an array, a tensor on the same
+        device for a tensor."""
         mask = self._mask(probs, u)
         return sys.modules["torch"].from_numpy(mask).to(probs.device) if _is_tensor(probs) else mask
 

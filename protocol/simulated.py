@@ -1,4 +1,5 @@
-"""What the two sides of a simulated federation agree on in place of an owner's folder and an aggregator's key.
+"""What the two sides of a simulated federation agree on in place of an owner's folder and an
+aggregator's key.
 
 Everybody knows this key: a plan signed with it is a simulation, and only simulated owners trust it.
 """
@@ -8,12 +9,14 @@ from datetime import UTC, datetime
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-SIMULATION_KEY = Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"confide simulation").digest())
+SIMULATION_KEY = Ed25519PrivateKey.from_private_bytes(
+    hashlib.sha256(b"confide simulation").digest()
+)
 SIMULATION_PUBLIC = SIMULATION_KEY.public_key().public_bytes_raw()
 EMBEDDED_MODEL = hashlib.sha256(b"confide embedded letter model").digest()
 CONTENT = "confide"
-# When plans of a seeded simulation hold. A plan's digest decides groups, ids and seeded draws: a plan with the time of its run
-# could not be run again.
+# When plans of a seeded simulation hold. A plan's digest decides groups, ids and seeded draws: a
+# plan with the time of its run could not be run again.
 ALWAYS = datetime(2000, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
 # Environment variable: where simulated owners keep their ledgers (default: the temporary folder).
 RUN_FOLDER = "CONFIDE_RUN_FOLDER"

@@ -1,4 +1,5 @@
-"""The in-process driver: a whole population of users in arrays, answering the queries of any procedure."""
+"""The in-process driver: a whole population of users in arrays, answering the queries of any
+procedure."""
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
@@ -16,8 +17,11 @@ AnyQuery = TypeVar("AnyQuery")
 AnyTally = TypeVar("AnyTally")
 
 
-def drive(procedure: Generator[AnyQuery, AnyTally, Certificate], answer: Callable[[AnyQuery], AnyTally]) -> Certificate:
-    """Run a procedure to its certificate, answering each query as it comes; users with an `entropy` have it stamped."""
+def drive(
+    procedure: Generator[AnyQuery, AnyTally, Certificate], answer: Callable[[AnyQuery], AnyTally]
+) -> Certificate:
+    """Run a procedure to its certificate, answering each query as it comes; users with an `entropy`
+    have it stamped."""
     try:
         query = next(procedure)
         while True:
@@ -25,12 +29,15 @@ def drive(procedure: Generator[AnyQuery, AnyTally, Certificate], answer: Callabl
     except StopIteration as finished:
         certificate: Certificate = finished.value
         entropy = getattr(answer, "entropy", None)
-        return certificate if entropy is None else replace(certificate, randomness=randomness(entropy))
+        return (
+            certificate if entropy is None else replace(certificate, randomness=randomness(entropy))
+        )
 
 
 @dataclass(frozen=True)
 class BitUsers:
-    """Users who know the score of their record; user i of n has position (i + 1/2)/n, so shuffle them first."""
+    """Users who know the score of their record; user i of n has position (i + 1/2)/n, so shuffle
+    them first."""
 
     scores: NDArray[Any]
     entropy: Entropy
@@ -39,7 +46,9 @@ class BitUsers:
         asked, first = _slice(len(self.scores), query.start, query.stop)
         scores = self.scores[asked]
         part = query.part((np.arange(len(scores)) + first + 0.5) / len(self.scores))
-        reports = query.channel.randomize(scores <= np.asarray(query.thresholds, dtype=np.float64)[part], self.entropy)
+        reports = query.channel.randomize(
+            scores <= np.asarray(query.thresholds, dtype=np.float64)[part], self.entropy
+        )
         count = len(query.thresholds)
         answers = np.bincount(part, minlength=count)
         ones = np.bincount(part[reports], minlength=count)
@@ -48,7 +57,8 @@ class BitUsers:
 
 @dataclass(frozen=True)
 class LabelUsers:
-    """Users who show their features (here: the scores of every label) and keep their label private."""
+    """Users who show their features (here: the scores of every label) and keep their label
+    private."""
 
     scores: NDArray[Any]
     labels: NDArray[Any]
@@ -56,11 +66,16 @@ class LabelUsers:
 
     def __post_init__(self) -> None:
         if len(self.scores) != len(self.labels):
-            raise BadInput(f"{len(self.scores)} rows of scores with {len(self.labels)} labels; accepted is a label a row")
+            raise BadInput(
+                f"{len(self.scores)} rows of scores with {len(self.labels)} labels; accepted is a "
+                "label a row"
+            )
 
     def __call__(self, query: LabelQuery) -> LabelTally:
         asked, _ = _slice(len(self.labels), query.start, query.stop)
-        return LabelTally(self.scores[asked], query.channel.randomize(self.labels[asked], self.entropy))
+        return LabelTally(
+            self.scores[asked], query.channel.randomize(self.labels[asked], self.entropy)
+        )
 
 
 def _slice(n: int, start: float, stop: float) -> tuple[slice, int]:

@@ -1,8 +1,10 @@
-"""A Flower federation on this machine: a SuperLink of its own, one run, its true outcome, and nothing left behind.
+"""A Flower federation on this machine: a SuperLink of its own, one run, its true outcome, and
+nothing left behind.
 
-`flwr run` alone leaves a SuperLink running, shares its port with every other one and exits with 0 when the ServerApp raised.
-Here the SuperLink belongs to this process and ends with it, its state lives in a temporary folder, no dependency is synced,
-nothing is reported to anybody, and the run's own status decides.
+`flwr run` alone leaves a SuperLink running, shares its port with every other one and exits with 0
+when the ServerApp raised. Here the SuperLink belongs to this process and ends with it, its state
+lives in a temporary folder, no dependency is synced, nothing is reported to anybody, and the run's
+own status decides.
 """
 
 import json
@@ -29,9 +31,11 @@ from confide.protocol.simulated import RUN_FOLDER
 
 # The folder that the package is imported from, be it a checkout or where a wheel was installed.
 PACKAGES = Path(confide.__file__).parent.parent
-# The project's own pyproject.toml, which is what Flower reads an app's components and configuration from.
+# The project's own pyproject.toml, which is what Flower reads an app's components and configuration
+# from.
 APP = Path(__file__).with_name("flower.toml")
-# Where Flower keeps its state; a folder of its own tells the processes of one federation from others.
+# Where Flower keeps its state; a folder of its own tells the processes of one federation from
+# others.
 HOME = "FLWR_HOME"
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -58,7 +62,10 @@ class Federation:
     def __init__(self, folder: Path, port: int) -> None:
         self._folder, self._port = folder, port
         own = {HOME: str(folder), RUN_FOLDER: str(folder)}
-        own |= {"PATH": _first(Path(sys.executable).parent, "PATH"), "PYTHONPATH": _first(PACKAGES, "PYTHONPATH")}
+        own |= {
+            "PATH": _first(Path(sys.executable).parent, "PATH"),
+            "PYTHONPATH": _first(PACKAGES, "PYTHONPATH"),
+        }
         self._env = os.environ | QUIET | own
 
     @property
@@ -69,13 +76,23 @@ class Federation:
         """Start the SuperLink and wait until it answers."""
         address = f"127.0.0.1:{self._port}"
         (self._folder / "config.toml").write_text(
-            f'[superlink]\ndefault = "own"\n\n[superlink.own]\naddress = "{address}"\ninsecure = true\n'
+            f'[superlink]\ndefault = "own"\n\n[superlink.own]\naddress = "{address}"\ninsecure = '
+            "true\n"
         )
         command = ["flower-superlink", "--insecure", "--simulation", "--isolation", "subprocess"]
-        command += ["--control-api-address", address, "--host", "127.0.0.1", "--port", str(self._port)]
+        command += [
+            "--control-api-address",
+            address,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self._port),
+        ]
         command += ["--database", str(self._folder / "state.db")]
         with self.log_file.open("wb") as log:
-            process = subprocess.Popen(command, env=self._env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+            process = subprocess.Popen(
+                command, env=self._env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
         deadline = time.monotonic() + 60
         while process.poll() is None and time.monotonic() < deadline:
             with socket.socket() as probe:
@@ -86,38 +103,61 @@ class Federation:
         raise RunFailed(f"the SuperLink did not start: {_tail(self.log_file)}")
 
     def run(self, *, nodes: int, config: dict[str, Any], tick: Callable[[], None]) -> None:
-        """Start one run and wait for its end, calling `tick` now and then; raises unless it completed.
+        """Start one run and wait for its end, calling `tick` now and then; raises unless it
+        completed.
 
-        The app is its description alone: all processes are on this machine and import the code that is installed here.
+        The app is its description alone: all processes are on this machine and import the code that
+        is installed here.
         """
         app = self._folder / "app"
         app.mkdir(exist_ok=True)
         # Flower refuses patterns of files to leave out where there are none.
-        described = [line for line in APP.read_text().splitlines(keepends=True) if not line.startswith("fab-exclude")]
+        described = [
+            line
+            for line in APP.read_text().splitlines(keepends=True)
+            if not line.startswith("fab-exclude")
+        ]
         (app / "pyproject.toml").write_text("".join(described))
         started = self._flwr(
-            "run", str(app), "own", "--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1",
-            "--run-config", " ".join(f"{name}={json.dumps(value)}" for name, value in config.items()),
-        )  # fmt: skip
+            "run",
+            str(app),
+            "own",
+            "--federation-config",
+            f"num-supernodes={nodes} client-resources-num-cpus=1",
+            "--run-config",
+            " ".join(f"{name}={json.dumps(value)}" for name, value in config.items()),
+        )
         run = str(started["run-id"])
         while True:
-            status = next(row for row in self._flwr("list", "own")["runs"] if str(row["run-id"]) == run)
+            status = next(
+                row for row in self._flwr("list", "own")["runs"] if str(row["run-id"]) == run
+            )
             if status["status"] == "finished:completed":
                 return
             if status["status"].startswith("finished"):
-                raise RunFailed(f"the run ended as {status['status']}: {status['status-details']}\n{_tail(self.log_file)}")
+                raise RunFailed(
+                    f"the run ended as {status['status']}: "
+                    f"{status['status-details']}\n{_tail(self.log_file)}"
+                )
             tick()
             time.sleep(0.5)
 
     def _flwr(self, *arguments: str) -> dict[str, Any]:
         done = subprocess.run(
-            ["flwr", *arguments, "--format", "json"], env=self._env, cwd=self._folder, capture_output=True, text=True,
-            timeout=120, check=False,
-        )  # fmt: skip
+            ["flwr", *arguments, "--format", "json"],
+            env=self._env,
+            cwd=self._folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         try:
             answer: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
         except ValueError:
-            raise RunFailed(f"flwr {arguments[0]} said: {(done.stdout + done.stderr).strip()}") from None
+            raise RunFailed(
+                f"flwr {arguments[0]} said: {(done.stdout + done.stderr).strip()}"
+            ) from None
         if not answer.get("success"):
             raise RunFailed(f"flwr {arguments[0]} said: {answer.get('error-message', answer)}")
         return answer
@@ -130,7 +170,8 @@ def _first(folder: Path, variable: str) -> str:
 
 @contextmanager
 def federation() -> Iterator[Federation]:
-    """A federation that ends with the block, also on Ctrl-C and when this process is told to end."""
+    """A federation that ends with the block, also on Ctrl-C and when this process is told to
+    end."""
     if find_spec("ray") is None:
         # Flower would say so in the log of a run that has begun.
         raise ModuleNotFoundError("Flower simulates nodes with ray", name="ray")
@@ -145,7 +186,8 @@ def federation() -> Iterator[Federation]:
 
 @contextmanager
 def _passing_folder() -> Iterator[Path]:
-    """A folder that is gone after the block, also where a process that was just ended still wrote into it."""
+    """A folder that is gone after the block, also where a process that was just ended still wrote
+    into it."""
     folder = Path(tempfile.mkdtemp(prefix="confide-flwr-"))
     try:
         yield folder
@@ -179,7 +221,8 @@ def free_port() -> int:
 
 
 def stop(process: subprocess.Popen[Any], home: Path, *, grace: float = 20.0) -> None:
-    """End a process, and whatever runs with this folder of Flower's, whoever started it: first told to, then made to."""
+    """End a process, and whatever runs with this folder of Flower's, whoever started it: first told
+    to, then made to."""
     for end in (psutil.Process.terminate, psutil.Process.kill):
         members = [one for one in psutil.process_iter() if _lives_in(home, one)]
         for one in members:

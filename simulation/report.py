@@ -1,4 +1,5 @@
-"""A federation's outcome as files: one JSON a campaign, a plot, and a page that needs nothing else."""
+"""A federation's outcome as files: one JSON a campaign, a plot, and a page that needs nothing
+else."""
 
 import html
 import io
@@ -18,7 +19,8 @@ PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Confide: simulated federation</title>
 <style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 62rem;
+  margin: 2rem auto; padding: 0 1rem; }}
 table {{ border-collapse: collapse; display: block; overflow-x: auto; }}
 th, td {{ padding: .3rem .7rem; border-bottom: 1px solid #ccc; text-align: left; }}
 svg {{ max-width: 100%; height: auto; }}
@@ -27,7 +29,9 @@ svg {{ max-width: 100%; height: auto; }}
 <p>{about}</p>
 <table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
 <ul>{notes}</ul>
-<p>Promised is guaranteed coverage: PAC but for the failure probability over calibration, marginal on average over it. Coverage
+<p>Promised is guaranteed coverage: PAC but for the failure probability over calibration,
+marginal on average over it.
+Coverage
 and set size are measured on records that took no part. Randomness: {randomness}.</p>
 {plot}
 </html>
@@ -43,7 +47,10 @@ def write_report(folder: Path, rows: list[dict[str, Any]], *, alpha: float, abou
         PAGE.format(
             about=html.escape(about),
             head="".join(f"<th>{name}</th>" for name in COLUMNS),
-            body="".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(row)) + "</tr>" for row in rows),
+            body="".join(
+                "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(row)) + "</tr>"
+                for row in rows
+            ),
             notes="".join(f"<li>{html.escape(note)}</li>" for note in notes(rows)),
             randomness=html.escape(rows[-1]["randomness"]),
             plot=plot[plot.index("<svg") :],
@@ -53,7 +60,9 @@ def write_report(folder: Path, rows: list[dict[str, Any]], *, alpha: float, abou
 
 
 def _plot(rows: list[dict[str, Any]], alpha: float) -> str:
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 0.6 * len(rows) + 1.6), sharey=True, layout="constrained")
+    figure, (left, right) = plt.subplots(
+        1, 2, figsize=(9, 0.6 * len(rows) + 1.6), sharey=True, layout="constrained"
+    )
     names = [row["campaign"] for row in rows]
     left.barh(names, [row["coverage"] for row in rows], color="tab:blue")
     left.axvline(1 - alpha, color="black", linewidth=1)

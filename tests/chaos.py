@@ -1,4 +1,5 @@
-"""Campaigns during which servers and clients are killed with signal 9, again and again, next to the same ones left in peace."""
+"""Campaigns during which servers and clients are killed with signal 9, again and again, next to the
+same ones left in peace."""
 
 import random
 import sqlite3
@@ -27,14 +28,16 @@ from confide.protocol.plan import Plan
 from tests.servers import contribution
 address, token, ca, plan, folder, seed, n = sys.argv[1:]
 access = Access(address, token, Path(ca).read_bytes())
-part = contribution(access, Plan.from_bytes(bytes.fromhex(plan)), Path(folder), seed=int(seed), n=int(n), patience=600)
+plan = Plan.from_bytes(bytes.fromhex(plan))
+part = contribution(access, plan, Path(folder), seed=int(seed), n=int(n), patience=600)
 part.watch()
 """
 
 
 @dataclass(frozen=True)
 class Came:
-    """What came of a campaign: its card's formal layer, and the ids of reports that are stored and that were acknowledged."""
+    """What came of a campaign: its card's formal layer, and the ids of reports that are stored and
+    that were acknowledged."""
 
     formal: dict[str, Any]
     stored: list[bytes]
@@ -54,11 +57,17 @@ class Survived:
 def came(place: Place, campaign: str, folder: Path) -> Came:
     """What came of a campaign whose owners' folders are in this one, once it is calibrated."""
     eventually(lambda: place.store.campaign(campaign).state == "calibrated", seconds=PATIENCE)
-    stored = (answer for one in place.store.rounds(campaign) for _, answer in place.store.answers(campaign, one.number))
+    stored = (
+        answer
+        for one in place.store.rounds(campaign)
+        for _, answer in place.store.answers(campaign, one.number)
+    )
     acknowledged = []
     for path in folder.glob("*/ledger.sqlite"):
         with sqlite3.connect(path) as ledger:
-            rows = ledger.execute("SELECT answer FROM queries WHERE receipt = ?", (int(wire.Code.OK),))
+            rows = ledger.execute(
+                "SELECT answer FROM queries WHERE receipt = ?", (int(wire.Code.OK),)
+            )
             acknowledged += [row[0] for row in rows]
         ledger.close()
     card = parse_card(place.store.card(campaign, PUBLIC) or "")
@@ -71,12 +80,15 @@ def _ids(answers: Iterable[bytes]) -> list[bytes]:
 
 
 def in_peace(plan: Plan, folder: Path, *, owners: int, n: int) -> Came:
-    """The campaign of the same seeded owners with a server of their own, on SQLite, where nothing goes wrong."""
+    """The campaign of the same seeded owners with a server of their own, on SQLite, where nothing
+    goes wrong."""
     place = Place(folder / "aggregator")
     try:
         campaign, server = place.campaign(plan, owners=owners), place.serve()
         access = [server.access(place.enrol(f"owner {i}")) for i in range(owners)]
-        together(owners, lambda i: contribution(access[i], plan, folder / str(i), seed=i, n=n).watch())
+        together(
+            owners, lambda i: contribution(access[i], plan, folder / str(i), seed=i, n=n).watch()
+        )
         return came(place, campaign, folder)
     finally:
         place.close()
@@ -92,12 +104,23 @@ def under_way(place: Place, campaign: str, owners: int) -> bool:
 
 
 def chaos(
-    place: Place, plan: Plan, folder: Path, *, owners: int, processes: int, n: int, kills: int, client_kills: int, seed: int,
+    place: Place,
+    plan: Plan,
+    folder: Path,
+    *,
+    owners: int,
+    processes: int,
+    n: int,
+    kills: int,
+    client_kills: int,
+    seed: int,
     longest_pause: float = 0.3,
-) -> Survived:  # fmt: skip
-    """Run a campaign of so many owners with n records each, of whom the first `processes` are killed too.
+) -> Survived:
+    """Run a campaign of so many owners with n records each, of whom the first `processes` are
+    killed too.
 
-    A kill comes at a random instant after the first reports of a round: while others come in, when it closes, or later.
+    A kill comes at a random instant after the first reports of a round: while others come in, when
+    it closes, or later.
     """
     rng = random.Random(seed)
     campaign = place.campaign(plan, owners=owners)
@@ -109,11 +132,20 @@ def chaos(
         contribution(access[i], plan, folder / str(i), seed=i, n=n, patience=PATIENCE).watch()
 
     def start(i: int) -> subprocess.Popen[bytes]:
-        given = [access[i].address, tokens[i], str(place.keys / "ca.pem"), plan.to_bytes().hex(), str(folder / str(i)), str(i)]
+        given = [
+            access[i].address,
+            tokens[i],
+            str(place.keys / "ca.pem"),
+            plan.to_bytes().hex(),
+            str(folder / str(i)),
+            str(i),
+        ]
         return subprocess.Popen([sys.executable, "-c", CLIENT, *given, str(n)], cwd=ROOT)
 
     folder.mkdir()
-    threads = [threading.Thread(target=take_part, args=(i,), daemon=True) for i in range(processes, owners)]
+    threads = [
+        threading.Thread(target=take_part, args=(i,), daemon=True) for i in range(processes, owners)
+    ]
     for thread in threads:
         thread.start()
     running = {i: start(i) for i in range(processes)}
@@ -121,7 +153,9 @@ def chaos(
     try:
         until = time.monotonic() + PATIENCE
         while place.store.campaign(campaign).state == "open":
-            assert time.monotonic() < until, "the campaign does not end: something that was acknowledged is lost"
+            assert time.monotonic() < until, (
+                "the campaign does not end: something that was acknowledged is lost"
+            )
             if killed < kills and not under_way(place, campaign, owners):
                 time.sleep(0.01)
                 continue
@@ -142,7 +176,9 @@ def chaos(
         for process in running.values():
             process.kill()
     disturbed = came(place, campaign, folder)
-    return Survived(disturbed, in_peace(plan, folder / "in peace", owners=owners, n=n), killed, clients)
+    return Survived(
+        disturbed, in_peace(plan, folder / "in peace", owners=owners, n=n), killed, clients
+    )
 
 
 def leader(place: Place, campaign: str, servers: list[Running]) -> Running:
@@ -154,7 +190,9 @@ def leader(place: Place, campaign: str, servers: list[Running]) -> Running:
     def found() -> Running | None:
         with place.store.engine.connect() as db:
             name = db.execute(select(campaigns.c.leader).where(campaigns.c.id == campaign)).scalar()
-        return next((one for one in servers if name and name.startswith(f"{one.process.pid}-")), None)
+        return next(
+            (one for one in servers if name and name.startswith(f"{one.process.pid}-")), None
+        )
 
     running: Running = eventually(found)
     return running

@@ -1,4 +1,5 @@
-"""Whether campaigns cover as they claim: every local method and score, in process and over the wire, on known populations."""
+"""Whether campaigns cover as they claim: every local method and score, in process and over the
+wire, on known populations."""
 
 import tempfile
 from collections.abc import Callable
@@ -32,8 +33,9 @@ MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 class Population:
     """Records of finitely many kinds, so that coverage is a finite sum.
 
-    A record of kind j (one in `weights[j]`) has the probabilities `probs[j]`, which fall strictly, on its labels in random
-    order; its true label is the one of rank r with probability `ranks[j, r]`.
+    A record of kind j (one in `weights[j]`) has the probabilities `probs[j]`, which fall strictly,
+    on its labels in random order; its true label is the one of rank r with probability `ranks[j,
+    r]`.
     """
 
     weights: Floats
@@ -59,7 +61,10 @@ class Population:
         Randomised scores are linear in their number u, uniform on [0, 1], which is integrated out.
         """
         if score in RANDOMIZED:
-            least, most = (all_scores(SCORES[score], self.probs, u=np.full(len(self.probs), u)) for u in (0.0, 1.0))
+            least, most = (
+                all_scores(SCORES[score], self.probs, u=np.full(len(self.probs), u))
+                for u in (0.0, 1.0)
+            )
             inside = np.clip((threshold - least) / (most - least), 0, 1)
         else:
             inside = Predictor(SCORES[score], threshold).sets(self.probs.astype(dtype))
@@ -73,7 +78,8 @@ def _falling(first: Floats, k: int) -> Floats:
 
 
 def calibrated(least: float, most: float, k: int = 10) -> Population:
-    """A calibrated model: the label of rank r is true with its own probability, the first with one from least to most."""
+    """A calibrated model: the label of rank r is true with its own probability, the first with one
+    from least to most."""
     probs = _falling(np.linspace(least, most, 211), k)
     return Population(np.full(len(probs), 1 / len(probs)), probs, probs)
 
@@ -81,14 +87,19 @@ def calibrated(least: float, most: float, k: int = 10) -> Population:
 def hair_below(k: int = 10, covered: float = 0.8999) -> Population:
     """One kind of record, whose label is the first with probability 0.8999 and the last otherwise.
 
-    Between their scores coverage is a hair below 0.9 for every score: the hardest case for a guarantee of 0.9.
+    Between their scores coverage is a hair below 0.9 for every score: the hardest case for a
+    guarantee of 0.9.
     """
     ranks = np.zeros((1, k))
     ranks[0, [0, -1]] = covered, 1 - covered
     return Population(np.ones(1), _falling(np.array([0.53]), k), ranks)
 
 
-POPULATIONS = {"unsure": calibrated(0.37, 0.97), "confident": calibrated(0.9, 0.999), "hair below": hair_below()}
+POPULATIONS = {
+    "unsure": calibrated(0.37, 0.97),
+    "confident": calibrated(0.9, 0.999),
+    "hair below": hair_below(),
+}
 
 
 @dataclass(frozen=True)
@@ -100,7 +111,9 @@ class Method:
     channel: str
 
     def __str__(self) -> str:
-        return f"{self.method}:{self.variant}" + ("" if self.method == "bits" else f", {self.channel}")
+        return f"{self.method}:{self.variant}" + (
+            "" if self.method == "bits" else f", {self.channel}"
+        )
 
     @property
     def records(self) -> int:
@@ -138,19 +151,32 @@ class Cell:
     @property
     def plan(self) -> Plan:
         return replace(
-            PLAN, method=self.method.method, variant=self.method.variant, channel=self.method.channel, score=self.score,
-            epsilon=self.epsilon, labels=POPULATIONS[self.population].labels, alpha=self.alpha, delta=self.delta,
-            expected_records=self.n, minimum_reports=1,
-        )  # fmt: skip
+            PLAN,
+            method=self.method.method,
+            variant=self.method.variant,
+            channel=self.method.channel,
+            score=self.score,
+            epsilon=self.epsilon,
+            labels=POPULATIONS[self.population].labels,
+            alpha=self.alpha,
+            delta=self.delta,
+            expected_records=self.n,
+            minimum_reports=1,
+        )
 
     def certificate(self, campaign: int) -> Certificate:
-        """What campaign number so and so ends with. Campaigns are independent, and those of other cells too."""
+        """What campaign number so and so ends with. Campaigns are independent, and those of other
+        cells too."""
         return PATHS[self.path](self, f"{self} {campaign}")
 
     def fails(self, certificate: Certificate, level: float | None = None) -> bool:
-        """Whether sets cover less than the certificate says (or than `level`), whatever precision they are made in."""
+        """Whether sets cover less than the certificate says (or than `level`), whatever precision
+        they are made in."""
         population = POPULATIONS[self.population]
-        reached = (population.coverage(self.score, certificate.threshold, dtype) for dtype in (np.float32, np.float64))
+        reached = (
+            population.coverage(self.score, certificate.threshold, dtype)
+            for dtype in (np.float32, np.float64)
+        )
         # A billionth is what sums of doubles may lack.
         return min(reached) < (certificate.level if level is None else level) - 1e-9
 
@@ -185,13 +211,26 @@ def over_the_wire(cell: Cell, seed: str) -> Certificate:
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         made = []
         # One owner's model computes in single precision, the other's file holds doubles.
-        for i, (part, dtype) in enumerate(zip(np.array_split(np.arange(cell.n), 2), (np.float32, np.float64), strict=True)):
+        for i, (part, dtype) in enumerate(
+            zip(np.array_split(np.arange(cell.n), 2), (np.float32, np.float64), strict=True)
+        ):
             names = tuple(f"{seed}/{j}".encode() for j in part.tolist())
             held = Records(names, probs[part].astype(dtype), labels[part], MODEL)
-            made.append(owner(Path(folder) / str(i), seed=i, policy=policy, entropy=SeededEntropy(seed, i), held=held))
+            made.append(
+                owner(
+                    Path(folder) / str(i),
+                    seed=i,
+                    policy=policy,
+                    entropy=SeededEntropy(seed, i),
+                    held=held,
+                )
+            )
         outcome = run_campaign(cell.plan, asking(signed(cell.plan), made))
     assert set(outcome.received) == {"OK"}, outcome.received
     return outcome.certificate
 
 
-PATHS: dict[str, Callable[[Cell, str], Certificate]] = {"in process": in_process, "wire": over_the_wire}
+PATHS: dict[str, Callable[[Cell, str], Certificate]] = {
+    "in process": in_process,
+    "wire": over_the_wire,
+}

@@ -11,7 +11,8 @@ from sqlalchemy import text
 from tests.postgres import unprivileged
 from tests.servers import Place, Running
 
-# Less than SQLite's first page in the log of what is written ahead, and enough for the server's own log.
+# Less than SQLite's first page in the log of what is written ahead, and enough for the server's own
+# log.
 SMALL = 32 << 10
 # More than a segment of PostgreSQL's log: tables cannot grow, what is there can be worked with.
 LARGE = 17 << 20
@@ -24,8 +25,10 @@ def obeying_modes() -> tuple[str, ...]:
 
 
 def limit_files(pids: Iterable[int], size: int | str, user: str | None = None) -> None:
-    """From now on these processes of this user can write no file beyond this size; one that has ended is ignored."""
-    # Through a program of its own: to fork with another user is not safe beside the threads of gRPC.
+    """From now on these processes of this user can write no file beyond this size; one that has
+    ended is ignored."""
+    # Through a program of its own: to fork with another user is not safe beside the threads of
+    # gRPC.
     through = [] if user is None else ["setpriv", f"--reuid={user}", "--clear-groups"]
     for pid in pids:
         subprocess.run([*through, "prlimit", "--pid", str(pid), f"--fsize={size}:"], check=False)
@@ -81,7 +84,10 @@ class PostgresDisk:
     def fill(self) -> None:
         with self._place.store.engine.begin() as db:
             row = {"campaign": self._campaign, "digest": bytes(32), "answer": os.urandom(LARGE)}
-            columns = "(campaign, round, owner, digest, reports, answer) VALUES (:campaign, 999, 1, :digest, 0, :answer)"
+            columns = (
+                "(campaign, round, owner, digest, reports, answer) VALUES (:campaign, 999, 1, "
+                ":digest, 0, :answer)"
+            )
             db.execute(text(f"INSERT INTO batches {columns}"), row)
         toast = "SELECT pg_relation_size(reltoastrelid) FROM pg_class WHERE relname = 'batches'"
         self._limit(int(self._run(toast)[0][0]))
@@ -96,9 +102,12 @@ class PostgresDisk:
         self._run("ALTER SYSTEM SET default_transaction_read_only = off", "SELECT pg_reload_conf()")
 
     def _limit(self, size: int | str) -> None:
-        """For every process of the server: the first, which those to come inherit from, and those that there are."""
+        """For every process of the server: the first, which those to come inherit from, and those
+        that there are."""
         first = "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)::int AS pid"
-        found = self._run(f"{first} UNION SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        found = self._run(
+            f"{first} UNION SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        )
         limit_files([row[0] for row in found], size, unprivileged())
 
     def _run(self, *statements: str) -> list[Any]:

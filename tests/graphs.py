@@ -21,14 +21,27 @@ def constant(name: str, content: Any, kind: Any = np.float32) -> Any:
 
 
 def proto(
-    nodes: Sequence[Any], constants: Sequence[Any] = (), *, inputs: Sequence[Any] | None = None,
-    outputs: Sequence[Any] | None = None, opset: int = 17, domains: Sequence[str] = (),
-) -> Any:  # fmt: skip
-    """A model from `x` (any number of records of two features) to `p`, unless inputs and outputs are given."""
+    nodes: Sequence[Any],
+    constants: Sequence[Any] = (),
+    *,
+    inputs: Sequence[Any] | None = None,
+    outputs: Sequence[Any] | None = None,
+    opset: int = 17,
+    domains: Sequence[str] = (),
+) -> Any:
+    """A model from `x` (any number of records of two features) to `p`, unless inputs and outputs
+    are given."""
     graph = onnx.helper.make_graph(
-        nodes, "graph", inputs or [value("x", FLOAT, ["n", 2])], outputs or [value("p", FLOAT, None)], constants
+        nodes,
+        "graph",
+        inputs or [value("x", FLOAT, ["n", 2])],
+        outputs or [value("p", FLOAT, None)],
+        constants,
     )
-    imports = [onnx.helper.make_opsetid("", opset), *(onnx.helper.make_opsetid(domain, 1) for domain in domains)]
+    imports = [
+        onnx.helper.make_opsetid("", opset),
+        *(onnx.helper.make_opsetid(domain, 1) for domain in domains),
+    ]
     return onnx.helper.make_model(graph, opset_imports=imports, ir_version=9)
 
 
@@ -57,9 +70,11 @@ def network(features: int = 16, hidden: int = 64, labels: int = 26) -> Model:
     rng = np.random.default_rng(5)
     shapes = {"a": (features, hidden), "b": (hidden,), "c": (hidden, labels), "d": (labels,)}
     nodes = [
-        node("Gemm", ["x", "a", "b"], ["h"]), node("Relu", ["h"], ["r"]), node("Gemm", ["r", "c", "d"], ["z"]),
+        node("Gemm", ["x", "a", "b"], ["h"]),
+        node("Relu", ["h"], ["r"]),
+        node("Gemm", ["r", "c", "d"], ["z"]),
         node("Softmax", ["z"], ["p"], axis=1),
-    ]  # fmt: skip
+    ]
     return model(
         proto(
             nodes,
@@ -76,8 +91,16 @@ FIRST = node("Slice", ["x", "zero", "one", "one"], ["first"])
 
 def two_labels(nodes: Sequence[Any], chosen: str, **constants: Any) -> bytes:
     """A model of two labels whose probabilities are the value of `chosen` and what is left of 1."""
-    both = [node("Sub", ["unit", chosen], ["rest"]), node("Concat", [chosen, "rest"], ["p"], axis=1)]
-    given = [ZERO, ONE, constant("unit", 1.0), *(constant(name, content) for name, content in constants.items())]
+    both = [
+        node("Sub", ["unit", chosen], ["rest"]),
+        node("Concat", [chosen, "rest"], ["p"], axis=1),
+    ]
+    given = [
+        ZERO,
+        ONE,
+        constant("unit", 1.0),
+        *(constant(name, content) for name, content in constants.items()),
+    ]
     return bytes(proto([FIRST, *nodes, *both], given).SerializeToString())
 
 
@@ -90,39 +113,56 @@ def copying() -> bytes:
     """The first feature of the first row given, for every row."""
     row = node("Slice", ["first", "zero", "one", "zero"], ["target"])
     return two_labels(
-        [row, node("Mul", ["first", "nothing"], ["zeros"]), node("Add", ["zeros", "target"], ["copy"])], "copy", nothing=0.0
+        [
+            row,
+            node("Mul", ["first", "nothing"], ["zeros"]),
+            node("Add", ["zeros", "target"], ["copy"]),
+        ],
+        "copy",
+        nothing=0.0,
     )
 
 
 def not_a_number() -> bytes:
     """The first feature, and not a number wherever it is above one half."""
     nodes = [
-        node("Sub", ["half", "first"], ["below"]), node("Sqrt", ["below"], ["root"]),
-        node("Mul", ["root", "nothing"], ["trap"]), node("Add", ["first", "trap"], ["kept"]),
-    ]  # fmt: skip
+        node("Sub", ["half", "first"], ["below"]),
+        node("Sqrt", ["below"], ["root"]),
+        node("Mul", ["root", "nothing"], ["trap"]),
+        node("Add", ["first", "trap"], ["kept"]),
+    ]
     return two_labels(nodes, "kept", half=0.5, nothing=0.0)
 
 
 def failing() -> bytes:
     """The first feature, and an error wherever it is above one half: an index out of range."""
     nodes = [
-        node("Add", ["first", "half"], ["raised"]), node("Cast", ["raised"], ["index"], to=onnx.TensorProto.INT64),
-        node("Gather", ["table", "index"], ["trap"], axis=0), node("Add", ["first", "trap"], ["kept"]),
-    ]  # fmt: skip
+        node("Add", ["first", "half"], ["raised"]),
+        node("Cast", ["raised"], ["index"], to=onnx.TensorProto.INT64),
+        node("Gather", ["table", "index"], ["trap"], axis=0),
+        node("Add", ["first", "trap"], ["kept"]),
+    ]
     return two_labels(nodes, "kept", half=0.5, table=[0.0])
 
 
 def ending(operator: str) -> bytes:
-    """The first feature, and the end of the process wherever it is above one half: the smallest integer by -1."""
+    """The first feature, and the end of the process wherever it is above one half: the smallest
+    integer by -1."""
     nodes = [
-        node("Add", ["first", "half"], ["raised"]), node("Cast", ["raised"], ["flag"], to=onnx.TensorProto.INT64),
-        node("Mul", ["flag", "twice"], ["double"]), node("Sub", ["single", "double"], ["divisor"]),
-        node(operator, ["smallest", "divisor"], ["whole"]), node("Cast", ["whole"], ["number"], to=FLOAT),
-        node("Mul", ["number", "nothing"], ["trap"]), node("Add", ["first", "trap"], ["kept"]),
-    ]  # fmt: skip
+        node("Add", ["first", "half"], ["raised"]),
+        node("Cast", ["raised"], ["flag"], to=onnx.TensorProto.INT64),
+        node("Mul", ["flag", "twice"], ["double"]),
+        node("Sub", ["single", "double"], ["divisor"]),
+        node(operator, ["smallest", "divisor"], ["whole"]),
+        node("Cast", ["whole"], ["number"], to=FLOAT),
+        node("Mul", ["number", "nothing"], ["trap"]),
+        node("Add", ["first", "trap"], ["kept"]),
+    ]
     integers = {"twice": [2], "single": [1], "smallest": [-(2**63)]}
     made = onnx.ModelProto.FromString(two_labels(nodes, "kept", half=0.5, nothing=0.0))
-    made.graph.initializer.extend(constant(name, content, np.int64) for name, content in integers.items())
+    made.graph.initializer.extend(
+        constant(name, content, np.int64) for name, content in integers.items()
+    )
     return bytes(made.SerializeToString())
 
 

@@ -1,4 +1,5 @@
-"""Owners that mean no good, with any bytes under any metadata; and an aggregator that means no good either."""
+"""Owners that mean no good, with any bytes under any metadata; and an aggregator that means no good
+either."""
 
 import socket
 import ssl
@@ -15,17 +16,26 @@ from confide.protocol.plan import Plan, digest, sign_plan
 from confide.protocol.wire import service_pb2
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.packing import ID_BYTES, write_query
-from confide.protocol.wire.service import AUTHORIZATION, CALLS, CAMPAIGN, MESSAGES, SERVICE, campaign_id
+from confide.protocol.wire.service import (
+    AUTHORIZATION,
+    CALLS,
+    CAMPAIGN,
+    MESSAGES,
+    SERVICE,
+    campaign_id,
+)
 from tests.owners import KEY
 from tests.servers import Running, client
 
 DATA, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE = 0, 1, 3, 4, 8
-# What a stream and a connection may send before they are told otherwise, and the setting that tells it of streams.
+# What a stream and a connection may send before they are told otherwise, and the setting that tells
+# it of streams.
 WINDOW, INITIAL_WINDOW = 65_535, 4
 
 
 class Raw:
-    """A connection that speaks HTTP/2 frame by frame: it can open a stream and leave it, or stop within a message."""
+    """A connection that speaks HTTP/2 frame by frame: it can open a stream and leave it, or stop
+    within a message."""
 
     def __init__(self, port: int, authority: Path) -> None:
         context = ssl.create_default_context(cafile=str(authority))
@@ -48,8 +58,14 @@ class Raw:
 
     def opened(self, path: str, *metadata: tuple[str, str]) -> bytes:
         """The frame that opens a stream."""
-        usual = {":method": "POST", ":scheme": "https", ":path": path, ":authority": "127.0.0.1", "te": "trailers",
-                 "content-type": "application/grpc"}  # fmt: skip
+        usual = {
+            ":method": "POST",
+            ":scheme": "https",
+            ":path": path,
+            ":authority": "127.0.0.1",
+            "te": "trailers",
+            "content-type": "application/grpc",
+        }
         stream, self._next = self._next, self._next + 2
         fields = (b"\0" + _text(name) + _text(value) for name, value in (*usual.items(), *metadata))
         return _frame(HEADERS, stream, b"".join(fields))
@@ -60,7 +76,8 @@ class Raw:
         return opened + _frame(RST_STREAM, self._next - 2, (8).to_bytes(4, "big"))
 
     def push(self, size: int, *, rest: int = 1) -> None:
-        """Send as much of one message of this size on the first stream as the server allows so far, but for the last bytes."""
+        """Send as much of one message of this size on the first stream as the server allows so far,
+        but for the last bytes."""
         for kind, stream, data in self.heard(0.001):
             if kind == WINDOW_UPDATE and stream in self._windows:
                 self._windows[stream] += int.from_bytes(data, "big")
@@ -96,7 +113,9 @@ class Raw:
                 self._over = True
                 return
             self._unread += more
-            while len(self._unread) >= 9 and len(self._unread) >= (end := 9 + int.from_bytes(self._unread[:3], "big")):
+            while len(self._unread) >= 9 and len(self._unread) >= (
+                end := 9 + int.from_bytes(self._unread[:3], "big")
+            ):
                 yield self._unread[3], int.from_bytes(self._unread[5:9], "big"), self._unread[9:end]
                 self._unread = self._unread[end:]
 
@@ -104,7 +123,9 @@ class Raw:
 def _frame(kind: int, stream: int, payload: bytes = b"") -> bytes:
     # This flag says of headers that they are complete.
     flags = 4 if kind == HEADERS else 0
-    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+    return (
+        len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+    )
 
 
 def _text(value: str) -> bytes:
@@ -116,7 +137,9 @@ def _text(value: str) -> bytes:
 class Wire:
     """A hand on the wire of one server: any bytes, any metadata."""
 
-    def __init__(self, server: Running, campaign: str, token: str, certificates: tuple[bytes, ...] = ()) -> None:
+    def __init__(
+        self, server: Running, campaign: str, token: str, certificates: tuple[bytes, ...] = ()
+    ) -> None:
         authority = (server.place.keys / "ca.pem").read_bytes()
         credentials = grpc.ssl_channel_credentials(authority, *certificates)
         options = [("grpc.max_send_message_length", -1)]
@@ -138,25 +161,33 @@ class Wire:
             return str(error.details())
 
     def receipt(self, *messages: bytes, last: bool = True) -> tuple[str, int, int]:
-        """Code, accepted and duplicates, of answers sent as an owner's last, or as if more followed."""
+        """Code, accepted and duplicates, of answers sent as an owner's last, or as if more
+        followed."""
         found = self._call(iter(messages), *([(MESSAGES, str(len(messages)))] if last else []))
         return wire.Code.Name(found.code), found.accepted, found.duplicates
 
     def _call(self, messages: Iterator[bytes], *more: tuple[str, str]) -> wire.Receipt:
         call = self.channel.stream_unary(
-            CALLS["Submit"].path, request_serializer=None, response_deserializer=wire.Receipt.FromString
+            CALLS["Submit"].path,
+            request_serializer=None,
+            response_deserializer=wire.Receipt.FromString,
         )
         receipt: wire.Receipt = call(messages, metadata=(*self.metadata, *more), timeout=20)
         return receipt
 
 
 def fuzz(hand: Wire, valid: bytes, calls: int, rng: np.random.Generator) -> set[str]:
-    """A message a call: random bytes, or a valid answer cut short and damaged; returns the codes that came back."""
+    """A message a call: random bytes, or a valid answer cut short and damaged; returns the codes
+    that came back."""
     codes = set()
     for _ in range(calls):
         damaged = bytearray(valid[: int(rng.integers(1, len(valid)))])
         damaged[int(rng.integers(len(damaged)))] ^= int(rng.integers(1, 256))
-        codes.add(hand.submit(rng.bytes(int(rng.integers(1, 200))) if rng.random() < 0.5 else bytes(damaged)))
+        codes.add(
+            hand.submit(
+                rng.bytes(int(rng.integers(1, 200))) if rng.random() < 0.5 else bytes(damaged)
+            )
+        )
     return codes
 
 
@@ -173,7 +204,9 @@ class Puppet:
         self.query = write_query(query, plan=digest(plan.to_bytes()), round_=round_)
         self.receipt, self.answers, self.on_submit = receipt, list[wire.Answer](), _nothing
         self._server = grpc.server(ThreadPoolExecutor(4))
-        self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, self._handlers())])
+        self._server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler(SERVICE, self._handlers())]
+        )
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         self._server.start()
 
@@ -191,7 +224,9 @@ class Puppet:
         self.on_submit()
         reports = sum(len(one.batch.ids) // ID_BYTES for one in found)
         # As the real one: who declines is told so.
-        codes = [wire.Code.Name(one.code) for one in found if one.code != wire.Code.OK] or [self.receipt]
+        codes = [wire.Code.Name(one.code) for one in found if one.code != wire.Code.OK] or [
+            self.receipt
+        ]
         return wire.Receipt(version=1, code=codes[0], accepted=reports).SerializeToString()
 
     def __enter__(self) -> "Puppet":
@@ -210,9 +245,23 @@ class Puppet:
         token = home / "token"
         token.write_text("token")
         return [
-            "contribute", "--aggregator", self.address, "--campaign", self.campaign, "--token-file", str(token),
-            "--insecure-loopback", "--patience", "5", "--once", "--home", str(home), "--records", str(records), *map(str, more),
-        ]  # fmt: skip
+            "contribute",
+            "--aggregator",
+            self.address,
+            "--campaign",
+            self.campaign,
+            "--token-file",
+            str(token),
+            "--insecure-loopback",
+            "--patience",
+            "5",
+            "--once",
+            "--home",
+            str(home),
+            "--records",
+            str(records),
+            *map(str, more),
+        ]
 
     def ask(self, home: Path, records: Path, *more: Any) -> int:
         """The exit code of that command."""

@@ -1,4 +1,5 @@
-"""Known truth for tests: scripted entropy, goodness of fit at a stated false-alarm probability, closed-form populations."""
+"""Known truth for tests: scripted entropy, goodness of fit at a stated false-alarm probability,
+closed-form populations."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -32,11 +33,16 @@ def assert_follows(counts: NDArray[Any], probabilities: NDArray[Any]) -> None:
 
 def assert_rate_at_most(failures: int, campaigns: int, delta: float) -> None:
     """A true failure rate of at most delta exceeds this with probability at most 1e-6."""
-    assert failures <= binom.isf(1e-6, campaigns, delta), f"{failures} failures in {campaigns} campaigns at delta {delta}"
+    assert failures <= binom.isf(1e-6, campaigns, delta), (
+        f"{failures} failures in {campaigns} campaigns at delta {delta}"
+    )
 
 
-def label_population(n: int, k: int, rng: np.random.Generator, *, ties: bool) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Probabilities and labels of a calibrated model: one label has 1 - t, every other t/(k - 1), in a random place.
+def label_population(
+    n: int, k: int, rng: np.random.Generator, *, ties: bool
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Probabilities and labels of a calibrated model: one label has 1 - t, every other t/(k - 1),
+    in a random place.
 
     t is uniform on (0, 1 - 1/k); with ties it takes three values only, so the scores have six.
     """
@@ -51,7 +57,8 @@ def label_population(n: int, k: int, rng: np.random.Generator, *, ties: bool) ->
 def label_coverage(q: float, k: int) -> float:
     """P(1 - p_Y <= q) for `label_population` without ties, in closed form.
 
-    The first label scores t and is true with 1 - t; the others score 1 - t/(k - 1) and hold t together.
+    The first label scores t and is true with 1 - t; the others score 1 - t/(k - 1) and hold t
+    together.
     """
     top = 1 - 1 / k
     first = min(max(q, 0.0), top)

@@ -34,10 +34,21 @@ POLICY = Policy(
     models=frozenset({MODEL}),
 )
 PLAN = Plan(
-    campaign="test", method="bits", variant="certified", score="hps", channel="bit", epsilon=4.0, labels=K,
-    alpha=0.1, delta=0.1,
-    expected_records=6_000, minimum_reports=100, model=MODEL, issued=NOW - timedelta(days=1), expires=NOW + timedelta(days=30),
-)  # fmt: skip
+    campaign="test",
+    method="bits",
+    variant="certified",
+    score="hps",
+    channel="bit",
+    epsilon=4.0,
+    labels=K,
+    alpha=0.1,
+    delta=0.1,
+    expected_records=6_000,
+    minimum_reports=100,
+    model=MODEL,
+    issued=NOW - timedelta(days=1),
+    expires=NOW + timedelta(days=30),
+)
 LABEL_PLAN = replace(PLAN, method="labels", channel="k-rr")
 
 
@@ -52,7 +63,8 @@ def records(n: int, seed: int) -> Records:
 
 
 class Repeatable(Respondent):
-    """A seeded owner whose draws are a function of its seed and the query, whichever process makes them."""
+    """A seeded owner whose draws are a function of its seed and the query, whichever process makes
+    them."""
 
     def __init__(self, seed: int, **given: Any) -> None:
         super().__init__(entropy=SeededEntropy("owner", seed), **given)
@@ -64,18 +76,29 @@ class Repeatable(Respondent):
 
 
 def owner(
-    folder: Path, *, seed: int = 0, n: int = 2_000, policy: Policy = POLICY, entropy: Entropy | None = None,
-    now: Callable[[], datetime] = lambda: NOW, held: Records | None = None,
-) -> Respondent:  # fmt: skip
+    folder: Path,
+    *,
+    seed: int = 0,
+    n: int = 2_000,
+    policy: Policy = POLICY,
+    entropy: Entropy | None = None,
+    now: Callable[[], datetime] = lambda: NOW,
+    held: Records | None = None,
+) -> Respondent:
     folder.mkdir(exist_ok=True)
     given: dict[str, Any] = {
-        "records": records(n, seed) if held is None else held, "policy": lambda: policy,
-        "ledger": Ledger(folder / "ledger.sqlite"), "secret": bytes([seed]) * 32, "now": now,
-    }  # fmt: skip
+        "records": records(n, seed) if held is None else held,
+        "policy": lambda: policy,
+        "ledger": Ledger(folder / "ledger.sqlite"),
+        "secret": bytes([seed]) * 32,
+        "now": now,
+    }
     return Repeatable(seed, **given) if entropy is None else Respondent(entropy=entropy, **given)
 
 
 def asking(plan: bytes, owners: Iterable[Respondent]) -> Callable[[bytes], list[Sent]]:
     """Ask every owner in turn."""
     everyone = list(owners)
-    return lambda query: [Sent(bytes([number]), one.answer(plan, query)) for number, one in enumerate(everyone)]
+    return lambda query: [
+        Sent(bytes([number]), one.answer(plan, query)) for number, one in enumerate(everyone)
+    ]

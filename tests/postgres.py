@@ -1,4 +1,5 @@
-"""A real PostgreSQL for tests: from the package `pgserver`, or as the system has it; never run as root."""
+"""A real PostgreSQL for tests: from the package `pgserver`, or as the system has it; never run as
+root."""
 
 import importlib.util
 import os
@@ -20,10 +21,14 @@ PATIENCE = 60
 def binaries() -> Path | None:
     """The folder with `initdb` and `postgres`, if there is one that can be run here."""
     found = importlib.util.find_spec("pgserver")
-    bundled = Path(found.origin).parent / "pginstall/bin" if found is not None and found.origin else None
+    bundled = (
+        Path(found.origin).parent / "pginstall/bin" if found is not None and found.origin else None
+    )
     system = shutil.which("initdb")
     candidates = [bundled, None if system is None else Path(system).resolve().parent]
-    return next((folder for folder in candidates if folder is not None and _runs(folder / "postgres")), None)
+    return next(
+        (folder for folder in candidates if folder is not None and _runs(folder / "postgres")), None
+    )
 
 
 def unprivileged() -> str | None:
@@ -36,7 +41,12 @@ def unprivileged() -> str | None:
 
 def _runs(program: Path) -> bool:
     try:
-        return subprocess.run([program, "--version"], user=unprivileged(), capture_output=True, check=False).returncode == 0
+        return (
+            subprocess.run(
+                [program, "--version"], user=unprivileged(), capture_output=True, check=False
+            ).returncode
+            == 0
+        )
     except OSError:
         return False
 
@@ -50,7 +60,15 @@ def postgres(folder: Path) -> Iterator[str]:
     if user is not None:
         shutil.chown(place, user)
     data = place / "d"
-    make: list[str | Path] = [bin_ / "initdb", "-D", data, "-U", "confide", "--auth=trust", "--no-sync"]
+    make: list[str | Path] = [
+        bin_ / "initdb",
+        "-D",
+        data,
+        "-U",
+        "confide",
+        "--auth=trust",
+        "--no-sync",
+    ]
     subprocess.run(make, user=user, capture_output=True, check=True, timeout=PATIENCE, cwd=place)
     # No network: a socket in the folder, whose name must be short.
     run: list[str | Path] = [

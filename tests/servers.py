@@ -1,4 +1,5 @@
-"""Real aggregator processes for tests: a database, keys, owners with tokens, a server that can be killed, and command lines."""
+"""Real aggregator processes for tests: a database, keys, owners with tokens, a server that can be
+killed, and command lines."""
 
 import json
 import os
@@ -38,8 +39,14 @@ START_SECONDS = 60.0
 
 
 def plan_now(plan: Plan = PLAN, **changes: Any) -> Plan:
-    """A plan of the tests that is valid today, and the same on every day: so seeded owners draw the same."""
-    return replace(plan, issued=datetime(2026, 1, 1, tzinfo=UTC), expires=datetime(2126, 1, 1, tzinfo=UTC), **changes)
+    """A plan of the tests that is valid today, and the same on every day: so seeded owners draw the
+    same."""
+    return replace(
+        plan,
+        issued=datetime(2026, 1, 1, tzinfo=UTC),
+        expires=datetime(2126, 1, 1, tzinfo=UTC),
+        **changes,
+    )
 
 
 def eventually(holds: Callable[[], Any], *, seconds: float = 60.0, what: str = "") -> Any:
@@ -74,7 +81,9 @@ class Running:
         return self.process.wait(timeout=30)
 
     def access(self, token: str, **given: Any) -> Access:
-        return Access(f"127.0.0.1:{self.port}", token, (self.place.keys / "ca.pem").read_bytes(), **given)
+        return Access(
+            f"127.0.0.1:{self.port}", token, (self.place.keys / "ca.pem").read_bytes(), **given
+        )
 
     @property
     def megabytes(self) -> float:
@@ -83,7 +92,9 @@ class Running:
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
     def events(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return [
+            json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")
+        ]
 
 
 @dataclass
@@ -116,7 +127,7 @@ class Place:
 
     def serve(
         self, *options: str, port: int = 0, insecure: bool = False, through: tuple[str, ...] = ()
-    ) -> Running:  # fmt: skip
+    ) -> Running:
         """A server process that is ready."""
         log = self.folder / f"server-{len(self.servers)}.log"
         command = [
@@ -130,16 +141,30 @@ class Place:
             "--db",
             self.url,
         ]
-        tls = ["--tls-cert", str(self.keys / "server.pem"), "--tls-key", str(self.keys / "server.key")]
-        command += ["--key", str(self.keys / SIGNING_KEY), *(["--insecure-loopback"] if insecure else tls), *options]
+        tls = [
+            "--tls-cert",
+            str(self.keys / "server.pem"),
+            "--tls-key",
+            str(self.keys / "server.key"),
+        ]
+        command += [
+            "--key",
+            str(self.keys / SIGNING_KEY),
+            *(["--insecure-loopback"] if insecure else tls),
+            *options,
+        ]
         with log.open("wb") as file:
-            process = subprocess.Popen(command, cwd=ROOT, stderr=file, env=os.environ | {"GRPC_VERBOSITY": "NONE"})
+            process = subprocess.Popen(
+                command, cwd=ROOT, stderr=file, env=os.environ | {"GRPC_VERBOSITY": "NONE"}
+            )
         running = Running(self, port, process, log)
         self.servers.append(running)
 
         def listening() -> Any:
             assert process.poll() is None, log.read_text()
-            return next((event["port"] for event in running.events() if event["event"] == "listening"), None)
+            return next(
+                (event["port"] for event in running.events() if event["event"] == "listening"), None
+            )
 
         running.port = eventually(listening, seconds=START_SECONDS, what="listening")
         return running
@@ -152,9 +177,16 @@ class Place:
 
 
 def contribution(
-    access: Access, plan: Plan, folder: Path, *, seed: int, n: int, patience: float = 60.0, policy: Policy = POLICY,
+    access: Access,
+    plan: Plan,
+    folder: Path,
+    *,
+    seed: int,
+    n: int,
+    patience: float = 60.0,
+    policy: Policy = POLICY,
     respondent: Respondent | None = None,
-) -> Contribution:  # fmt: skip
+) -> Contribution:
     """A seeded owner of the tests behind the native client."""
     signed = sign_plan(plan, KEY)
     name = digest(plan.to_bytes())

@@ -1,4 +1,5 @@
-"""Runs a module with a time of day that is ahead by as many seconds as a file says: `skewed.py FILE python -m MODULE ...`."""
+"""Runs a module with a time of day that is ahead by as many seconds as a file says: `skewed.py FILE
+python -m MODULE ...`."""
 
 import runpy
 import sys

@@ -1,4 +1,5 @@
-"""One rule on every path: what is sent over gRPC to a running server, and what an in-memory intake (Flower's) is given."""
+"""One rule on every path: what is sent over gRPC to a running server, and what an in-memory intake
+(Flower's) is given."""
 
 import numpy as np
 import pytest
@@ -21,7 +22,9 @@ from tests.test_wire import answer, bit_batch
 def reports(plan: Plan, names: list[int]) -> bytes:
     """A batch with a report of each of these names."""
     batch = bit_batch(max(names) + 1)
-    chosen = Batch(batch.ids[names], batch.reports[names], parts=np.zeros(len(names), dtype=np.int64))
+    chosen = Batch(
+        batch.ids[names], batch.reports[names], parts=np.zeros(len(names), dtype=np.int64)
+    )
     return answer(chosen, plan=digest(plan.to_bytes()), channel=plan.make_channel())
 
 
@@ -38,9 +41,10 @@ def reports(plan: Plan, names: list[int]) -> bytes:
 )
 def test_the_same_batches_get_the_same_receipts_and_count_the_same(
     sent: list[tuple[int, list[list[int]]]], counted: int, place: Place
-) -> None:  # fmt: skip
-    """An id twice in a batch, a batch twice, batches that overlap, another owner's ids: receipts, status and metrics show what
-    the tally counts, and the in-memory intake says the same; also after the server was killed."""
+) -> None:
+    """An id twice in a batch, a batch twice, batches that overlap, another owner's ids: receipts,
+    status and metrics show what the tally counts, and the in-memory intake says the same; also
+    after the server was killed."""
     plan = plan_now(variant="one-shot")
     campaign, tokens = place.campaign(plan), [place.enrol(name) for name in ("north", "south")]
     server = place.serve()
@@ -55,8 +59,15 @@ def test_the_same_batches_get_the_same_receipts_and_count_the_same(
         answers = [reports(plan, names) for names in batches]
         expected = [intake.admit(Sent(bytes([owner]), one)) for one in answers]
         code, accepted, duplicates = Wire(server, campaign, tokens[owner]).receipt(*answers)
-        assert (accepted, duplicates) == (sum(one.accepted for one in expected), sum(one.duplicates for one in expected))
-        refused = [wire.Code.Name(one.code) for one in expected if one.code not in (wire.Code.OK, wire.Code.DUPLICATE)]
+        assert (accepted, duplicates) == (
+            sum(one.accepted for one in expected),
+            sum(one.duplicates for one in expected),
+        )
+        refused = [
+            wire.Code.Name(one.code)
+            for one in expected
+            if one.code not in (wire.Code.OK, wire.Code.DUPLICATE)
+        ]
         assert code == (refused or ["OK"])[0]
     tally = intake.tally()
     assert isinstance(tally, BitTally)
@@ -89,13 +100,21 @@ def counts(plan: Plan, n: int, count: int, *, name: bytes = b"o" * 16, round_: i
 
 
 def test_a_token_answers_once_as_a_whole(place: Place) -> None:
-    """Two answers under made-up ids from one token, and one from another under an id of the first: two owners are counted."""
+    """Two answers under made-up ids from one token, and one from another under an id of the first:
+    two owners are counted."""
     plan = plan_now(NOISED)
-    campaign, tokens = place.campaign(plan, owners=2), [place.enrol(name) for name in ("north", "south")]
+    campaign, tokens = (
+        place.campaign(plan, owners=2),
+        [place.enrol(name) for name in ("north", "south")],
+    )
     server = place.serve()
     eventually(lambda: place.store.rounds(campaign))
     north, south = (Wire(server, campaign, token) for token in tokens)
-    assert north.receipt(counts(plan, 1_000, 500), counts(plan, 900, 400, name=b"p" * 16)) == ("OK", 1, 1)
+    assert north.receipt(counts(plan, 1_000, 500), counts(plan, 900, 400, name=b"p" * 16)) == (
+        "OK",
+        1,
+        1,
+    )
     assert south.receipt(counts(plan, 800, 300)) == ("OK", 1, 0)
     eventually(lambda: len(place.store.rounds(campaign)) > 1)
     assert "[1000, 500]" in (tally := place.store.rounds(campaign)[0].tally or "")
@@ -109,11 +128,14 @@ NAMES = st.integers(0, 7)
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.lists(st.tuples(NAMES, NAMES), max_size=12), max_size=8))
 def test_ids_are_fresh_once(groups: list[list[tuple[int, int]]]) -> None:
-    """In any order and in any company, also where ids agree in one half: what is fresh is what a set says."""
+    """In any order and in any company, also where ids agree in one half: what is fresh is what a
+    set says."""
     known, seen = ReportIds(), set[tuple[int, int]]()
     for group in groups:
         ids = np.array(group, dtype=np.uint64).reshape(-1, 2).view(np.uint8).reshape(-1, 16)
-        expected = [pair not in seen and pair not in group[:place] for place, pair in enumerate(group)]
+        expected = [
+            pair not in seen and pair not in group[:place] for place, pair in enumerate(group)
+        ]
         assert known.fresh(ids).tolist() == expected
         known.add(ids)
         seen |= set(group)

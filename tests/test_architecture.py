@@ -26,12 +26,20 @@ ROOMS: dict[str, set[str]] = {
 }
 # The files that may name a technology: it can be exchanged without touching what decides.
 ADAPTERS = {
-    "grpc": {"aggregator/server/service.py", "aggregator/server/health.py", "client/transport/grpc_client.py"},
+    "grpc": {
+        "aggregator/server/service.py",
+        "aggregator/server/health.py",
+        "client/transport/grpc_client.py",
+    },
     "sqlalchemy": {"aggregator/storage/"},
     "alembic": {"aggregator/storage/"},
     "starlette": {"aggregator/web/server.py"},
     "prometheus_client": {"aggregator/web/metrics.py"},
-    "flwr": {"aggregator/flower_app.py", "client/flower_app.py", "client/transport/pinned_launcher.py"},
+    "flwr": {
+        "aggregator/flower_app.py",
+        "client/flower_app.py",
+        "client/transport/pinned_launcher.py",
+    },
 }
 HEAVY = {"flwr", "torch", "opacus", "grpc", "sqlalchemy"}
 
@@ -58,7 +66,11 @@ def top(names: set[str]) -> set[str]:
 
 def within(package: str, names: set[str]) -> set[str]:
     """The parts right below a package that are imported."""
-    return {name.removeprefix(f"{package}.").partition(".")[0] for name in names if name.startswith(f"{package}.")}
+    return {
+        name.removeprefix(f"{package}.").partition(".")[0]
+        for name in names
+        if name.startswith(f"{package}.")
+    }
 
 
 def test_there_is_one_import_name() -> None:
@@ -77,9 +89,13 @@ def test_dependencies_point_one_way(package: str) -> None:
 @pytest.mark.parametrize("room", list(ROOMS))
 def test_rooms_of_the_aggregator_are_layers(room: str) -> None:
     """Algorithms know no storage, storage no server, and only the command lines know everything."""
-    assert {path.name for path in (ROOT / "aggregator").iterdir() if (path / "__init__.py").exists()} == set(ROOMS)
+    assert {
+        path.name for path in (ROOT / "aggregator").iterdir() if (path / "__init__.py").exists()
+    } == set(ROOMS)
     for path in sources(f"aggregator/{room}"):
-        assert within("confide.aggregator", imports(path)) & set(ROOMS) <= ROOMS[room] | {room}, path
+        assert within("confide.aggregator", imports(path)) & set(ROOMS) <= ROOMS[room] | {room}, (
+            path
+        )
 
 
 def test_protocol_stays_light() -> None:
@@ -108,7 +124,8 @@ def test_technologies_are_named_in_adapters_only(technology: str) -> None:
 
 
 def test_an_owner_that_looks_loads_no_framework(tmp_path: Path) -> None:
-    """`confide-client status` of a new folder loads neither scipy nor torch, Flower, SQLAlchemy or matplotlib."""
+    """`confide-client status` of a new folder loads neither scipy nor torch, Flower, SQLAlchemy or
+    matplotlib."""
     script = (
         "import sys\n"
         "from confide.client.__main__ import main\n"
@@ -119,9 +136,15 @@ def test_an_owner_that_looks_loads_no_framework(tmp_path: Path) -> None:
         "    except SystemExit as end: assert not end.code, end.code\n"
         f"run('init', '--home', {str(tmp_path / 'home')!r})\n"
         f"run('status', '--home', {str(tmp_path / 'home')!r})\n"
-        "print(sorted({'scipy', 'torch', 'flwr', 'ray', 'sqlalchemy', 'matplotlib'} & set(sys.modules)))\n"
+        "print(sorted({'scipy', 'torch', 'flwr', 'ray', 'sqlalchemy', 'matplotlib'} & "
+        "set(sys.modules)))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     assert done.stdout.splitlines()[-1] == "[]"

@@ -27,17 +27,23 @@ def uniform_scores(rng: np.random.Generator, n: int) -> NDArray[Any]:
     return rng.random(n)
 
 
-CERTIFIED: dict[str, Callable[..., BitProcedure]] = {"certified": bits.certified, "one-shot": bits.one_shot}
+CERTIFIED: dict[str, Callable[..., BitProcedure]] = {
+    "certified": bits.certified,
+    "one-shot": bits.one_shot,
+}
 
 
-def campaign(procedure: Procedure, scores: NDArray[Any], seed: int, epsilon: float, **more: Any) -> Certificate:
+def campaign(
+    procedure: Procedure, scores: NDArray[Any], seed: int, epsilon: float, **more: Any
+) -> Certificate:
     channel = Bit(epsilon=epsilon)
     given = {"channel": channel, "alpha": ALPHA, "delta": DELTA, "n": len(scores), **more}
     return drive(procedure(**given), BitUsers(scores, SeededEntropy("bits", seed)))
 
 
 def test_a_planted_point_estimate_is_caught() -> None:
-    """Taking the threshold at which the estimate itself reaches the target fails half of the time."""
+    """Taking the threshold at which the estimate itself reaches the target fails half of the
+    time."""
     rng = np.random.default_rng(4)
     channel = Bit(epsilon=1.0)
     failures = 0
@@ -46,7 +52,9 @@ def test_a_planted_point_estimate_is_caught() -> None:
         ladder = np.linspace(0.8, 1.0, 21)
         query = BitQuery(channel, 0.0, 1.0, tuple(ladder.tolist()))
         tally = BitUsers(scores, SeededEntropy(i))(query)
-        estimate = (np.array(tally.ones) / np.array(tally.answers) - float(channel.spill)) / float(channel.hit - channel.spill)
+        estimate = (np.array(tally.ones) / np.array(tally.answers) - float(channel.spill)) / float(
+            channel.hit - channel.spill
+        )
         failures += bool(ladder[np.argmax(estimate >= 1 - ALPHA)] < 1 - ALPHA)
     with pytest.raises(AssertionError):
         assert_rate_at_most(failures, 400, DELTA)
@@ -54,8 +62,11 @@ def test_a_planted_point_estimate_is_caught() -> None:
 
 @pytest.mark.parametrize("name", list(CERTIFIED))
 def test_certificates_can_be_decided_again_from_their_tallies(name: str) -> None:
-    """Replaying the rungs gives the threshold; with fewer ones at the rung that passed it gives another."""
-    certificate = campaign(CERTIFIED[name], uniform_scores(np.random.default_rng(1), 20_000), 1, 4.0)
+    """Replaying the rungs gives the threshold; with fewer ones at the rung that passed it gives
+    another."""
+    certificate = campaign(
+        CERTIFIED[name], uniform_scores(np.random.default_rng(1), 20_000), 1, 4.0
+    )
     channel = Bit(epsilon=4.0)
     assert certificate.threshold < 1
     assert replay(certificate, channel) == certificate.threshold
@@ -68,7 +79,8 @@ def test_certificates_can_be_decided_again_from_their_tallies(name: str) -> None
 
 @pytest.mark.parametrize("name", list(CERTIFIED))
 def test_too_few_reports_give_the_trivial_threshold_and_a_reason(name: str) -> None:
-    """Five users cannot certify 90 %: nobody is asked, the threshold is 1, and the certificate says why."""
+    """Five users cannot certify 90 %: nobody is asked, the threshold is 1, and the certificate says
+    why."""
     asked: list[BitQuery] = []
     users = BitUsers(np.full(5, 0.1), SeededEntropy(1))
 
@@ -76,7 +88,9 @@ def test_too_few_reports_give_the_trivial_threshold_and_a_reason(name: str) -> N
         asked.append(query)
         return users(query)
 
-    certificate = drive(CERTIFIED[name](channel=Bit(epsilon=8.0), alpha=ALPHA, delta=DELTA, n=5), answer)
+    certificate = drive(
+        CERTIFIED[name](channel=Bit(epsilon=8.0), alpha=ALPHA, delta=DELTA, n=5), answer
+    )
     assert certificate.trivial
     assert certificate.reason is not None
     assert certificate.reason.startswith("too few reports")
@@ -84,14 +98,20 @@ def test_too_few_reports_give_the_trivial_threshold_and_a_reason(name: str) -> N
 
 
 def test_a_forged_plan_or_channel_is_not_replayed() -> None:
-    """Replaying takes the answers to come from the plan, wants the certificate's own channel, and a variant it can decide."""
+    """Replaying takes the answers to come from the plan, wants the certificate's own channel, and a
+    variant it can decide."""
     certificate = campaign(bits.certified, uniform_scores(np.random.default_rng(1), 20_000), 1, 4.0)
-    hurried = tuple(replace(rung, rest=0) for rung in certificate.rungs if isinstance(rung, BitRung))
+    hurried = tuple(
+        replace(rung, rest=0) for rung in certificate.rungs if isinstance(rung, BitRung)
+    )
     assert replay(replace(certificate, rungs=hurried), Bit(epsilon=4.0)) == certificate.threshold
     with pytest.raises(BadInput, match="epsilon"):
         replay(certificate, Bit(epsilon=3.0))
     with pytest.raises(BadInput, match="cannot be decided again"):
-        replay(campaign(bits.published, uniform_scores(np.random.default_rng(1), 2_000), 1, 4.0), Bit(epsilon=4.0))
+        replay(
+            campaign(bits.published, uniform_scores(np.random.default_rng(1), 2_000), 1, 4.0),
+            Bit(epsilon=4.0),
+        )
     with pytest.raises(BadInput, match="rung 5"):
         replay(replace(certificate, rungs=certificate.rungs[:1] * 5), Bit(epsilon=4.0))
 
@@ -143,7 +163,9 @@ def test_missing_answers_are_survived() -> None:
     """With four answers in five lost, the certificate rests on those that arrived."""
     scores = uniform_scores(np.random.default_rng(2), 20_000)
     users = BitUsers(scores[:4_000], SeededEntropy(1))
-    certificate = drive(bits.certified(channel=Bit(epsilon=4.0), alpha=ALPHA, delta=DELTA, n=20_000), users)
+    certificate = drive(
+        bits.certified(channel=Bit(epsilon=4.0), alpha=ALPHA, delta=DELTA, n=20_000), users
+    )
     assert certificate.n <= 4_000
     assert replay(certificate, Bit(epsilon=4.0)) == certificate.threshold
     assert not certificate.trivial
@@ -153,7 +175,11 @@ def test_a_round_that_nobody_answers_is_survived() -> None:
     """Empty tallies end in the trivial threshold, not in an error."""
     for procedure in (bits.certified, bits.one_shot, bits.published):
         made = procedure(channel=Bit(epsilon=1.0), alpha=ALPHA, delta=DELTA, n=1_000)
-        nobody = lambda query: BitTally((0,) * len(query.thresholds), (0,) * len(query.thresholds))  # noqa: E731
+
+        def nobody(query: BitQuery) -> BitTally:
+            none = (0,) * len(query.thresholds)
+            return BitTally(none, none)
+
         certificate = drive(made, nobody)
         assert certificate.trivial
         assert certificate.n == 0
@@ -161,8 +187,11 @@ def test_a_round_that_nobody_answers_is_survived() -> None:
 
 @pytest.mark.parametrize("star", [False, True])
 def test_published_follows_the_paper(star: bool) -> None:
-    """On noiseless-like channels S ends within Delta of the target, S* above it, with the stated levels."""
-    certificate = campaign(bits.published, uniform_scores(np.random.default_rng(5), 400_000), 1, 8.0, star=star)
+    """On noiseless-like channels S ends within Delta of the target, S* above it, with the stated
+    levels."""
+    certificate = campaign(
+        bits.published, uniform_scores(np.random.default_rng(5), 400_000), 1, 8.0, star=star
+    )
     assert certificate.slack is not None
     low = 1 - ALPHA + (certificate.slack if star else 0)
     assert low - certificate.slack <= certificate.threshold <= low + 2 * certificate.slack
@@ -173,18 +202,32 @@ def test_lies_widen_every_variant() -> None:
     """A threshold certified with possible lies is not below the one without."""
     scores = uniform_scores(np.random.default_rng(6), 40_000)
     for procedure in (bits.certified, bits.one_shot, bits.published):
-        honest, wary = (campaign(procedure, scores, 1, 4.0, max_corrupt=lies).threshold for lies in (0, 40))
+        honest, wary = (
+            campaign(procedure, scores, 1, 4.0, max_corrupt=lies).threshold for lies in (0, 40)
+        )
         assert wary >= honest
         assert wary < 1
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
-    [({"alpha": 0.0}, "alpha"), ({"alpha": 1.0}, "alpha"), ({"delta": 2.0}, "delta"), ({"n": 0}, "n is")],
+    [
+        ({"alpha": 0.0}, "alpha"),
+        ({"alpha": 1.0}, "alpha"),
+        ({"delta": 2.0}, "delta"),
+        ({"n": 0}, "n is"),
+    ],
 )
 def test_impossible_campaigns_are_refused(change: dict[str, Any], says: str) -> None:
     """alpha and delta outside (0, 1), no records, negative lies."""
-    given = {"channel": Bit(epsilon=1.0), "alpha": ALPHA, "delta": DELTA, "n": 100, "max_corrupt": 0, **change}
+    given = {
+        "channel": Bit(epsilon=1.0),
+        "alpha": ALPHA,
+        "delta": DELTA,
+        "n": 100,
+        "max_corrupt": 0,
+        **change,
+    }
     for procedure in (bits.certified, bits.one_shot, bits.published):
         with pytest.raises(BadInput, match=says):
             next(procedure(**given))

@@ -29,7 +29,9 @@ ROOT = Path(__file__).parent.parent
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 OTHER = Ed25519PrivateKey.from_private_bytes(bytes(32))
 ORIGIN = provenance(plan=None, issued="2026-11-16T12:00:00+00:00")
-CONTRACT = Contract("paper", coverage=0.7, beta=1e-3, epsilon_train=4.0, epsilon_calibration=8.0, delta=1e-5)
+CONTRACT = Contract(
+    "paper", coverage=0.7, beta=1e-3, epsilon_train=4.0, epsilon_calibration=8.0, delta=1e-5
+)
 GRID = [
     Configuration("laplace-counts", gamma, n, 100, 4.0, 1e-5, epsilon)
     for gamma in (0.55, 0.65, 0.75, 0.85)
@@ -56,7 +58,8 @@ def test_the_search_of_the_paper_comes_out_exactly(target: float, feasible: int)
 
 
 def test_the_example_card_of_the_paper() -> None:
-    """CARD section 7: gamma 0.75 at epsilon 8 with 4,000 records is selected, and its level is 0.749."""
+    """CARD section 7: gamma 0.75 at epsilon 8 with 4,000 records is selected, and its level is
+    0.749."""
     formal = make_card().formal
     chosen = formal["searched"][formal["selected"]]
     assert (chosen["gamma"], chosen["epsilon_calibration"], chosen["n"]) == (0.75, 8.0, 4000)
@@ -67,16 +70,30 @@ def test_the_example_card_of_the_paper() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    mechanism=st.sampled_from(sorted(MECHANISMS)), gamma=st.sampled_from([0.3, 0.51, 0.7, 0.9, 0.99, 0.995]),
-    n=st.integers(5, 60_000), bins=st.sampled_from([2, 16, 100, 1000]), epsilon=st.floats(0.1, 10).map(lambda x: round(x, 3)),
-    beta=st.sampled_from([1e-9, 1e-3, 0.02]), limit=st.none() | st.sampled_from([0.01, 0.2]),
+    mechanism=st.sampled_from(sorted(MECHANISMS)),
+    gamma=st.sampled_from([0.3, 0.51, 0.7, 0.9, 0.99, 0.995]),
+    n=st.integers(5, 60_000),
+    bins=st.sampled_from([2, 16, 100, 1000]),
+    epsilon=st.floats(0.1, 10).map(lambda x: round(x, 3)),
+    beta=st.sampled_from([1e-9, 1e-3, 0.02]),
+    limit=st.none() | st.sampled_from([0.01, 0.2]),
     adjacency=st.sampled_from(["replace-one", "add-remove"]),
-)  # fmt: skip
+)
 def test_two_independent_computations_agree(
-    mechanism: str, gamma: float, n: int, bins: int, epsilon: float, beta: float, limit: float | None, adjacency: str
+    mechanism: str,
+    gamma: float,
+    n: int,
+    bins: int,
+    epsilon: float,
+    beta: float,
+    limit: float | None,
+    adjacency: str,
 ) -> None:
-    """Whatever the mechanism and its parameters, what the search wrote is what the verifier computes on its own."""
-    contract = replace(CONTRACT, coverage=0.6, beta=beta, max_inflation=limit, adjacency=adjacency, delta=1.1e-5)
+    """Whatever the mechanism and its parameters, what the search wrote is what the verifier
+    computes on its own."""
+    contract = replace(
+        CONTRACT, coverage=0.6, beta=beta, max_inflation=limit, adjacency=adjacency, delta=1.1e-5
+    )
     card = make_card(contract, [Configuration(mechanism, gamma, n, bins, 4.0, 1e-5, epsilon, 1e-6)])
     assert not broken(card)
 
@@ -100,17 +117,34 @@ def edited(formal: Any, place: tuple[Any, ...]) -> Any:
         inner = inner[name]
     old = inner[place[-1]]
     inner[place[-1]] = (
-        not old if isinstance(old, bool) else old + 1 if isinstance(old, int) else old * 0.99 or 0.01 if isinstance(old, float)
-        else "other" if isinstance(old, str) else [0] if old == [] else 1
-    )  # fmt: skip
+        not old
+        if isinstance(old, bool)
+        else old + 1
+        if isinstance(old, int)
+        else old * 0.99 or 0.01
+        if isinstance(old, float)
+        else "other"
+        if isinstance(old, str)
+        else [0]
+        if old == []
+        else 1
+    )
     return changed
 
 
 def campaign(tmp_path: Path, *, randomness: str = OPERATING_SYSTEM, **changes: Any) -> Card:
-    """The card of a campaign whose owners are seeded, so that it repeats, stamped as one that is in earnest."""
-    plan = replace(PLAN, **changes) if changes.get("method") != "labels" else replace(LABEL_PLAN, **changes)
+    """The card of a campaign whose owners are seeded, so that it repeats, stamped as one that is in
+    earnest."""
+    plan = (
+        replace(PLAN, **changes)
+        if changes.get("method") != "labels"
+        else replace(LABEL_PLAN, **changes)
+    )
     tmp_path.mkdir(exist_ok=True)
-    owners = [owner(tmp_path / str(seed), seed=seed, entropy=SeededEntropy("owner", seed)) for seed in range(3)]
+    owners = [
+        owner(tmp_path / str(seed), seed=seed, entropy=SeededEntropy("owner", seed))
+        for seed in range(3)
+    ]
     outcome = run_campaign(plan, asking(signed(plan), owners))
     outcome = replace(outcome, certificate=replace(outcome.certificate, randomness=randomness))
     return campaign_card(plan, outcome, diagnostic={"coverage": 0.91}, issued=NOW).sign(KEY)
@@ -118,11 +152,14 @@ def campaign(tmp_path: Path, *, randomness: str = OPERATING_SYSTEM, **changes: A
 
 def infeasible() -> tuple[Contract, list[Configuration]]:
     contract = replace(CONTRACT, coverage=0.8, epsilon_calibration=1.0, max_inflation=0.02)
-    return contract, [Configuration("rank-exponential", gamma, 500, 256, 4.0, 1e-5, 0.5) for gamma in (0.75, 0.81)]
+    return contract, [
+        Configuration("rank-exponential", gamma, 500, 256, 4.0, 1e-5, 0.5) for gamma in (0.75, 0.81)
+    ]
 
 
 def test_every_edit_of_a_formal_field_is_caught(tmp_path: Path) -> None:
-    """Change any one field of a feasible, an infeasible or a campaign's card: the signature no longer holds."""
+    """Change any one field of a feasible, an infeasible or a campaign's card: the signature no
+    longer holds."""
     for card in (make_card(grid=GRID[-2:]), make_card(*infeasible()), campaign(tmp_path)):
         assert not broken(card)
         for place in edits(card.formal):
@@ -135,17 +172,35 @@ def test_every_edit_of_a_formal_field_is_caught(tmp_path: Path) -> None:
 
 
 DERIVED = (
-    "rank", "level", "inflation_ranks", "feasible", "shortlist", "selected", "decision", "margin", "failed", "total",
-    "flags", "best", "level_after", "rest", "threshold", "epsilon", "ones",
-)  # fmt: skip
+    "rank",
+    "level",
+    "inflation_ranks",
+    "feasible",
+    "shortlist",
+    "selected",
+    "decision",
+    "margin",
+    "failed",
+    "total",
+    "flags",
+    "best",
+    "level_after",
+    "rest",
+    "threshold",
+    "epsilon",
+    "ones",
+)
 
 
 def test_a_signed_lie_is_named(tmp_path: Path) -> None:
-    """Signed again by a forger, an edit of anything that follows from the rest fails the clause it breaks."""
+    """Signed again by a forger, an edit of anything that follows from the rest fails the clause it
+    breaks."""
     named = 0
     for card in (make_card(grid=GRID[-2:]), make_card(*infeasible()), campaign(tmp_path)):
         for place in edits(card.formal):
-            free = place[0] in ("suggestions", "contract") or ("rungs" in place and place[-1] == "threshold")
+            free = place[0] in ("suggestions", "contract") or (
+                "rungs" in place and place[-1] == "threshold"
+            )
             if free or not set(map(str, place)) & set(DERIVED):
                 continue
             forged = replace(card, formal=edited(card.formal, place)).sign(OTHER)
@@ -164,10 +219,19 @@ def test_a_signed_lie_is_named(tmp_path: Path) -> None:
 
 
 LOCAL_LIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "a published threshold from nothing": ({"variant": "published-star"}, {"n": 0, "threshold": 0.0}),
+    "a published threshold from nothing": (
+        {"variant": "published-star"},
+        {"n": 0, "threshold": 0.0},
+    ),
     "no slack": ({"variant": "published"}, {"slack": 0.0, "level": 0.9}),
-    "less slack than n leaves": ({"variant": "published", "method": "labels"}, {"slack": 1e-4, "level": 0.9 - 1e-4}),
-    "a variant of another method": ({"method": "labels", "variant": "certified"}, {"variant": "one-shot", "rungs": []}),
+    "less slack than n leaves": (
+        {"variant": "published", "method": "labels"},
+        {"slack": 1e-4, "level": 0.9 - 1e-4},
+    ),
+    "a variant of another method": (
+        {"method": "labels", "variant": "certified"},
+        {"variant": "one-shot", "rungs": []},
+    ),
     "fewer reports than the rungs count": ({}, {"n": 100}),
     "another score": ({}, {"score": "nonsense"}),
     "another channel": ({}, {"channel": "k-rr"}),
@@ -179,34 +243,47 @@ LOCAL_LIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("lie", list(LOCAL_LIES))
 def test_an_issuer_who_contradicts_itself_is_caught(lie: str, tmp_path: Path) -> None:
-    """Signed by its own issuer, a campaign's card whose parts do not belong together fails a clause."""
+    """Signed by its own issuer, a campaign's card whose parts do not belong together fails a
+    clause."""
     campaign_of, changes = LOCAL_LIES[lie]
     card = campaign(tmp_path, **campaign_of)
     formal = copy.deepcopy(card.formal)
     formal["certificate"] |= changes
     forged = parse_card(replace(card, formal=formal).sign(KEY).to_json())
-    assert any(clause.startswith(("certificate", "released")) for clause in broken(forged)), broken(forged)
+    assert any(clause.startswith(("certificate", "released")) for clause in broken(forged)), broken(
+        forged
+    )
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"n": 50_000, "epsilon": 0.01}, {"delta": 0.5, "epsilon": 0.0}, {"epsilon": 0.001},
+        {"n": 50_000, "epsilon": 0.01},
+        {"delta": 0.5, "epsilon": 0.0},
+        {"epsilon": 0.001},
     ],
-)  # fmt: skip
+)
 def test_a_lie_about_shuffling_is_caught(changes: dict[str, Any], tmp_path: Path) -> None:
     """More reports than there were, another delta, a smaller epsilon."""
     card = campaign(tmp_path)
     formal = copy.deepcopy(card.formal)
     formal["shuffle"] |= changes
-    assert any(clause.startswith("shuffle") for clause in broken(replace(card, formal=formal).sign(KEY)))
+    assert any(
+        clause.startswith("shuffle") for clause in broken(replace(card, formal=formal).sign(KEY))
+    )
 
 
 def test_labels_never_claim_amplification(tmp_path: Path) -> None:
-    """With probabilities in clear there is none, whatever number is put there; a free text is no amplification."""
+    """With probabilities in clear there is none, whatever number is put there; a free text is no
+    amplification."""
     card = campaign(tmp_path, method="labels", variant="certified")
     formal = copy.deepcopy(card.formal)
-    formal["shuffle"] = {"amplification": "if reports are shuffled", "n": 100, "epsilon": 3.9, "delta": 1e-6}
+    formal["shuffle"] = {
+        "amplification": "if reports are shuffled",
+        "n": 100,
+        "epsilon": 3.9,
+        "delta": 1e-6,
+    }
     assert "shuffle" in broken(replace(card, formal=formal).sign(KEY))
     formal["shuffle"] = {"amplification": "epsilon 0.01 by shuffling"}
     with pytest.raises(BadInput, match="accepted"):
@@ -227,13 +304,17 @@ def test_a_suggestion_may_change_only_what_it_says() -> None:
 @pytest.mark.parametrize(
     "place",
     [
-        ("certificate", "planned", None), ("certificate", "rungs", [{"threshold": 0.5, "log_capital": 9.0, "needed": 3.0}]),
-        ("certificate", "n", 10**400), ("certificate", "delta", None), ("certificate", "alpha", 0),
+        ("certificate", "planned", None),
+        ("certificate", "rungs", [{"threshold": 0.5, "log_capital": 9.0, "needed": 3.0}]),
+        ("certificate", "n", 10**400),
+        ("certificate", "delta", None),
+        ("certificate", "alpha", 0),
         ("certificate", "epsilon", 1e308),
     ],
-)  # fmt: skip
+)
 def test_strange_cards_are_refused_or_named(place: tuple[str, str, Any], tmp_path: Path) -> None:
-    """Whatever stands in a card, verifying it ends in clauses or in an unreadable card, never in a crash."""
+    """Whatever stands in a card, verifying it ends in clauses or in an unreadable card, never in a
+    crash."""
     card = campaign(tmp_path)
     formal = copy.deepcopy(card.formal)
     formal[place[0]][place[1]] = place[2]
@@ -246,12 +327,15 @@ def test_strange_cards_are_refused_or_named(place: tuple[str, str, Any], tmp_pat
 
 
 def test_cards_with_two_readings_are_unreadable() -> None:
-    """Names that stand twice, numbers beyond floats, floats for integers and bottomless nesting are not cards."""
+    """Names that stand twice, numbers beyond floats, floats for integers and bottomless nesting are
+    not cards."""
     text = make_card().to_json()
     for wrong in (
         text.replace('"decision": "feasible"', '"decision": "infeasible", "decision": "feasible"'),
-        text.replace('"beta": 0.001', '"beta": 1e400'), text.replace('"best": 26', '"best": 26.0'), "[" * 100_000,
-    ):  # fmt: skip
+        text.replace('"beta": 0.001', '"beta": 1e400'),
+        text.replace('"best": 26', '"best": 26.0'),
+        "[" * 100_000,
+    ):
         assert wrong != text
         with pytest.raises(BadInput, match="accepted"):
             parse_card(wrong)
@@ -260,15 +344,21 @@ def test_cards_with_two_readings_are_unreadable() -> None:
 @pytest.mark.parametrize(("epsilon", "bins"), [(1e-6, 1 << 20), (1e-6, 100)])
 def test_verifying_ends_however_small_epsilon_is(epsilon: float, bins: int) -> None:
     """Tables too long to be made are not certified, for the writer and for the verifier alike."""
-    grid = [Configuration(name, 0.85, 4000, bins, 0.0, 0.0, epsilon) for name in ("laplace-counts", "rank-exponential")]
-    card = make_card(CONTRACT, [*grid, Configuration("rank-exponential", 0.85, 4000, 100, 0.0, 0.0, 1.0)])
+    grid = [
+        Configuration(name, 0.85, 4000, bins, 0.0, 0.0, epsilon)
+        for name in ("laplace-counts", "rank-exponential")
+    ]
+    card = make_card(
+        CONTRACT, [*grid, Configuration("rank-exponential", 0.85, 4000, 100, 0.0, 0.0, 1.0)]
+    )
     assert not card.formal["searched"][0]["flags"]["certified"]
     assert not broken(card)
 
 
 @pytest.mark.parametrize("beta", [1e-9, 1e-18, 1e-40])
 def test_rare_failures_are_recomputed_too(beta: float) -> None:
-    """Far out in the tail of the noise both computations still agree, for one source of noise and for many."""
+    """Far out in the tail of the noise both computations still agree, for one source of noise and
+    for many."""
     contract = replace(CONTRACT, beta=beta)
     grid = [
         Configuration("gaussian-search", 0.85, 40_000, 64, 0.0, 0.0, 2.0, 1e-6),
@@ -279,9 +369,12 @@ def test_rare_failures_are_recomputed_too(beta: float) -> None:
 
 
 def test_noise_beyond_what_epsilon_asks_for_is_reckoned_with() -> None:
-    """A card of owners who add more noise says so, and bounds the inflation by it; less noise is not certified."""
+    """A card of owners who add more noise says so, and bounds the inflation by it; less noise is
+    not certified."""
     base = Configuration("gaussian-search", 0.85, 40_000, 64, 0.0, 0.0, 2.0, 1e-6, "owners", 10)
-    usual, more, less = (judge(CONTRACT, replace(base, noise_variance=variance)) for variance in (0, 10_000, 1))
+    usual, more, less = (
+        judge(CONTRACT, replace(base, noise_variance=variance)) for variance in (0, 10_000, 1)
+    )
     assert more["inflation_ranks"] > usual["inflation_ranks"]
     assert not less["flags"]["certified"]
     assert not broken(make_card(CONTRACT, [replace(base, noise_variance=10_000)]))
@@ -302,7 +395,9 @@ def test_following_a_suggestion_makes_an_infeasible_contract_feasible() -> None:
     assert card.formal["failed"] == ["inflation"]
     kinds = []
     for suggestion in card.formal["suggestions"]:
-        followed = make_card(Contract(**suggestion["contract"]), [Configuration(**suggestion["configuration"])])
+        followed = make_card(
+            Contract(**suggestion["contract"]), [Configuration(**suggestion["configuration"])]
+        )
         assert followed.formal["decision"] == "feasible"
         assert not broken(followed)
         kinds.append(suggestion["change"])
@@ -314,7 +409,8 @@ def test_following_a_suggestion_makes_an_infeasible_contract_feasible() -> None:
 
 
 def test_a_target_that_no_level_reaches_is_lowered() -> None:
-    """Without a level that high, the failed margin is negative and the best level is suggested as the target."""
+    """Without a level that high, the failed margin is negative and the best level is suggested as
+    the target."""
     card = make_card(replace(CONTRACT, coverage=0.9))
     assert card.formal["margin"] == pytest.approx(-0.051)
     assert [suggestion["change"] for suggestion in card.formal["suggestions"]] == ["lower target"]
@@ -334,7 +430,10 @@ def test_a_rank_beyond_the_records_is_infeasible() -> None:
 def test_mechanisms_without_certificate_are_never_feasible() -> None:
     """DPCP's correction and the midpoint search promise nothing, so no contract accepts them."""
     for mechanism in ("dpcp", "noisy-midpoint"):
-        entry = judge(replace(CONTRACT, delta=1e-3), Configuration(mechanism, 0.85, 4000, 100, 1.0, 1e-5, 4.0, 1e-5))
+        entry = judge(
+            replace(CONTRACT, delta=1e-3),
+            Configuration(mechanism, 0.85, 4000, 100, 1.0, 1e-5, 4.0, 1e-5),
+        )
         assert entry["level"] is None
         assert not entry["feasible"]
 
@@ -342,10 +441,15 @@ def test_mechanisms_without_certificate_are_never_feasible() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {}, {"variant": "one-shot"}, {"variant": "published"}, {"variant": "published-star"}, {"max_corrupt": 10},
-        {"method": "labels", "variant": "certified"}, {"method": "labels", "variant": "published-star"},
+        {},
+        {"variant": "one-shot"},
+        {"variant": "published"},
+        {"variant": "published-star"},
+        {"max_corrupt": 10},
+        {"method": "labels", "variant": "certified"},
+        {"method": "labels", "variant": "published-star"},
     ],
-)  # fmt: skip
+)
 def test_campaigns_issue_cards_that_verify(tmp_path: Path, changes: dict[str, Any]) -> None:
     """A local-DP campaign of any variant gets the same card, decided again from its tallies."""
     card = parse_card(campaign(tmp_path, **changes).to_json())
@@ -356,8 +460,13 @@ def test_campaigns_issue_cards_that_verify(tmp_path: Path, changes: dict[str, An
 
 
 def test_only_auditors_see_what_depends_on_the_records() -> None:
-    """W and the observed inflation are left out of the public view, and a public card that holds them does not verify."""
-    card = replace(make_card(), diagnostic={"coverage": 0.9, "width": 0.04, "observed_inflation": 0.02}, view="auditor")
+    """W and the observed inflation are left out of the public view, and a public card that holds
+    them does not verify."""
+    card = replace(
+        make_card(),
+        diagnostic={"coverage": 0.9, "width": 0.04, "observed_inflation": 0.02},
+        view="auditor",
+    )
     assert not broken(card.sign(KEY))
     assert card.public().diagnostic == {"coverage": 0.9}
     assert not broken(card.public().sign(KEY))
@@ -369,7 +478,14 @@ def test_the_published_schema_is_one_and_fits() -> None:
     jsonschema.Draft202012Validator.check_schema(card_schema())
     text = make_card().to_json()
     assert parse_card(text).to_json() == text
-    for wrong in ("", "[]", "{}", text.replace('"marginal"', '"hopeful"'), text.replace("0.749", "NaN"), text[:-20]):
+    for wrong in (
+        "",
+        "[]",
+        "{}",
+        text.replace('"marginal"', '"hopeful"'),
+        text.replace("0.749", "NaN"),
+        text[:-20],
+    ):
         with pytest.raises(BadInput, match="accepted"):
             parse_card(wrong)
 
@@ -429,7 +545,9 @@ def test_the_command_line_searches_shows_verifies_and_compares(tmp_path: Path) -
     card, unsigned = tmp_path / "card.json", tmp_path / "unsigned.json"
     done = command("search", tmp_path / "contract.toml", "--out", card, "--key", tmp_path / "key")
     assert (done.exit_code, done.stderr) == (0, "")
-    assert command("verify", card, "--key", KEY.public_key().public_bytes_raw().hex()).exit_code == 0
+    assert (
+        command("verify", card, "--key", KEY.public_key().public_bytes_raw().hex()).exit_code == 0
+    )
     assert command("search", tmp_path / "contract.toml", "--out", unsigned).exit_code == 0
     refused = command("verify", unsigned)
     assert refused.exit_code == 1
@@ -445,11 +563,19 @@ def test_the_command_line_searches_shows_verifies_and_compares(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("coverage = 0.7", "coverage = 1.7"), ("beta = 1e-3", "beta = 0.3"), ("bins = 100", "bins = 1"), ("[grid]", "[net]"),
-        ("gamma = 0.75", ""), ("laplace-counts", "laplace"), ("delta = 1e-5", "delta = -1"), ("name", "nome"),
-        ('"test"', "test"), ("coverage = 0.7", 'coverage = "most"'), ("beta = 1e-3", ""),
+        ("coverage = 0.7", "coverage = 1.7"),
+        ("beta = 1e-3", "beta = 0.3"),
+        ("bins = 100", "bins = 1"),
+        ("[grid]", "[net]"),
+        ("gamma = 0.75", ""),
+        ("laplace-counts", "laplace"),
+        ("delta = 1e-5", "delta = -1"),
+        ("name", "nome"),
+        ('"test"', "test"),
+        ("coverage = 0.7", 'coverage = "most"'),
+        ("beta = 1e-3", ""),
     ],
-)  # fmt: skip
+)
 def test_bad_contracts_are_one_line_and_exit_code_2(tmp_path: Path, old: str, new: str) -> None:
     """What was found, what is accepted and where; no card is written."""
     (tmp_path / "contract.toml").write_text(CONTRACT_FILE.replace(old, new, 1))

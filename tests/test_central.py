@@ -34,13 +34,24 @@ from tests.owners import KEY, NOW, PLAN, POLICY, PUBLIC, asking, owner, records,
 
 BINS, OWNERS = 256, 4
 TRUSTED = replace(
-    PLAN, method="central", variant="trusted", channel=EXACT_COUNTS, delta=0.0, epsilon=1.0, mechanism="rank-exponential",
-    bins=BINS, beta=0.01,
-)  # fmt: skip
+    PLAN,
+    method="central",
+    variant="trusted",
+    channel=EXACT_COUNTS,
+    delta=0.0,
+    epsilon=1.0,
+    mechanism="rank-exponential",
+    bins=BINS,
+    beta=0.01,
+)
 NOISED = replace(
-    TRUSTED, variant="owner-noised", channel=NOISED_COUNTS, mechanism="gaussian-search", privacy_delta=1e-6,
+    TRUSTED,
+    variant="owner-noised",
+    channel=NOISED_COUNTS,
+    mechanism="gaussian-search",
+    privacy_delta=1e-6,
     noise_variance=search_variance(bins=BINS, epsilon=1.0, delta=1e-6),
-)  # fmt: skip
+)
 CENTRAL = replace(
     POLICY,
     methods=frozenset({"central"}),
@@ -48,7 +59,7 @@ CENTRAL = replace(
     delta_per_campaign=1e-6,
     exact_counts_may_leave=True,
     epsilon_per_record=1.5,
-)  # fmt: skip
+)
 
 
 def drive(procedure: Any, answer: Any) -> Certificate:
@@ -62,20 +73,34 @@ def drive(procedure: Any, answer: Any) -> Certificate:
         tally = answer(query)
 
 
-def owners(tmp_path: Path, policy: Policy = CENTRAL, n: int = 1_500, entropy: Entropy | None = None) -> list[Any]:
-    return [owner(tmp_path / str(seed), seed=seed, n=n, policy=policy, entropy=entropy) for seed in range(OWNERS)]
+def owners(
+    tmp_path: Path, policy: Policy = CENTRAL, n: int = 1_500, entropy: Entropy | None = None
+) -> list[Any]:
+    return [
+        owner(tmp_path / str(seed), seed=seed, n=n, policy=policy, entropy=entropy)
+        for seed in range(OWNERS)
+    ]
 
 
-@pytest.mark.parametrize("plan", [TRUSTED, replace(TRUSTED, mechanism="laplace-counts", bins=16), NOISED])
+@pytest.mark.parametrize(
+    "plan", [TRUSTED, replace(TRUSTED, mechanism="laplace-counts", bins=16), NOISED]
+)
 def test_a_campaign_of_counts_gives_a_threshold_and_a_card(plan: Plan, tmp_path: Path) -> None:
     """Owners count, the sum is released privately, and the card of it verifies.
 
-    Noise is the operating system's. The top of the grid is released when noise takes away what the bin below it has beyond the
-    rank and its margin: of noisy counts, the nearest to that, more than 400 of scale 16, so with probability below 1e-11.
+    Noise is the operating system's. The top of the grid is released when noise takes away what the
+    bin below it has beyond the rank and its margin: of noisy counts, the nearest to that, more than
+    400 of scale 16, so with probability below 1e-11.
     """
-    outcome = run_campaign(plan, asking(signed(plan), owners(tmp_path, n=3_000, entropy=os_entropy)))
+    outcome = run_campaign(
+        plan, asking(signed(plan), owners(tmp_path, n=3_000, entropy=os_entropy))
+    )
     certificate = outcome.certificate
-    assert (certificate.n, certificate.owners, certificate.kind) == (3_000 * OWNERS, OWNERS, "marginal")
+    assert (certificate.n, certificate.owners, certificate.kind) == (
+        3_000 * OWNERS,
+        OWNERS,
+        "marginal",
+    )
     assert certificate.level == pytest.approx(0.9)
     assert 0.5 < certificate.threshold < 1
     assert certificate.epsilon is not None
@@ -101,10 +126,14 @@ def test_exact_counts_add_up_to_the_histogram_of_all_records(tmp_path: Path) -> 
 
 
 def test_a_release_is_drawn_once(tmp_path: Path) -> None:
-    """A retry with the same plan gets the release that is on disk; another mechanism's file is refused."""
+    """A retry with the same plan gets the release that is on disk; another mechanism's file is
+    refused."""
     mechanism = RankExponential(bins=8, beta=0.1, epsilon=0.1)
     counts = Histogram(np.full(8, 50), uniform_grid(8))
-    draws = [Kept(tmp_path / "release.json", SeededEntropy(seed))(mechanism, counts, 300) for seed in range(20)]
+    draws = [
+        Kept(tmp_path / "release.json", SeededEntropy(seed))(mechanism, counts, 300)
+        for seed in range(20)
+    ]
     assert set(draws) == {draws[0]}
     free = {mechanism.release(counts, 300, SeededEntropy(seed)).bin for seed in range(20)}
     assert len(free) > 1
@@ -114,7 +143,12 @@ def test_a_release_is_drawn_once(tmp_path: Path) -> None:
         Kept(tmp_path / "release.json", SeededEntropy(1))(mechanism, counts, 300)
 
 
-def noisy(scores: list[np.ndarray[Any, Any]], variance: int, entropy: Any, missing: Any = lambda step, i: False) -> Any:
+def noisy(
+    scores: list[np.ndarray[Any, Any]],
+    variance: int,
+    entropy: Any,
+    missing: Any = lambda step, i: False,
+) -> Any:
     """Owners as a function of the query, in process."""
     step = -1
 
@@ -122,44 +156,62 @@ def noisy(scores: list[np.ndarray[Any, Any]], variance: int, entropy: Any, missi
         nonlocal step
         step += 1
         noise = discrete_gaussian(Fraction(variance), len(scores), entropy)
-        return CountTally({
-            bytes([i]) * 16: (len(own), int((own <= query.threshold).sum() + noise[i]))
-            for i, own in enumerate(scores)
-            if not missing(step, i)
-        })  # fmt: skip
+        return CountTally(
+            {
+                bytes([i]) * 16: (len(own), int((own <= query.threshold).sum() + noise[i]))
+                for i, own in enumerate(scores)
+                if not missing(step, i)
+            }
+        )
 
     return answer
 
 
 def test_the_search_misses_the_rank_no_more_often_than_beta() -> None:
-    """Of 300 searches no more land below the rank's score than a rate of beta gives except with probability 1e-6; with ten
-    times the noise that the offset reckons with (a planted bug) far more do."""
+    """Of 300 searches no more land below the rank's score than a rate of beta gives except with
+    probability 1e-6; with ten times the noise that the offset reckons with (a planted bug) far more
+    do."""
     rng, entropy = np.random.default_rng(5), SeededEntropy(5)
     plan = replace(NOISED, bins=64, beta=0.09, noise_variance=400)
     scores = [rng.random(400) for _ in range(OWNERS)]
     rank = certified_rank(n=1_600, alpha=plan.alpha, beta=plan.beta)
     needed = np.sort(np.concatenate(scores))[rank - 1]
     trials = 300
-    low = sum(drive(owner_noised(plan), noisy(scores, 400, entropy)).threshold < needed for _ in range(trials))
+    low = sum(
+        drive(owner_noised(plan), noisy(scores, 400, entropy)).threshold < needed
+        for _ in range(trials)
+    )
     limit = int(binom.isf(1e-6, trials, plan.beta))
     assert low <= limit
-    planted = sum(drive(owner_noised(plan), noisy(scores, 400 * 100, entropy)).threshold < needed for _ in range(trials))
+    planted = sum(
+        drive(owner_noised(plan), noisy(scores, 400 * 100, entropy)).threshold < needed
+        for _ in range(trials)
+    )
     assert planted > limit
 
 
 def test_an_owner_that_stays_away_only_raises_the_threshold() -> None:
-    """Missing answers count as nothing: the rank stays that of the first round, and the inflation bound is withdrawn."""
+    """Missing answers count as nothing: the rank stays that of the first round, and the inflation
+    bound is withdrawn."""
     rng = np.random.default_rng(6)
     scores = [rng.random(3_000) for _ in range(OWNERS)]
     plan = replace(NOISED, noise_variance=300)
     everybody = drive(owner_noised(plan), noisy(scores, 1, SeededEntropy(1)))
-    some = drive(owner_noised(plan), noisy(scores, 1, SeededEntropy(1), missing=lambda step, i: step > 0 and i == 0))
+    some = drive(
+        owner_noised(plan),
+        noisy(scores, 1, SeededEntropy(1), missing=lambda step, i: step > 0 and i == 0),
+    )
     assert some.threshold > everybody.threshold
     assert (some.n, some.rank, some.inflation) == (12_000, everybody.rank, None)
     assert everybody.inflation is not None
-    late = drive(owner_noised(plan), noisy(scores, 1, SeededEntropy(1), missing=lambda step, i: step == 0 and i == 0))
+    late = drive(
+        owner_noised(plan),
+        noisy(scores, 1, SeededEntropy(1), missing=lambda step, i: step == 0 and i == 0),
+    )
     assert (late.n, late.owners) == (9_000, 3)
-    nobody = drive(owner_noised(plan), noisy(scores, 1, SeededEntropy(1), missing=lambda step, i: True))
+    nobody = drive(
+        owner_noised(plan), noisy(scores, 1, SeededEntropy(1), missing=lambda step, i: True)
+    )
     assert nobody.threshold == 1
     assert nobody.reason == "no records were counted"
 
@@ -178,7 +230,8 @@ def test_too_few_records_end_in_the_top_of_the_grid() -> None:
 
 @pytest.mark.parametrize("plan", [TRUSTED, NOISED])
 def test_an_infeasible_campaign_has_a_card_that_verifies(plan: Plan, tmp_path: Path) -> None:
-    """With eight records there is no rank for this target: the top of the grid is released, and the card says why."""
+    """With eight records there is no rank for this target: the top of the grid is released, and the
+    card says why."""
     plan = replace(plan, minimum_reports=0)
     few = owner(tmp_path, n=8, policy=replace(CENTRAL, minimum_group=1), entropy=os_entropy)
     outcome = run_campaign(plan, asking(signed(plan), [few]))
@@ -189,14 +242,17 @@ def test_an_infeasible_campaign_has_a_card_that_verifies(plan: Plan, tmp_path: P
 
 
 def test_the_tail_of_summed_noise_is_the_true_one() -> None:
-    """For one owner the offset is exact by the definition of the law; for many it is within a rank of the normal one."""
+    """For one owner the offset is exact by the definition of the law; for many it is within a rank
+    of the normal one."""
     x = np.arange(-400, 401)
     law = np.exp(-(x**2) / (2 * 90.0))
     law /= law.sum()
     for beta in (0.2, 1e-2, 1e-4, 1e-6):
         offset = noise_offset(90, 1, beta)
         assert law[x > offset].sum() <= beta < law[x > offset - 1].sum()
-    many = np.array([discrete_gaussian(Fraction(90), 20, SeededEntropy(i)).sum() for i in range(400)])
+    many = np.array(
+        [discrete_gaussian(Fraction(90), 20, SeededEntropy(i)).sum() for i in range(400)]
+    )
     assert abs(many.std() / np.sqrt(20 * 90) - 1) < 0.2
     assert noise_offset(90, 20, 1e-3) == pytest.approx(3.0902 * np.sqrt(20 * 90), abs=1.5)
     assert noise_offset(90, 20, 1e-3) < np.sqrt(2 * 20 * 90 * np.log(1e3))
@@ -215,10 +271,18 @@ def test_the_plan_pays_for_all_counts_together() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"beta": 0.1}, {"beta": 0.0}, {"bins": 1}, {"mechanism": "dpcp"}, {"max_corrupt": 1}, {"delta": 0.1},
-        {"channel": "bit"}, {"noise_variance": 5}, {"privacy_delta": 1.0}, {"mechanism": ""},
+        {"beta": 0.1},
+        {"beta": 0.0},
+        {"bins": 1},
+        {"mechanism": "dpcp"},
+        {"max_corrupt": 1},
+        {"delta": 0.1},
+        {"channel": "bit"},
+        {"noise_variance": 5},
+        {"privacy_delta": 1.0},
+        {"mechanism": ""},
     ],
-)  # fmt: skip
+)
 def test_impossible_central_plans_are_refused(changes: dict[str, Any]) -> None:
     """With what was found and what is accepted."""
     with pytest.raises(BadInput):
@@ -229,12 +293,15 @@ def test_impossible_central_plans_are_refused(changes: dict[str, Any]) -> None:
 
 def ask(one: Any, plan: Plan, threshold: float, round_: int) -> wire.Answer:
     query = CountQuery(threshold, plan.noise_variance)
-    return parse(wire.Answer, one.answer(signed(plan), write_query(query, plan=digest(plan.to_bytes()), round_=round_)))
+    return parse(
+        wire.Answer,
+        one.answer(signed(plan), write_query(query, plan=digest(plan.to_bytes()), round_=round_)),
+    )
 
 
 def test_a_hostile_aggregator_gets_no_more_counts_than_were_paid_for(tmp_path: Path) -> None:
-    """The plan's whole epsilon is charged with the first count; the rounds are counted, repeated questions get the same
-    bytes, and a second campaign finds nothing left."""
+    """The plan's whole epsilon is charged with the first count; the rounds are counted, repeated
+    questions get the same bytes, and a second campaign finds nothing left."""
     one = owner(tmp_path, policy=CENTRAL)
     answers = [ask(one, NOISED, 0.1 + i / 100, i % 8) for i in range(12)]
     assert [wire.Code.Name(answer.code) for answer in answers] == ["OK"] * 8 + ["ALREADY_SPENT"] * 4
@@ -248,7 +315,8 @@ def test_a_hostile_aggregator_gets_no_more_counts_than_were_paid_for(tmp_path: P
 
 
 def test_delta_adds_up_over_a_records_life(tmp_path: Path) -> None:
-    """Two campaigns at delta 1e-6 want 2e-6; a policy of 1.5e-6 a record stops the second, whatever epsilon is left."""
+    """Two campaigns at delta 1e-6 want 2e-6; a policy of 1.5e-6 a record stops the second, whatever
+    epsilon is left."""
     one = owner(tmp_path, policy=replace(CENTRAL, epsilon_per_record=40.0, delta_per_record=1.5e-6))
     assert ask(one, NOISED, 0.5, 0).code == wire.Code.OK
     assert ask(one, replace(NOISED, campaign="another"), 0.5, 0).code == wire.Code.ALREADY_SPENT
@@ -256,25 +324,39 @@ def test_delta_adds_up_over_a_records_life(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("plan", [TRUSTED, NOISED])
 def test_records_that_come_later_take_no_part(plan: Plan, tmp_path: Path) -> None:
-    """An owner whose file grew answers a later round for the records that paid, and a one-round plan not at all."""
+    """An owner whose file grew answers a later round for the records that paid, and a one-round
+    plan not at all."""
     few, more = records(100, 1), records(200, 1)
 
     def with_(found: Any) -> Respondent:
         return Respondent(
-            records=found, policy=lambda: CENTRAL, ledger=Ledger(tmp_path / "ledger.sqlite"), secret=bytes(32),
-            entropy=SeededEntropy(1), now=lambda: NOW,
-        )  # fmt: skip
+            records=found,
+            policy=lambda: CENTRAL,
+            ledger=Ledger(tmp_path / "ledger.sqlite"),
+            secret=bytes(32),
+            entropy=SeededEntropy(1),
+            now=lambda: NOW,
+        )
 
     name = digest(plan.to_bytes())
-    query = HistogramQuery(BINS) if plan.variant == "trusted" else CountQuery(0.5, plan.noise_variance)
-    first = parse(wire.Answer, with_(few).answer(signed(plan), write_query(query, plan=name, round_=0)))
+    query = (
+        HistogramQuery(BINS) if plan.variant == "trusted" else CountQuery(0.5, plan.noise_variance)
+    )
+    first = parse(
+        wire.Answer, with_(few).answer(signed(plan), write_query(query, plan=name, round_=0))
+    )
     assert first.code == wire.Code.OK
     # Bytes that say the same and are not the same: the version, two bytes, comes last.
     once = write_query(query, plan=name, round_=0)
     again = once[2:] + once[:2]
     # A field that nobody knows is refused before anything is looked up.
-    assert parse(wire.Answer, with_(more).answer(signed(plan), once + b"\xf8\x07\x01")).code == wire.Code.MALFORMED
-    assert parse(wire.Answer, with_(more).answer(signed(plan), again)).code == wire.Code.ALREADY_SPENT
+    assert (
+        parse(wire.Answer, with_(more).answer(signed(plan), once + b"\xf8\x07\x01")).code
+        == wire.Code.MALFORMED
+    )
+    assert (
+        parse(wire.Answer, with_(more).answer(signed(plan), again)).code == wire.Code.ALREADY_SPENT
+    )
     if plan.variant != "trusted":
         assert np.frombuffer(ask(with_(more), plan, 0.6, 1).batch.counts, "<i8")[0] == 100
 
@@ -292,7 +374,9 @@ def test_records_that_come_later_take_no_part(plan: Plan, tmp_path: Path) -> Non
 def test_the_policy_decides(plan: Plan, changes: dict[str, Any], code: int, tmp_path: Path) -> None:
     """Exact counts, deltas, methods, groups and lifetime budgets are the owner's to allow."""
     one = owner(tmp_path, policy=replace(CENTRAL, **changes))
-    query = HistogramQuery(BINS) if plan.variant == "trusted" else CountQuery(0.5, plan.noise_variance)
+    query = (
+        HistogramQuery(BINS) if plan.variant == "trusted" else CountQuery(0.5, plan.noise_variance)
+    )
     answer = one.answer(signed(plan), write_query(query, plan=digest(plan.to_bytes()), round_=0))
     assert parse(wire.Answer, answer).code == code
 
@@ -310,15 +394,26 @@ def test_explain_says_what_counts_tell() -> None:
 
 
 def test_counts_that_cannot_be_are_rejected(tmp_path: Path) -> None:
-    """Negative exact counts, the wrong number of them, foreign columns: counted under a code, with no effect."""
-    answer = parse(wire.Answer, owner(tmp_path, policy=CENTRAL).answer(
-        signed(TRUSTED), write_query(HistogramQuery(BINS), plan=digest(TRUSTED.to_bytes()), round_=0)
-    ))  # fmt: skip
+    """Negative exact counts, the wrong number of them, foreign columns: counted under a code, with
+    no effect."""
+    answer = parse(
+        wire.Answer,
+        owner(tmp_path, policy=CENTRAL).answer(
+            signed(TRUSTED),
+            write_query(HistogramQuery(BINS), plan=digest(TRUSTED.to_bytes()), round_=0),
+        ),
+    )
     good = np.frombuffer(answer.batch.counts, "<i8")
     bad: list[dict[str, Any]] = [
-        {"counts": good[:-1].tobytes()}, {"counts": (good - 1).tobytes()}, {"counts": (good + (1 << 41)).tobytes()},
-        {"ids": b"short"}, {"reports": b"x"}, {"round": 1}, {"plan": b""}, {"version": 9},
-    ]  # fmt: skip
+        {"counts": good[:-1].tobytes()},
+        {"counts": (good - 1).tobytes()},
+        {"counts": (good + (1 << 41)).tobytes()},
+        {"ids": b"short"},
+        {"reports": b"x"},
+        {"round": 1},
+        {"plan": b""},
+        {"version": 9},
+    ]
     messages = [answer]
     for changes in bad:
         changed = wire.Answer()
@@ -331,7 +426,11 @@ def test_counts_that_cannot_be_are_rejected(tmp_path: Path) -> None:
         return mechanism.release(counts, rank, SeededEntropy(1))
 
     outcome: Outcome = run_campaign(
-        TRUSTED, lambda query: [Sent(b"one", message.SerializeToString()) for message in [*messages, answer]], draw=draw
+        TRUSTED,
+        lambda query: [
+            Sent(b"one", message.SerializeToString()) for message in [*messages, answer]
+        ],
+        draw=draw,
     )
     assert outcome.certificate.n == 2_000
     assert outcome.received["OK"] == 1

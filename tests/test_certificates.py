@@ -23,7 +23,9 @@ from tests.test_wire import answer, bit_batch
 
 def issue(name: str, out: Path, keys: Path) -> tuple[int, str]:
     """`owner certificate`: its exit code, and what it complains of."""
-    result = CliRunner().invoke(app, ["owner", "certificate", name, "--keys", str(keys), "--out", str(out)])
+    result = CliRunner().invoke(
+        app, ["owner", "certificate", name, "--keys", str(keys), "--out", str(out)]
+    )
     return result.exit_code, result.stderr
 
 
@@ -33,28 +35,42 @@ def nameless(keys: Path) -> tuple[bytes, bytes]:
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
     key, now, soon = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC), timedelta(hours=1)
     authority = x509.load_pem_x509_certificate((keys / "owners.pem").read_bytes()).subject
-    builder = x509.CertificateBuilder(authority, x509.Name([]), key.public_key(), x509.random_serial_number())
-    made = builder.not_valid_before(now - soon).not_valid_after(now + soon).sign(signer, hashes.SHA256())
+    builder = x509.CertificateBuilder(
+        authority, x509.Name([]), key.public_key(), x509.random_serial_number()
+    )
+    made = (
+        builder.not_valid_before(now - soon)
+        .not_valid_after(now + soon)
+        .sign(signer, hashes.SHA256())
+    )
     pem = serialization.Encoding.PEM
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    private = key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     return private, made.public_bytes(pem)
 
 
 def test_a_stolen_token_is_no_use_under_another_certificate(tmp_path: Path) -> None:
-    """Under mutual TLS a token counts only with a certificate of its owner's name: not another's, not one without, not none."""
+    """Under mutual TLS a token counts only with a certificate of its owner's name: not another's,
+    not one without, not none."""
     place = Place(tmp_path / "aggregator")
     try:
         plan = plan_now()
         campaign, token = place.campaign(plan), place.enrol("alice")
         for name in ("alice", "mallory"):
             assert issue(name, tmp_path / name, place.keys) == (0, "")
-        pairs = {name: (tmp_path / name / "owner.key", tmp_path / name / "owner.pem") for name in ("alice", "mallory")}
+        pairs = {
+            name: (tmp_path / name / "owner.key", tmp_path / name / "owner.pem")
+            for name in ("alice", "mallory")
+        }
         made = {name: (key.read_bytes(), pem.read_bytes()) for name, (key, pem) in pairs.items()}
         made["nobody"] = nameless(place.keys)
         server = place.serve("--client-ca", str(place.keys / "owners.pem"))
         eventually(lambda: place.store.rounds(campaign))
         report = answer(bit_batch(3), plan=digest(plan.to_bytes()))
-        codes = {who: Wire(server, campaign, token, pair).submit(report) for who, pair in made.items()}
+        codes = {
+            who: Wire(server, campaign, token, pair).submit(report) for who, pair in made.items()
+        }
         assert codes == {"alice": "OK", "mallory": "UNAUTHENTICATED", "nobody": "UNAUTHENTICATED"}
         remote = Aggregator(server.access(token), campaign, patience=Patience(1))
         with pytest.raises(Unreachable, match="it may expect TLS, or a certificate of yours"):
@@ -64,7 +80,8 @@ def test_a_stolen_token_is_no_use_under_another_certificate(tmp_path: Path) -> N
 
 
 def test_owners_certificates_are_issued_by_one_authority(tmp_path: Path) -> None:
-    """Keys are for their owner's eyes, nothing is replaced, and what would not work exits with 2 and says why."""
+    """Keys are for their owner's eyes, nothing is replaced, and what would not work exits with 2
+    and says why."""
     keys = tmp_path / "keys"
     assert CliRunner().invoke(app, ["init", str(keys)]).exit_code == 0
     assert issue("north", tmp_path / "north", keys) == (0, "")
@@ -99,11 +116,17 @@ def test_owners_certificates_are_issued_by_one_authority(tmp_path: Path) -> None
     (keys / "owners.key").write_bytes(before)
     (keys / "owners.pem").unlink()
     assert issue("a", new, keys) == (0, "")
-    assert x509.load_pem_x509_certificate((keys / "owners.pem").read_bytes()).public_key() == signer.public_key()
+    assert (
+        x509.load_pem_x509_certificate((keys / "owners.pem").read_bytes()).public_key()
+        == signer.public_key()
+    )
 
 
-def test_a_file_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Content is synced, then named, then the folder is synced; what exists is neither replaced nor touched."""
+def test_a_file_is_on_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Content is synced, then named, then the folder is synced; what exists is neither replaced nor
+    touched."""
     done: list[str] = []
 
     def noted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -121,4 +144,7 @@ def test_a_file_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: p
     assert write_new({path: b"other"}) == []
     write_whole(tmp_path / "b", "text")
     assert done[3:] == ["fsync", "replace", "fsync"]
-    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"a": b"secret", "b": b"text"}
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {
+        "a": b"secret",
+        "b": b"text",
+    }

@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from confide.protocol.channels.base import Channel, LabelChannel
-from confide.protocol.channels.kinds import CHANNELS, LABEL_CHANNELS, Bit, KaryRR, SubsetSelection, UnaryEncoding, auto
+from confide.protocol.channels.kinds import (
+    CHANNELS,
+    LABEL_CHANNELS,
+    Bit,
+    KaryRR,
+    SubsetSelection,
+    UnaryEncoding,
+    auto,
+)
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.exponentials import exp_below, log_up
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy, words
@@ -20,11 +28,14 @@ GRID += [("bit", 2, epsilon) for epsilon in EPSILONS]
 
 
 def make(name: str, k: int, epsilon: float) -> Channel:
-    return CHANNELS[name](epsilon=epsilon) if name == "bit" else CHANNELS[name](k=k, epsilon=epsilon)
+    return (
+        CHANNELS[name](epsilon=epsilon) if name == "bit" else CHANNELS[name](k=k, epsilon=epsilon)
+    )
 
 
 def assert_law_holds(channel: Channel, k: int) -> None:
-    """The contract of a channel, in rational arithmetic: a law, private to the epsilon claimed, with unbiased weights."""
+    """The contract of a channel, in rational arithmetic: a law, private to the epsilon claimed,
+    with unbiased weights."""
     scale = channel.hit - channel.spill
     on, off = (1 - channel.spill) / scale, -channel.spill / scale
     pair = channel.pair_law(0, k - 1)
@@ -58,7 +69,9 @@ def test_the_law_is_private_and_unbiased_exactly(name: str, k: int, epsilon: flo
     assert_law_holds(make(name, k, epsilon), k)
 
 
-@pytest.mark.parametrize(("name", "k", "epsilon"), [g for g in GRID if g[1] <= 10 or (g[0] == "k-rr" and g[1] <= 100)])
+@pytest.mark.parametrize(
+    ("name", "k", "epsilon"), [g for g in GRID if g[1] <= 10 or (g[0] == "k-rr" and g[1] <= 100)]
+)
 def test_the_listed_law_agrees(name: str, k: int, epsilon: float) -> None:
     """Where all reports can be listed, each of them keeps the contract."""
     assert_listed_law_holds(make(name, k, epsilon), k)
@@ -66,12 +79,16 @@ def test_the_listed_law_agrees(name: str, k: int, epsilon: float) -> None:
 
 @pytest.mark.parametrize("name", ["subset", "unary"])
 def test_the_pair_law_sums_up_the_listed_law(name: str) -> None:
-    """The four outcomes that tell two labels apart have the probability of the reports behind them."""
+    """The four outcomes that tell two labels apart have the probability of the reports behind
+    them."""
     channel = make(name, 6, 1.0)
     laws = [channel.law(value) for value in (1, 4)]
     for outcome, pair in channel.pair_law(1, 4).items():
         for law, p in zip(laws, pair, strict=True):
-            assert sum(chance for report, chance in law.items() if (report[1], report[4]) == outcome) == p
+            assert (
+                sum(chance for report, chance in law.items() if (report[1], report[4]) == outcome)
+                == p
+            )
 
 
 def test_a_law_too_long_to_list_is_refused() -> None:
@@ -114,22 +131,27 @@ def test_a_planted_rho_confusion_is_caught() -> None:
 def assert_sampler_exact(channel: KaryRR | Bit, k: int, value: int) -> None:
     """Deal every 16-bit word once: each report must come up exactly as often as the law says.
 
-    Words past the total are drawn again and get one known word, whose report is taken off; two choices of it tell a
-    redraw from a word that was folded back.
+    Words past the total are drawn again and get one known word, whose report is taken off; two
+    choices of it tell a redraw from a word that was folded back.
     """
     assert channel.bits == 16
     total = channel.high + (k - 1) * channel.low
     for then in (0, total - 1):
-        reports = channel.randomize(np.full(1 << 16, value), Scripted(range(1 << 16), 16, then=then))
+        reports = channel.randomize(
+            np.full(1 << 16, value), Scripted(range(1 << 16), 16, then=then)
+        )
         counts = np.bincount(reports, minlength=k)
-        counts[int(channel.randomize(np.array([value]), Scripted([then], 16))[0])] -= (1 << 16) - total
+        counts[int(channel.randomize(np.array([value]), Scripted([then], 16))[0])] -= (
+            1 << 16
+        ) - total
         assert {r: Fraction(int(c), total) for r, c in enumerate(counts)} == channel.law(value)
 
 
 @pytest.mark.parametrize("k", [2, 3, 10, 26, 100])
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
 def test_the_16_bit_k_rr_sampler_is_the_law(k: int, epsilon: float) -> None:
-    """Over all 65,536 words the sampler's counts are the law's integers, for the first and the last label."""
+    """Over all 65,536 words the sampler's counts are the law's integers, for the first and the last
+    label."""
     for value in (0, k - 1):
         assert_sampler_exact(KaryRR(k=k, epsilon=epsilon), k, value)
 
@@ -167,15 +189,20 @@ def test_planted_sampler_faults_are_caught(planted: Callable[..., KaryRR]) -> No
         assert_sampler_exact(planted(k=26, epsilon=1.0), 26, 3)
 
 
-@pytest.mark.parametrize(("k", "epsilon", "bits"), [(1000, 1.0, 32), (100, 0.1, 32), (30_000, 0.1, 32), (2, 25.0, 64)])
+@pytest.mark.parametrize(
+    ("k", "epsilon", "bits"), [(1000, 1.0, 32), (100, 0.1, 32), (30_000, 0.1, 32), (2, 25.0, 64)]
+)
 def test_wide_k_rr_changes_report_at_exactly_the_weights(k: int, epsilon: float, bits: int) -> None:
-    """The report is a step function of the word; both sides of its steps are checked, which fixes the law."""
+    """The report is a step function of the word; both sides of its steps are checked, which fixes
+    the law."""
     channel = KaryRR(k=k, epsilon=epsilon)
     assert channel.bits == bits
     steps = sorted({1, 2, k // 2, k - 1} - {k})
     edges = [w for s in steps for w in (s * channel.low - 1, s * channel.low)]
     last = channel.high + (k - 1) * channel.low - 1
-    reports = channel.randomize(np.zeros(len(edges) + 1, dtype=np.int64), Scripted([*edges, last], bits))
+    reports = channel.randomize(
+        np.zeros(len(edges) + 1, dtype=np.int64), Scripted([*edges, last], bits)
+    )
     expected = [r for s in steps for r in (s, (s + 1) % k)]
     assert reports.tolist() == [*expected, 0]
 
@@ -190,7 +217,8 @@ def test_unary_flags_switch_at_exactly_the_weights() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "k", "epsilon"), [("k-rr", 26, 1.0), ("k-rr", 300, 4.0), ("subset", 6, 0.5), ("unary", 4, 1.0), ("bit", 2, 0.5)]
+    ("name", "k", "epsilon"),
+    [("k-rr", 26, 1.0), ("k-rr", 300, 4.0), ("subset", 6, 0.5), ("unary", 4, 1.0), ("bit", 2, 0.5)],
 )
 def test_reports_follow_the_law(name: str, k: int, epsilon: float) -> None:
     """Chi-square of 400,000 vectorised reports against the law; false-alarm probability 1e-9."""
@@ -210,20 +238,25 @@ def test_reports_follow_the_law(name: str, k: int, epsilon: float) -> None:
 
 @pytest.mark.parametrize("k", [100, 1000])
 def test_subset_reports_keep_their_size_and_rate(k: int) -> None:
-    """Every report holds `size` labels, the own one at the stated rate (6 standard deviations, false alarm 2e-9)."""
+    """Every report holds `size` labels, the own one at the stated rate (6 standard deviations,
+    false alarm 2e-9)."""
     channel = SubsetSelection(k=k, epsilon=1.0)
     own = np.arange(20_000) % k
     reports = channel.randomize(own, SeededEntropy(k))
     assert (reports.sum(axis=1) == channel.size).all()
     hit = float(channel.hit)
-    assert abs(reports[np.arange(len(own)), own].mean() - hit) <= 6 * np.sqrt(hit * (1 - hit) / len(own))
+    assert abs(reports[np.arange(len(own)), own].mean() - hit) <= 6 * np.sqrt(
+        hit * (1 - hit) / len(own)
+    )
 
 
 def test_the_operating_system_source_serves_in_parallel() -> None:
     """Many chunks drawn from several threads still follow the law; false-alarm probability 1e-9."""
     channel = KaryRR(k=5, epsilon=1.0)
     reports = channel.randomize(np.zeros(1_000_000, dtype=np.int64), os_entropy)
-    assert_follows(np.bincount(reports, minlength=5), np.array([float(p) for p in channel.law(0).values()]))
+    assert_follows(
+        np.bincount(reports, minlength=5), np.array([float(p) for p in channel.law(0).values()])
+    )
 
 
 @pytest.mark.parametrize("name", list(LABEL_CHANNELS))
@@ -245,7 +278,11 @@ def test_auto_takes_the_least_variance() -> None:
     assert chosen.variance(2.0) < KaryRR(k=100, epsilon=2.0).variance(2.0) / 8
 
 
-@pytest.mark.parametrize("channel", [make(k=7, epsilon=1.0) for make in LABEL_CHANNELS.values()], ids=list(LABEL_CHANNELS))
+@pytest.mark.parametrize(
+    "channel",
+    [make(k=7, epsilon=1.0) for make in LABEL_CHANNELS.values()],
+    ids=list(LABEL_CHANNELS),
+)
 def test_support_range_encloses_every_report(channel: LabelChannel) -> None:
     """For a set of each size the supported labels lie in the stated range, and both ends occur."""
     flags = np.array(list(channel.supports(np.array(list(channel.law(0))))))
@@ -286,7 +323,9 @@ def test_labels_of_any_integer_type_serve(dtype: str) -> None:
     strided = np.repeat(plain.astype(dtype), 2)[::2]
     for make_channel in LABEL_CHANNELS.values():
         channel = make_channel(k=26, epsilon=1.0)
-        assert np.array_equal(channel.randomize(plain, SeededEntropy(1)), channel.randomize(strided, SeededEntropy(1)))
+        assert np.array_equal(
+            channel.randomize(plain, SeededEntropy(1)), channel.randomize(strided, SeededEntropy(1))
+        )
         with pytest.raises(BadInput, match="labels run from"):
             make_channel(k=25, epsilon=1.0).randomize(strided, SeededEntropy(1))
 
@@ -297,7 +336,9 @@ def test_negative_labels_of_a_narrow_type_are_refused(k: int) -> None:
     for value in (-128, -57, -1):
         for make_channel in LABEL_CHANNELS.values():
             with pytest.raises(BadInput, match=f"labels run from {value}"):
-                make_channel(k=k, epsilon=1.0).randomize(np.array([5, value], dtype=np.int8), os_entropy)
+                make_channel(k=k, epsilon=1.0).randomize(
+                    np.array([5, value], dtype=np.int8), os_entropy
+                )
             make_channel(k=k, epsilon=1.0).randomize(np.array([5, 127], dtype=np.int8), os_entropy)
 
 
@@ -306,4 +347,6 @@ def test_seeded_randomisation_repeats() -> None:
     for name, k in (("k-rr", 26), ("subset", 26), ("unary", 26), ("bit", 2)):
         values = np.arange(300_000) % k
         channel = make(name, k, 1.0)
-        assert np.array_equal(channel.randomize(values, SeededEntropy(1)), channel.randomize(values, SeededEntropy(1)))
+        assert np.array_equal(
+            channel.randomize(values, SeededEntropy(1)), channel.randomize(values, SeededEntropy(1))
+        )

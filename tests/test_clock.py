@@ -34,8 +34,11 @@ def said(server: Running, event: str) -> list[dict[str, Any]]:
     return [one for one in server.events() if one["event"].startswith(event)]
 
 
-def test_a_clock_that_jumps_past_the_end_and_back_ends_nothing(place: Place, tmp_path: Path) -> None:
-    """Beyond the deadline of a round and the end of the plan for seconds: the log says so, and the round goes on."""
+def test_a_clock_that_jumps_past_the_end_and_back_ends_nothing(
+    place: Place, tmp_path: Path
+) -> None:
+    """Beyond the deadline of a round and the end of the plan for seconds: the log says so, and the
+    round goes on."""
     campaign, ahead = place.campaign(plan_now(), round_seconds=HOUR), tmp_path / "ahead"
     server = skewed(place, ahead)
     eventually(lambda: place.store.rounds(campaign))
@@ -56,4 +59,6 @@ def test_a_lease_too_far_ahead_stops_no_campaign(place: Place, seconds: float, e
     assert place.store.lease(campaign, "dead", now=time.time() + seconds, seconds=2.0)
     server = place.serve()
     eventually(lambda: place.store.rounds(campaign), seconds=20)
-    assert [one["campaign"] for one in said(server, "a lease lay too far ahead")] == [campaign] * ended
+    assert [one["campaign"] for one in said(server, "a lease lay too far ahead")] == [
+        campaign
+    ] * ended

@@ -27,7 +27,8 @@ PLAN = plan_now(campaign="asked", epsilon=2.0, variant="one-shot", expected_reco
 
 @dataclass
 class Scene:
-    """A server, an owner's home and records, and three campaigns: one that is published, one that is asking, and a draft."""
+    """A server, an owner's home and records, and three campaigns: one that is published, one that
+    is asking, and a draft."""
 
     place: Place
     server: Running
@@ -36,12 +37,22 @@ class Scene:
     asking: str
     draft: str
 
-    def client(self, command: str, campaign: str, *options: Any, home: str = "home") -> tuple[int, str, str]:
+    def client(
+        self, command: str, campaign: str, *options: Any, home: str = "home"
+    ) -> tuple[int, str, str]:
         """A command of the owner's that reaches the server; options given again replace these."""
         given = (
-            command, "--campaign", campaign, "--aggregator", f"127.0.0.1:{self.server.port}",
-            "--ca", self.place.keys / "ca.pem", "--token-file", self.folder / "token", *options,
-        )  # fmt: skip
+            command,
+            "--campaign",
+            campaign,
+            "--aggregator",
+            f"127.0.0.1:{self.server.port}",
+            "--ca",
+            self.place.keys / "ca.pem",
+            "--token-file",
+            self.folder / "token",
+            *options,
+        )
         if command in ("contribute", "card"):
             given += ("--home", self.folder / home)
         if command == "contribute":
@@ -60,11 +71,15 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         contribution(server.access(token), PLAN, folder / "other", seed=2, n=2_000).watch()
         eventually(lambda: place.store.campaign(published).state == "calibrated")
         asking = place.campaign(plan_now(PLAN, campaign="asking"))
-        draft = place.store.create(sign_plan(plan_now(PLAN, campaign="draft"), KEY), Settings(), now=time.time()).id
+        draft = place.store.create(
+            sign_plan(plan_now(PLAN, campaign="draft"), KEY), Settings(), now=time.time()
+        ).id
         eventually(lambda: place.store.rounds(asking))
         (folder / "token").write_text(token)
         data = records(2_000, 1)
-        np.savez(folder / "records.npz", probs=data.scored, labels=data.labels, ids=np.arange(2_000))
+        np.savez(
+            folder / "records.npz", probs=data.scored, labels=data.labels, ids=np.arange(2_000)
+        )
         for home, keys in {"home": f'["{PUBLIC.hex()}"]', "distrusting": "[]"}.items():
             assert CliRunner().invoke(app, ["init", "--home", str(folder / home)]).exit_code == 0
             policy = folder / home / "policy.toml"
@@ -75,12 +90,17 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         place.close()
 
 
-def test_an_owner_reads_the_plan_before_and_the_card_after(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both are fetched into files; a card that is not out yet, a stranger's, another campaign's or altered is exit code 1."""
+def test_an_owner_reads_the_plan_before_and_the_card_after(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are fetched into files; a card that is not out yet, a stranger's, another campaign's or
+    altered is exit code 1."""
     plan, card = scene.folder / "plan.bin", scene.folder / "card.json"
     assert scene.client("plan", scene.published, "--out", plan)[0] == 0
     assert plan.read_bytes() == sign_plan(PLAN, KEY)
-    explained = CliRunner().invoke(app, ["explain", str(plan), "--home", str(scene.folder / "home")])
+    explained = CliRunner().invoke(
+        app, ["explain", str(plan), "--home", str(scene.folder / "home")]
+    )
     assert (explained.exit_code, "is allowed" in explained.stdout) == (0, True)
 
     def fetch(campaign: str = scene.published, home: str = "home") -> tuple[int, str]:
@@ -115,12 +135,18 @@ def test_where_nothing_is_asked_nothing_is_said_to_be_spent(scene: Scene) -> Non
     """A draft, or a campaign that is over."""
     for campaign in (scene.draft, scene.published):
         code, said, _ = scene.client("contribute", campaign)
-        assert (code, "asks nothing now: nothing left this machine, and nothing was spent" in said) == (0, True)
+        assert (
+            code,
+            "asks nothing now: nothing left this machine, and nothing was spent" in said,
+        ) == (0, True)
         assert "epsilon" not in said
 
 
-def test_only_what_is_queued_is_said_to_be_sent_later(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not after a wrong token or an unknown campaign, where nothing was asked; but after an answer that did not get through."""
+def test_only_what_is_queued_is_said_to_be_sent_later(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not after a wrong token or an unknown campaign, where nothing was asked; but after an answer
+    that did not get through."""
     (scene.folder / "wrong").write_text("wrong")
     later = "sent next time"
     code, _, said = scene.client("contribute", scene.asking, "--token-file", scene.folder / "wrong")
@@ -136,7 +162,11 @@ def test_only_what_is_queued_is_said_to_be_sent_later(scene: Scene, monkeypatch:
         code, _, said = scene.client("contribute", scene.asking)
     assert (code, said) == (1, f"error: offline; what was not sent is kept and {later}\n")
     code, said, _ = scene.client("contribute", scene.asking)
-    assert (code, "2000 reports" in said, "2000 records have spent epsilon 2 each" in said) == (0, True, True)
+    assert (code, "2000 reports" in said, "2000 records have spent epsilon 2 each" in said) == (
+        0,
+        True,
+        True,
+    )
 
 
 @pytest.mark.parametrize("campaign", ["", "abcdef", "f" * 15, "F" * 16, "f" * 17])
@@ -148,7 +178,8 @@ def test_a_shortened_id_is_refused_before_any_connection(campaign: str) -> None:
 
 
 def test_certificates_that_do_not_fit_are_told_at_once(scene: Scene, tmp_path: Path) -> None:
-    """Files that are no PEM or no pair are exit code 2; another authority, or another name than the certificate's, is 1."""
+    """Files that are no PEM or no pair are exit code 2; another authority, or another name than the
+    certificate's, is 1."""
     create_keys(tmp_path / "other", address="127.0.0.1", now=datetime.now(UTC))
     other, pair = tmp_path / "other", ("--cert", scene.place.keys / "server.pem", "--key")
     (tmp_path / "garbage").write_text("garbage")
@@ -163,13 +194,16 @@ def test_certificates_that_do_not_fit_are_told_at_once(scene: Scene, tmp_path: P
         assert (code, "PEM" in said) == (2, True), said
     code, _, said = scene.client("plan", scene.asking, "--ca", other / "ca.pem")
     assert (code, "--ca must be its authority" in said) == (1, True), said
-    code, _, said = scene.client("plan", scene.asking, "--aggregator", f"localhost:{scene.server.port}")
+    code, _, said = scene.client(
+        "plan", scene.asking, "--aggregator", f"localhost:{scene.server.port}"
+    )
     assert (code, "its certificate must name this host" in said) == (1, True), said
     assert time.monotonic() - started < 60
 
 
 def test_an_owner_is_told_that_there_is_no_answer(scene: Scene) -> None:
-    """Without TLS to a server that has it, or nobody there: a line at once, with the reason, and the end with patience."""
+    """Without TLS to a server that has it, or nobody there: a line at once, with the reason, and
+    the end with patience."""
     address = f"127.0.0.1:{scene.server.port}"
     for options, reason in (
         (("--insecure-loopback",), "it may expect TLS"),
@@ -180,7 +214,10 @@ def test_an_owner_is_told_that_there_is_no_answer(scene: Scene) -> None:
         assert (code, reason in first, reason in last) == (1, True, True)
         assert first.startswith("no answer from 127.0.0.1:")
         assert first.endswith("; trying again for 1 s")
-    assert scene.client("plan", scene.asking, "--aggregator", address, "--out", scene.folder / "p")[0] == 0
+    assert (
+        scene.client("plan", scene.asking, "--aggregator", address, "--out", scene.folder / "p")[0]
+        == 0
+    )
 
 
 def test_what_an_aggregator_says_cannot_disturb_a_terminal() -> None:

@@ -55,14 +55,21 @@ def write_owner(folder: Path, number: int, share: Any, aggregator: bytes) -> Non
 
 def environment(home: Path) -> dict[str, str]:
     home.mkdir(exist_ok=True)
-    return os.environ | QUIET | {HOME: str(home), "PATH": f"{TOOLS}{os.pathsep}{os.environ['PATH']}"}
+    return (
+        os.environ | QUIET | {HOME: str(home), "PATH": f"{TOOLS}{os.pathsep}{os.environ['PATH']}"}
+    )
 
 
 def flwr(folder: Path, *arguments: str) -> dict[str, Any]:
     done = subprocess.run(
-        ["flwr", *arguments, "--format", "json"], env=environment(folder / "cli"), cwd=ROOT, capture_output=True, text=True,
-        timeout=120, check=False,
-    )  # fmt: skip
+        ["flwr", *arguments, "--format", "json"],
+        env=environment(folder / "cli"),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     found: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
     assert found["success"], done.stdout + done.stderr
     return found
@@ -70,7 +77,8 @@ def flwr(folder: Path, *arguments: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A SuperLink over TLS with node authentication, three SuperNodes, and a run of one bits and one labels campaign."""
+    """A SuperLink over TLS with node authentication, three SuperNodes, and a run of one bits and
+    one labels campaign."""
     folder = tmp_path_factory.mktemp("deployment")
     create_keys(folder, address="127.0.0.1", now=datetime.now(UTC))
     key = read_key(folder / "aggregator.key")
@@ -98,19 +106,35 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 Ready = Callable[[], bool]
 
 
-def start(running: ExitStack, folder: Path, name: str, command: list[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
+def start(
+    running: ExitStack, folder: Path, name: str, command: list[str], env: dict[str, str]
+) -> subprocess.Popen[bytes]:
     """Start a process that logs into the folder and ends with the stack."""
     with (folder / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=env,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     running.callback(stop, process, Path(env[HOME]))
     return process
 
 
-def start_node(running: ExitStack, folder: Path, number: int) -> tuple[subprocess.Popen[bytes], Ready]:
+def start_node(
+    running: ExitStack, folder: Path, number: int
+) -> tuple[subprocess.Popen[bytes], Ready]:
     """Register an owner's SuperNode and start it; with it, what tells when it is ready."""
     home = folder / f"home{number}"
     flwr(folder, "supernode", "register", str(home / "node.pub"), "own")
-    command = [str(SCRIPTS / "supernode.sh"), str(home), (folder / "address").read_text(), str(folder / "ca.pem")]
+    command = [
+        str(SCRIPTS / "supernode.sh"),
+        str(home),
+        (folder / "address").read_text(),
+        str(folder / "ca.pem"),
+    ]
     command.append(str(folder / f"records{number}.npz"))
     env = environment(folder / f"flwr{number}") | {"CONFIDE_NODE_PORT": str(free_port())}
     process = start(running, folder, f"node{number}", command, env)
@@ -134,7 +158,13 @@ def run_to_end(folder: Path, project: Path, campaigns: str) -> str:
 
 
 def status(folder: Path, run: Any) -> str:
-    return str(next(row["status"] for row in flwr(folder, "list", "own")["runs"] if str(row["run-id"]) == str(run)))
+    return str(
+        next(
+            row["status"]
+            for row in flwr(folder, "list", "own")["runs"]
+            if str(row["run-id"]) == str(run)
+        )
+    )
 
 
 def wait_for(ready: Any, seconds: float = 60) -> None:
@@ -145,8 +175,11 @@ def wait_for(ready: Any, seconds: float = 60) -> None:
 
 
 @pytest.mark.parametrize("name", ["bits-certified", "labels-certified"])
-def test_supernodes_over_tls_give_the_threshold_of_their_own_ledgers(deployment: Path, name: str) -> None:
-    """Records answered over Flower; asked again in process, the ledgers repeat themselves to the same threshold."""
+def test_supernodes_over_tls_give_the_threshold_of_their_own_ledgers(
+    deployment: Path, name: str
+) -> None:
+    """Records answered over Flower; asked again in process, the ledgers repeat themselves to the
+    same threshold."""
     row = json.loads((deployment / "out" / f"{name}.json").read_text())
     # Labels ask everybody; bits may be done before the last stage.
     assert row["n"] == RECORDS or name.startswith("bits")
@@ -157,18 +190,23 @@ def test_supernodes_over_tls_give_the_threshold_of_their_own_ledgers(deployment:
     plan, _ = open_plan(signed, trusted=homes[0].policy().aggregators, now=datetime.now(UTC))
     owners = [
         Respondent(
-            records=read_records(deployment / f"records{number}.npz"), policy=home.policy, ledger=home.ledger(),
-            secret=home.secret(), entropy=os_entropy, now=lambda: datetime.now(UTC),
+            records=read_records(deployment / f"records{number}.npz"),
+            policy=home.policy,
+            ledger=home.ledger(),
+            secret=home.secret(),
+            entropy=os_entropy,
+            now=lambda: datetime.now(UTC),
         )
         for number, home in enumerate(homes)
-    ]  # fmt: skip
+    ]
     again = run_campaign(plan, asking(signed, owners))
     assert again.certificate.threshold == row["threshold"]
     assert again.received == row["received"]
 
 
 def test_each_owner_has_spent_what_it_answered(deployment: Path) -> None:
-    """Two campaigns at epsilon 2: every record has answered, none has spent more than 4, and what was spent was sent."""
+    """Two campaigns at epsilon 2: every record has answered, none has spent more than 4, and what
+    was spent was sent."""
     for number in range(NODES):
         ledger = Home(deployment / f"home{number}").ledger()
         assert ledger.spent_by_record() == (RECORDS // NODES, 4.0)
@@ -176,22 +214,33 @@ def test_each_owner_has_spent_what_it_answered(deployment: Path) -> None:
 
 
 def test_a_hostile_bundle_is_not_run(deployment: Path, tmp_path: Path) -> None:
-    """A bundle whose client would send raw labels is refused by every pinned node, which says why; nothing is spent."""
+    """A bundle whose client would send raw labels is refused by every pinned node, which says why;
+    nothing is spent."""
     for name in ("confide", "aggregator", "client", "protocol", "simulation"):
-        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / name,
+            tmp_path / name,
+            symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
     settings = (ROOT / "pyproject.toml").read_text()
     (tmp_path / "pyproject.toml").write_text(re.sub(r"fab-exclude = .*\n", "", settings))
     for name in ("README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path / name)
     hostile = tmp_path / "client" / "flower_app.py"
-    hostile.write_text(hostile.read_text() + f"\nopen({str(tmp_path / 'stolen')!r}, 'w').write('raw labels')\n")
+    hostile.write_text(
+        hostile.read_text() + f"\nopen({str(tmp_path / 'stolen')!r}, 'w').write('raw labels')\n"
+    )
     before = [Home(deployment / f"home{number}").ledger().campaigns() for number in range(NODES)]
     assert run_to_end(deployment, tmp_path, "labels:certified") == "finished:failed"
     assert not (tmp_path / "stolen").exists()
-    assert [Home(deployment / f"home{number}").ledger().campaigns() for number in range(NODES)] == before
+    assert [
+        Home(deployment / f"home{number}").ledger().campaigns() for number in range(NODES)
+    ] == before
     for number in range(NODES):
         assert (
-            f"bundle {bundle_hash(tmp_path)} is not allowed by the data owner" in (deployment / f"node{number}.log").read_text()
+            f"bundle {bundle_hash(tmp_path)} is not allowed by the data owner"
+            in (deployment / f"node{number}.log").read_text()
         )
 
 
@@ -226,7 +275,8 @@ BEHAVIOURS = {
 
 
 def test_misbehaving_nodes_cost_their_own_answers_only(deployment: Path, tmp_path: Path) -> None:
-    """One node never answers, one is killed while it is asked, one sends garbage, one answers twice: the counts are right."""
+    """One node never answers, one is killed while it is asked, one sends garbage, one answers
+    twice: the counts are right."""
     _, labels = predictions()
     _, rest = deal(labels, owners=1, records=RECORDS, seed=1)
     aggregator = read_key(deployment / "aggregator.key").public_key().public_bytes_raw()
@@ -236,10 +286,14 @@ def test_misbehaving_nodes_cost_their_own_answers_only(deployment: Path, tmp_pat
             write_owner(deployment, number, rest[number::100], aggregator)
             launcher = deployment / f"home{number}" / "launchers" / "flwr-clientapp"
             launcher.parent.mkdir()
-            launcher.write_text(MISBEHAVING.format(
-                python=sys.executable, marker=str(tmp_path / f"{name}-asked"), behaviour=behaviour,
-                launchers=str(deployment / "home0" / "launchers"),
-            ))  # fmt: skip
+            launcher.write_text(
+                MISBEHAVING.format(
+                    python=sys.executable,
+                    marker=str(tmp_path / f"{name}-asked"),
+                    behaviour=behaviour,
+                    launchers=str(deployment / "home0" / "launchers"),
+                )
+            )
             launcher.chmod(0o755)
             nodes[name] = start_node(running, deployment, number)
         wait_for(lambda: all(ready() for _, ready in nodes.values()))
@@ -252,7 +306,8 @@ def test_misbehaving_nodes_cost_their_own_answers_only(deployment: Path, tmp_pat
     row = json.loads((deployment / "out" / "labels-published.json").read_text())
     assert row["n"] == RECORDS + len(rest[NODES + 3 :: 100])
     assert row["received"]["OK"] == NODES + 1
-    # Flower itself drops the second answer of a message; were it to pass it on, it would be a DUPLICATE.
+    # Flower itself drops the second answer of a message; were it to pass it on, it would be a
+    # DUPLICATE.
     assert row["received"]["MALFORMED"] == 1
 
 
@@ -260,7 +315,9 @@ def test_launchers_of_other_tasks_refuse(tmp_path: Path) -> None:
     """Whatever else a node is asked to start, it does not; a hash that is none is not taken."""
     pin(tmp_path, ["0" * 64])
     for name in REFUSED_COMMANDS:
-        done = subprocess.run([tmp_path / name], capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+        done = subprocess.run(
+            [tmp_path / name], capture_output=True, text=True, cwd=ROOT, timeout=60, check=False
+        )
         assert done.returncode == 1
         assert "nothing but its own client app" in done.stderr
     with pytest.raises(BadInput, match="64 hexadecimal digits"):

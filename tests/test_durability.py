@@ -37,7 +37,9 @@ from tests.servers import ROOT, Place, contribution, eventually, holding, plan_n
 from tests.test_wire import answer as packed
 from tests.test_wire import bit_batch
 
-needs_postgres = pytest.mark.skipif(binaries() is None, reason="no PostgreSQL: neither the package pgserver nor initdb here")
+needs_postgres = pytest.mark.skipif(
+    binaries() is None, reason="no PostgreSQL: neither the package pgserver nor initdb here"
+)
 DATABASES = [pytest.param("sqlite"), pytest.param("postgres", marks=needs_postgres)]
 
 
@@ -65,24 +67,40 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
 @pytest.mark.parametrize("kind", DATABASES)
 def test_killed_at_random_every_acknowledged_report_counts_once(
     kind: str, database: Callable[[str], str], tmp_path: Path
-) -> None:  # fmt: skip
-    """kill -9 of server and clients during a campaign of 20 owners and 10,000 reports: all comes out as if nothing had been."""
+) -> None:
+    """kill -9 of server and clients during a campaign of 20 owners and 10,000 reports: all comes
+    out as if nothing had been."""
     place = Place(tmp_path / "aggregator", database(kind))
     try:
         plan = plan_now(expected_records=10_000)
-        found = chaos(place, plan, tmp_path / "owners", owners=20, processes=1, n=500, kills=2, client_kills=1, seed=len(kind))
+        found = chaos(
+            place,
+            plan,
+            tmp_path / "owners",
+            owners=20,
+            processes=1,
+            n=500,
+            kills=2,
+            client_kills=1,
+            seed=len(kind),
+        )
         assert (found.servers_killed, found.clients_killed) == (2, 1)
         assert found.disturbed == found.quiet
         assert found.disturbed.stored == found.disturbed.acknowledged
-        assert len(set(found.disturbed.stored)) == found.disturbed.formal["certificate"]["n"] == 10_000
+        assert (
+            len(set(found.disturbed.stored)) == found.disturbed.formal["certificate"]["n"] == 10_000
+        )
     finally:
         place.close()
 
 
 @needs_postgres
-def test_another_server_takes_over_from_a_killed_leader(database: Callable[[str], str], tmp_path: Path) -> None:
-    """Two servers on one PostgreSQL, half of the owners at each; the leader dies while a round's reports come in, and the other
-    leads before it is back. All comes out as with one server in peace, every report stored once."""
+def test_another_server_takes_over_from_a_killed_leader(
+    database: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Two servers on one PostgreSQL, half of the owners at each; the leader dies while a round's
+    reports come in, and the other leads before it is back. All comes out as with one server in
+    peace, every report stored once."""
     place, owners, n = Place(tmp_path / "aggregator", database("postgres")), 8, 750
     try:
         plan = plan_now()
@@ -93,20 +111,33 @@ def test_another_server_takes_over_from_a_killed_leader(database: Callable[[str]
         def take_part(i: int) -> int:
             if i == owners:
                 first = leader(place, campaign, servers)
-                eventually(lambda: len(place.store.rounds(campaign)) > 1 and under_way(place, campaign, owners))
+                eventually(
+                    lambda: (
+                        len(place.store.rounds(campaign)) > 1 and under_way(place, campaign, owners)
+                    )
+                )
                 first.kill()
                 eventually(lambda: leader(place, campaign, servers) is not first)
                 # Owners of the dead server find it again under its address.
                 place.serve(port=first.port)
                 return 0
-            return int(contribution(access[i], plan, tmp_path / "owners" / f"{i}", seed=i, n=n).watch().reports)
+            return int(
+                contribution(access[i], plan, tmp_path / "owners" / f"{i}", seed=i, n=n)
+                .watch()
+                .reports
+            )
 
         (tmp_path / "owners").mkdir()
         assert together(owners + 1, take_part) == [n] * owners + [0]
         found = came(place, campaign, tmp_path / "owners")
         assert found == in_peace(plan, tmp_path / "in peace", owners=owners, n=n)
         assert found.stored == found.acknowledged
-        assert len(set(found.stored)) == len(found.stored) == found.formal["certificate"]["n"] == owners * n
+        assert (
+            len(set(found.stored))
+            == len(found.stored)
+            == found.formal["certificate"]["n"]
+            == owners * n
+        )
     finally:
         place.close()
 
@@ -114,9 +145,10 @@ def test_another_server_takes_over_from_a_killed_leader(database: Callable[[str]
 @pytest.mark.parametrize("kind", DATABASES)
 def test_a_disk_that_is_full_or_read_only_acknowledges_nothing(
     kind: str, database: Callable[[str], str], tmp_path: Path
-) -> None:  # fmt: skip
-    """First the disk is full, then it may only be read: no receipt, not healthy, and the log says why. Once it is well the same
-    server is healthy again before anybody comes, and the same client gets through, once."""
+) -> None:
+    """First the disk is full, then it may only be read: no receipt, not healthy, and the log says
+    why. Once it is well the same server is healthy again before anybody comes, and the same client
+    gets through, once."""
     place = Place(tmp_path / "aggregator", database(kind))
     plan = plan_now(variant="one-shot", expected_records=20_000)
     campaign, token = place.campaign(plan, owners=1), place.enrol("owner")
@@ -129,18 +161,27 @@ def test_a_disk_that_is_full_or_read_only_acknowledges_nothing(
 
     def look() -> None:
         with contextlib.suppress(grpc.RpcError):
-            health.extend(reply.status for reply in checks.Watch(health_pb2.HealthCheckRequest(service=SERVICE)))
+            health.extend(
+                reply.status
+                for reply in checks.Watch(health_pb2.HealthCheckRequest(service=SERVICE))
+            )
 
     def failures() -> list[str]:
-        return [str(event.get("reason", "")) for event in server.events() if event["level"] == "error"]
+        return [
+            str(event.get("reason", "")) for event in server.events() if event["level"] == "error"
+        ]
 
     def refused(reason: str) -> None:
         before = len(health)
         with pytest.raises(Unreachable, match="UNAVAILABLE"):
-            contribution(server.access(token), plan, tmp_path / "o", seed=1, n=20_000, patience=1).once()
+            contribution(
+                server.access(token), plan, tmp_path / "o", seed=1, n=20_000, patience=1
+            ).once()
         eventually(lambda: down in health[before - 1 :])
         assert any(reason in failure for failure in failures()), failures()
-        assert len(Ledger(tmp_path / "o/ledger.sqlite").unacknowledged(digest(plan.to_bytes()))) == 1
+        assert (
+            len(Ledger(tmp_path / "o/ledger.sqlite").unacknowledged(digest(plan.to_bytes()))) == 1
+        )
         assert place.store.turnout(campaign, 0) == (0, 0, 0)
 
     try:
@@ -170,8 +211,11 @@ def test_a_disk_that_is_full_or_read_only_acknowledges_nothing(
 
 
 @pytest.mark.parametrize("kind", DATABASES)
-def test_no_batch_enters_a_closed_round(kind: str, database: Callable[[str], str], tmp_path: Path) -> None:
-    """Four writers race with the close: when it has returned, what is stored is what was acknowledged, and stays that."""
+def test_no_batch_enters_a_closed_round(
+    kind: str, database: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Four writers race with the close: when it has returned, what is stored is what was
+    acknowledged, and stays that."""
     place = Place(tmp_path / "aggregator", database(kind))
     try:
         plan = plan_now()
@@ -199,21 +243,31 @@ def test_no_batch_enters_a_closed_round(kind: str, database: Callable[[str], str
             thread.join()
         for writer in writers:
             writer.close()
-        assert views.stored_batches(place.store.engine, campaign) == stored == sum(acknowledged.values())
+        assert (
+            views.stored_batches(place.store.engine, campaign)
+            == stored
+            == sum(acknowledged.values())
+        )
         assert sum(part.reports for part in views.progress(place.store.engine, campaign)) == stored
     finally:
         place.close()
 
 
 def test_an_owner_that_goes_away_stops_nobody(place: Place) -> None:
-    """A call that is cancelled while its batch is on its way to disk: the batch is written, and so are those of others."""
+    """A call that is cancelled while its batch is on its way to disk: the batch is written, and so
+    are those of others."""
     campaign = place.campaign(plan_now())
     place.enrol("owner")
     place.store.ask(campaign, 0, b"query", now=0.0, seconds=1.0)
     writer = Writer(place.store.engine, Vitals())
     for i in range(20):
         writer.put(Parcel(campaign, 0, 1, [Packed(bytes([i]) * 32, 1, holding(b"batch"))])).cancel()
-    assert writer.put(Parcel(campaign, 0, 1, [Packed(b"x" * 32, 1, holding(b"batch"))])).result(timeout=30).code == wire.Code.OK
+    assert (
+        writer.put(Parcel(campaign, 0, 1, [Packed(b"x" * 32, 1, holding(b"batch"))]))
+        .result(timeout=30)
+        .code
+        == wire.Code.OK
+    )
     writer.close()
     assert views.stored_batches(place.store.engine, campaign) == 21
 
@@ -221,7 +275,7 @@ def test_an_owner_that_goes_away_stops_nobody(place: Place) -> None:
 @pytest.mark.parametrize("kind", DATABASES)
 def test_migrations_make_the_tables_that_the_code_describes(
     kind: str, database: Callable[[str], str], tmp_path: Path
-) -> None:  # fmt: skip
+) -> None:
     """No difference between the versions run in order and the schema, in either database."""
     place = Place(tmp_path / "aggregator", database(kind))
     with place.store.engine.connect() as db:
@@ -231,13 +285,21 @@ def test_migrations_make_the_tables_that_the_code_describes(
 
 @needs_postgres
 def test_no_path_of_the_page_fails(database: Callable[[str], str], tmp_path: Path) -> None:
-    """A character that PostgreSQL does not take, or a file system: there is no such page, and the log has nothing to say."""
+    """A character that PostgreSQL does not take, or a file system: there is no such page, and the
+    log has nothing to say."""
     place = Place(tmp_path / "aggregator", database("postgres"))
     try:
         server = place.serve("--http", "0")
         address = next(event["address"] for event in server.events() if event["event"] == "page")
-        for path in ("campaigns/%00", "campaigns/%00/card", "campaigns/a%00b/events", "campaigns/%ff%fe/plan.bin", "static/%00",
-                     f"static/{'x' * 5_000}", "%00"):  # fmt: skip
+        for path in (
+            "campaigns/%00",
+            "campaigns/%00/card",
+            "campaigns/a%00b/events",
+            "campaigns/%ff%fe/plan.bin",
+            "static/%00",
+            f"static/{'x' * 5_000}",
+            "%00",
+        ):
             with pytest.raises(urllib.error.HTTPError) as refused:
                 urllib.request.urlopen(f"{address}{path}", timeout=30)
             with refused.value:
@@ -250,16 +312,28 @@ def test_no_path_of_the_page_fails(database: Callable[[str], str], tmp_path: Pat
 @pytest.mark.parametrize("kind", DATABASES)
 def test_a_database_of_a_later_version_is_refused_in_a_line(
     kind: str, database: Callable[[str], str], tmp_path: Path
-) -> None:  # fmt: skip
+) -> None:
     """Exit code 2, a line that says so, and the database stays as it is."""
     place = Place(tmp_path / "aggregator", database(kind))
     try:
         with place.store.engine.begin() as db:
             db.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
         ran = subprocess.run(
-            [sys.executable, "-m", "confide.aggregator.cli.server", "campaign", "status", "--db", place.url], cwd=ROOT, capture_output=True,
-            text=True, timeout=60, check=False,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "confide.aggregator.cli.server",
+                "campaign",
+                "status",
+                "--db",
+                place.url,
+            ],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
         assert "probably a later one" in ran.stderr
         with place.store.engine.connect() as db:
@@ -269,7 +343,8 @@ def test_a_database_of_a_later_version_is_refused_in_a_line(
 
 
 def test_a_stopped_server_finishes_what_has_begun(place: Place, tmp_path: Path) -> None:
-    """SIGTERM in the middle of a stream: it says so to health checks, the stream gets its receipt, and the exit is clean."""
+    """SIGTERM in the middle of a stream: it says so to health checks, the stream gets its receipt,
+    and the exit is clean."""
     plan = plan_now()
     campaign, token = place.campaign(plan), place.enrol("owner")
     server = place.serve()

@@ -31,7 +31,9 @@ ROOT = Path(__file__).parent.parent
 
 def simulation(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "confide", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +46,33 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("method", "variant"), [(m, v) for m, names in LOCAL_VARIANTS.items() for v in (*names, "non-private")]
+    ("method", "variant"),
+    [(m, v) for m, names in LOCAL_VARIANTS.items() for v in (*names, "non-private")],
 )
-def test_json_holds_what_was_asked_and_what_came_out(records: Path, method: str, variant: str) -> None:
-    """Arguments resolved, every trial with its measures, means and deviations; only JSON on standard output."""
+def test_json_holds_what_was_asked_and_what_came_out(
+    records: Path, method: str, variant: str
+) -> None:
+    """Arguments resolved, every trial with its measures, means and deviations; only JSON on
+    standard output."""
     run = simulation(
-        "evaluate", "--data", records, "--method", method, "--variant", variant, "--epsilon", "4", "--n", "2000",
-        "--trials", "3", "--seed", "5", "--json", "-",
-    )  # fmt: skip
+        "evaluate",
+        "--data",
+        records,
+        "--method",
+        method,
+        "--variant",
+        variant,
+        "--epsilon",
+        "4",
+        "--n",
+        "2000",
+        "--trials",
+        "3",
+        "--seed",
+        "5",
+        "--json",
+        "-",
+    )
     assert run.returncode == 0, run.stderr
     result = json.loads(run.stdout)
     given = result["arguments"]
@@ -77,17 +98,28 @@ def test_json_holds_what_was_asked_and_what_came_out(records: Path, method: str,
 
 def test_a_seed_repeats_and_no_seed_does_not(records: Path) -> None:
     """The same seed gives the same file, byte for byte; without one every run differs."""
-    same = [simulation("evaluate", "--data", records, "--trials", "2", "--seed", "1", "--json", "-").stdout for _ in range(2)]
+    same = [
+        simulation(
+            "evaluate", "--data", records, "--trials", "2", "--seed", "1", "--json", "-"
+        ).stdout
+        for _ in range(2)
+    ]
     assert same[0] == same[1]
-    free = [simulation("evaluate", "--data", records, "--trials", "2", "--json", "-").stdout for _ in range(2)]
+    free = [
+        simulation("evaluate", "--data", records, "--trials", "2", "--json", "-").stdout
+        for _ in range(2)
+    ]
     assert free[0] != free[1]
     assert json.loads(free[0])["arguments"]["randomness"] == "operating system"
 
 
 def test_the_embedded_data_set_is_the_default(tmp_path: Path) -> None:
-    """Without --data the embedded records serve; the table goes to the terminal, the JSON to the file."""
+    """Without --data the embedded records serve; the table goes to the terminal, the JSON to the
+    file."""
     out = tmp_path / "result.json"
-    run = simulation("evaluate", "--method", "bits", "--epsilon", "4", "--trials", "2", "--json", out)
+    run = simulation(
+        "evaluate", "--method", "bits", "--epsilon", "4", "--trials", "2", "--json", out
+    )
     assert run.returncode == 0, run.stderr
     assert "letter (embedded)" in run.stdout
     assert json.loads(out.read_text())["arguments"]["records"] == 16_000
@@ -128,19 +160,33 @@ def broken_files(folder: Path, records: Path) -> dict[str, Path]:
     np.save(folder / "plain.npy", probs)
     os.rename(folder / "plain.npy", folder / "plain.npz")
     names = [*made, "cut", "text", "plain"]
-    return {name: folder / f"{name}.npz" for name in names} | {"missing": folder / "missing.npz", "folder": folder}
+    return {name: folder / f"{name}.npz" for name in names} | {
+        "missing": folder / "missing.npz",
+        "folder": folder,
+    }
 
 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("sum", "sum to"), ("nan", "nan"), ("label", "labels run from"), ("shape", "labels have shape"), ("array", "missing"),
-        ("object", "cannot be read"), ("cut", "cannot be read"), ("text", "cannot be read"), ("plain", "cannot be read"),
-        ("missing", "does not exist"), ("folder", "cannot be read"),
+        ("sum", "sum to"),
+        ("nan", "nan"),
+        ("label", "labels run from"),
+        ("shape", "labels have shape"),
+        ("array", "missing"),
+        ("object", "cannot be read"),
+        ("cut", "cannot be read"),
+        ("text", "cannot be read"),
+        ("plain", "cannot be read"),
+        ("missing", "does not exist"),
+        ("folder", "cannot be read"),
     ],
-)  # fmt: skip
-def test_unusable_files_get_one_clear_line(name: str, says: str, records: Path, tmp_path: Path) -> None:
-    """Exit code 2, one line on standard error that names the file and what is wrong, no traceback, nothing written."""
+)
+def test_unusable_files_get_one_clear_line(
+    name: str, says: str, records: Path, tmp_path: Path
+) -> None:
+    """Exit code 2, one line on standard error that names the file and what is wrong, no traceback,
+    nothing written."""
     path = broken_files(tmp_path, records)[name]
     out = tmp_path / "result.json"
     run = simulation("evaluate", "--data", path, "--json", out)
@@ -175,7 +221,9 @@ def test_unusable_files_get_one_clear_line(name: str, says: str, records: Path, 
         (["--json", "/nonexistent/x.json", "--trials", "1"], "cannot write"),
     ],
 )
-def test_impossible_arguments_get_one_clear_line(arguments: list[str], says: str, records: Path) -> None:
+def test_impossible_arguments_get_one_clear_line(
+    arguments: list[str], says: str, records: Path
+) -> None:
     """Exit code 2 and one line with what was found and what is accepted."""
     run = simulation("evaluate", "--data", records, *arguments)
     assert run.returncode == 2, run.stdout
@@ -194,8 +242,21 @@ def test_an_unknown_option_points_to_help() -> None:
 def test_ctrl_c_keeps_the_trials_that_finished(tmp_path: Path, records: Path) -> None:
     """Interrupted in the middle, the finished trials are written and the exit code says so."""
     out = tmp_path / "result.json"
-    command = [sys.executable, "-m", "confide", "evaluate", "--data", str(records), "--trials", "100000", "--json", str(out)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "confide",
+        "evaluate",
+        "--data",
+        str(records),
+        "--trials",
+        "100000",
+        "--json",
+        str(out),
+    ]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     time.sleep(6)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
@@ -211,7 +272,8 @@ def test_calibration_and_test_records_are_disjoint() -> None:
     population = Population("marked", probs, np.zeros(n, dtype=np.int64))
     rows = list(Setting(variant="non-private", n=100, trials=5, seed=1, alpha=0.1).run(population))
     for row in rows:
-        # The threshold is the rank-91 score of the 100 calibration records: exactly 90 of them lie below it.
+        # The threshold is the rank-91 score of the 100 calibration records: exactly 90 of them lie
+        # below it.
         below = np.count_nonzero(1 - probs[:, 0] <= row["threshold"])
         assert row["coverage"] == pytest.approx((below - 91) / 300)
 
@@ -221,14 +283,17 @@ def test_a_result_in_code_says_it_ran_to_the_end() -> None:
     probs, labels = label_population(500, 4, np.random.default_rng(1), ties=True)
     ticks: list[int] = []
     _, complete = evaluate(
-        Population("made", probs, labels), Setting(n=200, trials=3, seed=1, epsilon=8.0), progress=lambda: ticks.append(1)
+        Population("made", probs, labels),
+        Setting(n=200, trials=3, seed=1, epsilon=8.0),
+        progress=lambda: ticks.append(1),
     )
     assert complete
     assert len(ticks) == 3
 
 
 def test_populations_check_themselves(tmp_path: Path) -> None:
-    """A population cannot be made from what does not fit; the embedded one fits and predicts better than chance."""
+    """A population cannot be made from what does not fit; the embedded one fits and predicts better
+    than chance."""
     with pytest.raises(BadInput, match="labels have shape"):
         Population("bad", np.full((2, 2), 0.5), np.zeros(3, dtype=np.int64))
     with pytest.raises(BadInput, match="does not exist"):
@@ -239,18 +304,35 @@ def test_populations_check_themselves(tmp_path: Path) -> None:
 
 
 def in_process(*arguments: str | Path) -> Result:
-    """The command in this process: what is printed and the exit code, without a second interpreter's start."""
+    """The command in this process: what is printed and the exit code, without a second
+    interpreter's start."""
     return CliRunner().invoke(app, ["evaluate", *map(str, arguments)])
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_central_calibration_by_every_mechanism(mechanism: str, records: Path) -> None:
-    """Certified mechanisms promise 1 - alpha and keep it, the others promise nothing and say why; epsilon is as asked."""
+    """Certified mechanisms promise 1 - alpha and keep it, the others promise nothing and say why;
+    epsilon is as asked."""
     gaussian = mechanism in ("gaussian-search", "noisy-midpoint")
     run = in_process(
-        "--data", records, "--method", "central", "--mechanism", mechanism, "--epsilon", "2", "--bins", "64",
-        "--trials", "5", "--seed", "1", "--json", "-", *(["--privacy-delta", "1e-6"] if gaussian else []),
-    )  # fmt: skip
+        "--data",
+        records,
+        "--method",
+        "central",
+        "--mechanism",
+        mechanism,
+        "--epsilon",
+        "2",
+        "--bins",
+        "64",
+        "--trials",
+        "5",
+        "--seed",
+        "1",
+        "--json",
+        "-",
+        *(["--privacy-delta", "1e-6"] if gaussian else []),
+    )
     assert run.exit_code == 0, run.output
     result = json.loads(run.stdout)
     given = result["arguments"]
@@ -259,7 +341,8 @@ def test_central_calibration_by_every_mechanism(mechanism: str, records: Path) -
     assert (given["kind"], given["adjacency"]) == ("marginal", "replace-one")
     if given["certificate"] == "certified":
         assert result["mean"]["certified_level"] == 0.9
-        # Marginal over calibration; 5 x 1,500 calibration records leave a deviation of 0.004, five of which are allowed.
+        # Marginal over calibration; 5 x 1,500 calibration records leave a deviation of 0.004, five
+        # of which are allowed.
         assert result["mean"]["coverage"] >= 0.9 - 0.02
     else:
         assert mechanism in ("dpcp", "noisy-midpoint")
@@ -267,31 +350,53 @@ def test_central_calibration_by_every_mechanism(mechanism: str, records: Path) -
 
 
 def test_central_regression_covers_with_intervals(tmp_path: Path) -> None:
-    """Predictions and targets from a file, a public range: intervals of the right width, promised and kept."""
+    """Predictions and targets from a file, a public range: intervals of the right width, promised
+    and kept."""
     _, targets, truth = line(4_000, np.random.default_rng(1))
     np.savez(tmp_path / "numbers.npz", predictions=truth, targets=targets)
     run = in_process(
-        "--data", tmp_path / "numbers.npz", "--method", "central", "--task", "regression", "--range", "2", "--trials", "5",
-        "--seed", "1", "--json", "-",
-    )  # fmt: skip
+        "--data",
+        tmp_path / "numbers.npz",
+        "--method",
+        "central",
+        "--task",
+        "regression",
+        "--range",
+        "2",
+        "--trials",
+        "5",
+        "--seed",
+        "1",
+        "--json",
+        "-",
+    )
     assert run.exit_code == 0, run.output
     result = json.loads(run.stdout)
     assert (result["arguments"]["bound"], result["arguments"]["labels"]) == (2.0, None)
     assert 0.89 <= result["mean"]["coverage"] <= 0.95
-    # Noise of deviation 0.5 cut at three: 90% of it lies within 0.81, so a width of 1.63 and what privacy adds.
+    # Noise of deviation 0.5 cut at three: 90% of it lies within 0.81, so a width of 1.63 and what
+    # privacy adds.
     assert 1.6 <= result["mean"]["mean_size"] <= 1.9
 
 
 def test_an_interval_without_bound_has_no_width() -> None:
-    """With a range too small for the residuals the threshold is trivial: everything is covered and no width is claimed."""
+    """With a range too small for the residuals the threshold is trivial: everything is covered and
+    no width is claimed."""
     numbers = Predictions("far off", np.zeros(400), np.full(400, 9.0), 1.0)
     result, _ = evaluate(numbers, Central(n=200, trials=2, seed=1))
-    assert (result["mean"]["coverage"], result["mean"]["mean_size"], result["mean"]["trivial"]) == (1.0, None, 1.0)
+    assert (result["mean"]["coverage"], result["mean"]["mean_size"], result["mean"]["trivial"]) == (
+        1.0,
+        None,
+        1.0,
+    )
 
 
-@pytest.mark.parametrize(("task", "variant"), [("classification", "certified"), ("regression", "scp-f")])
+@pytest.mark.parametrize(
+    ("task", "variant"), [("classification", "certified"), ("regression", "scp-f")]
+)
 def test_full_data_from_the_command_line(task: str, variant: str, tmp_path: Path) -> None:
-    """Features and targets from a file are trained on and calibrated on; the total epsilon is the one asked for."""
+    """Features and targets from a file are trained on and calibrated on; the total epsilon is the
+    one asked for."""
     rng, path = np.random.default_rng(1), tmp_path / "records.npz"
     if task == "classification":
         features, labels = Clusters.drawn(rng, separation=1.5).draw(1_500, rng)
@@ -302,10 +407,27 @@ def test_full_data_from_the_command_line(task: str, variant: str, tmp_path: Path
         np.savez(path, features=features, targets=targets)
         more = ["--feature-range", "-1", "1", "--range", "4"]
     run = in_process(
-        "--data", path, "--method", "full-data", "--task", task, "--variant", variant, "--epsilon", "4",
-        "--n", "1000", "--trials", "1", "--seed", "1", "--json", "-", *more,
+        "--data",
+        path,
+        "--method",
+        "full-data",
+        "--task",
+        task,
+        "--variant",
+        variant,
+        "--epsilon",
+        "4",
+        "--n",
+        "1000",
+        "--trials",
+        "1",
+        "--seed",
+        "1",
+        "--json",
+        "-",
+        *more,
         *(["--card", str(tmp_path / "card.json")] if variant == "certified" else []),
-    )  # fmt: skip
+    )
     assert run.exit_code == 0, run.output
     result = json.loads(run.stdout)
     given = result["arguments"]
@@ -316,9 +438,16 @@ def test_full_data_from_the_command_line(task: str, variant: str, tmp_path: Path
         assert result["mean"]["coverage"] >= 0.87
         card = read_card(tmp_path / "card.json")
         assert all(finding.holds for finding in verify(card, key=SIMULATION_PUBLIC))
-        assert (card.formal["decision"], card.formal["calibration"]["rank"]) == ("simulation", given["rank"])
+        assert (card.formal["decision"], card.formal["calibration"]["rank"]) == (
+            "simulation",
+            given["rank"],
+        )
     else:
-        assert (given["certificate"], given["buffer_is"], given["buffer"]) == ("floors only", "heuristic buffer", 10)
+        assert (given["certificate"], given["buffer_is"], given["buffer"]) == (
+            "floors only",
+            "heuristic buffer",
+            10,
+        )
         assert 0 < given["black_box_floor"] < 0.9
         assert given["stability_bound"] is None
 
@@ -349,8 +478,11 @@ FULL = ["--method", "full-data"]
         ([*CENTRAL, "--delta", "0.1"], "delta is now failure-probability"),
     ],
 )
-def test_impossible_central_arguments_get_one_clear_line(arguments: list[str], says: str, records: Path) -> None:
-    """Exit code 2 and one line with what was found and what is accepted, for central and full-data methods too."""
+def test_impossible_central_arguments_get_one_clear_line(
+    arguments: list[str], says: str, records: Path
+) -> None:
+    """Exit code 2 and one line with what was found and what is accepted, for central and full-data
+    methods too."""
     run = in_process("--data", records, *arguments)
     assert run.exit_code == 2, run.output
     assert run.stderr.count("\n") == 1
@@ -373,7 +505,9 @@ def test_impossible_central_arguments_get_one_clear_line(arguments: list[str], s
         (["--data", "plain", "--task", "regression"], "missing: targets"),
     ],
 )
-def test_impossible_full_data_arguments_get_one_clear_line(arguments: list[str], says: str, tmp_path: Path) -> None:
+def test_impossible_full_data_arguments_get_one_clear_line(
+    arguments: list[str], says: str, tmp_path: Path
+) -> None:
     """Exit code 2 before anything is trained."""
     features, labels = np.random.default_rng(0).uniform(-1, 1, (60, 2)), np.arange(60) % 3
     files: dict[str, dict[str, Any]] = {
@@ -392,17 +526,43 @@ def test_impossible_full_data_arguments_get_one_clear_line(arguments: list[str],
 
 
 def test_constants_vouched_for_bring_the_bound_they_are_for(tmp_path: Path) -> None:
-    """With Theorem 3's constants DP-SCP-F uses its buffer, states its bound, and calls it conditional."""
+    """With Theorem 3's constants DP-SCP-F uses its buffer, states its bound, and calls it
+    conditional."""
     features, targets, _ = line(1_500, np.random.default_rng(1))
     np.savez(tmp_path / "numbers.npz", features=features, targets=targets)
     run = in_process(
-        "--data", tmp_path / "numbers.npz", *FULL, "--task", "regression", "--range", "4", "--feature-range", "-1", "1",
-        "--variant", "scp-f", "--stability", "1", "2", "0.0001", "0.01", "--n", "1000", "--trials", "1", "--seed", "1",
-        "--json", "-",
-    )  # fmt: skip
+        "--data",
+        tmp_path / "numbers.npz",
+        *FULL,
+        "--task",
+        "regression",
+        "--range",
+        "4",
+        "--feature-range",
+        "-1",
+        "1",
+        "--variant",
+        "scp-f",
+        "--stability",
+        "1",
+        "2",
+        "0.0001",
+        "0.01",
+        "--n",
+        "1000",
+        "--trials",
+        "1",
+        "--seed",
+        "1",
+        "--json",
+        "-",
+    )
     assert run.exit_code == 0, run.output
     given = json.loads(run.stdout)["arguments"]
-    assert (given["certificate"], given["buffer_is"]) == ("conditional on assumptions", "Theorem 3's")
+    assert (given["certificate"], given["buffer_is"]) == (
+        "conditional on assumptions",
+        "Theorem 3's",
+    )
     assert given["stability_bound"] == pytest.approx(0.999 * (0.9 - 0.0004 - 0.03 - 1 / 1001))
 
 
@@ -412,19 +572,26 @@ LOCAL, ELSEWHERE = "labels, bits", "central, full-data"
 @pytest.mark.parametrize(
     ("arguments", "owners"),
     [
-        ([*CENTRAL, "--failure-probability", "0.1"], LOCAL), ([*FULL, "--max-corrupt", "1"], LOCAL),
-        ([*CENTRAL, "--channel", "auto"], LOCAL), ([*CENTRAL, "--variant", "certified"], f"{LOCAL}, full-data"),
-        (["--privacy-delta", "1e-6"], ELSEWHERE), (["--method", "bits", "--bins", "64"], ELSEWHERE),
+        ([*CENTRAL, "--failure-probability", "0.1"], LOCAL),
+        ([*FULL, "--max-corrupt", "1"], LOCAL),
+        ([*CENTRAL, "--channel", "auto"], LOCAL),
+        ([*CENTRAL, "--variant", "certified"], f"{LOCAL}, full-data"),
+        (["--privacy-delta", "1e-6"], ELSEWHERE),
+        (["--method", "bits", "--bins", "64"], ELSEWHERE),
         (["--beta", "0.01"], ELSEWHERE),
-        ([*FULL, "--mechanism", "pps"], "central"), ([*CENTRAL, "--share", "0.5"], "full-data:certified, full-data:dpcp"),
+        ([*FULL, "--mechanism", "pps"], "central"),
+        ([*CENTRAL, "--share", "0.5"], "full-data:certified, full-data:dpcp"),
         ([*FULL, "--variant", "split", "--share", "0.5"], "full-data:certified, full-data:dpcp"),
-        ([*FULL, "--buffer", "3"], "full-data:scp-f"), ([*FULL, "--stability", "1", "1", "1", "0.1"], "full-data:scp-f"),
-        ([*CENTRAL, "--feature-range", "0", "1"], "full-data"), ([*CENTRAL, "--range", "1"], "regression"),
+        ([*FULL, "--buffer", "3"], "full-data:scp-f"),
+        ([*FULL, "--stability", "1", "1", "1", "0.1"], "full-data:scp-f"),
+        ([*CENTRAL, "--feature-range", "0", "1"], "full-data"),
+        ([*CENTRAL, "--range", "1"], "regression"),
         ([*CENTRAL, "--task", "regression", "--score", "aps"], "classification"),
     ],
-)  # fmt: skip
+)
 def test_an_option_of_another_method_is_refused(arguments: list[str], owners: str) -> None:
-    """An option that would be ignored is exit code 2 and one line with its name and the methods that it belongs to."""
+    """An option that would be ignored is exit code 2 and one line with its name and the methods
+    that it belongs to."""
     run = in_process(*arguments)
     assert run.exit_code == 2, run.output
     assert run.stderr.count("\n") == 1
@@ -433,13 +600,15 @@ def test_an_option_of_another_method_is_refused(arguments: list[str], owners: st
 
 
 def test_limits_of_features_are_for_records_that_are_given() -> None:
-    """The records that come with the project have public limits; others are refused and not ignored."""
+    """The records that come with the project have public limits; others are refused and not
+    ignored."""
     run = in_process(*FULL, "--feature-range", "0", "9")
     assert (run.exit_code, "--feature-range is given without --data" in run.stderr) == (2, True)
 
 
 def test_a_column_of_numbers_is_one_number_a_record(tmp_path: Path) -> None:
-    """Predictions and targets of shape (n, 1) give the result that (n,) give; n x n pairs would give another coverage."""
+    """Predictions and targets of shape (n, 1) give the result that (n,) give; n x n pairs would
+    give another coverage."""
     _, targets, truth = line(2_000, np.random.default_rng(1))
     results = []
     for name, one, other in (
@@ -449,9 +618,20 @@ def test_a_column_of_numbers_is_one_number_a_record(tmp_path: Path) -> None:
     ):
         np.savez(tmp_path / f"{name}.npz", predictions=one, targets=other)
         run = in_process(
-            "--data", tmp_path / f"{name}.npz", *CENTRAL, "--task", "regression", "--range", "2", "--trials", "2", "--seed",
-            "1", "--json", "-",
-        )  # fmt: skip
+            "--data",
+            tmp_path / f"{name}.npz",
+            *CENTRAL,
+            "--task",
+            "regression",
+            "--range",
+            "2",
+            "--trials",
+            "2",
+            "--seed",
+            "1",
+            "--json",
+            "-",
+        )
         assert run.exit_code == 0, run.output
         results.append(json.loads(run.stdout)["trials"])
     assert results[0] == results[1] == results[2]
@@ -459,8 +639,11 @@ def test_a_column_of_numbers_is_one_number_a_record(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(1_000, 2), (2, 1_000), (1_000, 1, 1), ()])
 @pytest.mark.parametrize("what", ["predictions", "targets"])
-def test_numbers_of_another_shape_are_refused(what: str, shape: tuple[int, ...], tmp_path: Path) -> None:
-    """Exit code 2 and one line with the file, the shape that was found and those that are accepted."""
+def test_numbers_of_another_shape_are_refused(
+    what: str, shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Exit code 2 and one line with the file, the shape that was found and those that are
+    accepted."""
     path, flat = tmp_path / "numbers.npz", np.zeros(shape[:1] or 1_000)
     arrays: dict[str, Any] = {"predictions": flat, "targets": flat, what: np.zeros(shape)}
     np.savez(path, **arrays)
@@ -476,5 +659,7 @@ def test_targets_to_learn_from_may_be_a_column(tmp_path: Path) -> None:
     np.savez(tmp_path / "two.npz", features=features, targets=np.stack([targets, targets], axis=1))
     read = lessons(tmp_path / "column.npz", "regression", 4.0, (-1.0, 1.0))
     assert np.array_equal(read.targets, targets)
-    with pytest.raises(BadInput, match=r"targets have shape \(300, 2\); accepted are \(n,\) and \(n, 1\)"):
+    with pytest.raises(
+        BadInput, match=r"targets have shape \(300, 2\); accepted are \(n,\) and \(n, 1\)"
+    ):
         lessons(tmp_path / "two.npz", "regression", 4.0, (-1.0, 1.0))

@@ -34,12 +34,24 @@ from confide.simulation.federation import HOME, run_defaults, stop
 
 ROOT = Path(__file__).parent.parent
 NODES, RECORDS, SEED, SIZES = 12, 6_000, 3, "1 1 4"
-CAMPAIGNS = "labels:certified bits:certified central:trusted central:owner-noised training:federated-averaging"
+CAMPAIGNS = (
+    "labels:certified bits:certified central:trusted central:owner-noised "
+    "training:federated-averaging"
+)
 Run = tuple[subprocess.CompletedProcess[str], Path, set[str]]
 
 
 def command(out: Path, *more: str) -> list[str]:
-    given = ["--nodes", str(NODES), "--records", str(RECORDS), "--seed", str(SEED), "--out", str(out)]
+    given = [
+        "--nodes",
+        str(NODES),
+        "--records",
+        str(RECORDS),
+        "--seed",
+        str(SEED),
+        "--out",
+        str(out),
+    ]
     return [sys.executable, "-m", "confide", "federation", *given, *more]
 
 
@@ -52,7 +64,11 @@ def flower_processes() -> set[str]:
                 line = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if b"flower-superlink" in line or b"flower-superexec" in line or b"flwr-simulation" in line:
+            if (
+                b"flower-superlink" in line
+                or b"flower-superexec" in line
+                or b"flwr-simulation" in line
+            ):
                 found.add(entry.name)
     return found
 
@@ -62,21 +78,41 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One real Flower simulation of both methods, labels skewed over owners."""
     out = tmp_path_factory.mktemp("federation")
     before = flower_processes()
-    more = ["--campaigns", CAMPAIGNS, "--epsilon", "4", "--privacy-delta", "1e-5", "--concentration", "1", "--sizes", SIZES]
-    done = subprocess.run(command(out, *more), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    more = [
+        "--campaigns",
+        CAMPAIGNS,
+        "--epsilon",
+        "4",
+        "--privacy-delta",
+        "1e-5",
+        "--concentration",
+        "1",
+        "--sizes",
+        SIZES,
+    ]
+    done = subprocess.run(
+        command(out, *more), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
     return done, out, flower_processes() - before
 
 
 def test_a_flower_simulation_ends_in_a_table_and_a_report(run: Run) -> None:
-    """Exit code 0, a row a campaign, certificates, plot and page in the folder, and no process left."""
+    """Exit code 0, a row a campaign, certificates, plot and page in the folder, and no process
+    left."""
     done, out, left = run
     assert done.returncode == 0, done.stderr
     assert "non-private" in done.stdout
     assert done.stdout.count("verified") == 4
     assert done.stdout.count("SIMULATION ONLY") == 4
     calibrations = ("labels-certified", "bits-certified", "central-trusted", "central-owner-noised")
-    files = {f"{name}{kind}" for name in calibrations for kind in (".json", ".card.json", ".card.html")}
-    files |= {"training-federated-averaging.json", "training-weights.npz", "central-trusted.auditor.json"}
+    files = {
+        f"{name}{kind}" for name in calibrations for kind in (".json", ".card.json", ".card.html")
+    }
+    files |= {
+        "training-federated-averaging.json",
+        "training-weights.npz",
+        "central-trusted.auditor.json",
+    }
     found = {path.name for path in out.iterdir() if not path.name.startswith("release-")}
     assert found == files | {"set-sizes.svg", "report.html"}
     assert len(list(out.glob("release-*.json"))) == 1
@@ -87,16 +123,22 @@ def test_a_flower_simulation_ends_in_a_table_and_a_report(run: Run) -> None:
 
 
 def test_an_auditor_sees_the_width_and_the_public_does_not(run: Run) -> None:
-    """Both cards of a trusted calibration verify; what depends on the records is in the auditor's only."""
-    cards = {kind: read_card(run[1] / f"central-trusted.{kind}.json") for kind in ("card", "auditor")}
-    assert all(finding.holds for card in cards.values() for finding in verify(card, key=SIMULATION_PUBLIC))
+    """Both cards of a trusted calibration verify; what depends on the records is in the auditor's
+    only."""
+    cards = {
+        kind: read_card(run[1] / f"central-trusted.{kind}.json") for kind in ("card", "auditor")
+    }
+    assert all(
+        finding.holds for card in cards.values() for finding in verify(card, key=SIMULATION_PUBLIC)
+    )
     seen = cards["auditor"].diagnostic
     assert 0 <= seen["observed_inflation"] <= seen["width"]
     assert set(seen) - set(cards["card"].diagnostic) == {"observed_inflation", "width"}
 
 
 def test_a_model_is_trained_over_flower(run: Run) -> None:
-    """Owners' DP-SGD, averaged: within the budget, far better than guessing one letter of 26, and every round answered."""
+    """Owners' DP-SGD, averaged: within the budget, far better than guessing one letter of 26, and
+    every round answered."""
     about = json.loads((run[1] / "training-federated-averaging.json").read_text())
     assert about["epsilon"] <= 4.0
     assert about["accuracy"] > 0.3
@@ -104,8 +146,11 @@ def test_a_model_is_trained_over_flower(run: Run) -> None:
 
 
 @pytest.mark.parametrize("name", ["labels-certified", "bits-certified", "central-owner-noised"])
-def test_flower_and_the_in_process_driver_agree(run: Run, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the same plan and seed, owners asked directly give the threshold and the counts that came out over Flower."""
+def test_flower_and_the_in_process_driver_agree(
+    run: Run, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the same plan and seed, owners asked directly give the threshold and the counts that came
+    out over Flower."""
     row = json.loads((run[1] / f"{name}.json").read_text())
     signed = bytes.fromhex(row["plan"])
     plan, _ = open_plan(signed, trusted={SIMULATION_PUBLIC}, now=datetime.now(UTC))
@@ -123,7 +168,9 @@ def test_flower_and_the_in_process_driver_agree(run: Run, name: str, tmp_path: P
             seed=SEED,
             query=query,
         )
-        return [Sent(bytes([owner]), made(owner=owner).answer(signed, query)) for owner in range(NODES)]
+        return [
+            Sent(bytes([owner]), made(owner=owner).answer(signed, query)) for owner in range(NODES)
+        ]
 
     outcome = run_campaign(plan, ask)
     assert (row["threshold"], row["n"]) == (outcome.certificate.threshold, outcome.certificate.n)
@@ -134,9 +181,16 @@ def test_flower_and_the_in_process_driver_agree(run: Run, name: str, tmp_path: P
 
 
 def test_a_server_app_gives_no_work_to_threads_that_a_fork_stops() -> None:
-    """Ray forks while the ServerApp works. That stops the threads of OpenBLAS, and whoever waits for one waits for ever. Here a
-    fork stops them as the app begins, and until the first query goes out none was started again; a product would start one."""
-    done = subprocess.run([sys.executable, "-c", FORKED, CAMPAIGNS], cwd=ROOT, capture_output=True, text=True, check=True)
+    """Ray forks while the ServerApp works. That stops the threads of OpenBLAS, and whoever waits
+    for one waits for ever. Here a fork stops them as the app begins, and until the first query goes
+    out none was started again; a product would start one."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED, CAMPAIGNS],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     *campaigns, product = done.stdout.splitlines()
     assert campaigns == ["1"] * len(CAMPAIGNS.split())
     assert product == "2" or os.cpu_count() == 1
@@ -164,7 +218,8 @@ class Run:
     @property
     def run_config(self):
         fork()
-        return run_defaults() | {"epsilon": 4.0, "privacy-delta": 1e-5, "records": 6_000, "campaigns": campaign}
+        given = {"epsilon": 4.0, "privacy-delta": 1e-5, "records": 6_000, "campaigns": campaign}
+        return run_defaults() | given
 
 class Grid:
     def get_node_ids(self):
@@ -186,11 +241,14 @@ say()
 """
 
 
-@pytest.mark.parametrize(("code", "found"), [(2, b"\xff"), (3, None), (4, None), (5, None), (8, b"\xff")])
+@pytest.mark.parametrize(
+    ("code", "found"), [(2, b"\xff"), (3, None), (4, None), (5, None), (8, b"\xff")]
+)
 def test_who_did_not_answer_is_missing_and_who_failed_is_malformed(
     code: int, found: bytes | None, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
-    """Flower tells of a node that is gone as of one that raised; only the second has answered something."""
+) -> None:
+    """Flower tells of a node that is gone as of one that raised; only the second has answered
+    something."""
     # Flower makes messages within a run only.
     for name in ("_run_id", "_task_id", "_node_id"):
         monkeypatch.setattr(TaskIdentity, name, 1)
@@ -200,35 +258,59 @@ def test_who_did_not_answer_is_missing_and_who_failed_is_malformed(
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project's wheel, built from a copy of what it is built from, and unpacked as an installer does."""
+    """The project's wheel, built from a copy of what it is built from, and unpacked as an installer
+    does."""
     folder = tmp_path_factory.mktemp("wheel")
     for name in ("confide", "protocol", "client", "aggregator", "simulation"):
-        shutil.copytree(ROOT / name, folder / "source" / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / name,
+            folder / "source" / name,
+            symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder / "source")
     build = "import setuptools.build_meta as b; b.build_wheel('..')"
-    subprocess.run([sys.executable, "-c", build], cwd=folder / "source", capture_output=True, check=True)
+    subprocess.run(
+        [sys.executable, "-c", build], cwd=folder / "source", capture_output=True, check=True
+    )
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "site")
     return folder / "site"
 
 
-def test_an_installed_federation_repeats_one_of_the_checkout(installed: Path, tmp_path: Path) -> None:
-    """From a wheel, in an empty folder, into a folder that is not there: the plans, thresholds, counts and cards of the same
-    seed in the checkout, with owners that stay away; only the moments of the cards, and so their signatures, differ."""
+def test_an_installed_federation_repeats_one_of_the_checkout(
+    installed: Path, tmp_path: Path
+) -> None:
+    """From a wheel, in an empty folder, into a folder that is not there: the plans, thresholds,
+    counts and cards of the same seed in the checkout, with owners that stay away; only the moments
+    of the cards, and so their signatures, differ."""
     more = [
-        "--nodes", "4", "--records", "2000", "--campaigns", "bits:certified central:trusted", "--sizes", "1 2 3", "--dropout",
+        "--nodes",
+        "4",
+        "--records",
+        "2000",
+        "--campaigns",
+        "bits:certified central:trusted",
+        "--sizes",
+        "1 2 3",
+        "--dropout",
         "0.3",
-    ]  # fmt: skip
+    ]
     (tmp_path / "empty").mkdir()
     outs = {ROOT: tmp_path / "out", tmp_path / "empty": tmp_path / "new" / "out"}
     for place, out in outs.items():
         path = str(ROOT if place is ROOT else installed)
         done = subprocess.run(
-            command(out, *more), cwd=place, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=300,
+            command(out, *more),
+            cwd=place,
+            env=os.environ | {"PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            timeout=300,
             check=False,
-        )  # fmt: skip
+        )
         assert done.returncode == 0, done.stderr
     assert not any((tmp_path / "empty").iterdir())
     for name in ("bits-certified", "central-trusted"):
@@ -243,8 +325,8 @@ def test_an_installed_federation_repeats_one_of_the_checkout(installed: Path, tm
 
 
 def test_plans_of_a_seed_are_the_same_in_every_run() -> None:
-    """With a seed a plan's bytes depend on the settings alone; without, every run has plans of its own. Deployments draw afresh
-    and name their model."""
+    """With a seed a plan's bytes depend on the settings alone; without, every run has plans of its
+    own. Deployments draw afresh and name their model."""
     config = run_defaults() | {"campaigns": "bits:certified central:trusted labels:certified"}
     seeded = [make_plans(config | {"seed": 1}, run=run) for run in (1, 2)]
     assert seeded[0] == seeded[1]
@@ -255,7 +337,9 @@ def test_plans_of_a_seed_are_the_same_in_every_run() -> None:
         make_plans(deployed, run=1)
     with pytest.raises(BadInput, match="seed is 1 with a key-file"):
         make_plans(deployed | {"seed": 1}, run=1)
-    assert make_plans(deployed | {"model": "ab" * 32}, run=1)["bits:certified"].model == b"\xab" * 32
+    assert (
+        make_plans(deployed | {"model": "ab" * 32}, run=1)["bits:certified"].model == b"\xab" * 32
+    )
 
 
 class Silent:
@@ -278,15 +362,23 @@ class Configured:
 
 
 @pytest.mark.parametrize("output", ["file", "file/inside", "relative", "missing/folder"])
-def test_a_result_has_a_place_before_anybody_is_asked(output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that is missing is made, and one that cannot be is refused, while no budget is spent yet."""
+def test_a_result_has_a_place_before_anybody_is_asked(
+    output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that is missing is made, and one that cannot be is refused, while no budget is spent
+    yet."""
     for name in ("_run_id", "_task_id", "_node_id"):
         monkeypatch.setattr(TaskIdentity, name, 1)
     (tmp_path / "file").touch()
     grid, path = Silent(), output if output == "relative" else str(tmp_path / output)
     run: Any = Configured(run_defaults() | {"output": path})
     accepted = output == "missing/folder"
-    with threadpool_limits(), pytest.raises(LookupError if accepted else BadInput, match=None if accepted else "output is '"):
+    with (
+        threadpool_limits(),
+        pytest.raises(
+            LookupError if accepted else BadInput, match=None if accepted else "output is '"
+        ),
+    ):
         flower_app.main(cast(Any, grid), run)
     assert grid.asked == accepted
     assert (tmp_path / "missing/folder").is_dir() == accepted
@@ -296,18 +388,27 @@ def test_a_failing_server_app_is_a_failing_command(tmp_path: Path) -> None:
     """A run that raises ends in exit code 1 with the cause, where `flwr run` says 0."""
     done = subprocess.run(
         command(tmp_path, "--campaigns", "bits:certified", "--dropout", "0.99"),
-        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 1
     assert "finished:failed" in done.stderr
     assert "the plan asks for at least 100" in done.stderr
 
 
 @pytest.mark.parametrize(("how", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_interrupted_it_stops_what_it_started(how: signal.Signals, expected: int, tmp_path: Path) -> None:
-    """Ctrl-C or a termination in the middle: nothing of Flower keeps running, and no folder stays."""
+def test_interrupted_it_stops_what_it_started(
+    how: signal.Signals, expected: int, tmp_path: Path
+) -> None:
+    """Ctrl-C or a termination in the middle: nothing of Flower keeps running, and no folder
+    stays."""
     before, folders = flower_processes(), set(Path(tempfile.gettempdir()).glob("confide-flwr-*"))
-    process = subprocess.Popen(command(tmp_path), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command(tmp_path), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
     deadline = time.monotonic() + 60
     while not flower_processes() - before and time.monotonic() < deadline:
         time.sleep(0.5)
@@ -328,7 +429,9 @@ def test_what_hangs_does_not_outlive_its_federation(tmp_path: Path) -> None:
     members = []
     for more in ("", "; wait"):
         command = ["sh", "-c", f"{deaf}{more}"]
-        leader = subprocess.Popen(command, env=os.environ | {HOME: str(tmp_path)}, stdout=subprocess.PIPE, text=True)
+        leader = subprocess.Popen(
+            command, env=os.environ | {HOME: str(tmp_path)}, stdout=subprocess.PIPE, text=True
+        )
         assert leader.stdout is not None
         with leader.stdout as said:
             members.append(Path("/proc", (said.readline() + said.readline()).strip()))
@@ -348,21 +451,38 @@ def test_what_hangs_does_not_outlive_its_federation(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--nodes", "0"], ["--dropout", "1"], ["--records", "16000"], ["--campaigns", "votes:certified"], ["--epsilon", "0"],
-        ["--out", "/proc/nowhere"], ["--concentration", "-1"], ["--sizes", "1 0"], ["--failure-probability", "0"],
-        ["--failure-probability", "0.1", "--campaigns", "central:trusted"], ["--bins", "64"], ["--delta", "0.1"],
+        ["--nodes", "0"],
+        ["--dropout", "1"],
+        ["--records", "16000"],
+        ["--campaigns", "votes:certified"],
+        ["--epsilon", "0"],
+        ["--out", "/proc/nowhere"],
+        ["--concentration", "-1"],
+        ["--sizes", "1 0"],
+        ["--failure-probability", "0"],
+        ["--failure-probability", "0.1", "--campaigns", "central:trusted"],
+        ["--bins", "64"],
+        ["--delta", "0.1"],
     ],
-)  # fmt: skip
+)
 def test_impossible_federations_are_refused_at_once(arguments: list[str], tmp_path: Path) -> None:
     """Exit code 2 and one line, before anything starts."""
-    done = subprocess.run(command(tmp_path, *arguments), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command(tmp_path, *arguments),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert any(word in done.stderr for word in ("accepted", "must", "belongs to", "is now"))
 
 
 def test_records_are_dealt_once_each() -> None:
-    """Every record goes to one owner or to the test; a small concentration makes owners unlike each other."""
+    """Every record goes to one owner or to the test; a small concentration makes owners unlike each
+    other."""
     labels = np.arange(4_000) % 26
     for concentration in (0.0, 0.2):
         shares, rest = deal(labels, owners=10, records=3_000, concentration=concentration, seed=1)

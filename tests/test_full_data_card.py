@@ -25,10 +25,19 @@ RELEASED = Released(bytes(32), "hps", 0.75, OPERATING_SYSTEM)
 
 
 def made(
-    contract: FullDataContract = CONTRACT, training: SampledGaussian = TRAINING, quantile: RankExponential = QUANTILE, *,
-    n: int = 10_000, released: Released = RELEASED,
-) -> Card:  # fmt: skip
-    return Card(full_data_formal(contract, training, quantile, n=n, released=released), {}, ORIGIN, view="public").sign(KEY)
+    contract: FullDataContract = CONTRACT,
+    training: SampledGaussian = TRAINING,
+    quantile: RankExponential = QUANTILE,
+    *,
+    n: int = 10_000,
+    released: Released = RELEASED,
+) -> Card:
+    return Card(
+        full_data_formal(contract, training, quantile, n=n, released=released),
+        {},
+        ORIGIN,
+        view="public",
+    ).sign(KEY)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +46,8 @@ def card() -> Card:
 
 
 def test_a_full_data_card_verifies_and_can_be_read(card: Card) -> None:
-    """What was written is what an independent computation of the profile, the rank and the budget finds."""
+    """What was written is what an independent computation of the profile, the rank and the budget
+    finds."""
     assert not broken(parse_card(card.to_json()), key=KEY.public_key().public_bytes_raw())
     assert card.formal["decision"] == "feasible"
     assert 0.07 < card.formal["calibration"]["level"] < 0.08
@@ -58,13 +68,29 @@ def test_every_edit_of_a_full_data_card_is_caught(card: Card) -> None:
 
 
 LIES: dict[str, tuple[tuple[str, ...], Any, str]] = {
-    "less delta at the deciding point": (("profile",), lambda old: [p | {"delta": 0.9 * p["delta"]} for p in old], "profile/0"),
-    "more miss than the profile carries": (("calibration", "miss"), lambda old: 1.01 * old, "calibration/miss"),
+    "less delta at the deciding point": (
+        ("profile",),
+        lambda old: [p | {"delta": 0.9 * p["delta"]} for p in old],
+        "profile/0",
+    ),
+    "more miss than the profile carries": (
+        ("calibration", "miss"),
+        lambda old: 1.01 * old,
+        "calibration/miss",
+    ),
     "a lower rank": (("calibration", "rank"), lambda old: old - 1, "calibration/rank"),
     "another level": (("calibration", "level"), lambda old: old + 1e-4, "calibration/level"),
-    "less inflation": (("calibration", "inflation_ranks"), lambda old: old - 1, "calibration/inflation_ranks"),
+    "less inflation": (
+        ("calibration", "inflation_ranks"),
+        lambda old: old - 1,
+        "calibration/inflation_ranks",
+    ),
     "more epsilon for the quantile": (("calibration", "epsilon"), lambda old: 2 * old, "total"),
-    "less noise in training": (("training", "noise_multiplier"), lambda old: 0.98 * old, "profile/0"),
+    "less noise in training": (
+        ("training", "noise_multiplier"),
+        lambda old: 0.98 * old,
+        "profile/0",
+    ),
     "more steps": (("training", "steps"), lambda old: old + 100, "profile/0"),
     "a smaller total": (("total", "epsilon"), lambda old: 0.98 * old, "total"),
     "fewer clauses failed": (("flags", "rank"), lambda old: not old, "flags"),
@@ -90,8 +116,12 @@ def test_a_signed_lie_about_full_data_is_named(lie: str, card: Card) -> None:
 
 
 def test_too_few_records_and_too_much_epsilon_make_infeasible_cards() -> None:
-    """A rank beyond the records, or a total beyond the contract, is said on a card that verifies."""
-    for contract, n, failed in ((CONTRACT, 12, "rank"), (replace(CONTRACT, epsilon=0.5), 10_000, "epsilon")):
+    """A rank beyond the records, or a total beyond the contract, is said on a card that
+    verifies."""
+    for contract, n, failed in (
+        (CONTRACT, 12, "rank"),
+        (replace(CONTRACT, epsilon=0.5), 10_000, "epsilon"),
+    ):
         top = replace(RELEASED, threshold=1.0 if failed == "rank" else 0.75)
         card = made(contract, n=n, released=top)
         assert card.formal["decision"] == "infeasible"
@@ -101,7 +131,8 @@ def test_too_few_records_and_too_much_epsilon_make_infeasible_cards() -> None:
 
 @pytest.mark.parametrize("steps", [(1.0, 0.01, 1000), (1.656, 0.0032, 15_650), (2.0, 1.0, 20)])
 def test_two_computations_of_a_profile_agree(steps: tuple[float, float, int]) -> None:
-    """The accountant's profile lies above the independent one, by at most half a percent, in both directions."""
+    """The accountant's profile lies above the independent one, by at most half a percent, in both
+    directions."""
     ours, other = Profile().then(SampledGaussian(*steps)), Training(*steps)
     for epsilon in (-0.5, 0.0, 0.3, 1.0):
         added = other.delta(epsilon, added=True)
@@ -115,4 +146,6 @@ def test_contracts_that_cannot_be_are_refused() -> None:
     with pytest.raises(BadInput, match="below 1 - coverage"):
         replace(CONTRACT, beta=0.2)
     with pytest.raises(BadInput, match="the quantile is for replace-one"):
-        full_data_formal(CONTRACT, TRAINING, replace(QUANTILE, adjacency="replace-one"), n=100, released=RELEASED)
+        full_data_formal(
+            CONTRACT, TRAINING, replace(QUANTILE, adjacency="replace-one"), n=100, released=RELEASED
+        )

@@ -30,7 +30,9 @@ from tests.test_wire import answer, bit_batch
 
 CHANNEL = Bit(epsilon=4.0)
 BOUNDS = Bounds(calls=2, watches=3, strangers=2, checks=4, health_watches=2)
-PATHS = [call.path for call in CALLS.values()] + [f"/{HEALTH}/{name}" for name in ("Check", "Watch")]
+PATHS = [call.path for call in CALLS.values()] + [
+    f"/{HEALTH}/{name}" for name in ("Check", "Watch")
+]
 
 
 class Guarded:
@@ -42,14 +44,19 @@ class Guarded:
         query = write_query(BitQuery(CHANNEL, 0.0, 1.0, (0.25, 0.75)), plan=self.plan, round_=0)
         place.store.ask(self.campaign, 0, query, now=0.0, seconds=1.0)
         self.writer = Writer(place.store.engine, Vitals())
-        self._ready, self._thread = threading.Event(), threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self._ready, self._thread = (
+            threading.Event(),
+            threading.Thread(target=lambda: asyncio.run(self._serve())),
+        )
         self._thread.start()
         assert self._ready.wait(30)
 
     async def _serve(self) -> None:
         desk = Desk(self.place.store)
         desk.refresh()
-        service = Service(self.place.store, self.writer, desk, Limits(), Vitals(), BOUNDS, certified=False)
+        service = Service(
+            self.place.store, self.writer, desk, Limits(), Vitals(), BOUNDS, certified=False
+        )
         self.server = Server(service, Door("127.0.0.1:0"), Limits(), BOUNDS)
         self.loop, self._over = asyncio.get_running_loop(), asyncio.Event()
         self.server.say(healthy=True)
@@ -87,15 +94,21 @@ class Caller:
         self.health = health_pb2_grpc.HealthStub(self.channel)
 
     def ask(self, name: str = "PollQuery") -> Any:
-        call = self.channel.unary_unary(CALLS[name].path, response_deserializer=CALLS[name].reply.FromString)
+        call = self.channel.unary_unary(
+            CALLS[name].path, response_deserializer=CALLS[name].reply.FromString
+        )
         return outcome(lambda: call(b"", metadata=self.metadata, timeout=10).code)
 
     def submit(self, messages: Iterator[bytes]) -> Any:
-        call = self.channel.stream_unary(CALLS["Submit"].path, response_deserializer=wire.Receipt.FromString)
+        call = self.channel.stream_unary(
+            CALLS["Submit"].path, response_deserializer=wire.Receipt.FromString
+        )
         return call.future(messages, metadata=self.metadata, timeout=30)
 
     def watch(self) -> Any:
-        call = self.channel.unary_stream(CALLS["Watch"].path, response_deserializer=CALLS["Watch"].reply.FromString)
+        call = self.channel.unary_stream(
+            CALLS["Watch"].path, response_deserializer=CALLS["Watch"].reply.FromString
+        )
         return call(b"", metadata=self.metadata, timeout=60)
 
 
@@ -132,7 +145,8 @@ def guarded(tmp_path: Path) -> Iterator[Guarded]:
 
 
 def test_those_who_watch_take_no_place_of_those_who_send(guarded: Guarded) -> None:
-    """As many watch as may, more than may send: one more is refused, and everybody can still ask and send."""
+    """As many watch as may, more than may send: one more is refused, and everybody can still ask
+    and send."""
     owners = [guarded.owner(f"owner {i}") for i in range(4)]
     watching = [owner.watch() for owner in owners[:3]]
     assert [next(one).taking for one in watching] == [True] * 3
@@ -145,7 +159,8 @@ def test_those_who_watch_take_no_place_of_those_who_send(guarded: Guarded) -> No
 
 
 def test_open_calls_of_owners_are_bounded(guarded: Guarded) -> None:
-    """With every place taken by streams the next call is refused, to be made again later; a place that is left is free."""
+    """With every place taken by streams the next call is refused, to be made again later; a place
+    that is left is free."""
     owners = [guarded.owner(f"owner {i}") for i in range(3)]
     with ExitStack() as open_streams:
         taken = [owner.submit(open_streams.enter_context(silence())) for owner in owners[:2]]
@@ -155,8 +170,8 @@ def test_open_calls_of_owners_are_bounded(guarded: Guarded) -> None:
 
 
 def test_strangers_shut_nobody_out(guarded: Guarded) -> None:
-    """Calls of every kind without a token, with made-up ones, without a message or without an end, on connections of their own:
-    health checks find few places, and an owner every one."""
+    """Calls of every kind without a token, with made-up ones, without a message or without an end,
+    on connections of their own: health checks find few places, and an owner every one."""
     owner, strangers = guarded.owner("owner"), [Caller(guarded, f"made up {i}") for i in range(20)]
     with ExitStack() as calls:
         held = []
@@ -165,7 +180,11 @@ def test_strangers_shut_nobody_out(guarded: Guarded) -> None:
                 f"/grpc.health.v1.Health/{name}" for name in ("Check", "Watch")
             ]:
                 quiet = calls.enter_context(silence())
-                held.append(stranger.channel.stream_stream(path)(quiet, metadata=stranger.metadata, timeout=120))
+                held.append(
+                    stranger.channel.stream_stream(path)(
+                        quiet, metadata=stranger.metadata, timeout=120
+                    )
+                )
             held.append(stranger.health.Watch(health_pb2.HealthCheckRequest(service=SERVICE)))
         for first in range(0, 30, 3):
             assert owner.ask() == wire.Code.OK
@@ -176,29 +195,46 @@ def test_strangers_shut_nobody_out(guarded: Guarded) -> None:
         assert owner.health.Check(check).status == health_pb2.HealthCheckResponse.SERVING
         statuses = {one.code() for one in held if one.done()}
     assert statuses <= {
-        grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.UNIMPLEMENTED,
         grpc.StatusCode.DEADLINE_EXCEEDED,
-    }  # fmt: skip
+    }
 
 
 def test_health_is_watched_by_few_and_asked_by_all(guarded: Guarded) -> None:
-    """Those who watch hear of changes, also when another has left; one too many is told that it cannot, and asks instead."""
+    """Those who watch hear of changes, also when another has left; one too many is told that it
+    cannot, and asks instead."""
     callers, status = [Caller(guarded, "") for _ in range(3)], health_pb2.HealthCheckResponse
-    watching = [caller.health.Watch(health_pb2.HealthCheckRequest(service=SERVICE), timeout=60) for caller in callers[:2]]
+    watching = [
+        caller.health.Watch(health_pb2.HealthCheckRequest(service=SERVICE), timeout=60)
+        for caller in callers[:2]
+    ]
     assert [next(one).status for one in watching] == [status.SERVING] * 2
     asked = health_pb2.HealthCheckRequest()
-    assert outcome(lambda: next(callers[2].health.Watch(asked, timeout=10))) == grpc.StatusCode.UNIMPLEMENTED
+    assert (
+        outcome(lambda: next(callers[2].health.Watch(asked, timeout=10)))
+        == grpc.StatusCode.UNIMPLEMENTED
+    )
     assert callers[2].health.Check(asked).status == status.SERVING
     unknown = health_pb2.HealthCheckRequest(service="another")
     assert outcome(lambda: callers[2].health.Check(unknown)) == grpc.StatusCode.NOT_FOUND
     watching[0].cancel()
     guarded.loop.call_soon_threadsafe(lambda: guarded.server.say(healthy=False))
     assert next(watching[1]).status == status.NOT_SERVING
-    eventually(lambda: outcome(lambda: next(callers[2].health.Watch(unknown, timeout=10)).status) == status.SERVICE_UNKNOWN)
+    eventually(
+        lambda: (
+            outcome(lambda: next(callers[2].health.Watch(unknown, timeout=10)).status)
+            == status.SERVICE_UNKNOWN
+        )
+    )
 
 
-def test_a_removed_owner_is_out_within_five_seconds(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also from a stream and a watch that were open when it was removed; what it had sent before stays."""
+def test_a_removed_owner_is_out_within_five_seconds(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also from a stream and a watch that were open when it was removed; what it had sent before
+    stays."""
     monkeypatch.setattr("confide.aggregator.server.service.HEARTBEAT_SECONDS", 1.0)
     owner = guarded.owner("owner")
 
@@ -219,7 +255,8 @@ def test_a_removed_owner_is_out_within_five_seconds(guarded: Guarded, monkeypatc
 
 
 def test_the_roll_holds_the_enrolled_and_nobody_else(tmp_path: Path) -> None:
-    """A new owner is known at once, one that was removed soon not; strangers leave nothing behind and wait together."""
+    """A new owner is known at once, one that was removed soon not; strangers leave nothing behind
+    and wait together."""
     place = Place(tmp_path / "aggregator")
     looks = []
 
@@ -237,7 +274,9 @@ def test_the_roll_holds_the_enrolled_and_nobody_else(tmp_path: Path) -> None:
         roll = Roll(Counted(place.store.engine), strangers=50)
         tokens = [place.enrol(f"owner {i}") for i in range(60)]
         await roll.look()
-        assert {owner.name for owner in await asyncio.gather(*map(roll.who, tokens))} == {f"owner {i}" for i in range(60)}
+        assert {owner.name for owner in await asyncio.gather(*map(roll.who, tokens))} == {
+            f"owner {i}" for i in range(60)
+        }
         assert len(looks) == 1
         codes = await asyncio.gather(*(refused(roll, f"made up {i}") for i in range(80)))
         assert sorted(codes) == [wire.Code.UNAUTHENTICATED] * 50 + [wire.Code.RATE_LIMITED] * 30

@@ -13,7 +13,13 @@ from confide.aggregator.procedures.nonprivate import split_conformal
 from confide.aggregator.procedures.sweep import noise_aware_threshold
 from confide.protocol.certificate import Certificate
 from confide.protocol.channels.base import LabelChannel
-from confide.protocol.channels.kinds import LABEL_CHANNELS, Bit, KaryRR, SubsetSelection, UnaryEncoding
+from confide.protocol.channels.kinds import (
+    LABEL_CHANNELS,
+    Bit,
+    KaryRR,
+    SubsetSelection,
+    UnaryEncoding,
+)
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.queries import LabelQuery, LabelTally
@@ -40,7 +46,8 @@ def test_the_known_coverage_is_right() -> None:
 
 
 def test_a_planted_wrong_channel_is_caught() -> None:
-    """An aggregator that takes the reports for noisier than they are certifies thresholds that do not cover."""
+    """An aggregator that takes the reports for noisier than they are certifies thresholds that do
+    not cover."""
     failures = 0
     for i in range(400):
         probs, truth = label_population(1_000, K, np.random.default_rng(i), ties=False)
@@ -57,9 +64,14 @@ def test_a_planted_wrong_channel_is_caught() -> None:
         assert_rate_at_most(failures, 400, DELTA)
 
 
-@pytest.mark.parametrize("channel", [make(k=K, epsilon=1.0) for make in LABEL_CHANNELS.values()], ids=list(LABEL_CHANNELS))
+@pytest.mark.parametrize(
+    "channel",
+    [make(k=K, epsilon=1.0) for make in LABEL_CHANNELS.values()],
+    ids=list(LABEL_CHANNELS),
+)
 def test_x_is_unbiased_and_within_its_range(channel: LabelChannel) -> None:
-    """At every rung the mean of X over the law of the report is the indicator, and X stays within `x_range`."""
+    """At every rung the mean of X over the law of the report is the indicator, and X stays within
+    `x_range`."""
     probs = np.array([[0.4, 0.25, 0.2, 0.1, 0.05]])
     scores = all_scores(SCORES["aps"], probs)
     low, high = labels.x_range(channel)
@@ -74,16 +86,21 @@ def test_x_is_unbiased_and_within_its_range(channel: LabelChannel) -> None:
 
 
 def test_x_equals_the_sum_of_weights_over_the_set() -> None:
-    """Walking down the ladder gives what summing the weights afresh gives, for channels whose weights add up to 1."""
+    """Walking down the ladder gives what summing the weights afresh gives, for channels whose
+    weights add up to 1."""
     probs, truth = label_population(300, K, np.random.default_rng(1), ties=False)
     scores = all_scores(SCORES["hps"], probs)
     for channel in (KaryRR(k=K, epsilon=1.0), SubsetSelection(k=K, epsilon=0.5)):
         reports = channel.randomize(truth, SeededEntropy(1))
         for q, x in labels.x_at_rungs(LabelTally(scores, reports), channel, public_ladder(30)):
-            np.testing.assert_allclose(x, (channel.weights(reports) * (scores <= q)).sum(axis=1), atol=1e-9)
+            np.testing.assert_allclose(
+                x, (channel.weights(reports) * (scores <= q)).sum(axis=1), atol=1e-9
+            )
 
 
-def brute_force(scores: NDArray[Any], supported: NDArray[Any], goal: float, spill: float) -> float | None:
+def brute_force(
+    scores: NDArray[Any], supported: NDArray[Any], goal: float, spill: float
+) -> float | None:
     points = np.unique(scores)
     value = np.array([(supported <= q).sum() - spill * (scores <= q).sum() for q in points])
     short = np.flatnonzero(value < goal)
@@ -101,8 +118,11 @@ def brute_force(scores: NDArray[Any], supported: NDArray[Any], goal: float, spil
     target=st.floats(0.05, 1.0),
     narrow=st.booleans(),
 )
-def test_the_sweep_is_exact(seed: int, n: int, k: int, atoms: int, target: float, narrow: bool) -> None:
-    """The bucketed sweep finds what trying every breakpoint finds: ties, dips, scores all in one bucket, none that serves."""
+def test_the_sweep_is_exact(
+    seed: int, n: int, k: int, atoms: int, target: float, narrow: bool
+) -> None:
+    """The bucketed sweep finds what trying every breakpoint finds: ties, dips, scores all in one
+    bucket, none that serves."""
     rng = np.random.default_rng(seed)
     scores = rng.integers(0, atoms + 1, (n, k)) / atoms if atoms else rng.random((n, k))
     if narrow:
@@ -110,12 +130,16 @@ def test_the_sweep_is_exact(seed: int, n: int, k: int, atoms: int, target: float
     channel = KaryRR(k=k, epsilon=1.0)
     supported = channel.supported(rng.integers(0, k, n), scores)
     goal, spill = n * float(channel.hit - channel.spill) * target, float(channel.spill)
-    assert noise_aware_threshold(scores, supported, goal=goal, spill=spill) == brute_force(scores, supported, goal, spill)
+    assert noise_aware_threshold(scores, supported, goal=goal, spill=spill) == brute_force(
+        scores, supported, goal, spill
+    )
 
 
 def test_the_sweep_does_not_fall_for_a_dip() -> None:
-    """Where the estimate crosses the target, dips and crosses again, the later crossing is taken; bisection takes the first."""
-    # 90 supported labels at 0.2, then unsupported ones at 0.6 that pull the estimate down, the last supported at 0.9.
+    """Where the estimate crosses the target, dips and crosses again, the later crossing is taken;
+    bisection takes the first."""
+    # 90 supported labels at 0.2, then unsupported ones at 0.6 that pull the estimate down, the last
+    # supported at 0.9.
     scores = np.concatenate([np.tile([0.2, 0.6], (90, 1)), np.tile([0.9, 0.95], (10, 1))])
     reports = np.zeros(100, dtype=np.int64)
     channel = KaryRR(k=2, epsilon=2.0)
@@ -133,7 +157,9 @@ def test_published_covers_as_it_says_by_bisection(star: bool) -> None:
     for i in range(100):
         probs, truth = label_population(3_000, K, np.random.default_rng(i), ties=False)
         users = LabelUsers(all_scores(SCORES["hps"], probs), truth, SeededEntropy(i))
-        procedure = labels.published(channel=channel, alpha=ALPHA, delta=DELTA, star=star, method="bisection")
+        procedure = labels.published(
+            channel=channel, alpha=ALPHA, delta=DELTA, star=star, method="bisection"
+        )
         certificate = drive(procedure, users)
         failures += label_coverage(certificate.threshold, K) < certificate.level
     assert_rate_at_most(failures, 100, DELTA)
@@ -141,14 +167,21 @@ def test_published_covers_as_it_says_by_bisection(star: bool) -> None:
 
 def test_too_few_reports_give_the_trivial_threshold_and_a_reason() -> None:
     """Five reports certify nothing, whatever the variant and the channel."""
-    for channel in (KaryRR(k=K, epsilon=8.0), SubsetSelection(k=K, epsilon=8.0), UnaryEncoding(k=K, epsilon=8.0)):
+    for channel in (
+        KaryRR(k=K, epsilon=8.0),
+        SubsetSelection(k=K, epsilon=8.0),
+        UnaryEncoding(k=K, epsilon=8.0),
+    ):
         certificate = campaign(channel, 1, 5)
         assert certificate.trivial
         assert certificate.reason is not None
         assert certificate.reason.startswith("too few reports")
     probs, truth = label_population(5, K, np.random.default_rng(1), ties=False)
     users = LabelUsers(all_scores(SCORES["hps"], probs), truth, SeededEntropy(1))
-    published = drive(labels.published(channel=KaryRR(k=K, epsilon=8.0), alpha=ALPHA, delta=DELTA, star=True), users)
+    published = drive(
+        labels.published(channel=KaryRR(k=K, epsilon=8.0), alpha=ALPHA, delta=DELTA, star=True),
+        users,
+    )
     assert published.trivial
     assert published.reason is not None
 
@@ -157,18 +190,23 @@ def test_no_reports_at_all_are_survived() -> None:
     """An empty tally ends in the trivial threshold."""
     nobody = lambda query: LabelTally(np.empty((0, K)), np.empty(0, dtype=np.int64))  # noqa: E731
     for procedure in (labels.certified, labels.published):
-        assert drive(procedure(channel=KaryRR(k=K, epsilon=1.0), alpha=ALPHA, delta=DELTA), nobody).trivial
+        assert drive(
+            procedure(channel=KaryRR(k=K, epsilon=1.0), alpha=ALPHA, delta=DELTA), nobody
+        ).trivial
 
 
 def test_lies_widen_the_certificate() -> None:
     """With possible lies the threshold is not lower, and with too many it is trivial."""
     channel = KaryRR(k=K, epsilon=4.0)
-    honest, wary, hopeless = (campaign(channel, 3, 4_000, max_corrupt=lies).threshold for lies in (0, 40, 4_000))
+    honest, wary, hopeless = (
+        campaign(channel, 3, 4_000, max_corrupt=lies).threshold for lies in (0, 40, 4_000)
+    )
     assert honest < wary < hopeless == 1
 
 
 def test_the_provider_may_bring_a_ladder() -> None:
-    """A ladder even in set size on the provider's own data ends at 1, ascends, and is the one that is walked."""
+    """A ladder even in set size on the provider's own data ends at 1, ascends, and is the one that
+    is walked."""
     probs, _ = label_population(500, K, np.random.default_rng(9), ties=False)
     ladder = even_in_size(all_scores(SCORES["hps"], probs), 50)
     assert ladder[-1] == 1
@@ -177,12 +215,19 @@ def test_the_provider_may_bring_a_ladder() -> None:
     assert {rung.threshold for rung in certificate.rungs} <= set(ladder.tolist())
 
 
-@pytest.mark.parametrize("bad", [[0.0, 0.9], [1.0, 0.5], [0.5, 0.5, 1.0], [1.0], [-0.1, 1.0], [0.1, np.nan, 1.0], [[0.5, 1.0]]])
+@pytest.mark.parametrize(
+    "bad",
+    [[0.0, 0.9], [1.0, 0.5], [0.5, 0.5, 1.0], [1.0], [-0.1, 1.0], [0.1, np.nan, 1.0], [[0.5, 1.0]]],
+)
 def test_ladders_that_would_hide_labels_are_refused(bad: list[Any]) -> None:
     """A ladder must ascend strictly within [0, 1] and end at 1; at most 65,535 rungs."""
     for procedure in (
-        labels.certified(channel=KaryRR(k=K, epsilon=1.0), alpha=ALPHA, delta=DELTA, ladder=np.array(bad)),
-        bits.one_shot(channel=Bit(epsilon=1.0), alpha=ALPHA, delta=DELTA, n=1_000, ladder=np.array(bad)),
+        labels.certified(
+            channel=KaryRR(k=K, epsilon=1.0), alpha=ALPHA, delta=DELTA, ladder=np.array(bad)
+        ),
+        bits.one_shot(
+            channel=Bit(epsilon=1.0), alpha=ALPHA, delta=DELTA, n=1_000, ladder=np.array(bad)
+        ),
     ):
         with pytest.raises(BadInput, match="end at 1"):
             next(procedure)
@@ -204,7 +249,11 @@ def test_published_is_for_k_rr_by_sweep_or_bisection() -> None:
     with pytest.raises(BadInput, match="defined for k-rr"):
         next(labels.published(channel=SubsetSelection(k=K, epsilon=1.0), alpha=ALPHA, delta=DELTA))
     with pytest.raises(BadInput, match="sweep and bisection"):
-        next(labels.published(channel=KaryRR(k=K, epsilon=1.0), alpha=ALPHA, delta=DELTA, method="newton"))
+        next(
+            labels.published(
+                channel=KaryRR(k=K, epsilon=1.0), alpha=ALPHA, delta=DELTA, method="newton"
+            )
+        )
 
 
 def test_queries_refuse_what_cannot_be_asked() -> None:
@@ -219,7 +268,8 @@ def test_queries_refuse_what_cannot_be_asked() -> None:
 
 
 def test_delta_explains_the_papers_table() -> None:
-    """At epsilon 4 and delta 0.001 Delta_L is 0.0225 (n = 10,832, k = 4) and 0.0172 (n = 23,640, k = 8)."""
+    """At epsilon 4 and delta 0.001 Delta_L is 0.0225 (n = 10,832, k = 4) and 0.0172 (n = 23,640, k
+    = 8)."""
     for n, k, expected in ((10_832, 4, 0.0225), (23_640, 8, 0.0172)):
         delta = labels.published_delta(channel=KaryRR(k=k, epsilon=4.0), n=n, delta=0.001)
         assert round(delta, 4) == expected

@@ -32,14 +32,31 @@ from tests.owners import KEY, NOW, PLAN, POLICY, PUBLIC, asking, signed
 ROUNDS, LOCAL, OWNERS = 6, 8, 3
 DELTA = 1e-5
 TERMS = Terms(
-    layers=(4, 3), noise_multiplier=training_noise(epsilon=4.0, delta=DELTA, sampling_rate=0.2, steps=ROUNDS * LOCAL),
-    sampling_rate=0.2, rounds=ROUNDS, local_steps=LOCAL, clip=1.0, batch=80.0, learning_rate=4.0,
-)  # fmt: skip
+    layers=(4, 3),
+    noise_multiplier=training_noise(
+        epsilon=4.0, delta=DELTA, sampling_rate=0.2, steps=ROUNDS * LOCAL
+    ),
+    sampling_rate=0.2,
+    rounds=ROUNDS,
+    local_steps=LOCAL,
+    clip=1.0,
+    batch=80.0,
+    learning_rate=4.0,
+)
 TRAINING = replace(
-    PLAN, method="training", variant="federated-averaging", channel="dp-sgd", labels=3, epsilon=4.0, delta=0.0,
-    privacy_delta=DELTA, training=TERMS,
-)  # fmt: skip
-LEARNS = replace(POLICY, methods=frozenset({"training"}), delta_per_record=1e-5, delta_per_campaign=1e-5)
+    PLAN,
+    method="training",
+    variant="federated-averaging",
+    channel="dp-sgd",
+    labels=3,
+    epsilon=4.0,
+    delta=0.0,
+    privacy_delta=DELTA,
+    training=TERMS,
+)
+LEARNS = replace(
+    POLICY, methods=frozenset({"training"}), delta_per_record=1e-5, delta_per_campaign=1e-5
+)
 
 
 def people(n: int, seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -56,9 +73,13 @@ def learner(folder: Path, seed: int, policy: Policy = LEARNS) -> Respondent:
     features, labels = people(400, seed)
     names = tuple(f"{seed}/{i}".encode() for i in range(400))
     return Respondent(
-        records=Records(names, None, labels, None, features), policy=lambda: policy, ledger=Ledger(folder / "ledger.sqlite"),
-        secret=bytes([seed]) * 32, entropy=SeededEntropy(seed), now=lambda: NOW,
-    )  # fmt: skip
+        records=Records(names, None, labels, None, features),
+        policy=lambda: policy,
+        ledger=Ledger(folder / "ledger.sqlite"),
+        secret=bytes([seed]) * 32,
+        entropy=SeededEntropy(seed),
+        now=lambda: NOW,
+    )
 
 
 def answer(one: Respondent, plan: Plan, weights: Any, round_: int) -> wire.Answer:
@@ -67,7 +88,8 @@ def answer(one: Respondent, plan: Plan, weights: Any, round_: int) -> wire.Answe
 
 
 def test_owners_train_a_model_together(tmp_path: Path) -> None:
-    """Through policy, ledger and wire the average learns what no owner shows, within the plan's budget."""
+    """Through policy, ledger and wire the average learns what no owner shows, within the plan's
+    budget."""
     owners = [learner(tmp_path / str(seed), seed) for seed in range(OWNERS)]
     learned, received = run_training(TRAINING, asking(signed(TRAINING), owners))
     features, labels = people(2_000, 99)
@@ -78,7 +100,8 @@ def test_owners_train_a_model_together(tmp_path: Path) -> None:
 
 
 def test_a_round_is_answered_once(tmp_path: Path) -> None:
-    """The same question gets the same bytes; the same round from other weights is not paid for, and is refused."""
+    """The same question gets the same bytes; the same round from other weights is not paid for, and
+    is refused."""
     one = learner(tmp_path, 1)
     start = first_weights(TERMS)
     first = answer(one, TRAINING, start, 0)
@@ -96,10 +119,16 @@ def test_a_round_is_answered_once(tmp_path: Path) -> None:
         (TRAINING, replace(LEARNS, epsilon_per_campaign=3.0), wire.Code.EPSILON_PER_CAMPAIGN),
         (TRAINING, replace(LEARNS, delta_per_campaign=1e-6), wire.Code.DELTA_PER_CAMPAIGN),
         (TRAINING, POLICY, wire.Code.METHOD_NOT_ALLOWED),
-        (replace(TRAINING, training=replace(TERMS, layers=(5, 3))), LEARNS, wire.Code.MODEL_NOT_ALLOWED),
+        (
+            replace(TRAINING, training=replace(TERMS, layers=(5, 3))),
+            LEARNS,
+            wire.Code.MODEL_NOT_ALLOWED,
+        ),
     ],
-)  # fmt: skip
-def test_training_beyond_policy_or_records_is_refused(plan: Plan, policy: Policy, code: int, tmp_path: Path) -> None:
+)
+def test_training_beyond_policy_or_records_is_refused(
+    plan: Plan, policy: Policy, code: int, tmp_path: Path
+) -> None:
     """Policy, features and labels must fit."""
     terms = plan.training
     assert terms is not None
@@ -107,18 +136,28 @@ def test_training_beyond_policy_or_records_is_refused(plan: Plan, policy: Policy
 
 
 def rows(
-    n: int, features: Any, labels: Any, folder: Path, policy: Policy = LEARNS, secret: int = 1, entropy: Entropy | None = None
+    n: int,
+    features: Any,
+    labels: Any,
+    folder: Path,
+    policy: Policy = LEARNS,
+    secret: int = 1,
+    entropy: Entropy | None = None,
 ) -> Respondent:
     folder.mkdir(exist_ok=True)
     return Respondent(
-        records=Records(tuple(str(i).encode() for i in range(n)), None, labels, None, features), policy=lambda: policy,
-        ledger=Ledger(folder / "ledger.sqlite"), secret=bytes([secret]) * 32, entropy=entropy or SeededEntropy(1),
+        records=Records(tuple(str(i).encode() for i in range(n)), None, labels, None, features),
+        policy=lambda: policy,
+        ledger=Ledger(folder / "ledger.sqlite"),
+        secret=bytes([secret]) * 32,
+        entropy=entropy or SeededEntropy(1),
         now=lambda: NOW,
-    )  # fmt: skip
+    )
 
 
 def test_a_label_nobody_expects_is_not_told(tmp_path: Path) -> None:
-    """A record whose label the model has no output for takes no part; a refusal would tell that it is there."""
+    """A record whose label the model has no output for takes no part; a refusal would tell that it
+    is there."""
     features, labels = people(50, 1)
     plan = replace(TRAINING, labels=2, training=replace(TERMS, layers=(4, 2)))
     terms = plan.training
@@ -132,13 +171,20 @@ def test_a_label_nobody_expects_is_not_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [3e38, 1e19, 1e30])
 def test_hostile_weights_get_an_answer_like_any_other(size: float, tmp_path: Path) -> None:
-    """Weights that overflow on some records, and not on others, must not make the owner fail on them."""
+    """Weights that overflow on some records, and not on others, must not make the owner fail on
+    them."""
     terms = replace(TERMS, layers=(4, 4, 3))
     plan = replace(TRAINING, training=terms)
     weights = np.full(terms.size, size, dtype=np.float32)
     codes = set()
     for seed, value in enumerate((0.0, 1.0, 0.3)):
-        one = rows(40, np.full((40, 4), value), np.zeros(40, dtype=np.int64), tmp_path / str(value), secret=seed + 1)
+        one = rows(
+            40,
+            np.full((40, 4), value),
+            np.zeros(40, dtype=np.int64),
+            tmp_path / str(value),
+            secret=seed + 1,
+        )
         codes.add(answer(one, plan, weights, 0).code)
     assert codes == {wire.Code.OK}
 
@@ -149,8 +195,13 @@ def test_a_one_round_plan_answers_one_query(tmp_path: Path) -> None:
     plan = replace(TRAINING, training=terms)
     features, labels = people(60, 1)
     start = first_weights(terms)
-    assert answer(rows(30, features[:30], labels[:30], tmp_path), plan, start, 0).code == wire.Code.OK
-    assert answer(rows(60, features, labels, tmp_path), plan, start + 1e-30, 0).code == wire.Code.ALREADY_SPENT
+    assert (
+        answer(rows(30, features[:30], labels[:30], tmp_path), plan, start, 0).code == wire.Code.OK
+    )
+    assert (
+        answer(rows(60, features, labels, tmp_path), plan, start + 1e-30, 0).code
+        == wire.Code.ALREADY_SPENT
+    )
 
 
 def test_nobody_training_is_a_failure_with_its_cause(tmp_path: Path) -> None:
@@ -160,7 +211,8 @@ def test_nobody_training_is_a_failure_with_its_cause(tmp_path: Path) -> None:
 
 
 def test_answers_are_drawn_afresh_and_from_no_secret(tmp_path: Path) -> None:
-    """Owners with the same records and secret draw different answers; with the same chance, another secret changes nothing."""
+    """Owners with the same records and secret draw different answers; with the same chance, another
+    secret changes nothing."""
     features, labels = people(50, 1)
     start = first_weights(TERMS)
 
@@ -182,7 +234,8 @@ def released(one: Respondent, plan: Plan, weights: Any) -> NDArray[np.float32]:
 
 
 def test_what_leaves_is_a_public_function_of_noisy_integers(tmp_path: Path) -> None:
-    """Replayed from the same chance: integer sums plus integer noise, then float64 arithmetic on public numbers alone."""
+    """Replayed from the same chance: integer sums plus integer noise, then float64 arithmetic on
+    public numbers alone."""
     terms = replace(TERMS, layers=(4, 5, 3), clip=0.7, local_steps=3)
     features, labels = people(60, 1)
     one = rows(60, features, labels, tmp_path, entropy=SeededEntropy(8))
@@ -191,7 +244,9 @@ def test_what_leaves_is_a_public_function_of_noisy_integers(tmp_path: Path) -> N
     weights = first_weights(terms).astype(np.float64)
     for _ in range(3):
         batch = poisson_batch(60, 0.2, chance)
-        noise = discrete_gaussian((Fraction(terms.noise_multiplier) * sensitivity(terms.size)) ** 2, terms.size, chance)
+        noise = discrete_gaussian(
+            (Fraction(terms.noise_multiplier) * sensitivity(terms.size)) ** 2, terms.size, chance
+        )
         sums = Stack(terms, weights).clipped_sum(features[batch], labels[batch])
         assert sums.dtype == noise.dtype == np.int64
         weights = moved(terms, weights, sums + noise)
@@ -199,7 +254,8 @@ def test_what_leaves_is_a_public_function_of_noisy_integers(tmp_path: Path) -> N
 
 
 def test_weights_stay_finite_whatever_the_terms() -> None:
-    """The largest steps that terms allow end at the public bound of the weights, and so do weights beyond it."""
+    """The largest steps that terms allow end at the public bound of the weights, and so do weights
+    beyond it."""
     terms = replace(TERMS, noise_multiplier=1e3, clip=1e6, batch=1.0, learning_rate=1e3)
     features, labels = people(20, 1)
     for start in (first_weights(terms), np.full(terms.size, 3e38, dtype=np.float32)):
@@ -208,17 +264,28 @@ def test_weights_stay_finite_whatever_the_terms() -> None:
 
 
 def test_too_many_records_are_refused() -> None:
-    """The bound on what float64 loses in a sum is for so many; how many records there are is public."""
+    """The bound on what float64 loses in a sum is for so many; how many records there are is
+    public."""
     many = MOST_BATCH + 1
     with pytest.raises(BadInput, match="at most 1048576"):
-        learn(TERMS, first_weights(TERMS), np.zeros((many, 4)), np.zeros(many, dtype=np.int64), entropy=SeededEntropy(1))
+        learn(
+            TERMS,
+            first_weights(TERMS),
+            np.zeros((many, 4)),
+            np.zeros(many, dtype=np.int64),
+            entropy=SeededEntropy(1),
+        )
 
 
 def test_weights_keep_their_places() -> None:
-    """Splitting gives matrices and biases of the right shapes, and prediction is the stack they spell."""
+    """Splitting gives matrices and biases of the right shapes, and prediction is the stack they
+    spell."""
     terms = replace(TERMS, layers=(4, 6, 3))
     weights = first_weights(terms)
-    assert [(matrix.shape, bias.shape) for matrix, bias in split(terms, weights)] == [((6, 4), (6,)), ((3, 6), (3,))]
+    assert [(matrix.shape, bias.shape) for matrix, bias in split(terms, weights)] == [
+        ((6, 4), (6,)),
+        ((3, 6), (3,)),
+    ]
     assert len(weights) == terms.size == 4 * 6 + 6 + 6 * 3 + 3
     assert np.allclose(predict(terms, weights, np.zeros((2, 4))).sum(axis=1), 1)
 
@@ -235,14 +302,31 @@ def test_a_training_plan_travels_and_explains_itself() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"layers": (4,)}, {"layers": (4, 0)}, {"rounds": 0}, {"clip": 0.0}, {"noise_multiplier": 0.0}, {"sampling_rate": 2.0},
-        {"learning_rate": float("nan")}, {"noise_multiplier": 0.1}, {"layers": (10_000, 10_000)}, {"layers": (131_072, 3)},
-        {"layers": (4, 65_536, 1, 65_536, 3)}, {"layers": (4, 131_071, 1, 131_071, 1, 131_071, 3)},
-        {"layers": (4, *[3] * 16)}, {"clip": 1e200}, {"clip": 5e-324}, {"batch": 1e-300}, {"batch": 2e6},
-        {"learning_rate": 1e300}, {"noise_multiplier": float("inf")}, {"sampling_rate": 1e-9}, {"rounds": 10_001},
-        {"local_steps": 1_001}, {"rounds": 10_000, "local_steps": 1_000},
+        {"layers": (4,)},
+        {"layers": (4, 0)},
+        {"rounds": 0},
+        {"clip": 0.0},
+        {"noise_multiplier": 0.0},
+        {"sampling_rate": 2.0},
+        {"learning_rate": float("nan")},
+        {"noise_multiplier": 0.1},
+        {"layers": (10_000, 10_000)},
+        {"layers": (131_072, 3)},
+        {"layers": (4, 65_536, 1, 65_536, 3)},
+        {"layers": (4, 131_071, 1, 131_071, 1, 131_071, 3)},
+        {"layers": (4, *[3] * 16)},
+        {"clip": 1e200},
+        {"clip": 5e-324},
+        {"batch": 1e-300},
+        {"batch": 2e6},
+        {"learning_rate": 1e300},
+        {"noise_multiplier": float("inf")},
+        {"sampling_rate": 1e-9},
+        {"rounds": 10_001},
+        {"local_steps": 1_001},
+        {"rounds": 10_000, "local_steps": 1_000},
     ],
-)  # fmt: skip
+)
 def test_impossible_terms_are_refused(changes: dict[str, Any]) -> None:
     """In code with what was found and what is accepted; in a signed plan as malformed."""
     with pytest.raises(BadInput, match="accepted"):
@@ -251,7 +335,9 @@ def test_impossible_terms_are_refused(changes: dict[str, Any]) -> None:
     terms = {field.name: getattr(TERMS, field.name) for field in fields(Terms)}
     message.training.CopyFrom(wire.Training(**terms | changes))
     data = message.SerializeToString()
-    signed_plan = wire.SignedPlan(plan=data, key=PUBLIC, signature=KEY.sign(b"confide plan v1\0" + data))
+    signed_plan = wire.SignedPlan(
+        plan=data, key=PUBLIC, signature=KEY.sign(b"confide plan v1\0" + data)
+    )
     with pytest.raises(Refused) as refused:
         open_plan(signed_plan.SerializeToString(), trusted={PUBLIC}, now=NOW)
     assert refused.value.code == wire.Code.MALFORMED
@@ -261,7 +347,9 @@ def test_no_terms_take_long_to_price() -> None:
     """The dearest corners of the limits are priced in well under a second each."""
     for noise, rate in ((0.2, 1.0), (0.2, 1e-6), (1e3, 1e-6), (1e3, 1.0), (0.7, 0.013)):
         started = time.perf_counter()
-        terms = replace(TERMS, noise_multiplier=noise, sampling_rate=rate, rounds=1_048, local_steps=1_000)
+        terms = replace(
+            TERMS, noise_multiplier=noise, sampling_rate=rate, rounds=1_048, local_steps=1_000
+        )
         assert terms.epsilon(1e-9) > 0
         assert time.perf_counter() - started < 1.0
 
@@ -277,7 +365,12 @@ def test_a_plan_costs_what_it_says() -> None:
 
 
 def test_terms_belong_to_training_alone() -> None:
-    """A calibration with terms, a training without, and a last layer of other labels are no plans."""
-    for wrong in ({"training": None}, {"labels": 4}, {"method": "bits", "variant": "certified", "channel": "bit"}):
+    """A calibration with terms, a training without, and a last layer of other labels are no
+    plans."""
+    for wrong in (
+        {"training": None},
+        {"labels": 4},
+        {"method": "bits", "variant": "certified", "channel": "bit"},
+    ):
         with pytest.raises(BadInput):
             replace(TRAINING, **wrong)

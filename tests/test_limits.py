@@ -4,14 +4,24 @@ from typing import Any
 
 import pytest
 
-from confide.aggregator.server.limits import HURRY_SECONDS, MOST_READ, READ_EACH, Limits, Reading, Room, Turnstile, Watch
+from confide.aggregator.server.limits import (
+    HURRY_SECONDS,
+    MOST_READ,
+    READ_EACH,
+    Limits,
+    Reading,
+    Room,
+    Turnstile,
+    Watch,
+)
 from confide.aggregator.vitals import Vitals
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.wire.service import LARGEST_PIECE
 
 
 def test_an_owner_sends_so_many_messages_a_second_and_no_more() -> None:
-    """The messages of a second may come at once; then one for each share of a second that passes; another owner is free."""
+    """The messages of a second may come at once; then one for each share of a second that passes;
+    another owner is free."""
     now = 0.0
     turnstile = Turnstile(Limits(messages_a_second=10, open_calls=2), Vitals(), now=lambda: now)
     for _ in range(10):
@@ -31,7 +41,8 @@ def test_an_owner_sends_so_many_messages_a_second_and_no_more() -> None:
 
 
 def test_the_lowest_rate_lets_a_call_and_its_messages_through() -> None:
-    """A call and each of its messages count; at one a second they get through all the same, and then no more."""
+    """A call and each of its messages count; at one a second they get through all the same, and
+    then no more."""
     now = 0.0
     turnstile = Turnstile(Limits(messages_a_second=1), Vitals(), now=lambda: now)
     with turnstile.call(1):
@@ -79,7 +90,8 @@ class Loop(asyncio.SelectorEventLoop):
         ([9.0] * 20, [0.0] * 20, 100.0, 100.0),
         # The third does not come within ten seconds.
         ([9.0, 9.0, 10.5], [0.0] * 3, 100.0, 28.0),
-        # What is done with one is not the time until the next, however often the clock is looked at meanwhile.
+        # What is done with one is not the time until the next, however often the clock is looked at
+        # meanwhile.
         ([1.0, 9.0, 9.5], [35.0, 0.0, 10.0], 100.0, None),
         ([1.0, 11.0], [35.0, 0.0], 100.0, 46.0),
         # Both too long at once, or the whole before anything came.
@@ -130,7 +142,8 @@ def test_a_silent_stream_is_ended_sooner_where_others_wait(in_the_way: bool, end
 
 
 def test_few_owners_with_many_streams_leave_room_to_read_others() -> None:
-    """An owner has two messages on their way at once, all together as many as fit; who gives up leaves its own."""
+    """An owner has two messages on their way at once, all together as many as fit; who gives up
+    leaves its own."""
 
     async def run() -> None:
         size = MOST_READ // 8
@@ -175,7 +188,8 @@ def test_who_could_take_at_once_does_not_pass_those_who_wait() -> None:
 
 
 def test_what_is_larger_than_all_the_room_goes_alone() -> None:
-    """It waits until nothing else is held, and those that come later wait for it: nobody is passed over."""
+    """It waits until nothing else is held, and those that come later wait for it: nobody is passed
+    over."""
 
     async def run() -> list[str]:
         room, order = Room(10), list[str]()
@@ -186,7 +200,9 @@ def test_what_is_larger_than_all_the_room_goes_alone() -> None:
             room.give(size)
 
         await room.take(5)
-        waiting = [asyncio.create_task(take(name, size)) for name, size in (("large", 50), ("small", 1))]
+        waiting = [
+            asyncio.create_task(take(name, size)) for name, size in (("large", 50), ("small", 1))
+        ]
         await asyncio.sleep(0.01)
         assert order == []
         room.give(5)

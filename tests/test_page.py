@@ -63,17 +63,25 @@ def chromium() -> Iterator[Any]:
 
 
 def page_port(server: Running) -> int:
-    return int(next(event["address"] for event in server.events() if event["event"] == "page").split(":")[2].strip("/"))
+    return int(
+        next(event["address"] for event in server.events() if event["event"] == "page")
+        .split(":")[2]
+        .strip("/")
+    )
 
 
 def get(
     server: Running, path: str, method: str = "GET", host: str | None = None
-) -> tuple[int, dict[str, str], bytes]:  # fmt: skip
+) -> tuple[int, dict[str, str], bytes]:
     link = http.client.HTTPConnection("127.0.0.1", page_port(server), timeout=30)
     try:
         link.request(method, path, headers={} if host is None else {"Host": host})
         answer = link.getresponse()
-        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+        return (
+            answer.status,
+            {name.lower(): value for name, value in answer.getheaders()},
+            answer.read(),
+        )
     finally:
         link.close()
 
@@ -86,23 +94,32 @@ def answered(place: Place, server: Running, folder: Path, **changes: Any) -> str
     eventually(lambda: place.store.rounds(campaign))
     time.sleep(0.5)
     together(
-        2, lambda i: contribution(server.access(tokens[i]), plan, folder / f"{campaign}{i}", seed=i, n=2_000).watch()
-    )  # fmt: skip
+        2,
+        lambda i: contribution(
+            server.access(tokens[i]), plan, folder / f"{campaign}{i}", seed=i, n=2_000
+        ).watch(),
+    )
     eventually(lambda: place.store.campaign(campaign).state == "calibrated")
     return campaign
 
 
 def test_every_page_is_read_only_escaped_and_guarded(shown: Shown) -> None:
-    """Names of campaigns and owners stay text, headers forbid what was not served here, and nothing can be changed."""
+    """Names of campaigns and owners stay text, headers forbid what was not served here, and nothing
+    can be changed."""
     server = shown.server
     for path in (*shown.paths, "/no/such", "/campaigns/ffff"):
         status, headers, body = get(server, path)
         assert status == (200 if path in shown.paths else 404), path
         assert b"<script>window" not in body, path
         assert b"<img" not in body, path
-        assert headers["content-security-policy"].startswith("default-src 'none'; style-src 'self'; script-src 'self'")
+        assert headers["content-security-policy"].startswith(
+            "default-src 'none'; style-src 'self'; script-src 'self'"
+        )
         assert "unsafe" not in headers["content-security-policy"]
-        assert (headers["x-content-type-options"], headers["cache-control"]) == ("nosniff", "no-store")
+        assert (headers["x-content-type-options"], headers["cache-control"]) == (
+            "nosniff",
+            "no-store",
+        )
         assert not re.search(rb"(src|href)=.?https?:", body), path
         assert get(server, path, method="POST")[0] in (404, 405)
     assert get(server, "/", host="rebound.example")[0] == 400
@@ -112,24 +129,32 @@ def test_every_page_is_read_only_escaped_and_guarded(shown: Shown) -> None:
 
 
 def test_what_is_downloaded_is_what_was_stored(shown: Shown) -> None:
-    """The card verifies as the store's does, the plan is the signed one, and the auditor's card is not among them."""
+    """The card verifies as the store's does, the plan is the signed one, and the auditor's card is
+    not among them."""
     place, server, campaign = shown
     files = {
-        name: get(server, f"/campaigns/{campaign}/{name}") for name in ("plan.bin", "status.json", "card.json", "card.html")
+        name: get(server, f"/campaigns/{campaign}/{name}")
+        for name in ("plan.bin", "status.json", "card.json", "card.html")
     }
     assert {status for status, _, _ in files.values()} == {200}
-    assert all(headers["content-disposition"].startswith("attachment") for _, headers, _ in files.values())
+    assert all(
+        headers["content-disposition"].startswith("attachment") for _, headers, _ in files.values()
+    )
     card = parse_card(files["card.json"][2].decode())
     assert files["card.json"][2].decode() == place.store.card(campaign, PUBLIC)
     assert all(finding.holds for finding in verify(card, key=PUBLIC_KEY))
     assert files["plan.bin"][2] == place.store.campaign(campaign).signed_plan
     assert json.loads(files["status.json"][2])["state"] == "calibrated"
-    assert f"{card.formal['certificate']['threshold']:.6f}".encode() in get(server, f"/campaigns/{campaign}")[2]
+    assert (
+        f"{card.formal['certificate']['threshold']:.6f}".encode()
+        in get(server, f"/campaigns/{campaign}")[2]
+    )
     assert get(server, f"/campaigns/{campaign}/auditor.json")[0] == 404
 
 
 def test_a_card_of_another_signer_is_called_out(shown: Shown) -> None:
-    """A stored card that somebody has changed does not verify, and the page says so on all its pages."""
+    """A stored card that somebody has changed does not verify, and the page says so on all its
+    pages."""
     place, server, campaign = shown
     assert b"clauses hold" in get(server, f"/campaigns/{campaign}/card")[2]
     stored = place.store.card(campaign, PUBLIC)
@@ -155,7 +180,9 @@ def test_no_exact_count_is_shown(plan: Plan, place: Place, tmp_path: Path) -> No
     campaign, token = place.campaign(plan, owners=1), place.enrol("owner")
     eventually(lambda: place.store.rounds(campaign))
     time.sleep(0.5)
-    contribution(server.access(token), plan, tmp_path / campaign, seed=1, n=1_000, policy=OPEN_POLICY).watch()
+    contribution(
+        server.access(token), plan, tmp_path / campaign, seed=1, n=1_000, policy=OPEN_POLICY
+    ).watch()
     eventually(lambda: place.store.campaign(campaign).state == "calibrated")
     assert bool(points(place.store.campaign(campaign), place.store.rounds(campaign))) == (not exact)
     status, _, body = get(server, f"/campaigns/{campaign}")
@@ -167,7 +194,8 @@ def test_no_exact_count_is_shown(plan: Plan, place: Place, tmp_path: Path) -> No
 
 
 def test_gauges_say_what_the_store_says(shown: Shown) -> None:
-    """Reports, rounds and rejections of every campaign, and transactions of this process, in Prometheus' format."""
+    """Reports, rounds and rejections of every campaign, and transactions of this process, in
+    Prometheus' format."""
     place, server, campaign = shown
     other, token = place.campaign(plan_now(variant="one-shot")), place.enrol("other")
     eventually(lambda: place.store.rounds(other))
@@ -178,7 +206,9 @@ def test_gauges_say_what_the_store_says(shown: Shown) -> None:
 
     def gauges() -> dict[tuple[str, ...], float]:
         text = get(server, "/metrics")[2].decode()
-        found = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        found = [
+            sample for family in text_string_to_metric_families(text) for sample in family.samples
+        ]
         return {(sample.name, *sample.labels.values()): sample.value for sample in found}
 
     found = gauges()
@@ -209,11 +239,20 @@ def test_a_process_that_cannot_look_or_write_is_not_well() -> None:
 
 def test_a_port_that_is_taken_is_refused(place: Place) -> None:
     """Exit code 2 and a line, before anything listens."""
-    arguments = ["serve", "--key", str(place.keys / SIGNING_KEY), "--db", place.url, "--insecure-loopback"]
+    arguments = [
+        "serve",
+        "--key",
+        str(place.keys / SIGNING_KEY),
+        "--db",
+        place.url,
+        "--insecure-loopback",
+    ]
     with socket.create_server(("127.0.0.1", 0)) as taken:
         said = []
         for port in (taken.getsockname()[1], 70_000):
-            result = CliRunner().invoke(aggregator_app, [*arguments, "--listen", "127.0.0.1:0", "--http", str(port)])
+            result = CliRunner().invoke(
+                aggregator_app, [*arguments, "--listen", "127.0.0.1:0", "--http", str(port)]
+            )
             assert result.exit_code == 2
             said.append(result.stderr)
     assert "accepted is a free port" in said[0]
@@ -221,9 +260,13 @@ def test_a_port_that_is_taken_is_refused(place: Place) -> None:
 
 
 def test_who_connects_and_asks_nothing_is_cut_off(shown: Shown) -> None:
-    """An idle connection, and one that never ends its question, take nobody's place for long; HEAD of events is no stream."""
+    """An idle connection, and one that never ends its question, take nobody's place for long; HEAD
+    of events is no stream."""
     port = page_port(shown.server)
-    with socket.create_connection(("127.0.0.1", port)) as idle, socket.create_connection(("127.0.0.1", port)) as slow:
+    with (
+        socket.create_connection(("127.0.0.1", port)) as idle,
+        socket.create_connection(("127.0.0.1", port)) as slow,
+    ):
         slow.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")
         for link in (idle, slow):
             link.settimeout(60)
@@ -237,8 +280,11 @@ def test_every_code_has_a_meaning() -> None:
 
 
 @needs_browser
-def test_a_running_campaign_updates_without_reload(place: Place, tmp_path: Path, chromium: Any) -> None:
-    """Reports, the search and at last the card appear on a page that stays loaded; what was unfolded stays unfolded."""
+def test_a_running_campaign_updates_without_reload(
+    place: Place, tmp_path: Path, chromium: Any
+) -> None:
+    """Reports, the search and at last the card appear on a page that stays loaded; what was
+    unfolded stays unfolded."""
     server = place.serve("--http", "0")
     plan = plan_now(expected_records=4_000)
     campaign = place.campaign(plan, owners=2)
@@ -277,7 +323,8 @@ def test_a_running_campaign_updates_without_reload(place: Place, tmp_path: Path,
 
 @needs_browser
 def test_a_hostile_name_does_no_harm_in_a_browser(shown: Shown, chromium: Any) -> None:
-    """No script of a name runs; were it in the page unescaped, the policy of the page would still stop it."""
+    """No script of a name runs; were it in the page unescaped, the policy of the page would still
+    stop it."""
     page = chromium.new_page()
     page.on("dialog", lambda dialog: pytest.fail(f"a dialog: {dialog.message}"))
     for path in shown.paths:
@@ -286,7 +333,10 @@ def test_a_hostile_name_does_no_harm_in_a_browser(shown: Shown, chromium: Any) -
         if not path.endswith("card"):
             page.get_by_text("live", exact=True).wait_for()
         assert page.evaluate("window.hacked") is None, path
-        planted = "const s = document.createElement('script'); s.text = 'window.hacked = 3'; document.body.append(s)"
+        planted = (
+            "const s = document.createElement('script'); s.text = 'window.hacked = 3'; "
+            "document.body.append(s)"
+        )
         page.evaluate(planted)
         assert page.evaluate("window.hacked") is None, path
     # Where nothing forbids it, the same script does run.
@@ -298,9 +348,12 @@ def test_a_hostile_name_does_no_harm_in_a_browser(shown: Shown, chromium: Any) -
 
 @needs_browser
 def test_pages_fit_a_phone_and_work_without_scripts(shown: Shown, chromium: Any) -> None:
-    """Nothing is wider than the screen, every page has a title, one heading and a main part, and no script is needed."""
+    """Nothing is wider than the screen, every page has a title, one heading and a main part, and no
+    script is needed."""
     for scripts in (True, False):
-        context = chromium.new_context(viewport={"width": 360, "height": 740}, java_script_enabled=scripts)
+        context = chromium.new_context(
+            viewport={"width": 360, "height": 740}, java_script_enabled=scripts
+        )
         page = context.new_page()
         for path in shown.paths:
             page.goto(f"http://127.0.0.1:{page_port(shown.server)}{path}")
@@ -316,9 +369,13 @@ def test_pages_fit_a_phone_and_work_without_scripts(shown: Shown, chromium: Any)
 
 
 def test_many_may_watch_and_a_server_stops_all_the_same(place: Place) -> None:
-    """Beyond its limit nobody more is let in to watch, health checks are still served, and no watcher delays a stop."""
+    """Beyond its limit nobody more is let in to watch, health checks are still served, and no
+    watcher delays a stop."""
     server = place.serve("--http", "0")
-    links = [http.client.HTTPConnection("127.0.0.1", page_port(server), timeout=30) for _ in range(MOST_WATCHERS + 5)]
+    links = [
+        http.client.HTTPConnection("127.0.0.1", page_port(server), timeout=30)
+        for _ in range(MOST_WATCHERS + 5)
+    ]
     answers = []
     for link in links:
         link.request("GET", "/events")

@@ -30,7 +30,8 @@ def test_a_tensor_comes_back_as_a_tensor() -> None:
 
 @pytest.mark.parametrize("score", sorted(SCORES.keys() - RANDOMIZED))
 def test_sets_do_not_depend_on_the_precision_of_probabilities(score: str) -> None:
-    """A threshold that is a label's score, as owners compute it, holds that label in sets made from floats and from doubles."""
+    """A threshold that is a label's score, as owners compute it, holds that label in sets made from
+    floats and from doubles."""
     rng = np.random.default_rng(1)
     for k in (3, 7, 10):
         probs = rng.dirichlet(np.ones(k), 20)

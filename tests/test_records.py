@@ -27,12 +27,18 @@ FEATURES = np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 1.0], [2.0, 1.0]], dtype=np.f
 
 
 def write_npz(path: Path, features: bool) -> None:
-    np.savez(path, labels=LABELS, ids=IDS, **({"features": FEATURES} if features else {"probs": PROBS}))
+    np.savez(
+        path, labels=LABELS, ids=IDS, **({"features": FEATURES} if features else {"probs": PROBS})
+    )
 
 
 def columns(features: bool) -> dict[str, list[Any]]:
     values, names = (FEATURES, ("a", "b")) if features else (PROBS, ("p0", "p1", "p2"))
-    return {"id": IDS.tolist(), "label": LABELS.tolist(), **{name: values[:, i].tolist() for i, name in enumerate(names)}}
+    return {
+        "id": IDS.tolist(),
+        "label": LABELS.tolist(),
+        **{name: values[:, i].tolist() for i, name in enumerate(names)},
+    }
 
 
 def write_csv(path: Path, features: bool) -> None:
@@ -45,7 +51,11 @@ def write_parquet(path: Path, features: bool) -> None:
     pq.write_table(pa.table(columns(features)), path)
 
 
-WRITERS: dict[str, Callable[[Path, bool], None]] = {".npz": write_npz, ".csv": write_csv, ".parquet": write_parquet}
+WRITERS: dict[str, Callable[[Path, bool], None]] = {
+    ".npz": write_npz,
+    ".csv": write_csv,
+    ".parquet": write_parquet,
+}
 
 
 @pytest.mark.parametrize("features", [False, True])
@@ -65,9 +75,32 @@ def test_records_are_read_from_every_format(suffix: str, features: bool, tmp_pat
 
 
 SEVEN: list[Any] = [
-    7, 7.0, "7", " 7", "7 ", "7.00", "7.", "+7", "007", "7e0", "70E-1", "0.7e+1", "\ufeff7", "\u200b7\u2060", "\t7\xa0",
-    "\uff17", "\u0667", b"7", b" 7.0", np.int8(7), np.uint64(7), np.float16(7), np.float64(7), np.str_("7"), np.bytes_(b"7"),
-]  # fmt: skip
+    7,
+    7.0,
+    "7",
+    " 7",
+    "7 ",
+    "7.00",
+    "7.",
+    "+7",
+    "007",
+    "7e0",
+    "70E-1",
+    "0.7e+1",
+    "\ufeff7",
+    "\u200b7\u2060",
+    "\t7\xa0",
+    "\uff17",
+    "\u0667",
+    b"7",
+    b" 7.0",
+    np.int8(7),
+    np.uint64(7),
+    np.float16(7),
+    np.float64(7),
+    np.str_("7"),
+    np.bytes_(b"7"),
+]
 
 
 @pytest.mark.parametrize("written", SEVEN, ids=repr)
@@ -79,23 +112,50 @@ def test_a_number_has_one_name_however_it_is_written(written: Any) -> None:
 @pytest.mark.parametrize(
     ("written", "name"),
     [
-        ("anna", "anna"), ("Anna", "anna"), ("b\u2013c", "b-c"), ("b\u2212c", "b-c"),
-        ("anna\x00", "anna"), (" anna\n", "anna"), ("\ufeffanna", "anna"), ("an\u00adna", "anna"),
-        ("Jose\u0301", "josé"), ("ﬁn", "fin"), ("anna\u3000 b", "anna b"), ("-0.0", "0"), (-0.0, "0"), ("-07", "-7"),
-        ("7.50", "7.5"), ("7.5", "7.5"), (".5", "0.5"), ("1_000", "1_000"), ("0x10", "0x10"), ("1.2.3", "1.2.3"), ("e5", "e5"),
-        ("1e5", "100000"), ("12e45", "12e45"), ("1e999999999", "1e999999999"), (10**30, "1" + "0" * 30),
-        ("9" * 5000, "9" * 5000), (2**53, "9007199254740992"), ("9007199254740993", "9007199254740993"),
+        ("anna", "anna"),
+        ("Anna", "anna"),
+        ("b\u2013c", "b-c"),
+        ("b\u2212c", "b-c"),
+        ("anna\x00", "anna"),
+        (" anna\n", "anna"),
+        ("\ufeffanna", "anna"),
+        ("an\u00adna", "anna"),
+        ("Jose\u0301", "josé"),
+        ("ﬁn", "fin"),
+        ("anna\u3000 b", "anna b"),
+        ("-0.0", "0"),
+        (-0.0, "0"),
+        ("-07", "-7"),
+        ("7.50", "7.5"),
+        ("7.5", "7.5"),
+        (".5", "0.5"),
+        ("1_000", "1_000"),
+        ("0x10", "0x10"),
+        ("1.2.3", "1.2.3"),
+        ("e5", "e5"),
+        ("1e5", "100000"),
+        ("12e45", "12e45"),
+        ("1e999999999", "1e999999999"),
+        (10**30, "1" + "0" * 30),
+        ("9" * 5000, "9" * 5000),
+        (2**53, "9007199254740992"),
+        ("9007199254740993", "9007199254740993"),
         ("0009007199254740993", "9007199254740993"),
     ],
-)  # fmt: skip
+)
 def test_ids_have_one_normal_form(written: Any, name: str) -> None:
-    """Text in NFKC without spaces around it or anything invisible, its case kept; numbers in full without needless zeros."""
+    """Text in NFKC without spaces around it or anything invisible, its case kept; numbers in full
+    without needless zeros."""
     assert normal_id(written) == name.encode()
 
 
-@pytest.mark.parametrize("written", [2.0**53, -(2.0**53), 1e300, float("inf"), 7.5, "9007199254740992.0", "1e+16", "1.5E300"])
+@pytest.mark.parametrize(
+    "written",
+    [2.0**53, -(2.0**53), 1e300, float("inf"), 7.5, "9007199254740992.0", "1e+16", "1.5E300"],
+)
 def test_floats_that_cannot_name_records_are_refused(written: Any) -> None:
-    """From 2^53 on two ids may be one float, and another float type rounds fractions in another way."""
+    """From 2^53 on two ids may be one float, and another float type rounds fractions in another
+    way."""
     with pytest.raises(BadInput, match="float"):
         normal_id(written)
 
@@ -115,22 +175,35 @@ def test_ids_of_other_types_are_refused(written: Any) -> None:
 
 
 @given(
-    st.integers(-(2**53) + 1, 2**53 - 1), st.integers(0, 4), st.integers(0, 3), st.sampled_from(["", " ", "\ufeff", "\u200b"])
+    st.integers(-(2**53) + 1, 2**53 - 1),
+    st.integers(0, 4),
+    st.integers(0, 3),
+    st.sampled_from(["", " ", "\ufeff", "\u200b"]),
 )
-def test_every_way_of_writing_a_whole_number_is_one_id(number: int, zeros: int, decimals: int, around: str) -> None:
-    """As float, with zeros before or after, in printed float form, surrounded by nothing visible."""
+def test_every_way_of_writing_a_whole_number_is_one_id(
+    number: int, zeros: int, decimals: int, around: str
+) -> None:
+    """As float, with zeros before or after, in printed float form, surrounded by nothing
+    visible."""
     sign, digits = "-" if number < 0 else "", str(abs(number))
     name = str(number).encode()
-    forms = [number, float(number), repr(float(number)), f"{number:e}" if float(f"{number:e}") == number else number,
-             around + sign + "0" * zeros + digits + ("." + "0" * decimals if decimals else "") + around,
-             sign + "".join(chr(ord(d) + 0xFEE0) for d in digits), name]  # fmt: skip
+    forms = [
+        number,
+        float(number),
+        repr(float(number)),
+        f"{number:e}" if float(f"{number:e}") == number else number,
+        around + sign + "0" * zeros + digits + ("." + "0" * decimals if decimals else "") + around,
+        sign + "".join(chr(ord(d) + 0xFEE0) for d in digits),
+        name,
+    ]
     assert {normal_id(form) for form in forms} == {name}
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 @settings(max_examples=500)
 def test_the_normal_form_is_final(text: str) -> None:
-    """Normalising twice is normalising once, and composed or decomposed characters make no difference."""
+    """Normalising twice is normalising once, and composed or decomposed characters make no
+    difference."""
     try:
         name = normal_id(text)
     except BadInput:
@@ -141,10 +214,26 @@ def test_the_normal_form_is_final(text: str) -> None:
 
 
 def rewritten(folder: Path) -> dict[str, Path]:
-    """One and the same two records in many files: the ways in which a file was changed to spend a budget again."""
-    files = {name: folder / name for name in ("plain.csv", "mark.csv", "order.csv", "scaled.csv", "zeros.csv", "f32.npz",
-                                              "f64.npz", "ints.npz", "text.npz", "bytes.npz", "float.parquet",
-                                              "int.parquet", "text.parquet")}  # fmt: skip
+    """One and the same two records in many files: the ways in which a file was changed to spend a
+    budget again."""
+    files = {
+        name: folder / name
+        for name in (
+            "plain.csv",
+            "mark.csv",
+            "order.csv",
+            "scaled.csv",
+            "zeros.csv",
+            "f32.npz",
+            "f64.npz",
+            "ints.npz",
+            "text.npz",
+            "bytes.npz",
+            "float.parquet",
+            "int.parquet",
+            "text.parquet",
+        )
+    }
     files["plain.csv"].write_text("id,label,a,b\n7,0,1,2\n12,1,3,4\n")
     files["mark.csv"].write_text("\ufeffid , label,a,b\n7,0,1,2\n12,1,3,4\n")
     files["order.csv"].write_text("b,a,label,id\n4,3,1,12\n2,1,0,7\n")
@@ -152,18 +241,29 @@ def rewritten(folder: Path) -> dict[str, Path]:
     files["zeros.csv"].write_text('id,label,a,b\n"007",0,1,2\n"0012",1,3,4\n')
     rows: dict[str, Any] = {"label": np.array([0, 1]), "features": np.array([[1, 2], [3, 4]])}
     for name, ids in {
-        "f32": np.array([7, 12], dtype=np.float32), "f64": np.array([7.0, 12.0]), "ints": np.array([7, 12], dtype=np.uint8),
-        "text": np.array(["7", "12"]), "bytes": np.array([b"7", b"12"]),
-    }.items():  # fmt: skip
+        "f32": np.array([7, 12], dtype=np.float32),
+        "f64": np.array([7.0, 12.0]),
+        "ints": np.array([7, 12], dtype=np.uint8),
+        "text": np.array(["7", "12"]),
+        "bytes": np.array([b"7", b"12"]),
+    }.items():
         np.savez(files[f"{name}.npz"], id=ids, **rows)
-    kinds = {"float": pa.array([7.0, 12.0], pa.float32()), "int": pa.array([7, 12]), "text": pa.array(["7", "12"])}
+    kinds = {
+        "float": pa.array([7.0, 12.0], pa.float32()),
+        "int": pa.array([7, 12]),
+        "text": pa.array(["7", "12"]),
+    }
     for name, ids in kinds.items():
-        pq.write_table(pa.table({"id": ids, "label": [0, 1], "a": [1, 3], "b": [2, 4]}), files[f"{name}.parquet"])
+        pq.write_table(
+            pa.table({"id": ids, "label": [0, 1], "a": [1, 3], "b": [2, 4]}),
+            files[f"{name}.parquet"],
+        )
     return files
 
 
 def test_a_rewritten_file_has_the_same_names(tmp_path: Path) -> None:
-    """Another format, order, number type, scale or byte-order mark makes no new records of old ones."""
+    """Another format, order, number type, scale or byte-order mark makes no new records of old
+    ones."""
     for name, path in rewritten(tmp_path).items():
         assert set(read_records(path).names) == {b"7", b"12"}, name
 
@@ -183,7 +283,9 @@ def test_floats_name_records_up_to_where_their_type_is_exact(kind: str, tmp_path
     for value in (bound - 1, bound):
         ids = np.array([value], dtype=kind)
         np.savez(tmp_path / "r.npz", id=ids, label=[0], features=[[1.0]])
-        pq.write_table(pa.table({"id": pa.array(ids), "label": [0], "a": [1.0]}), tmp_path / "r.parquet")
+        pq.write_table(
+            pa.table({"id": pa.array(ids), "label": [0], "a": [1.0]}), tmp_path / "r.parquet"
+        )
         for path in (tmp_path / "r.npz", tmp_path / "r.parquet"):
             if value < bound:
                 assert read_records(path).names == (str(value).encode(),)
@@ -195,9 +297,19 @@ def test_floats_name_records_up_to_where_their_type_is_exact(kind: str, tmp_path
 def test_persons_are_charged_where_they_are_named(tmp_path: Path) -> None:
     """Persons are normalised like ids and may repeat; every format has them."""
     (tmp_path / "r.csv").write_text("id,person,label,a\n1,04,0,1\n2,4.0,0,1\n3,eva ,0,1\n")
-    np.savez(tmp_path / "r.npz", ids=[1, 2, 3], persons=np.array(["4", "4", "eva"]), labels=[0, 0, 0], features=np.ones((3, 1)))
-    pq.write_table(pa.table({"id": [1, 2, 3], "person": ["4", "4.0", "eva"], "label": [0, 0, 0], "a": [1, 1, 1]}),
-                   tmp_path / "r.parquet")  # fmt: skip
+    np.savez(
+        tmp_path / "r.npz",
+        ids=[1, 2, 3],
+        persons=np.array(["4", "4", "eva"]),
+        labels=[0, 0, 0],
+        features=np.ones((3, 1)),
+    )
+    pq.write_table(
+        pa.table(
+            {"id": [1, 2, 3], "person": ["4", "4.0", "eva"], "label": [0, 0, 0], "a": [1, 1, 1]}
+        ),
+        tmp_path / "r.parquet",
+    )
     for suffix in WRITERS:
         found = read_records(tmp_path / f"r{suffix}")
         assert found.names == (b"1", b"2", b"3")
@@ -207,8 +319,14 @@ def test_persons_are_charged_where_they_are_named(tmp_path: Path) -> None:
 
 
 def test_labels_of_any_range_are_read(tmp_path: Path) -> None:
-    """Negative ones, and ones beyond the probabilities, are no error here: an error would depend on a record's label."""
-    np.savez(tmp_path / "r.npz", id=[1, 2, 3], label=np.array([-4.0, 2.0, 1e6]), probs=np.full((3, 2), 0.5))
+    """Negative ones, and ones beyond the probabilities, are no error here: an error would depend on
+    a record's label."""
+    np.savez(
+        tmp_path / "r.npz",
+        id=[1, 2, 3],
+        label=np.array([-4.0, 2.0, 1e6]),
+        probs=np.full((3, 2), 0.5),
+    )
     found = read_records(tmp_path / "r.npz")
     assert found.labels.tolist() == [-4, 2, 1000000]
     assert found.labels.dtype == np.int64
@@ -232,7 +350,11 @@ def test_probabilities_are_put_in_the_order_of_labels(tmp_path: Path) -> None:
         ("x.csv", "", "no header"),
         ("x.csv", "id,label,p0,p1\n1,0,0.5\n", "line 2"),
         ("x.csv", "id,p0,p1\n1,0.5,0.5\n", "missing: label"),
-        ("x.csv", "label,p0,p1\n0,0.5,0.5\n", "missing: id .what a record has spent is kept under its id"),
+        (
+            "x.csv",
+            "label,p0,p1\n0,0.5,0.5\n",
+            "missing: id .what a record has spent is kept under its id",
+        ),
         ("x.csv", "label,a,b\n0,0.5,0.5\n", "missing: id"),
         ("x.csv", "id,label\n1,0\n", "missing: probabilities or features"),
         ("x.csv", "id,label,p0,p1\n1,0,0.5,0.5\n ,0,0.5,0.5\n", "line 3: its id is missing"),
@@ -249,7 +371,9 @@ def test_probabilities_are_put_in_the_order_of_labels(tmp_path: Path) -> None:
         ("x.parquet", "nothing", "cannot be read"),
     ],
 )
-def test_unusable_records_are_refused_with_the_reason(name: str, content: str, says: str, tmp_path: Path) -> None:
+def test_unusable_records_are_refused_with_the_reason(
+    name: str, content: str, says: str, tmp_path: Path
+) -> None:
     """The message names the file, what was found and what is accepted."""
     (tmp_path / name).write_text(content)
     with pytest.raises(BadInput, match=says) as refused:
@@ -273,9 +397,15 @@ def test_unusable_records_are_refused_with_the_reason(name: str, content: str, s
         ({"persons": np.array(["a"])}, "2 labels for 1 rows of persons"),
     ],
 )
-def test_unusable_arrays_are_refused_with_the_reason(changed: dict[str, Any], says: str, tmp_path: Path) -> None:
+def test_unusable_arrays_are_refused_with_the_reason(
+    changed: dict[str, Any], says: str, tmp_path: Path
+) -> None:
     """In npz files everything may have another type or shape."""
-    arrays: dict[str, Any] = {"id": np.array([1, 2]), "label": np.array([0, 1]), "features": np.ones((2, 1))}
+    arrays: dict[str, Any] = {
+        "id": np.array([1, 2]),
+        "label": np.array([0, 1]),
+        "features": np.ones((2, 1)),
+    }
     np.savez(tmp_path / "r.npz", allow_pickle=True, **(arrays | changed))
     with pytest.raises(BadInput, match=says):
         read_records(tmp_path / "r.npz")
@@ -284,15 +414,22 @@ def test_unusable_arrays_are_refused_with_the_reason(changed: dict[str, Any], sa
 @pytest.mark.parametrize(
     ("column", "says"),
     [
-        ({"id": pa.array([datetime(2026, 1, 1), datetime(2026, 1, 2)])}, "row 1: its id is of type datetime"),
+        (
+            {"id": pa.array([datetime(2026, 1, 1), datetime(2026, 1, 2)])},
+            "row 1: its id is of type datetime",
+        ),
         ({"id": pa.array(["a", None])}, "row 2: its id is missing"),
         ({"a": pa.array([[1.0, 2.0], [3.0, 4.0]])}, "columns of lists"),
         ({"a": pa.array([datetime(2026, 1, 1), datetime(2026, 1, 2)])}, "cannot be read"),
     ],
 )
-def test_unusable_parquet_columns_are_refused_with_the_reason(column: dict[str, Any], says: str, tmp_path: Path) -> None:
+def test_unusable_parquet_columns_are_refused_with_the_reason(
+    column: dict[str, Any], says: str, tmp_path: Path
+) -> None:
     """Dates, lists and missing values."""
-    pq.write_table(pa.table({"id": [1, 2], "label": [0, 1], "a": [1.0, 2.0]} | column), tmp_path / "r.parquet")
+    pq.write_table(
+        pa.table({"id": [1, 2], "label": [0, 1], "a": [1.0, 2.0]} | column), tmp_path / "r.parquet"
+    )
     with pytest.raises(BadInput, match=says):
         read_records(tmp_path / "r.parquet")
 
@@ -307,11 +444,14 @@ def test_records_check_themselves() -> None:
 
 def client(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "confide.client.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False
+    )
 
 
 def test_the_owner_is_led_from_init_to_explain(tmp_path: Path) -> None:
-    """init writes a policy that reads, doctor finds all in order, explain refuses a stranger's plan and then explains it."""
+    """init writes a policy that reads, doctor finds all in order, explain refuses a stranger's plan
+    and then explains it."""
     home, plan = tmp_path / "home", tmp_path / "plan.bin"
     assert client("init", "--home", home).returncode == 0
     assert (home / "secret.key").stat().st_mode & 0o077 == 0
@@ -329,7 +469,9 @@ def test_the_owner_is_led_from_init_to_explain(tmp_path: Path) -> None:
     refused = client("explain", plan, "--home", home)
     assert refused.returncode == 1
     assert "its epsilon is above `epsilon_per_campaign`" in refused.stdout
-    policy.write_text(policy.read_text().replace("epsilon_per_campaign = 2.0", "epsilon_per_campaign = 4.0"))
+    policy.write_text(
+        policy.read_text().replace("epsilon_per_campaign = 2.0", "epsilon_per_campaign = 4.0")
+    )
     allowed = client("explain", plan, "--home", home)
     assert allowed.returncode == 0
     assert "one bit" in allowed.stdout
@@ -352,7 +494,9 @@ def test_the_owner_is_led_from_init_to_explain(tmp_path: Path) -> None:
         ("epsilon_per_record = 4.0", "epsilon_per_record = ", "cannot be read as TOML"),
     ],
 )
-def test_unusable_policies_are_refused_with_the_reason(old: str, new: str, says: str, tmp_path: Path) -> None:
+def test_unusable_policies_are_refused_with_the_reason(
+    old: str, new: str, says: str, tmp_path: Path
+) -> None:
     """The message names the file and the clause."""
     path = tmp_path / "policy.toml"
     path.write_text(TEMPLATE.replace(old, new))
@@ -370,7 +514,8 @@ def test_a_home_that_is_not_there_is_exit_code_2(tmp_path: Path) -> None:
 
 
 def test_half_a_set_of_certificates_is_not_completed(tmp_path: Path) -> None:
-    """A key that does not belong to the certificate beside it would be worse than none: exit code 2, nothing written."""
+    """A key that does not belong to the certificate beside it would be worse than none: exit code
+    2, nothing written."""
     create_keys(tmp_path / "new", address="localhost", now=datetime.now(UTC))
     assert len(list((tmp_path / "new").iterdir())) == 4
     assert create_keys(tmp_path / "new", address="localhost", now=datetime.now(UTC)) == []

@@ -31,7 +31,8 @@ def every_word_once(then: int = 0) -> Scripted:
 
 
 def assert_exactly_uniform(draw: Callable[[int, int, Entropy], Any], m: int) -> None:
-    """Deal every 16-bit word once: each value must come up equally often, words drawn again (as m - 1) aside."""
+    """Deal every 16-bit word once: each value must come up equally often, words drawn again (as m -
+    1) aside."""
     counts = np.bincount(draw(m, 1 << 16, every_word_once(then=m - 1)), minlength=m)
     counts[m - 1] -= (1 << 16) % m
     assert (counts == (1 << 16) // m).all()
@@ -44,7 +45,8 @@ def test_uniform_choice_is_exactly_uniform(m: int) -> None:
 
 
 def test_a_planted_modulo_bias_is_caught() -> None:
-    """Taking the remainder without rejection favours the small values, and the exact check sees it."""
+    """Taking the remainder without rejection favours the small values, and the exact check sees
+    it."""
 
     def modulo(m: int, count: int, entropy: Entropy) -> Any:
         return words(count, 16, entropy) % m
@@ -53,7 +55,9 @@ def test_a_planted_modulo_bias_is_caught() -> None:
         assert_exactly_uniform(modulo, 7)
 
 
-@pytest.mark.parametrize(("m", "bits"), [(4097, 32), (1 << 28, 32), ((1 << 28) + 1, 64), (1 << 62, 64)])
+@pytest.mark.parametrize(
+    ("m", "bits"), [(4097, 32), (1 << 28, 32), ((1 << 28) + 1, 64), (1 << 62, 64)]
+)
 def test_wide_uniform_choice_rejects_from_the_exact_limit_on(m: int, bits: int) -> None:
     """The last accepted word stands for m - 1; the first word past the limit is drawn again."""
     limit = (1 << bits) // m * m
@@ -62,7 +66,8 @@ def test_wide_uniform_choice_rejects_from_the_exact_limit_on(m: int, bits: int) 
 
 
 def test_bernoulli_is_exact() -> None:
-    """Over all 16-bit words a numerator of 12,345 is true exactly 12,345 times; 0 never, 2^16 always."""
+    """Over all 16-bit words a numerator of 12,345 is true exactly 12,345 times; 0 never, 2^16
+    always."""
     for numerator in (0, 1, 12_345, (1 << 16) - 1, 1 << 16):
         assert bernoulli(numerator, 1 << 16, every_word_once(), bits=16).sum() == numerator
 
@@ -76,7 +81,12 @@ def test_words_below_draws_again_until_below() -> None:
 def test_subsets_are_exactly_uniform(items: int, size: int) -> None:
     """Over every combination of draws each subset comes up equally often."""
     draws = list(itertools.product(*(range(last + 1) for last in range(items - size, items))))
-    flags = uniform_subsets(len(draws), items, size, Scripted(np.array(draws, dtype=np.int64).T.reshape(-1).tolist(), 16))
+    flags = uniform_subsets(
+        len(draws),
+        items,
+        size,
+        Scripted(np.array(draws, dtype=np.int64).T.reshape(-1).tolist(), 16),
+    )
     _, counts = np.unique(flags, axis=0, return_counts=True)
     assert (flags.sum(axis=1) == size).all()
     assert counts.tolist() == [len(draws) // math.comb(items, size)] * math.comb(items, size)
@@ -99,7 +109,8 @@ def test_discrete_laplace_follows_its_law(scale: Fraction) -> None:
 
 
 def test_seeded_entropy_repeats_and_is_stamped() -> None:
-    """The same seed gives the same stream, another seed another; only the operating system's source is unstamped."""
+    """The same seed gives the same stream, another seed another; only the operating system's source
+    is unstamped."""
     assert SeededEntropy(7)(64) == SeededEntropy(7)(64)
     assert SeededEntropy(7)(64) != SeededEntropy(8)(64)
     assert randomness(os_entropy) == "operating system"
@@ -107,7 +118,8 @@ def test_seeded_entropy_repeats_and_is_stamped() -> None:
 
 
 def test_exponentials_and_logarithms_enclose() -> None:
-    """exp_below is at most e^x and within 1e-50 of it, and log is the smallest float above the true value."""
+    """exp_below is at most e^x and within 1e-50 of it, and log is the smallest float above the true
+    value."""
     for x in (1e-6, 0.1, 1.0, 4.0, 40.0):
         assert log_up(exp_below(x)) <= x
         assert math.isclose(log_up(exp_below(x)), x, rel_tol=1e-12)

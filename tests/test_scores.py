@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
-from confide.protocol.scores.classification import SCORES, all_scores, check_labels, check_probabilities, true_scores
+from confide.protocol.scores.classification import (
+    SCORES,
+    all_scores,
+    check_labels,
+    check_probabilities,
+    true_scores,
+)
 from confide.protocol.scores.regression import REGRESSION_SCORES, AbsoluteResidual, QuantileResidual
 
 EXAMPLE = np.array([[0.5, 0.2, 0.3], [0.25, 0.5, 0.25]])
@@ -27,8 +33,11 @@ def probabilities(seed: int, n: int, k: int, dtype: Any, *, tied: bool) -> NDArr
     dtype=st.sampled_from([np.float16, np.float32, np.float64]),
     tied=st.booleans(),
 )
-def test_all_scores_and_true_scores_agree_to_the_bit(name: str, seed: int, k: int, dtype: Any, tied: bool) -> None:
-    """Sorting every label and a masked sum over one give the same bits, ties and float types whatever."""
+def test_all_scores_and_true_scores_agree_to_the_bit(
+    name: str, seed: int, k: int, dtype: Any, tied: bool
+) -> None:
+    """Sorting every label and a masked sum over one give the same bits, ties and float types
+    whatever."""
     probs = probabilities(seed, 60, k, dtype, tied=tied)
     rng = np.random.default_rng(seed)
     labels, u = rng.integers(0, k, 60), rng.random(60)
@@ -41,7 +50,8 @@ def test_all_scores_and_true_scores_agree_to_the_bit(name: str, seed: int, k: in
 
 
 def test_scores_have_their_textbook_values() -> None:
-    """Worked by hand on one record with distinct probabilities and one with a tie, which the index breaks."""
+    """Worked by hand on one record with distinct probabilities and one with a tie, which the index
+    breaks."""
     u = np.array([0.5, 0.5])
     expected = {
         "hps": [[0.5, 0.8, 0.7], [0.75, 0.5, 0.75]],
@@ -52,7 +62,9 @@ def test_scores_have_their_textbook_values() -> None:
         "top-k": [[1 / 3, 1.0, 2 / 3], [2 / 3, 1 / 3, 1.0]],
     }
     for name, values in expected.items():
-        np.testing.assert_allclose(all_scores(SCORES[name], EXAMPLE, u=u), values, atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(
+            all_scores(SCORES[name], EXAMPLE, u=u), values, atol=1e-9, err_msg=name
+        )
 
 
 def test_raps_charges_ranks_beyond_the_free_ones() -> None:
@@ -65,7 +77,9 @@ def test_raps_charges_ranks_beyond_the_free_ones() -> None:
 
 def test_float32_is_not_copied_to_float64() -> None:
     """Scores of float32 probabilities are float32."""
-    assert true_scores(SCORES["aps"], EXAMPLE.astype(np.float32), np.array([0, 1])).dtype == np.float32
+    assert (
+        true_scores(SCORES["aps"], EXAMPLE.astype(np.float32), np.array([0, 1])).dtype == np.float32
+    )
 
 
 def test_a_randomised_score_asks_for_its_numbers() -> None:
@@ -88,7 +102,8 @@ def test_a_randomised_score_asks_for_its_numbers() -> None:
     ],
 )
 def test_what_is_not_a_probability_is_refused(bad: list[Any]) -> None:
-    """Sums off one, NaN, infinity, negative numbers, a wrong shape, one column, text and integers."""
+    """Sums off one, NaN, infinity, negative numbers, a wrong shape, one column, text and
+    integers."""
     with pytest.raises(BadInput, match="accepted"):
         check_probabilities(np.array(bad))
 
@@ -117,8 +132,12 @@ def test_regression_intervals_hold_exactly_the_conforming_targets() -> None:
 def test_small_integers_do_not_wrap_around() -> None:
     """Predictions and targets of narrow types are taken as numbers."""
     residual = AbsoluteResidual(bound=100.0)
-    assert residual.true_scores(np.array([5], dtype=np.uint8), np.array([3], dtype=np.uint8)).tolist() == [0.02]
-    assert residual.true_scores(np.array([100], dtype=np.int8), np.array([-100], dtype=np.int8)).tolist() == [1.0]
+    assert residual.true_scores(
+        np.array([5], dtype=np.uint8), np.array([3], dtype=np.uint8)
+    ).tolist() == [0.02]
+    assert residual.true_scores(
+        np.array([100], dtype=np.int8), np.array([-100], dtype=np.int8)
+    ).tolist() == [1.0]
 
 
 @pytest.mark.parametrize("bound", [0.0, -1.0, float("inf"), float("nan")])
@@ -131,7 +150,9 @@ def test_regression_bounds_must_be_public_numbers(bound: float) -> None:
 
 def test_regression_targets_must_match() -> None:
     """A missing target, a NaN and a CQR prediction with one column are refused."""
-    with pytest.raises(BadInput, match="3 predictions with 2 targets; accepted is a target a prediction"):
+    with pytest.raises(
+        BadInput, match="3 predictions with 2 targets; accepted is a target a prediction"
+    ):
         AbsoluteResidual(bound=1.0).true_scores(np.zeros(3), np.zeros(2))
     with pytest.raises(BadInput, match="finite"):
         AbsoluteResidual(bound=1.0).true_scores(np.zeros(2), np.array([0.0, np.nan]))

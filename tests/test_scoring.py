@@ -23,14 +23,23 @@ BROKEN = model(proto([node("Loop", ["x"], ["q"]), *linear()]))
 
 def records(features: NDArray[Any] = FEATURES, labels: NDArray[Any] | None = None) -> Records:
     labels = np.zeros(len(features), dtype=np.int64) if labels is None else labels
-    return Records(tuple(str(i).encode() for i in range(len(features))), None, labels, None, features)
+    return Records(
+        tuple(str(i).encode() for i in range(len(features))), None, labels, None, features
+    )
 
 
-def score(folder: Path | None, features: NDArray[Any] = FEATURES, **options: Any) -> tuple[NDArray[Any], int, int]:
+def score(
+    folder: Path | None, features: NDArray[Any] = FEATURES, **options: Any
+) -> tuple[NDArray[Any], int, int]:
     """The probabilities, how often the model was run for them, and how many records it scored."""
     told: list[int] = [0]
     found = probabilities(
-        records(features), NETWORK, labels=3, cache=folder, progress=lambda done, _: told.append(done), **options
+        records(features),
+        NETWORK,
+        labels=3,
+        cache=folder,
+        progress=lambda done, _: told.append(done),
+        **options,
     )
     return found, len(told) - 1, told[-1]
 
@@ -58,7 +67,8 @@ def test_features_need_a_model() -> None:
 
 
 def test_scores_from_the_cache_are_the_fresh_ones(tmp_path: Path) -> None:
-    """A second round, and one with other labels, has the same bits and does not open the model; the folder is the owner's."""
+    """A second round, and one with other labels, has the same bits and does not open the model; the
+    folder is the owner's."""
     folder = tmp_path / "new" / "scores"
     for _ in range(2):
         assert np.array_equal(score(None)[0], FRESH)
@@ -75,7 +85,8 @@ def test_scores_from_the_cache_are_the_fresh_ones(tmp_path: Path) -> None:
 
 
 def test_a_grown_file_costs_its_new_rows(tmp_path: Path) -> None:
-    """Rows that were scored before are found wherever they stand now; those that are gone are forgotten."""
+    """Rows that were scored before are found wherever they stand now; those that are gone are
+    forgotten."""
     score(tmp_path, FEATURES[:20])
     found, times, scored = score(tmp_path, FEATURES[::-1])
     assert (times, scored) == (1, 10)
@@ -111,14 +122,25 @@ def test_models_labels_and_ways_of_scoring_have_their_own_files(tmp_path: Path) 
 
 
 def test_a_vetted_model_sees_batches(tmp_path: Path) -> None:
-    """A model that subtracts the mean of all rows gives something else to one record than to many."""
-    centred = model(proto([node("ReduceMean", ["x"], ["m"], axes=[0]), node("Sub", ["x", "m"], ["c"]), *linear(entry="c")]))
+    """A model that subtracts the mean of all rows gives something else to one record than to
+    many."""
+    centred = model(
+        proto(
+            [
+                node("ReduceMean", ["x"], ["m"], axes=[0]),
+                node("Sub", ["x", "m"], ["c"]),
+                *linear(entry="c"),
+            ]
+        )
+    )
     pairs = FEATURES[:, :2]
     alone = probabilities(records(pairs), centred, labels=3, cache=tmp_path)
     together = probabilities(records(pairs), centred, labels=3, vetted=True, cache=tmp_path)
     assert np.array_equal(alone, np.full((30, 3), 1 / 3, dtype=np.float32))
     logits = (pairs - pairs.mean(axis=0)) @ WEIGHTS
-    np.testing.assert_allclose(together, np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True), rtol=1e-4)
+    np.testing.assert_allclose(
+        together, np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True), rtol=1e-4
+    )
 
 
 def overwrite(path: Path, change: Callable[[bytearray], Any]) -> None:
@@ -132,16 +154,24 @@ def flip(at: int) -> Callable[[bytearray], Any]:
 
 
 DAMAGE: dict[str, Callable[[bytearray], Any]] = {
-    "empty": bytearray.clear, "short": lambda c: c.__delitem__(slice(20, None)), "cut": bytearray.pop,
-    "without a row": lambda c: c.__delitem__(slice(-28, None)), "longer": lambda c: c.extend(bytes(28)),
-    "foreign": lambda c: c.__setitem__(slice(None), b"PK\x03\x04" * 200), "checksum": flip(0), "digest": flip(20),
-    "name": flip(40), "probability": flip(-2), "last": flip(-1),
-}  # fmt: skip
+    "empty": bytearray.clear,
+    "short": lambda c: c.__delitem__(slice(20, None)),
+    "cut": bytearray.pop,
+    "without a row": lambda c: c.__delitem__(slice(-28, None)),
+    "longer": lambda c: c.extend(bytes(28)),
+    "foreign": lambda c: c.__setitem__(slice(None), b"PK\x03\x04" * 200),
+    "checksum": flip(0),
+    "digest": flip(20),
+    "name": flip(40),
+    "probability": flip(-2),
+    "last": flip(-1),
+}
 
 
 @pytest.mark.parametrize("damage", list(DAMAGE))
 def test_a_damaged_cache_is_ignored_and_rewritten(damage: str, tmp_path: Path) -> None:
-    """Whatever happened to the file, the scores are the fresh ones, and the next round is cached again."""
+    """Whatever happened to the file, the scores are the fresh ones, and the next round is cached
+    again."""
     score(tmp_path)
     whole = only(tmp_path).read_bytes()
     overwrite(only(tmp_path), DAMAGE[damage])
@@ -173,7 +203,9 @@ def test_another_models_file_is_not_trusted(tmp_path: Path) -> None:
     assert np.array_equal(score(tmp_path)[0], FRESH)
 
 
-def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_that_cannot_be_written_is_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The scores are returned, and the owner's log says that they are not kept."""
     (tmp_path / "file").write_text("")
     with caplog.at_level(logging.WARNING):
@@ -209,12 +241,15 @@ def repeat(folder: Path, offset: int) -> None:
     for _ in range(3):
         for start in range(offset, 20, 9):
             part = slice(start, start + 10)
-            if not np.array_equal(probabilities(records(FEATURES[part]), NETWORK, labels=3, cache=folder), FRESH[part]):
+            if not np.array_equal(
+                probabilities(records(FEATURES[part]), NETWORK, labels=3, cache=folder), FRESH[part]
+            ):
                 raise SystemExit(1)
 
 
 def test_two_processes_share_a_cache(tmp_path: Path) -> None:
-    """Each replaces the other's file all the time, and neither reads a wrong score or leaves anything behind."""
+    """Each replaces the other's file all the time, and neither reads a wrong score or leaves
+    anything behind."""
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=repeat, args=(tmp_path, offset)) for offset in (0, 1)]
     for process in processes:

@@ -40,7 +40,10 @@ OPEN_POLICY = replace(CENTRAL, methods=POLICY.methods | CENTRAL.methods, epsilon
 def undisturbed(plan: Plan, folder: Path, *, owners: int, n: int, **given: Any) -> Any:
     """The same seeded owners, asked in process."""
     folder.mkdir()
-    made = [owner(folder / str(i), seed=i, n=n, policy=OPEN_POLICY, now=lambda: datetime.now(UTC)) for i in range(owners)]
+    made = [
+        owner(folder / str(i), seed=i, n=n, policy=OPEN_POLICY, now=lambda: datetime.now(UTC))
+        for i in range(owners)
+    ]
     return run_campaign(plan, asking(signed(plan), made), **given)
 
 
@@ -55,11 +58,19 @@ def repeated(kept: str | None) -> Draw:
 
 
 def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path: Path) -> None:
-    """Bits, labels, trusted and noised counts, all at once on one server: the certificates of the same reports in process."""
+    """Bits, labels, trusted and noised counts, all at once on one server: the certificates of the
+    same reports in process."""
     randomised = replace(LABEL_PLAN, score="aps-randomized")
-    plans = {name: plan_now(base, campaign=name) for name, base in
-             {"bits": PLAN, "labels": LABEL_PLAN, "randomised": randomised, "trusted": TRUSTED, "noised": NOISED}.items()
-             }  # fmt: skip
+    plans = {
+        name: plan_now(base, campaign=name)
+        for name, base in {
+            "bits": PLAN,
+            "labels": LABEL_PLAN,
+            "randomised": randomised,
+            "trusted": TRUSTED,
+            "noised": NOISED,
+        }.items()
+    }
     ids = {name: place.campaign(plan, owners=3) for name, plan in plans.items()}
     server = place.serve()
     tokens = [place.enrol(f"owner {i}") for i in range(3)]
@@ -67,14 +78,18 @@ def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path:
     def take_part(job: int) -> int:
         name, i = list(plans)[job // 3], job % 3
         folder = tmp_path / f"{name}{i}"
-        part = contribution(server.access(tokens[i]), plans[name], folder, seed=i, n=2_000, policy=OPEN_POLICY)
+        part = contribution(
+            server.access(tokens[i]), plans[name], folder, seed=i, n=2_000, policy=OPEN_POLICY
+        )
         return part.watch().reports
 
     together(3 * len(plans), take_part)
     eventually(lambda: {one.state for one in place.store.campaigns()} == {"calibrated"})
     for name, plan in plans.items():
         kept = place.store.release(ids[name])
-        outcome = undisturbed(plan, tmp_path / f"in-process {name}", owners=3, n=2_000, draw=repeated(kept))
+        outcome = undisturbed(
+            plan, tmp_path / f"in-process {name}", owners=3, n=2_000, draw=repeated(kept)
+        )
         card = parse_card(place.store.card(ids[name], PUBLIC) or "")
         assert all(finding.holds for finding in verify(card)), name
         assert card.provenance["received"] == outcome.received, name
@@ -89,11 +104,21 @@ def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path:
 
 
 def test_hostile_input_is_refused_by_name_and_changes_nothing(place: Place, tmp_path: Path) -> None:
-    """Every attack gets its code and is counted; the honest owner's reports, and only they, make the campaign."""
+    """Every attack gets its code and is counted; the honest owner's reports, and only they, make
+    the campaign."""
     plan = plan_now(variant="one-shot", expected_records=2_000)
     campaign = place.campaign(plan)
     good, bad = place.enrol("good"), place.enrol("bad")
-    options = ("--message-bytes", str(LARGEST_PIECE), "--idle-seconds", "4", "--rate", "300", "--open-calls", "3")
+    options = (
+        "--message-bytes",
+        str(LARGEST_PIECE),
+        "--idle-seconds",
+        "4",
+        "--rate",
+        "300",
+        "--open-calls",
+        "3",
+    )
     server = place.serve(*options)
     eventually(lambda: place.store.rounds(campaign))
     name, channel, hand = digest(plan.to_bytes()), Bit(epsilon=4.0), Wire(server, campaign, bad)
@@ -132,7 +157,13 @@ def test_hostile_input_is_refused_by_name_and_changes_nothing(place: Place, tmp_
     assert set(together(4, lambda i: hand.stream(slowly()))) == {"TIMED_OUT", "RATE_LIMITED"}
     assert time.monotonic() - started < 30
     rng = np.random.default_rng(1)
-    assert fuzz(hand, answer(20), 1_000, rng) <= {"MALFORMED", "WRONG_VERSION", "RATE_LIMITED", "WRONG_PLAN", "WRONG_ROUND"}
+    assert fuzz(hand, answer(20), 1_000, rng) <= {
+        "MALFORMED",
+        "WRONG_VERSION",
+        "RATE_LIMITED",
+        "WRONG_PLAN",
+        "WRONG_ROUND",
+    }
     time.sleep(1)
     # A flood of valid messages: what was taken before the limit is counted as what it is.
     flood = Wire(server, campaign, place.enrol("flood"))
@@ -145,7 +176,14 @@ def test_hostile_input_is_refused_by_name_and_changes_nothing(place: Place, tmp_
     # One report of the flood's, sent many times.
     assert card.formal["certificate"]["n"] == 2_001
     counted = views.rejected(place.store.engine, campaign)
-    assert {"MALFORMED", "WRONG_PLAN", "OUT_OF_ALPHABET", "TOO_LARGE", "TIMED_OUT", "RATE_LIMITED"} <= set(counted)
+    assert {
+        "MALFORMED",
+        "WRONG_PLAN",
+        "OUT_OF_ALPHABET",
+        "TOO_LARGE",
+        "TIMED_OUT",
+        "RATE_LIMITED",
+    } <= set(counted)
     assert views.rejected(place.store.engine, "") == {"UNKNOWN_CAMPAIGN": 1, "UNAUTHENTICATED": 1}
     assert set(views.rejected(place.store.engine, campaign)) <= set(wire.Code.keys())
     assert server.process.poll() is None
@@ -162,8 +200,9 @@ def _varint(value: int) -> bytes:
 
 
 def test_bytes_that_no_field_needs_are_not_stored(place: Place) -> None:
-    """Reports with unknown fields around or inside the batch, with a field sent twice, or with a number spelled too long are
-    MALFORMED: nothing of them is stored, and the same report as it should be is."""
+    """Reports with unknown fields around or inside the batch, with a field sent twice, or with a
+    number spelled too long are MALFORMED: nothing of them is stored, and the same report as it
+    should be is."""
     plan = plan_now(variant="one-shot")
     campaign, server, token = place.campaign(plan), place.serve(), place.enrol("owner")
     eventually(lambda: place.store.rounds(campaign))
@@ -171,7 +210,9 @@ def test_bytes_that_no_field_needs_are_not_stored(place: Place) -> None:
 
     def report(number: int) -> wire.Answer:
         return wire.Answer.FromString(
-            packed(bit_batch(1, first=number), plan=digest(plan.to_bytes()), channel=Bit(epsilon=4.0))
+            packed(
+                bit_batch(1, first=number), plan=digest(plan.to_bytes()), channel=Bit(epsilon=4.0)
+            )
         )
 
     def inside(number: int, extra: bytes) -> bytes:
@@ -182,7 +223,10 @@ def test_bytes_that_no_field_needs_are_not_stored(place: Place) -> None:
     attacks = [one + padding(99, size) for one in whole[:10]]
     attacks += [inside(number, padding(99, size)) for number in range(10, 20)]
     # The last of a field counts: the ids that come first are carried along.
-    attacks += [inside(number, padding(4, size) + b"\x22\x10" + report(number).batch.ids) for number in range(20, 30)]
+    attacks += [
+        inside(number, padding(4, size) + b"\x22\x10" + report(number).batch.ids)
+        for number in range(20, 30)
+    ]
     # The number 1 in nine bytes.
     attacks += [b"\x08" + b"\x81" + b"\x80" * 7 + b"\x00" + one[2:] for one in whole[30:]]
     assert {hand.submit(attack) for attack in attacks} == {"MALFORMED"}
@@ -199,11 +243,18 @@ def raw() -> Iterator[Callable[[Running], Raw]]:
         yield lambda server: held.enter_context(Raw(server.port, server.place.keys / "ca.pem"))
 
 
-def test_messages_that_are_not_finished_fill_no_memory(place: Place, raw: Callable[[Running], Raw]) -> None:
-    """Of 192 streams of 24 owners that each stop before the end of the largest message only some are let in, while another
-    owner asks and sends as ever. Bound: 64 MB of messages on their way, a window a stream, and as much again for copies."""
+def test_messages_that_are_not_finished_fill_no_memory(
+    place: Place, raw: Callable[[Running], Raw]
+) -> None:
+    """Of 192 streams of 24 owners that each stop before the end of the largest message only some
+    are let in, while another owner asks and sends as ever. Bound: 64 MB of messages on their way, a
+    window a stream, and as much again for copies."""
     plan = plan_now(variant="one-shot")
-    campaign, honest, tokens = place.campaign(plan), place.enrol("honest"), [place.enrol(f"owner {i}") for i in range(24)]
+    campaign, honest, tokens = (
+        place.campaign(plan),
+        place.enrol("honest"),
+        [place.enrol(f"owner {i}") for i in range(24)],
+    )
     server = place.serve()
     eventually(lambda: place.store.rounds(campaign))
     hand = Wire(server, campaign, honest)
@@ -227,8 +278,9 @@ def owned(place: Place) -> tuple[str, str]:
 
 
 def test_idle_connections_close_no_door(place: Place, raw: Callable[[Running], Raw]) -> None:
-    """A process that was started with 256 files and may have more takes 300 connections without a token, an owner beside them
-    and its database; those that say nothing, before TLS or after it, are closed soon."""
+    """A process that was started with 256 files and may have more takes 300 connections without a
+    token, an owner beside them and its database; those that say nothing, before TLS or after it,
+    are closed soon."""
     campaign, token = owned(place)
     server = place.serve(through=("prlimit", "--nofile=256:8192"))
     eventually(lambda: place.store.rounds(campaign))
@@ -244,9 +296,12 @@ def test_idle_connections_close_no_door(place: Place, raw: Callable[[Running], R
     assert not [event for event in server.events() if event["level"] != "info"]
 
 
-def test_one_connection_too_many_is_closed_and_costs_nobody(place: Place, raw: Callable[[Running], Raw]) -> None:
-    """With 256 files and no more to have, half of them are for connections, which the log says; the database stays in reach,
-    and an owner that was there already goes on. When strangers' connections have been closed others come in."""
+def test_one_connection_too_many_is_closed_and_costs_nobody(
+    place: Place, raw: Callable[[Running], Raw]
+) -> None:
+    """With 256 files and no more to have, half of them are for connections, which the log says; the
+    database stays in reach, and an owner that was there already goes on. When strangers'
+    connections have been closed others come in."""
     campaign, token = owned(place)
     server = place.serve(through=("prlimit", "--nofile=256:256"))
     eventually(lambda: place.store.rounds(campaign))
@@ -259,14 +314,19 @@ def test_one_connection_too_many_is_closed_and_costs_nobody(place: Place, raw: C
     # Its own connection, and an answer for which the database is asked again.
     assert hand.submit(b"\xff") == "MALFORMED"
     assert Wire(server, campaign, place.enrol("another")).submit(b"") != "WRONG_VERSION"
-    eventually(lambda: Wire(server, campaign, token).submit(b"") == "WRONG_VERSION", seconds=IDLE_SECONDS + 30)
+    eventually(
+        lambda: Wire(server, campaign, token).submit(b"") == "WRONG_VERSION",
+        seconds=IDLE_SECONDS + 30,
+    )
     said = [event for event in server.events() if event["level"] != "info"]
     assert [(event["files"], event["connections"]) for event in said] == [(256, 128)]
 
 
-def test_streams_given_up_at_once_keep_nobody_waiting(place: Place, raw: Callable[[Running], Raw]) -> None:
-    """Whoever opens and leaves streams, thousands in a moment and without a token, is cut off or waits; an owner is served
-    meanwhile, and what was left is not worked through for long after."""
+def test_streams_given_up_at_once_keep_nobody_waiting(
+    place: Place, raw: Callable[[Running], Raw]
+) -> None:
+    """Whoever opens and leaves streams, thousands in a moment and without a token, is cut off or
+    waits; an owner is served meanwhile, and what was left is not worked through for long after."""
     campaign, token = owned(place)
     server = place.serve()
     eventually(lambda: place.store.rounds(campaign))
@@ -280,18 +340,24 @@ def test_streams_given_up_at_once_keep_nobody_waiting(place: Place, raw: Callabl
             except OSError:
                 hostile[number] = raw(server)
         assert hand.submit(b"") == "WRONG_VERSION"
-    # Calls that were never looked at are not counted as refused: of 20,000 streams few have become calls.
+    # Calls that were never looked at are not counted as refused: of 20,000 streams few have become
+    # calls.
     time.sleep(1)
     assert views.rejected(place.store.engine, "").get("UNAUTHENTICATED", 0) < 20_000 // 2
     assert server.process.poll() is None
 
 
 def test_histograms_that_do_not_fit_are_told_of(place: Place) -> None:
-    """They cannot be split: of a campaign whose answers are larger than `--message-bytes` they are refused, and the log says so
-    once; one of fewer bins is not spoken of. A server with a larger limit takes both."""
+    """They cannot be split: of a campaign whose answers are larger than `--message-bytes` they are
+    refused, and the log says so once; one of fewer bins is not spoken of. A server with a larger
+    limit takes both."""
     plans = [plan_now(TRUSTED, bins=bins, campaign=str(bins)) for bins in (130_000, 140_000)]
     fits, large = (place.campaign(plan) for plan in plans)
-    server, larger, token = place.serve(), place.serve("--message-bytes", str(4 << 20)), place.enrol("owner")
+    server, larger, token = (
+        place.serve(),
+        place.serve("--message-bytes", str(4 << 20)),
+        place.enrol("owner"),
+    )
 
     def taken(running: Running, name: str) -> str:
         return Wire(running, name, token).submit(owner_counts(plans[name == large], 3))
@@ -300,22 +366,33 @@ def test_histograms_that_do_not_fit_are_told_of(place: Place) -> None:
     eventually(lambda: taken(server, large) == "TOO_LARGE")
 
     def told(running: Running) -> list[str]:
-        return [one["campaign"] for one in running.events() if one["event"] == "answers are larger than --message-bytes"]
+        return [
+            one["campaign"]
+            for one in running.events()
+            if one["event"] == "answers are larger than --message-bytes"
+        ]
 
     eventually(lambda: told(server))
     eventually(lambda: taken(larger, large) == "OK")
     assert (told(server), told(larger)) == ([large], [])
 
 
-@pytest.mark.parametrize(("code", "settings"), [("LATE", {"round_seconds": 0.5}), ("SURPLUS", {"enough": 5})])
-def test_late_and_surplus_reports_are_counted_and_not_used(code: str, settings: dict[str, Any], place: Place) -> None:
-    """A round that ended by its deadline answers LATE, one that had enough SURPLUS; neither is stored. What was stays OK."""
+@pytest.mark.parametrize(
+    ("code", "settings"), [("LATE", {"round_seconds": 0.5}), ("SURPLUS", {"enough": 5})]
+)
+def test_late_and_surplus_reports_are_counted_and_not_used(
+    code: str, settings: dict[str, Any], place: Place
+) -> None:
+    """A round that ended by its deadline answers LATE, one that had enough SURPLUS; neither is
+    stored. What was stays OK."""
     server, token = place.serve(), place.enrol("owner")
     plan = plan_now(variant="published", minimum_reports=0)
     campaign = place.campaign(plan, **settings)
 
     def answer(first: int) -> bytes:
-        message = wire.Answer.FromString(packed(bit_batch(6, first=first), plan=digest(plan.to_bytes())))
+        message = wire.Answer.FromString(
+            packed(bit_batch(6, first=first), plan=digest(plan.to_bytes()))
+        )
         message.batch.parts = bytes(12)
         return message.SerializeToString()
 
@@ -329,18 +406,27 @@ def test_late_and_surplus_reports_are_counted_and_not_used(code: str, settings: 
 
 
 def test_an_owner_with_nothing_to_say_is_heard_and_is_no_evidence(place: Place) -> None:
-    """One sends reports, one nothing, one declines: `owners` lets the round end, `minimum_owners` waits for more reports."""
+    """One sends reports, one nothing, one declines: `owners` lets the round end, `minimum_owners`
+    waits for more reports."""
     server, tokens = place.serve(), [place.enrol(f"owner {i}") for i in range(3)]
     declined = wire.Answer(version=1, code=wire.Code.METHOD_NOT_ALLOWED).SerializeToString()
 
     def answered(minimum_owners: int = 1, **settings: Any) -> tuple[str, Wire, bytes]:
-        """A campaign that the three have answered; the one that declined, and what it could have sent."""
-        plan = plan_now(campaign=str(settings), variant="published", minimum_reports=0, minimum_owners=minimum_owners)
+        """A campaign that the three have answered; the one that declined, and what it could have
+        sent."""
+        plan = plan_now(
+            campaign=str(settings),
+            variant="published",
+            minimum_reports=0,
+            minimum_owners=minimum_owners,
+        )
         campaign = place.campaign(plan, **settings)
         hands = [Wire(server, campaign, token) for token in tokens]
 
         def report(first: int) -> bytes:
-            message = wire.Answer.FromString(packed(bit_batch(6, first=first), plan=digest(plan.to_bytes())))
+            message = wire.Answer.FromString(
+                packed(bit_batch(6, first=first), plan=digest(plan.to_bytes()))
+            )
             message.batch.parts = bytes(12)
             return message.SerializeToString()
 
@@ -362,20 +448,34 @@ def owner_counts(plan: Plan, count: int) -> bytes:
     """An owner's exact histogram with all its records in one bin."""
     counts = np.zeros(plan.bins, dtype=np.int64)
     counts[plan.bins // 2] = count
-    batch = write_owner_answer(OwnerAnswer(os.urandom(16), counts), plan=digest(plan.to_bytes()), round_=0)
+    batch = write_owner_answer(
+        OwnerAnswer(os.urandom(16), counts), plan=digest(plan.to_bytes()), round_=0
+    )
     return wire.Answer(version=VERSION, code=wire.Code.OK, batch=batch).SerializeToString()
 
 
 def test_a_campaign_that_cannot_go_on_holds_up_no_other(place: Place) -> None:
-    """More records than any procedure takes, of one owner or of all together, and a plan or settings of another version: each
-    stops its own campaign, later ones run, and no count of anybody is in the log."""
+    """More records than any procedure takes, of one owner or of all together, and a plan or
+    settings of another version: each stops its own campaign, later ones run, and no count of
+    anybody is in the log."""
     poisoned, later = plan_now(TRUSTED), plan_now(variant="one-shot", campaign="later")
-    campaign, tokens = place.campaign(poisoned, owners=2), [place.enrol(name, records=10**9) for name in ("one", "other")]
-    foreign = [place.campaign(plan_now(campaign=f"of another version {number}")) for number in range(3)]
-    other_version = wire.SignedPlan(plan=wire.Plan(version=99).SerializeToString()).SerializeToString()
+    campaign, tokens = (
+        place.campaign(poisoned, owners=2),
+        [place.enrol(name, records=10**9) for name in ("one", "other")],
+    )
+    foreign = [
+        place.campaign(plan_now(campaign=f"of another version {number}")) for number in range(3)
+    ]
+    other_version = wire.SignedPlan(
+        plan=wire.Plan(version=99).SerializeToString()
+    ).SerializeToString()
     with place.store.engine.begin() as db:
-        db.exec_driver_sql("UPDATE campaigns SET signed_plan = ? WHERE id = ?", (other_version, foreign[0]))
-        for name, settings in zip(foreign[1:], ('{"round_seconds": 0}', '{"unheard": 1}'), strict=True):
+        db.exec_driver_sql(
+            "UPDATE campaigns SET signed_plan = ? WHERE id = ?", (other_version, foreign[0])
+        )
+        for name, settings in zip(
+            foreign[1:], ('{"round_seconds": 0}', '{"unheard": 1}'), strict=True
+        ):
             db.exec_driver_sql("UPDATE campaigns SET settings = ? WHERE id = ?", (settings, name))
     server = place.serve("--http", "0")
     eventually(lambda: place.store.rounds(campaign))
@@ -389,19 +489,31 @@ def test_a_campaign_that_cannot_go_on_holds_up_no_other(place: Place) -> None:
     # They are not this version's to end, to lead or to take answers for.
     assert {place.store.campaign(name).state for name in foreign} == {"open"}
     with place.store.engine.connect() as db:
-        leaders = {row.id: row.leader for row in db.exec_driver_sql("SELECT id, leader FROM campaigns")}
+        leaders = {
+            row.id: row.leader for row in db.exec_driver_sql("SELECT id, leader FROM campaigns")
+        }
     assert [leaders[name] for name in foreign] == [None] * 3
     assert {Wire(server, name, tokens[0]).submit(b"") for name in foreign} == {"UNKNOWN_CAMPAIGN"}
     after = place.campaign(later)
     eventually(lambda: place.store.rounds(after))
     assert [event["event"] for event in server.events()].count("a campaign stands still") == 3
-    assert not [number for number in (each, 2 * each, 2**33) if str(number) in server.log.read_text()]
+    assert not [
+        number for number in (each, 2 * each, 2**33) if str(number) in server.log.read_text()
+    ]
     code, text = aggregator("campaign", "status", "--db", place.url)
-    assert (code, [name for name in foreign if f"{name}  of another version" not in text]) == (0, [])
+    assert (code, [name for name in foreign if f"{name}  of another version" not in text]) == (
+        0,
+        [],
+    )
     for name in foreign:
         assert aggregator("campaign", "status", name, "--json", "--db", place.url) == (2, "")
-        assert aggregator("campaign", "export", name, place.folder / "out", "--db", place.url)[0] == 2
+        assert (
+            aggregator("campaign", "export", name, place.folder / "out", "--db", place.url)[0] == 2
+        )
     port = next(event["address"] for event in server.events() if event["event"] == "page")
-    pages = {path: urllib.request.urlopen(f"{port}{path}", timeout=30).read().decode() for path in ("", "metrics")}
+    pages = {
+        path: urllib.request.urlopen(f"{port}{path}", timeout=30).read().decode()
+        for path in ("", "metrics")
+    }
     assert all(name in pages[""] for name in foreign)
     assert "confide_campaigns_stuck 3.0" in pages["metrics"]

@@ -20,7 +20,10 @@ def hockey_stick(epsilon: float, local: float, n: int) -> tuple[float, float]:
                     law[side][pair] = law[side].get(pair, 0.0) + mass * chance
     pairs = set(law["P"]) | set(law["Q"])
     gaps = [
-        sum(max(0.0, law[x].get(pair, 0.0) - math.exp(epsilon) * law[y].get(pair, 0.0)) for pair in pairs)
+        sum(
+            max(0.0, law[x].get(pair, 0.0) - math.exp(epsilon) * law[y].get(pair, 0.0))
+            for pair in pairs
+        )
         for x, y in (("P", "Q"), ("Q", "P"))
     ]
     return gaps[0], gaps[1]
@@ -36,7 +39,8 @@ def test_divergence_equals_the_sum_over_the_joint_law(local: float, n: int) -> N
 
 
 def test_reference_values() -> None:
-    """The published analysis gives 0.257 at n = 23,640, epsilon 4 and 0.149 at n = 1,000, epsilon 1 (delta 1e-6)."""
+    """The published analysis gives 0.257 at n = 23,640, epsilon 4 and 0.149 at n = 1,000, epsilon 1
+    (delta 1e-6)."""
     assert round(shuffled_epsilon(local_epsilon=4.0, n=23_640, delta=1e-6), 3) == 0.257
     assert round(shuffled_epsilon(local_epsilon=1.0, n=1_000, delta=1e-6), 3) == 0.149
 
@@ -48,7 +52,10 @@ def test_the_rate_quoted_in_the_paper_is_no_bound() -> None:
 
 def test_more_reports_hide_better_and_nothing_exceeds_the_local_epsilon() -> None:
     """Epsilon falls as n grows, and a crowd of one hides nothing."""
-    values = [shuffled_epsilon(local_epsilon=2.0, n=n, delta=1e-6) for n in (1, 10, 100, 10_000, 1_000_000)]
+    values = [
+        shuffled_epsilon(local_epsilon=2.0, n=n, delta=1e-6)
+        for n in (1, 10, 100, 10_000, 1_000_000)
+    ]
     assert values == sorted(values, reverse=True)
     assert 1.99 < values[0] <= 2.0
 

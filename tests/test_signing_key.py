@@ -44,25 +44,36 @@ def start(place: Place, key: Ed25519PrivateKey) -> subprocess.CompletedProcess[s
         "--key",
     ]
     return subprocess.run(
-        [sys.executable, *command, str(file)], cwd=ROOT, capture_output=True, text=True, timeout=60, env=dict(os.environ)
+        [sys.executable, *command, str(file)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=dict(os.environ),
     )
 
 
 def test_a_server_with_another_key_does_not_start(place: Place, tmp_path: Path) -> None:
-    """Over a campaign that is a draft, open or closed without a card: exit code 2 and both keys. With the card there it may."""
+    """Over a campaign that is a draft, open or closed without a card: exit code 2 and both keys.
+    With the card there it may."""
     made = place.store.create(sign_plan(PLAN, KEY), Settings(), now=time.time())
     server = None
     for state in ("draft", "open", "closed"):
         assert place.store.campaign(made.id).state == state
         refused = start(place, OTHER)
         assert refused.returncode == 2, refused.stderr
-        assert f"{state} and its plan is signed by {PUBLIC_KEY.hex()}; the key given is {OTHER_KEY.hex()}" in refused.stderr
+        assert (
+            f"{state} and its plan is signed by {PUBLIC_KEY.hex()}; the key given is "
+            f"{OTHER_KEY.hex()}" in refused.stderr
+        )
         assert "listening" not in refused.stderr
         if state == "draft":
             place.store.open(made.id, now=time.time())
         if state == "open":
             server = place.serve()
-            part = contribution(server.access(place.enrol("owner")), PLAN, tmp_path / "owner", seed=1, n=2_000)
+            part = contribution(
+                server.access(place.enrol("owner")), PLAN, tmp_path / "owner", seed=1, n=2_000
+            )
             eventually(partial(sent, part))
             server.kill()
             place.store.close(made.id, now=time.time())
@@ -75,7 +86,8 @@ def test_a_server_with_another_key_does_not_start(place: Place, tmp_path: Path) 
 
 
 def test_a_campaign_of_another_key_is_left_to_a_server_with_that_key(place: Place) -> None:
-    """Created while the server runs: no question is asked, so nobody spends; the log names both keys, others go on."""
+    """Created while the server runs: no question is asked, so nobody spends; the log names both
+    keys, others go on."""
     server = place.serve()
     foreign = place.store.create(sign_plan(PLAN, OTHER), Settings(), now=time.time()).id
     place.store.open(foreign, now=time.time())
@@ -83,14 +95,19 @@ def test_a_campaign_of_another_key_is_left_to_a_server_with_that_key(place: Plac
     eventually(lambda: place.store.rounds(own))
 
     def named() -> list[tuple[str, str]]:
-        return [(event["signed_by"], event["key"]) for event in server.events() if event.get("campaign") == foreign]
+        return [
+            (event["signed_by"], event["key"])
+            for event in server.events()
+            if event.get("campaign") == foreign
+        ]
 
     assert eventually(named) == [(OTHER_KEY.hex(), PUBLIC_KEY.hex())]
     assert place.store.rounds(foreign) == []
 
 
 def test_a_card_of_another_key_is_not_published(place: Place, tmp_path: Path) -> None:
-    """As one was stored by an earlier version: `campaign publish` names both keys, and nobody can fetch the card."""
+    """As one was stored by an earlier version: `campaign publish` names both keys, and nobody can
+    fetch the card."""
     campaign = place.campaign(PLAN)
     outcome = run_campaign(PLAN, asking(signed(PLAN), [owner(tmp_path / "owner", n=2_000)]))
     card = campaign_card(PLAN, outcome, diagnostic={}, issued=NOW)

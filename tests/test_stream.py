@@ -36,7 +36,9 @@ from tests.test_wire import answer, bit_batch
 
 KINDS = [
     "sqlite",
-    pytest.param("postgres", marks=pytest.mark.skipif(binaries() is None, reason="no PostgreSQL here")),
+    pytest.param(
+        "postgres", marks=pytest.mark.skipif(binaries() is None, reason="no PostgreSQL here")
+    ),
 ]
 CHANNEL = Bit(epsilon=4.0)
 REPORTS = 500
@@ -69,7 +71,9 @@ class OpenRound:
 
         turnstile = Turnstile(limits, Vitals(), now=time.monotonic)
         reading = Reading(limits.message_bytes)
-        return Stream(OWNER, self.standing, self.writer, turnstile, limits, reading, room, look_again, known)
+        return Stream(
+            OWNER, self.standing, self.writer, turnstile, limits, reading, room, look_again, known
+        )
 
     def answer(self, number: int) -> bytes:
         return answer(bit_batch(REPORTS, first=REPORTS * number), plan=self.plan, channel=CHANNEL)
@@ -102,7 +106,8 @@ async def quiet(read: list[int]) -> int:
 
 
 def test_all_streams_together_hold_no_more_than_there_is_room_for(ready: OpenRound) -> None:
-    """While the disk stands still ten streams read on until the room is full, and no further; then all is taken in."""
+    """While the disk stands still ten streams read on until the room is full, and no further; then
+    all is taken in."""
     most, streams, messages = 200_000, 10, 20
     read, held = [0] * streams, list[int]()
     room = Room(most)
@@ -116,7 +121,10 @@ def test_all_streams_together_hold_no_more_than_there_is_room_for(ready: OpenRou
 
     async def run() -> list[wire.Receipt]:
         with ready.stuck():
-            taking = [asyncio.create_task(ready.stream(room).take(source(number))) for number in range(streams)]
+            taking = [
+                asyncio.create_task(ready.stream(room).take(source(number)))
+                for number in range(streams)
+            ]
             # What is in hand besides: one message a stream.
             assert most // 2 < await quiet(read) <= most + streams * len(ready.answer(0))
         return await asyncio.wait_for(asyncio.gather(*taking), 60)
@@ -130,7 +138,8 @@ def test_all_streams_together_hold_no_more_than_there_is_room_for(ready: OpenRou
 
 
 def test_streams_that_stand_still_leave_room_for_others(ready: OpenRound) -> None:
-    """Ten owners that send something and then nothing keep no more than half of the room; another gets through."""
+    """Ten owners that send something and then nothing keep no more than half of the room; another
+    gets through."""
     room = Room(200_000)
 
     async def some_and_then_nothing(number: int) -> AsyncIterator[bytes]:
@@ -143,7 +152,10 @@ def test_streams_that_stand_still_leave_room_for_others(ready: OpenRound) -> Non
             yield ready.answer(200 + i)
 
     async def run() -> wire.Receipt:
-        standing = [asyncio.create_task(ready.stream(room).take(some_and_then_nothing(number))) for number in range(10)]
+        standing = [
+            asyncio.create_task(ready.stream(room).take(some_and_then_nothing(number)))
+            for number in range(10)
+        ]
         await asyncio.sleep(0.5)
         receipt = await asyncio.wait_for(ready.stream(room).take(whole()), 30)
         for stream in standing:
@@ -155,8 +167,11 @@ def test_streams_that_stand_still_leave_room_for_others(ready: OpenRound) -> Non
     assert room.held == 0
 
 
-def test_who_gives_up_waiting_neither_stops_the_writer_nor_frees_what_it_holds(ready: OpenRound) -> None:
-    """A stream that is cancelled while the disk stands still: its bytes count until they are written, and the next is taken."""
+def test_who_gives_up_waiting_neither_stops_the_writer_nor_frees_what_it_holds(
+    ready: OpenRound,
+) -> None:
+    """A stream that is cancelled while the disk stands still: its bytes count until they are
+    written, and the next is taken."""
     room = Room(1 << 20)
 
     async def one(number: int) -> AsyncIterator[bytes]:
@@ -177,7 +192,8 @@ def test_who_gives_up_waiting_neither_stops_the_writer_nor_frees_what_it_holds(r
 
 
 def test_what_was_stored_in_time_is_taken_in_whenever_it_comes_again(ready: OpenRound) -> None:
-    """A receipt that was lost is given again after the round was closed; an answer that never came is late, next to it too."""
+    """A receipt that was lost is given again after the round was closed; an answer that never came
+    is late, next to it too."""
     store, room = ready.place.store, Room(1 << 20)
     desk = Desk(store)
 
@@ -209,21 +225,29 @@ def test_what_was_stored_in_time_is_taken_in_whenever_it_comes_again(ready: Open
     assert take(0, 1) == ("OK", 0, 2 * REPORTS)
     assert take(2) == ("CLOSED", 0, 0)
     # Nobody has finished the second round by sending the first one again.
-    assert [(part.round, part.reports, part.finished) for part in views.progress(store.engine, ready.campaign)] == [
-        (0, 2 * REPORTS, True)
-    ]
+    assert [
+        (part.round, part.reports, part.finished)
+        for part in views.progress(store.engine, ready.campaign)
+    ] == [(0, 2 * REPORTS, True)]
     assert views.stored_batches(store.engine, ready.campaign) == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_of_two_first_parcels_at_once_one_waits_for_the_other(kind: str, tmp_path: Path) -> None:
-    """An owner of whom nothing is known yet sends to two processes, and adds no more in all than the round takes of it."""
-    with postgres(Path("/tmp")) if kind == "postgres" else nullcontext("") as url, ThreadPoolExecutor(1) as pool:
+    """An owner of whom nothing is known yet sends to two processes, and adds no more in all than
+    the round takes of it."""
+    with (
+        postgres(Path("/tmp")) if kind == "postgres" else nullcontext("") as url,
+        ThreadPoolExecutor(1) as pool,
+    ):
         ready = OpenRound(tmp_path / "aggregator", url, expected=1_000)
         engine, most = writing(ready.place.store.engine), ready.standing.most(OWNER)[0]
         one, other = (
-            Parcel(ready.campaign, 0, 1, [Packed(os.urandom(16), most - 1, holding(b"x"))], most=most) for _ in range(2)
-        )  # fmt: skip
+            Parcel(
+                ready.campaign, 0, 1, [Packed(os.urandom(16), most - 1, holding(b"x"))], most=most
+            )
+            for _ in range(2)
+        )
 
         def store(parcel: Parcel) -> list[int]:
             with engine.begin() as db:
@@ -245,7 +269,8 @@ def test_of_two_first_parcels_at_once_one_waits_for_the_other(kind: str, tmp_pat
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_owner_adds_no_more_than_a_round_takes_of_it(kind: str, tmp_path: Path) -> None:
-    """Over both of two processes; what came before the bound stays, and is taken in again, next to others that are new too."""
+    """Over both of two processes; what came before the bound stays, and is taken in again, next to
+    others that are new too."""
     with postgres(Path("/tmp")) if kind == "postgres" else nullcontext("") as url:
         ready = OpenRound(tmp_path / "aggregator", url, expected=1_000)
         other = Writer(ready.place.store.engine, Vitals())
@@ -263,13 +288,25 @@ def test_an_owner_adds_no_more_than_a_round_takes_of_it(kind: str, tmp_path: Pat
             assert part.reports == part.batches * 100 == most // 100 * 100
             stored = {answer for _, answer in ready.place.store.answers(ready.campaign, 0)}
             assert stored == {holding(b"x")}
-            taken = [batch for batch, code in zip(made, codes[::2], strict=True) if code.result().code == wire.Code.OK]
+            taken = [
+                batch
+                for batch, code in zip(made, codes[::2], strict=True)
+                if code.result().code == wire.Code.OK
+            ]
             assert put(other, *taken).result().code == wire.Code.OK
-            assert put(other, *taken, Packed(b"y" * 16, most % 100, holding(b"y"))).result().code == wire.Code.OK
-            assert put(other, Packed(b"z" * 16, 1, holding(b"z"))).result().code == wire.Code.SURPLUS
+            assert (
+                put(other, *taken, Packed(b"y" * 16, most % 100, holding(b"y"))).result().code
+                == wire.Code.OK
+            )
+            assert (
+                put(other, Packed(b"z" * 16, 1, holding(b"z"))).result().code == wire.Code.SURPLUS
+            )
             # Another owner has a bound of its own.
             ready.place.enrol("other")
-            assert other.put(Parcel(ready.campaign, 0, 2, made[:5], most=most)).result().code == wire.Code.OK
+            assert (
+                other.put(Parcel(ready.campaign, 0, 2, made[:5], most=most)).result().code
+                == wire.Code.OK
+            )
         finally:
             other.close()
             ready.close()
@@ -278,7 +315,10 @@ def test_an_owner_adds_no_more_than_a_round_takes_of_it(kind: str, tmp_path: Pat
 def test_batches_without_reports_are_bounded_too(ready: OpenRound) -> None:
     """Nothing that an owner can store is without end."""
     empty = [Packed(os.urandom(16), 0, holding(b"x")) for _ in range(11)]
-    codes = [ready.writer.put(Parcel(ready.campaign, 0, 1, [batch], most=10)).result().code for batch in empty]
+    codes = [
+        ready.writer.put(Parcel(ready.campaign, 0, 1, [batch], most=10)).result().code
+        for batch in empty
+    ]
     assert codes == [wire.Code.OK] * 10 + [wire.Code.SURPLUS]
 
 
@@ -298,13 +338,20 @@ def test_a_stream_of_made_up_reports_ends_in_surplus(tmp_path: Path) -> None:
             stream = ready.stream(Room(1 << 20))
             receipt = asyncio.run(stream.take(source(count)))
             taken.append((wire.Code.Name(receipt.code), receipt.accepted, receipt.duplicates))
-        assert taken == [("SURPLUS", 3 * REPORTS, 0), ("OK", 0, 3 * REPORTS), ("SURPLUS", 0, 3 * REPORTS)]
+        assert taken == [
+            ("SURPLUS", 3 * REPORTS, 0),
+            ("OK", 0, 3 * REPORTS),
+            ("SURPLUS", 0, 3 * REPORTS),
+        ]
     finally:
         ready.close()
 
 
-def test_a_removed_owner_is_stopped_within_its_stream(ready: OpenRound, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its token is looked up again from time to time; what came before stays, and the stream ends as unauthenticated."""
+def test_a_removed_owner_is_stopped_within_its_stream(
+    ready: OpenRound, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its token is looked up again from time to time; what came before stays, and the stream ends
+    as unauthenticated."""
     monkeypatch.setattr(streams, "BELIEVED_SECONDS", 0.2)
 
     async def source() -> AsyncIterator[bytes]:
@@ -321,7 +368,8 @@ def test_a_removed_owner_is_stopped_within_its_stream(ready: OpenRound, monkeypa
 
 
 def test_an_earlier_look_does_not_replace_a_later_one(ready: OpenRound) -> None:
-    """One that read the store before a campaign was closed, and is slow, is not what is known in the end."""
+    """One that read the store before a campaign was closed, and is slow, is not what is known in
+    the end."""
     read, go_on = threading.Event(), threading.Event()
 
     class Slow(Store):
@@ -346,9 +394,11 @@ def test_an_earlier_look_does_not_replace_a_later_one(ready: OpenRound) -> None:
 
 
 def test_what_was_written_leaves_memory(ready: OpenRound) -> None:
-    """Twenty transactions of ever more batches, 24 MB each: the process grows by less than a quarter of them.
+    """Twenty transactions of ever more batches, 24 MB each: the process grows by less than a
+    quarter of them.
 
-    A driver that keeps what it has bound grows by all 480 MB; what the allocator keeps depends on the tests before.
+    A driver that keeps what it has bound grows by all 480 MB; what the allocator keeps depends on
+    the tests before.
     """
 
     def resident() -> int:
@@ -356,7 +406,10 @@ def test_what_was_written_leaves_memory(ready: OpenRound) -> None:
 
     sizes, before = [], 0
     for count in range(10, 30):
-        batches = [Packed(os.urandom(16), 1, holding(os.urandom(24_000_000 // count))) for _ in range(count)]
+        batches = [
+            Packed(os.urandom(16), 1, holding(os.urandom(24_000_000 // count)))
+            for _ in range(count)
+        ]
         assert ready.writer.put(Parcel(ready.campaign, 0, 1, batches)).result().code == wire.Code.OK
         del batches
         before = before or resident()
@@ -366,7 +419,8 @@ def test_what_was_written_leaves_memory(ready: OpenRound) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_batches_are_counted_once_however_they_come(kind: str, tmp_path: Path) -> None:
-    """Of many sizes, more than one statement takes, some of them twice in a parcel, in another, or from another process."""
+    """Of many sizes, more than one statement takes, some of them twice in a parcel, in another, or
+    from another process."""
     with postgres(Path("/tmp")) if kind == "postgres" else nullcontext("") as url:
         ready = OpenRound(tmp_path / "aggregator", url)
         other = Writer(ready.place.store.engine, Vitals())
@@ -374,15 +428,17 @@ def test_batches_are_counted_once_however_they_come(kind: str, tmp_path: Path) -
             made = [Packed(os.urandom(16), 1 + i % 3, holding(b"x" * i)) for i in range(500)]
             parcels = [made[:300], made[:100] + made[:100], made[200:], made[::7]]
             codes = [
-                writer.put(Parcel(ready.campaign, 0, 1, batches)) for batches in parcels for writer in (ready.writer, other)
+                writer.put(Parcel(ready.campaign, 0, 1, batches))
+                for batches in parcels
+                for writer in (ready.writer, other)
             ]
             assert {code.result().code for code in codes} == {wire.Code.OK}
             (part,) = views.progress(ready.place.store.engine, ready.campaign)
             assert part.reports == sum(batch.reports for batch in made)
             assert views.stored_batches(ready.place.store.engine, ready.campaign) == len(made)
-            assert sorted(answer for _, answer in ready.place.store.answers(ready.campaign, 0)) == sorted(
-                batch.answer for batch in made
-            )
+            assert sorted(
+                answer for _, answer in ready.place.store.answers(ready.campaign, 0)
+            ) == sorted(batch.answer for batch in made)
         finally:
             other.close()
             ready.close()

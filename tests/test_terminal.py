@@ -37,23 +37,31 @@ getattr(importlib.import_module(module), name)()
 def command(name: str, *arguments: str, missing: str = "") -> subprocess.CompletedProcess[str]:
     """A command line as its console script starts it, where a package may not be installed."""
     given = [sys.executable, "-c", RUN, COMMANDS[name], missing, *arguments]
-    return subprocess.run(given, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, env=NARROW)
+    return subprocess.run(
+        given, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, env=NARROW
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "missing", "extra", "arguments"),
     [
-        ("client", "typer", "client", ["--help"]), ("client", "rich", "client", ["--help"]),
-        ("aggregator", "typer", "server", ["--help"]), ("aggregator", "sqlalchemy", "server", ["--help"]),
+        ("client", "typer", "client", ["--help"]),
+        ("client", "rich", "client", ["--help"]),
+        ("aggregator", "typer", "server", ["--help"]),
+        ("aggregator", "sqlalchemy", "server", ["--help"]),
         ("card", "typer", "server", ["--help"]),
-        ("simulation", "typer", "simulation", ["--help"]), ("simulation", "matplotlib", "simulation", ["--help"]),
+        ("simulation", "typer", "simulation", ["--help"]),
+        ("simulation", "matplotlib", "simulation", ["--help"]),
         ("simulation", "psutil", "simulation", ["--help"]),
         ("simulation", "torch", "train", ["evaluate", "--method", "full-data"]),
         ("simulation", "dp_accounting", "train", ["evaluate", "--method", "full-data"]),
     ],
-)  # fmt: skip
-def test_a_missing_extra_is_named(name: str, missing: str, extra: str, arguments: list[str]) -> None:
-    """Where a package of an extra is not installed, one line says which extra to install; exit code 2, no traceback."""
+)
+def test_a_missing_extra_is_named(
+    name: str, missing: str, extra: str, arguments: list[str]
+) -> None:
+    """Where a package of an extra is not installed, one line says which extra to install; exit code
+    2, no traceback."""
     run = command(name, *arguments, missing=missing)
     assert run.returncode == 2, run.stderr
     assert run.stderr.count("\n") == 1
@@ -72,13 +80,21 @@ def test_a_module_of_the_project_that_is_missing_is_no_extra() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        ("client", ["contribute"]), ("client", ["allow"]), ("aggregator", ["serve"]), ("aggregator", ["campaign"]),
-        ("aggregator", ["campaign", "create"]), ("aggregator", ["owner", "add"]), ("card", ["search"]), ("card", []),
-        ("simulation", ["evaluate"]), ("simulation", ["federation"]),
+        ("client", ["contribute"]),
+        ("client", ["allow"]),
+        ("aggregator", ["serve"]),
+        ("aggregator", ["campaign"]),
+        ("aggregator", ["campaign", "create"]),
+        ("aggregator", ["owner", "add"]),
+        ("card", ["search"]),
+        ("card", []),
+        ("simulation", ["evaluate"]),
+        ("simulation", ["federation"]),
     ],
-)  # fmt: skip
+)
 def test_help_is_plain_text_of_80_columns(name: str, arguments: list[str]) -> None:
-    """No escaped brackets, no control characters, no line beyond the terminal, and defaults in brackets."""
+    """No escaped brackets, no control characters, no line beyond the terminal, and defaults in
+    brackets."""
     run = command(name, *arguments, "--help")
     assert run.returncode == 0, run.stderr
     assert "\\[" not in run.stdout
@@ -94,7 +110,9 @@ def on_a_terminal(columns: int, *arguments: str) -> list[str]:
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     started = [sys.executable, "-m", "confide", *arguments]
-    process = subprocess.Popen(started, cwd=ROOT, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=env)
+    process = subprocess.Popen(
+        started, cwd=ROOT, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=env
+    )
     os.close(theirs)
     shown = b""
     while part := _read(ours):
@@ -116,7 +134,8 @@ NUMBERS = re.compile(r"0\.900 \w+ +[01]\.\d{3} ± \d\.\d{3} +\d+\.\d\d ± \d\.\d
 
 
 def test_results_survive_a_terminal_of_80_columns() -> None:
-    """Promise, coverage, set size and the share of trivial campaigns are whole; what is left out is named."""
+    """Promise, coverage, set size and the share of trivial campaigns are whole; what is left out is
+    named."""
     lines = on_a_terminal(80, "compare", "--trials", "1")
     assert max(map(len, lines)) <= 80
     assert sum(NUMBERS.search(line) is not None for line in lines) == 6
@@ -127,7 +146,8 @@ def test_results_survive_a_terminal_of_80_columns() -> None:
 
 
 def test_a_table_of_campaigns_fits_80_columns() -> None:
-    """Columns of how a result came about go first; a trivial campaign says so in its row; any width shows everything."""
+    """Columns of how a result came about go first; a trivial campaign says so in its row; any width
+    shows everything."""
     row = non_private(score="hps", alpha=0.1, records=2_000, replacement=False, seed=1)
     shown = {"campaign": "labels:published-star", "channel": "rank-exponential", "epsilon": 2.0}
     rows = [row, row | shown | {"threshold": 1.0, "reason": "why"}]
@@ -138,4 +158,6 @@ def test_a_table_of_campaigns_fits_80_columns() -> None:
     assert (plain.split()[-1], trivial.split()[-1]) == ("no", "yes")
     assert note == "labels:published-star is trivial: why"
     assert left_out == "left out at 80 columns: channel, exact epsilon, reports, threshold"
-    assert np.all([name in as_text(rows) for name in ("channel", "exact epsilon", "reports", "threshold")])
+    assert np.all(
+        [name in as_text(rows) for name in ("channel", "exact epsilon", "reports", "threshold")]
+    )

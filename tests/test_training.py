@@ -19,18 +19,39 @@ from torch import Tensor, nn
 
 from confide.client.training.clipping import make_clipper, stack_of
 from confide.client.training.descent import Schedule, pick_device
-from confide.client.training.private_training import COMPLETED, OUT_OF_BUDGET, Diverged, Trained, train
+from confide.client.training.private_training import (
+    COMPLETED,
+    OUT_OF_BUDGET,
+    Diverged,
+    Trained,
+    train,
+)
 from confide.client.training.randomness import poisson_batch, random_order, stream
 from confide.client.training.scaling import public_scaling
 from confide.protocol.errors import BadInput
-from confide.protocol.exact.lattice import CHUNK_BYTES, CLIP_UNITS, LEAST_CHUNK, MOST_BATCH, MOST_CHUNK, sensitivity
-from confide.protocol.exact.sampling import OPERATING_SYSTEM, SEEDED, Entropy, SeededEntropy, os_entropy
+from confide.protocol.exact.lattice import (
+    CHUNK_BYTES,
+    CLIP_UNITS,
+    LEAST_CHUNK,
+    MOST_BATCH,
+    MOST_CHUNK,
+    sensitivity,
+)
+from confide.protocol.exact.sampling import (
+    OPERATING_SYSTEM,
+    SEEDED,
+    Entropy,
+    SeededEntropy,
+    os_entropy,
+)
 from confide.protocol.methods.training import NOISE
 from confide.protocol.privacy.budgets import Budget
 from confide.protocol.privacy.losses import Gaussian, SampledGaussian
 from confide.protocol.privacy.profiles import Profile
 
-pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning", "ignore:Secure RNG:UserWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Full backward hook:UserWarning", "ignore:Secure RNG:UserWarning"
+)
 torch.set_num_threads(1)
 
 N = 600
@@ -63,7 +84,9 @@ def records(n: int = N, *, seed: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
 
 def mlp(outputs: int = 3) -> nn.Sequential:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8, bias=False), nn.Tanh(), nn.Linear(8, outputs))
+    return nn.Sequential(
+        nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8, bias=False), nn.Tanh(), nn.Linear(8, outputs)
+    )
 
 
 def weights(model: nn.Module) -> NDArray[Any]:
@@ -72,7 +95,12 @@ def weights(model: nn.Module) -> NDArray[Any]:
 
 def fit(seed: int = 1, **changes: Any) -> Trained:
     features, labels = records()
-    options: dict[str, Any] = {"loss": cross_entropy, "schedule": SCHEDULE, "optimizer": sgd, "entropy": SeededEntropy(seed)}
+    options: dict[str, Any] = {
+        "loss": cross_entropy,
+        "schedule": SCHEDULE,
+        "optimizer": sgd,
+        "entropy": SeededEntropy(seed),
+    }
     return train(mlp(), features, labels, **(options | changes))
 
 
@@ -88,9 +116,12 @@ class OneOfAKind(nn.Module):
 
 
 @pytest.mark.parametrize("clip", [0.05, 1.0, 1e6])
-@pytest.mark.parametrize(("model", "loss"), [(nn.Linear(4, 3), cross_entropy), (mlp(), cross_entropy), (mlp(1), squares)])
+@pytest.mark.parametrize(
+    ("model", "loss"), [(nn.Linear(4, 3), cross_entropy), (mlp(), cross_entropy), (mlp(1), squares)]
+)
 def test_closed_form_equals_opacus(clip: float, model: nn.Module, loss: Any) -> None:
-    """The clipped sums of a stack of linear layers are those of Opacus' per-record gradients, losses too."""
+    """The clipped sums of a stack of linear layers are those of Opacus' per-record gradients,
+    losses too."""
     features, labels = (torch.from_numpy(array) for array in records())
     targets = labels.double() if loss is squares else labels
     found = {}
@@ -104,7 +135,9 @@ def test_closed_form_equals_opacus(clip: float, model: nn.Module, loss: Any) -> 
 
 def test_whole_trainings_agree_between_engines() -> None:
     """The same key gives the same weights whichever engine clips, up to rounding."""
-    np.testing.assert_allclose(weights(fit(engine="stack").model), weights(fit(engine="opacus").model), atol=1e-6)
+    np.testing.assert_allclose(
+        weights(fit(engine="stack").model), weights(fit(engine="opacus").model), atol=1e-6
+    )
 
 
 def length(sums: NDArray[Any]) -> int:
@@ -119,9 +152,12 @@ SIZES = (1.0, 1e3, 1e150, 1e-150, 5e-324, 1e-310, 1e19, 0.0, 1e300, np.inf, np.n
 @pytest.mark.parametrize("clip", [1e-6, 0.3, 1e6])
 @pytest.mark.parametrize("engine", ["stack", "opacus"])
 @pytest.mark.parametrize("scale", [1.0, 1e10, 1e-160])
-def test_no_record_moves_a_sum_by_more_than_the_sensitivity(engine: str, clip: float, scale: float) -> None:
-    """Records of all sizes, subnormal, infinite and no numbers too, under small and large weights: left out, one moves the
-    integer sums by at most `sensitivity`, replaced by twice that, and alone it has a clipping length."""
+def test_no_record_moves_a_sum_by_more_than_the_sensitivity(
+    engine: str, clip: float, scale: float
+) -> None:
+    """Records of all sizes, subnormal, infinite and no numbers too, under small and large weights:
+    left out, one moves the integer sums by at most `sensitivity`, replaced by twice that, and alone
+    it has a clipping length."""
     rng = np.random.default_rng(0)
     given, labels = records(44)
     features = torch.from_numpy(given * np.repeat(SIZES, 4)[:, None])
@@ -147,36 +183,52 @@ def test_no_record_moves_a_sum_by_more_than_the_sensitivity(engine: str, clip: f
 
 @pytest.mark.parametrize("engine", ["stack", "opacus"])
 @pytest.mark.parametrize(
-    ("size", "odds"), [(1e19, 53.0), (1e50, 130.0), (1e59, 120.0), (1e55, 150.0), (1e59, 300.0), (1e-40, 0.0)]
+    ("size", "odds"),
+    [(1e19, 53.0), (1e50, 130.0), (1e59, 120.0), (1e55, 150.0), (1e59, 300.0), (1e-40, 0.0)],
 )
 def test_no_gradient_escapes_clipping(engine: str, size: float, odds: float) -> None:
-    """Inputs so large and signals so small that squares would vanish: a share is as long as the gradient, or as the clip."""
+    """Inputs so large and signals so small that squares would vanish: a share is as long as the
+    gradient, or as the clip."""
     clip = 1e-6
     layer = nn.Linear(4, 2).double()
     with torch.no_grad():
         layer.weight.zero_()
         layer.bias.copy_(torch.tensor([odds, 0.0]))
     clipped = make_clipper(layer, nn.CrossEntropyLoss(reduction="none"), clip, engine)
-    total = float(clipped(torch.full((1, 4), size, dtype=torch.float64), torch.tensor([0]))[1].norm())
-    # The signals are 1 / (1 + e^odds) and its opposite, which is 0 where the probability rounds to 1.
+    total = float(
+        clipped(torch.full((1, 4), size, dtype=torch.float64), torch.tensor([0]))[1].norm()
+    )
+    # The signals are 1 / (1 + e^odds) and its opposite, which is 0 where the probability rounds to
+    # 1.
     signal = 1 / (1 + math.exp(odds))
     norm = math.sqrt(signal**2 + (1 - 1 / (1 + math.exp(-odds))) ** 2) * math.sqrt(4 * size**2 + 1)
     np.testing.assert_allclose(total, CLIP_UNITS * min(norm / clip, 1.0), rtol=2e-6)
 
 
-def test_sums_of_many_chunks_are_rounded_once_and_get_integer_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step's update is a whole number of lattice units: batches of any number of chunks are added before they are rounded."""
+def test_sums_of_many_chunks_are_rounded_once_and_get_integer_noise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A step's update is a whole number of lattice units: batches of any number of chunks are added
+    before they are rounded."""
     features, labels = records(50)
     schedule = Schedule(noise_multiplier=1e-9, sampling_rate=1.0, steps=1, clip=1.0, batch=1.0)
     moves = []
     for rows in (MOST_CHUNK, 7, 1):
-        monkeypatch.setattr("confide.client.training.clipping.chunk_rows", lambda _, rows=rows: rows)
+        monkeypatch.setattr(
+            "confide.client.training.clipping.chunk_rows", lambda _, rows=rows: rows
+        )
         model = nn.Linear(4, 3).double()
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.zero_()
         trained = train(
-            model, features, labels, loss=cross_entropy, schedule=schedule, entropy=SeededEntropy(3), optimizer=units
+            model,
+            features,
+            labels,
+            loss=cross_entropy,
+            schedule=schedule,
+            entropy=SeededEntropy(3),
+            optimizer=units,
         )
         moved = weights(trained.model) * CLIP_UNITS
         assert np.array_equal(moved, np.rint(moved))
@@ -187,14 +239,25 @@ def test_sums_of_many_chunks_are_rounded_once_and_get_integer_noise(monkeypatch:
 
 
 def test_models_with_many_weights_are_taken_with_fewer_records_at_a_time() -> None:
-    """Gradients of each record are held for as many as fit into memory, and not at all where 256 do not; a stack needs none."""
+    """Gradients of each record are held for as many as fit into memory, and not at all where 256 do
+    not; a stack needs none."""
 
     def rows(outputs: int, engine: str) -> int:
-        return make_clipper(nn.Sequential(nn.Linear(1_000, outputs)).double(), cross_entropy, 1.0, engine).rows
+        return make_clipper(
+            nn.Sequential(nn.Linear(1_000, outputs)).double(), cross_entropy, 1.0, engine
+        ).rows
 
-    assert [rows(outputs, "opacus") for outputs in (3, 20, 1_000)] == [MOST_CHUNK, CHUNK_BYTES // 8 // 20_020, LEAST_CHUNK]
+    assert [rows(outputs, "opacus") for outputs in (3, 20, 1_000)] == [
+        MOST_CHUNK,
+        CHUNK_BYTES // 8 // 20_020,
+        LEAST_CHUNK,
+    ]
     with pytest.raises(
-        BadInput, match="needs 1101100 numbers in memory for each of 256 records at a time; accepted are at most"
+        BadInput,
+        match=(
+            "needs 1101100 numbers in memory for each of 256 records at a time; accepted are at "
+            "most"
+        ),
     ):
         rows(1_100, "opacus")
     assert rows(1_100, "stack") == MOST_CHUNK
@@ -207,7 +270,8 @@ def units(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
 
 
 def test_private_training_learns_and_says_what_it_cost() -> None:
-    """Accuracy is far above chance, and the result carries steps, profile, randomness and the kind of noise."""
+    """Accuracy is far above chance, and the result carries steps, profile, randomness and the kind
+    of noise."""
     features, labels = records()
     trained = fit(schedule=Schedule(1.0, 0.1, 150, 1.0, 0.1 * N), optimizer=adam)
     guesses = trained.model(torch.from_numpy(features).float()).argmax(dim=1).numpy()
@@ -227,7 +291,8 @@ def test_seeds_repeat_and_differ() -> None:
 
 
 def test_batches_are_poisson_samples() -> None:
-    """Sizes vary as a binomial's do and records join independently: fixed or shuffled batches would fail here."""
+    """Sizes vary as a binomial's do and records join independently: fixed or shuffled batches would
+    fail here."""
     key, n, rate = bytes(32), 500, 0.04
     joined = np.zeros((2000, n))
     for step in range(2000):
@@ -239,27 +304,37 @@ def test_batches_are_poisson_samples() -> None:
 
 
 def test_noise_has_its_scale_and_empty_batches_get_it_too() -> None:
-    """With batches that are all but empty, a step's update is the noise alone, at noise times clip over batch."""
+    """With batches that are all but empty, a step's update is the noise alone, at noise times clip
+    over batch."""
     features, labels = records(2)
     schedule = Schedule(noise_multiplier=2.0, sampling_rate=1e-6, steps=400, clip=0.5, batch=10.0)
     trained = train(
-        nn.Linear(4, 3), features, labels, loss=cross_entropy, schedule=schedule, entropy=SeededEntropy(3),
+        nn.Linear(4, 3),
+        features,
+        labels,
+        loss=cross_entropy,
+        schedule=schedule,
+        entropy=SeededEntropy(3),
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=1.0),
-    )  # fmt: skip
+    )
     moved = np.array([weights(trained.model)])
     assert trained.steps == 400
     assert 0.6 < moved.std() / (2.0 * 0.5 / 10.0 * np.sqrt(400)) < 1.6
 
 
 def test_training_does_not_depend_on_the_order_of_the_records() -> None:
-    """Records are put in a uniformly random order first, so every order of the input has the same law of outcomes."""
+    """Records are put in a uniformly random order first, so every order of the input has the same
+    law of outcomes."""
     orders = np.array([random_order(SeededEntropy(i)(32), 4) for i in range(3000)])
-    counts = np.array([[np.mean(orders[:, place] == record) for record in range(4)] for place in range(4)])
+    counts = np.array(
+        [[np.mean(orders[:, place] == record) for record in range(4)] for place in range(4)]
+    )
     np.testing.assert_allclose(counts, 0.25, atol=0.04)
 
 
 def test_training_stops_before_the_budget_is_passed() -> None:
-    """The model kept is within the budget, what was spent before included, and one more step would not be."""
+    """The model kept is within the budget, what was spent before included, and one more step would
+    not be."""
     budget, spent = Budget(2.5, 1e-5), Profile().then(Gaussian(0.05))
     trained = fit(budget=budget, spent=spent)
     assert trained.stopped == OUT_OF_BUDGET
@@ -276,7 +351,8 @@ class Killed(Exception):
 
 @pytest.mark.parametrize("second", [SeededEntropy(2), os_entropy])
 def test_resumed_training_equals_an_undisturbed_one(second: Entropy, tmp_path: Path) -> None:
-    """Resumed training repeats the draws of the steps lost, whatever source it is given; a finished file holds no key."""
+    """Resumed training repeats the draws of the steps lost, whatever source it is given; a finished
+    file holds no key."""
     path = tmp_path / "state.pt"
 
     def kill(step: int, steps: int) -> None:
@@ -295,10 +371,12 @@ def test_resumed_training_equals_an_undisturbed_one(second: Entropy, tmp_path: P
 
 
 def test_a_killed_process_resumes(tmp_path: Path) -> None:
-    """After kill -9 in the middle, a second process finishes with the weights of a run that was never killed."""
+    """After kill -9 in the middle, a second process finishes with the weights of a run that was
+    never killed."""
     program = (
         "import sys, time\nfrom pathlib import Path\nfrom tests.test_training import *\n"
-        "trained = fit(checkpoint=Path(sys.argv[1]), every=5, progress=lambda *_: time.sleep(float(sys.argv[2])))\n"
+        "trained = fit(checkpoint=Path(sys.argv[1]), every=5, progress=lambda *_: "
+        "time.sleep(float(sys.argv[2])))\n"
         "np.save(sys.argv[1] + '.npy', weights(trained.model))\n"
     )
     path = tmp_path / "state.pt"
@@ -316,12 +394,21 @@ def test_a_killed_process_resumes(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_is_for_its_own_records_and_settings(tmp_path: Path) -> None:
-    """Other records, another schedule or a broken file are refused: a key never meets other records."""
+    """Other records, another schedule or a broken file are refused: a key never meets other
+    records."""
     path = tmp_path / "state.pt"
     fit(checkpoint=path)
     features, labels = records(seed=9)
     with pytest.raises(BadInput, match="other records or settings"):
-        train(mlp(), features, labels, loss=cross_entropy, schedule=SCHEDULE, optimizer=sgd, checkpoint=path)
+        train(
+            mlp(),
+            features,
+            labels,
+            loss=cross_entropy,
+            schedule=SCHEDULE,
+            optimizer=sgd,
+            checkpoint=path,
+        )
     with pytest.raises(BadInput, match="other records or settings"):
         fit(checkpoint=path, schedule=Schedule(2.0, 0.05, 60, 1.0, 30.0))
     path.write_bytes(path.read_bytes()[:200])
@@ -330,7 +417,8 @@ def test_a_checkpoint_is_for_its_own_records_and_settings(tmp_path: Path) -> Non
 
 
 def test_a_loss_that_is_no_number_ends_training_and_keeps_the_last_good_model() -> None:
-    """Diverging training is a clear error that carries the model of the last checkpoint and charges every step taken."""
+    """Diverging training is a clear error that carries the model of the last checkpoint and charges
+    every step taken."""
     calls = []
 
     def breaks(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -355,7 +443,11 @@ def test_cuda_asked_for_and_absent_is_a_clear_error() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"loss": F.cross_entropy}, "one number a record"), ({"engine": "fast"}, "'stack'"), ({"device": "tpu"}, "'cpu'")],
+    [
+        ({"loss": F.cross_entropy}, "one number a record"),
+        ({"engine": "fast"}, "'stack'"),
+        ({"device": "tpu"}, "'cpu'"),
+    ],
 )
 def test_unusable_settings_are_refused(changes: dict[str, Any], message: str) -> None:
     """Every refusal names what was found and what is accepted."""
@@ -363,7 +455,9 @@ def test_unusable_settings_are_refused(changes: dict[str, Any], message: str) ->
         fit(**changes)
 
 
-@pytest.mark.parametrize("changes", [{"clip": 1e200}, {"clip": 0.0}, {"batch": math.inf}, {"noise_multiplier": 1e9}])
+@pytest.mark.parametrize(
+    "changes", [{"clip": 1e200}, {"clip": 0.0}, {"batch": math.inf}, {"noise_multiplier": 1e9}]
+)
 def test_unusable_schedules_are_refused(changes: dict[str, Any]) -> None:
     """A clip or batch beyond the limits of the lattice is no schedule."""
     with pytest.raises(BadInput, match="accepted"):
@@ -380,11 +474,25 @@ def test_unusable_models_and_records_are_refused() -> None:
         make_clipper(OneOfAKind(), cross_entropy, 1.0, "stack")
     assert stack_of(OneOfAKind()) is None
     with pytest.raises(BadInput, match="not finite"):
-        train(mlp(), np.full((N, 4), np.inf), labels, loss=cross_entropy, schedule=SCHEDULE, optimizer=sgd)
+        train(
+            mlp(),
+            np.full((N, 4), np.inf),
+            labels,
+            loss=cross_entropy,
+            schedule=SCHEDULE,
+            optimizer=sgd,
+        )
     with pytest.raises(BadInput, match="not float64"):
         make_clipper(mlp(), cross_entropy, 1.0)
     with pytest.raises(BadInput, match="at most 1048576"):
-        train(mlp(), np.zeros((MOST_BATCH + 1, 4)), np.zeros(MOST_BATCH + 1), loss=squares, schedule=SCHEDULE, optimizer=sgd)
+        train(
+            mlp(),
+            np.zeros((MOST_BATCH + 1, 4)),
+            np.zeros(MOST_BATCH + 1),
+            loss=squares,
+            schedule=SCHEDULE,
+            optimizer=sgd,
+        )
     with pytest.raises(BadInput, match="as many of both"):
         train(mlp(), features[:-1], labels, loss=cross_entropy, schedule=SCHEDULE, optimizer=sgd)
 

@@ -44,18 +44,26 @@ GOLDEN = {
 
 
 def bit_batch(n: int, *, first: int = 0) -> Batch:
-    ids = np.arange(16 * first, 16 * (first + n), dtype=np.int64).astype(np.uint8).reshape(n, 16).copy()
+    ids = (
+        np.arange(16 * first, 16 * (first + n), dtype=np.int64)
+        .astype(np.uint8)
+        .reshape(n, 16)
+        .copy()
+    )
     ids[:, :8] = np.arange(first, first + n, dtype="<u8")[:, None].view(np.uint8)
     return Batch(ids, np.arange(n) % 3 == 0, parts=np.arange(n) % 2)
 
 
-def answer(batch: Batch, *, round_: int = 0, plan: bytes = NAME, channel: Channel = QUERY.channel) -> bytes:
+def answer(
+    batch: Batch, *, round_: int = 0, plan: bytes = NAME, channel: Channel = QUERY.channel
+) -> bytes:
     packed = write_batch(batch, channel=channel, plan=plan, round_=round_)
     return wire.Answer(version=1, batch=packed).SerializeToString(deterministic=True)
 
 
 def test_golden_bytes() -> None:
-    """Plan, query and answer of version 1 serialise to these bytes, on every machine and for ever."""
+    """Plan, query and answer of version 1 serialise to these bytes, on every machine and for
+    ever."""
     made = {
         "plan": PLAN.to_bytes(),
         "digest": NAME,
@@ -67,7 +75,13 @@ def test_golden_bytes() -> None:
 
 def test_generated_code_is_that_of_the_proto(tmp_path: Path) -> None:
     """Compiling the descriptions afresh gives the committed modules."""
-    command = ["-m", "grpc_tools.protoc", f"-I{ROOT}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
+    command = [
+        "-m",
+        "grpc_tools.protoc",
+        f"-I{ROOT}",
+        f"--python_out={tmp_path}",
+        f"--pyi_out={tmp_path}",
+    ]
     sources = [str(WIRE / name) for name in ("wire.proto", "service.proto")]
     subprocess.run([sys.executable, *command, *sources], check=True, timeout=60)
     for name in ("wire_pb2.py", "wire_pb2.pyi", "service_pb2.py", "service_pb2.pyi"):
@@ -77,17 +91,29 @@ def test_generated_code_is_that_of_the_proto(tmp_path: Path) -> None:
 def test_plans_come_back_as_they_were() -> None:
     """A signed plan opens to the plan that was signed, fields and digest alike."""
     for plan in (PLAN, LABEL_PLAN):
-        assert open_plan(signed(plan), trusted=POLICY.aggregators, now=NOW) == (plan, digest(plan.to_bytes()))
+        assert open_plan(signed(plan), trusted=POLICY.aggregators, now=NOW) == (
+            plan,
+            digest(plan.to_bytes()),
+        )
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"method": "votes"}, {"variant": "quick"}, {"score": "x"}, {"channel": "k-rr"}, {"epsilon": 0.0}, {"alpha": 1.0},
-        {"delta": 0.0}, {"campaign": ""}, {"expected_records": 0}, {"max_corrupt": -1}, {"model": b"short"},
+        {"method": "votes"},
+        {"variant": "quick"},
+        {"score": "x"},
+        {"channel": "k-rr"},
+        {"epsilon": 0.0},
+        {"alpha": 1.0},
+        {"delta": 0.0},
+        {"campaign": ""},
+        {"expected_records": 0},
+        {"max_corrupt": -1},
+        {"model": b"short"},
         {"expires": PLAN.issued},
     ],
-)  # fmt: skip
+)
 def test_impossible_plans_are_not_made(change: dict[str, Any]) -> None:
     """Every field checks itself, in code and when it comes over the wire."""
     with pytest.raises(BadInput, match=r"accepted|must"):
@@ -111,7 +137,9 @@ def test_label_batches_come_back_as_they_were(name: str) -> None:
 def taken(*answers: bytes) -> tuple[Intake, list[str]]:
     intake = Intake(PLAN)
     intake.open(QUERY, 1)
-    return intake, [str(wire.Code.Name(intake.admit(Sent(b"owner", data)).code)) for data in answers]
+    return intake, [
+        str(wire.Code.Name(intake.admit(Sent(b"owner", data)).code)) for data in answers
+    ]
 
 
 def changed(**fields: bytes) -> bytes:
@@ -159,7 +187,9 @@ def test_reports_outside_the_alphabet_are_rejected() -> None:
         (k_rr, np.array([0, 1]), np.full_like(probs, np.nan)),
     ]
     for channel, reports, shown in cases:
-        packed = write_batch(Batch(ids, reports, probabilities=shown), channel=channel, plan=NAME, round_=0)
+        packed = write_batch(
+            Batch(ids, reports, probabilities=shown), channel=channel, plan=NAME, round_=0
+        )
         with pytest.raises(Refused) as refused:
             read_batch(packed, query=LabelQuery(channel), plan=NAME, round_=0)
         assert refused.value.code == wire.Code.OUT_OF_ALPHABET
@@ -188,7 +218,8 @@ def test_random_bytes_are_refused_not_raised(data: bytes) -> None:
 @settings(max_examples=300, deadline=None)
 @given(place=st.integers(0, 10_000), flip=st.integers(1, 255))
 def test_damaged_answers_never_raise(place: int, flip: int) -> None:
-    """One byte changed anywhere in an answer is rejected under a code, or changes what one owner could have said anyway."""
+    """One byte changed anywhere in an answer is rejected under a code, or changes what one owner
+    could have said anyway."""
     data = bytearray(answer(bit_batch(10), round_=1))
     data[place % len(data)] ^= flip
     intake, _ = taken(bytes(data))

@@ -1,1 +1,2 @@
-"""Campaigns without any storage: plans from settings, admission of answers, tallies, and the driver."""
+"""Campaigns without any storage: plans from settings, admission of answers, tallies, and the
+driver."""

@@ -1,7 +1,7 @@
 """Where answers come in: the one place that admits or rejects them, and counts what happened.
 
-A rejected answer is data, not an error: it is counted under its code and has no effect. A report id counts once in a campaign,
-so an answer that arrives twice adds nothing.
+A rejected answer is data, not an error: it is counted under its code and has no effect. A report id
+counts once in a campaign, so an answer that arrives twice adds nothing.
 """
 
 from collections import Counter
@@ -17,15 +17,23 @@ from confide.protocol.methods.queries import OwnerQuery, Query, Tally
 from confide.protocol.plan import MOST_RECORDS, VERSION, Plan, digest, parse
 from confide.protocol.scores.classification import SCORES
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.packing import Batch, OwnerAnswer, check_batch, read_batch, read_owner_answer
+from confide.protocol.wire.packing import (
+    Batch,
+    OwnerAnswer,
+    check_batch,
+    read_batch,
+    read_owner_answer,
+)
 
 # Looking it up takes longer than what it is compared for.
 OK = wire.Code.OK
 
 
-def read_answer(answer: bytes, *, query: Query, plan: bytes, round_: int, most: int = MOST_RECORDS) -> Batch | OwnerAnswer:
-    """What an answer to this query says, of an owner with at most so many records; anything else is refused with a code, its
-    own if the owner gave one."""
+def read_answer(
+    answer: bytes, *, query: Query, plan: bytes, round_: int, most: int = MOST_RECORDS
+) -> Batch | OwnerAnswer:
+    """What an answer to this query says, of an owner with at most so many records; anything else is
+    refused with a code, its own if the owner gave one."""
     batch = _batch(answer, plan=plan, round_=round_)
     if isinstance(query, OwnerQuery):
         return read_owner_answer(batch, query=query, plan=plan, round_=round_, most=most)
@@ -33,19 +41,27 @@ def read_answer(answer: bytes, *, query: Query, plan: bytes, round_: int, most: 
 
 
 class Checked(NamedTuple):
-    """What an answer holds: reports, whether they were drawn from a seed, and their ids; an owner's as a whole has none."""
+    """What an answer holds: reports, whether they were drawn from a seed, and their ids; an owner's
+    as a whole has none."""
 
     reports: int
     seeded: bool
     ids: bytes = b""
 
 
-def check_answer(answer: bytes, *, query: Query, plan: bytes, round_: int, most: int = MOST_RECORDS) -> Checked:
+def check_answer(
+    answer: bytes, *, query: Query, plan: bytes, round_: int, most: int = MOST_RECORDS
+) -> Checked:
     """What `read_answer` would find, without unpacking it."""
     batch = _batch(answer, plan=plan, round_=round_)
     if isinstance(query, OwnerQuery):
-        return Checked(len(read_owner_answer(batch, query=query, plan=plan, round_=round_, most=most)), batch.seeded)
-    return Checked(check_batch(batch, query=query, plan=plan, round_=round_), batch.seeded, batch.ids)
+        return Checked(
+            len(read_owner_answer(batch, query=query, plan=plan, round_=round_, most=most)),
+            batch.seeded,
+        )
+    return Checked(
+        check_batch(batch, query=query, plan=plan, round_=round_), batch.seeded, batch.ids
+    )
 
 
 def _batch(answer: bytes, *, plan: bytes, round_: int) -> wire.ReportBatch:
@@ -59,7 +75,8 @@ def _batch(answer: bytes, *, plan: bytes, round_: int) -> wire.ReportBatch:
 
 
 class Sent(NamedTuple):
-    """An answer, and who sent it: the node or the token it came from, whatever it says of itself."""
+    """An answer, and who sent it: the node or the token it came from, whatever it says of
+    itself."""
 
     sender: bytes
     answer: bytes
@@ -83,7 +100,13 @@ class Intake:
 
     def open(self, query: Query, round_: int) -> None:
         """Start taking answers to a query; answers to earlier ones are late from now on."""
-        self._query, self._round, self._batches, self._owners, self._in_round = query, round_, [], {}, Counter()
+        self._query, self._round, self._batches, self._owners, self._in_round = (
+            query,
+            round_,
+            [],
+            {},
+            Counter(),
+        )
 
     def admit(self, sent: Sent) -> wire.Receipt:
         """Take an answer in, or say why not."""
@@ -100,8 +123,14 @@ class Intake:
     def _admit(self, sent: Sent) -> tuple[int, int]:
         if self._query is None:
             raise Refused(wire.Code.WRONG_ROUND)
-        found = read_answer(sent.answer, query=self._query, plan=self._digest, round_=self._round, most=self._most)
-        fresh = self._once(sent.sender, found) if isinstance(found, OwnerAnswer) else self._fresh(sent.sender, found)
+        found = read_answer(
+            sent.answer, query=self._query, plan=self._digest, round_=self._round, most=self._most
+        )
+        fresh = (
+            self._once(sent.sender, found)
+            if isinstance(found, OwnerAnswer)
+            else self._fresh(sent.sender, found)
+        )
         self.seeded |= found.seeded and fresh > 0
         self.counted[sent.sender] += fresh
         return fresh, len(found) - fresh
@@ -110,7 +139,9 @@ class Intake:
         assert self._query is not None
         places = np.flatnonzero(self._known.fresh(batch.ids))
         in_round, in_all = self._in_round[sender] + len(places), self.counted[sender] + len(places)
-        if len(places) and (in_round > most_in_round(self._plan, self._query) or in_all > self._most):
+        if len(places) and (
+            in_round > most_in_round(self._plan, self._query) or in_all > self._most
+        ):
             raise Refused(wire.Code.SURPLUS)
         self._in_round[sender] = in_round
         self._known.add(batch.ids[places])

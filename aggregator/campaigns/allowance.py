@@ -5,19 +5,21 @@ import math
 from confide.protocol.methods.queries import BitQuery, LabelQuery, Query
 from confide.protocol.plan import Plan
 
-# Above what is expected: who plans a campaign does not know the number of records exactly, and slices are drawn at random.
+# Above what is expected: who plans a campaign does not know the number of records exactly, and
+# slices are drawn at random.
 SLACK, FEW = 1.25, 1_000
 
 
 def most_in_campaign(plan: Plan, records: int | None = None) -> int:
-    """How many records an owner may have, each of which answers once: as many as it was enrolled with, or else 1.25 times those
-    that the plan expects of all owners."""
+    """How many records an owner may have, each of which answers once: as many as it was enrolled
+    with, or else 1.25 times those that the plan expects of all owners."""
     return math.ceil(SLACK * plan.expected_records) if records is None else records
 
 
 def most_in_round(plan: Plan, query: Query, records: int | None = None) -> int:
-    """How many reports an owner may send to a round: 1.25 times those of its records that the slice lets expect, and 1,000
-    more for chance, but no more than it has records. Asked as a whole it answers once."""
+    """How many reports an owner may send to a round: 1.25 times those of its records that the slice
+    lets expect, and 1,000 more for chance, but no more than it has records. Asked as a whole it
+    answers once."""
     if not isinstance(query, BitQuery | LabelQuery):
         return 1
     expected = (plan.expected_records if records is None else records) * (query.stop - query.start)

@@ -32,10 +32,12 @@ class TooFewOwners(TooFew):
 
 @dataclass(frozen=True)
 class Outcome:
-    """A certificate, stamped with the randomness its reports say they come from, and how answers were received, by code.
+    """A certificate, stamped with the randomness its reports say they come from, and how answers
+    were received, by code.
 
-    `crowd` is the fewest reports that answered one threshold of one round together: what a shuffler could hide a bit among.
-    `contributors` is how many owners were counted, and `largest` the most reports, or records, of one of them.
+    `crowd` is the fewest reports that answered one threshold of one round together: what a shuffler
+    could hide a bit among. `contributors` is how many owners were counted, and `largest` the most
+    reports, or records, of one of them.
     """
 
     certificate: Certificate
@@ -46,7 +48,8 @@ class Outcome:
 
 
 def run_campaign(plan: Plan, ask: Ask, *, draw: Draw = draw_afresh) -> Outcome:
-    """Drive the plan's procedure; `ask` sends one query to every owner and yields the answers that come back in time."""
+    """Drive the plan's procedure; `ask` sends one query to every owner and yields the answers that
+    come back in time."""
     found: list[int] = []
     sizes: list[int] = []
 
@@ -56,38 +59,56 @@ def run_campaign(plan: Plan, ask: Ask, *, draw: Draw = draw_afresh) -> Outcome:
 
     certificate, intake = _conduct(plan, plan_procedure(plan, draw), ask, watch)
     return conclude(
-        plan, certificate, received=dict(intake.codes), seeded=intake.seeded, crowds=found,
+        plan,
+        certificate,
+        received=dict(intake.codes),
+        seeded=intake.seeded,
+        crowds=found,
         sizes=sizes or list(intake.counted.values()),
-    )  # fmt: skip
+    )
 
 
 def conclude(
-    plan: Plan, certificate: Certificate, *, received: dict[str, int], seeded: bool, crowds: Iterable[int], sizes: Sequence[int]
+    plan: Plan,
+    certificate: Certificate,
+    *,
+    received: dict[str, int],
+    seeded: bool,
+    crowds: Iterable[int],
+    sizes: Sequence[int],
 ) -> Outcome:
-    """The outcome of a campaign whose procedure has ended, if enough reports of enough owners arrived; `sizes` are the reports,
-    or the records, that were counted of each."""
+    """The outcome of a campaign whose procedure has ended, if enough reports of enough owners
+    arrived; `sizes` are the reports, or the records, that were counted of each."""
     if certificate.n < plan.minimum_reports:
         raise TooFewReports(
-            f"{certificate.n} reports arrived, the plan asks for at least {plan.minimum_reports}; answers received: "
+            f"{certificate.n} reports arrived, the plan asks for at least {plan.minimum_reports}; "
+            "answers received: "
             f"{_summary(received)}"
         )
     check_owners(plan, sizes)
     if certificate.randomness == NOT_STATED:
         certificate = replace(certificate, randomness=SEEDED if seeded else OPERATING_SYSTEM)
     contributors = sum(size > 0 for size in sizes)
-    return Outcome(certificate, received, min(crowds, default=None), contributors, max(sizes, default=0))
+    return Outcome(
+        certificate, received, min(crowds, default=None), contributors, max(sizes, default=0)
+    )
 
 
 def check_owners(plan: Plan, sizes: Iterable[int]) -> None:
-    """Refuse to go on with fewer contributors than the plan asks for: who declined, or had nothing to say, is none."""
+    """Refuse to go on with fewer contributors than the plan asks for: who declined, or had nothing
+    to say, is none."""
     contributors = sum(size > 0 for size in sizes)
     if contributors < plan.minimum_owners:
-        raise TooFewOwners(f"answers of {contributors} owners were counted, the plan asks for at least {plan.minimum_owners}")
+        raise TooFewOwners(
+            f"answers of {contributors} owners were counted, the plan asks for at least "
+            f"{plan.minimum_owners}"
+        )
 
 
 def owner_sizes(plan: Plan, tally: Tally) -> list[int]:
-    """The records of every owner that answers as a whole, as the first round has them: the calibration set, which is complete
-    before anything is released. Checked here, so that nothing is released of too few. Of reports, nothing."""
+    """The records of every owner that answers as a whole, as the first round has them: the
+    calibration set, which is complete before anything is released. Checked here, so that nothing is
+    released of too few. Of reports, nothing."""
     if isinstance(tally, HistogramTally):
         sizes = list(tally.sizes)
     elif isinstance(tally, CountTally):
@@ -104,16 +125,21 @@ def crowds(tally: Tally) -> list[int]:
 
 
 def run_training(plan: Plan, ask: Ask) -> tuple[Learned, dict[str, int]]:
-    """Drive a plan of federated training; returns the common weights and how answers were received, by code."""
+    """Drive a plan of federated training; returns the common weights and how answers were received,
+    by code."""
     assert plan.training is not None
     learned, intake = _conduct(plan, federated_averaging(plan.training), ask, lambda _: None)
     if not any(learned.owners):
-        raise TooFewReports(f"no owner took part in the training; answers received: {_summary(intake.codes)}")
+        raise TooFewReports(
+            f"no owner took part in the training; answers received: {_summary(intake.codes)}"
+        )
     check_owners(plan, intake.counted.values())
     return learned, dict(intake.codes)
 
 
-def _conduct(plan: Plan, procedure: Any, ask: Ask, watch: Callable[[Tally], None]) -> tuple[Any, Intake]:
+def _conduct(
+    plan: Plan, procedure: Any, ask: Ask, watch: Callable[[Tally], None]
+) -> tuple[Any, Intake]:
     """Send a procedure's queries and give it the tallies, until it returns."""
     name = digest(plan.to_bytes())
     intake = Intake(plan)

@@ -1,4 +1,5 @@
-"""The plan of a campaign from a flat table of settings: Flower's run configuration, or an operator's file."""
+"""The plan of a campaign from a flat table of settings: Flower's run configuration, or an
+operator's file."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,7 +20,9 @@ Validity = tuple[datetime, datetime]
 def valid_from(now: datetime, *, days: float) -> Validity:
     """From a little earlier, for owners whose clocks are behind, and for so many days."""
     check({"days": days})
-    return now.replace(microsecond=0) - timedelta(minutes=5), now.replace(microsecond=0) + timedelta(days=days)
+    return now.replace(microsecond=0) - timedelta(minutes=5), now.replace(
+        microsecond=0
+    ) + timedelta(days=days)
 
 
 def make_plan(name: str, config: Any, *, title: str, valid: Validity) -> Plan:
@@ -29,11 +32,21 @@ def make_plan(name: str, config: Any, *, title: str, valid: Validity) -> Plan:
     epsilon, labels = float(config["epsilon"]), int(config["labels"])
     specific = SPECIFIC.get(method, _local)(name, config)
     plan = Plan(
-        campaign=title, method=method, variant=variant, score=str(config["score"]), epsilon=epsilon, labels=labels,
-        alpha=float(config["alpha"]), expected_records=int(config["records"]), minimum_reports=int(config["minimum-reports"]),
-        minimum_owners=int(config["minimum-owners"]), model=bytes.fromhex(config["model"]), issued=valid[0], expires=valid[1],
+        campaign=title,
+        method=method,
+        variant=variant,
+        score=str(config["score"]),
+        epsilon=epsilon,
+        labels=labels,
+        alpha=float(config["alpha"]),
+        expected_records=int(config["records"]),
+        minimum_reports=int(config["minimum-reports"]),
+        minimum_owners=int(config["minimum-owners"]),
+        model=bytes.fromhex(config["model"]),
+        issued=valid[0],
+        expires=valid[1],
         **specific,
-    )  # fmt: skip
+    )
     if plan.training is None:
         # What the procedure does not accept is said now, and not when the campaign is open.
         next(plan_procedure(plan, draw_afresh), None)
@@ -45,9 +58,17 @@ def _local(name: str, config: Any) -> dict[str, Any]:
     channel = "bit"
     if method == "labels":
         wanted, published = str(config["channel"]), variant.startswith("published")
-        best = "k-rr" if published else auto(k=int(config["labels"]), epsilon=float(config["epsilon"])).name
+        best = (
+            "k-rr"
+            if published
+            else auto(k=int(config["labels"]), epsilon=float(config["epsilon"])).name
+        )
         channel = best if wanted == "auto" else wanted
-    return {"channel": channel, "delta": float(config["failure-probability"]), "max_corrupt": int(config["max-corrupt"])}
+    return {
+        "channel": channel,
+        "delta": float(config["failure-probability"]),
+        "max_corrupt": int(config["max-corrupt"]),
+    }
 
 
 def _central(name: str, config: Any) -> dict[str, Any]:
@@ -55,24 +76,42 @@ def _central(name: str, config: Any) -> dict[str, Any]:
     chosen: dict[str, Any] = {"delta": 0.0, "bins": bins, "beta": float(config["beta"])}
     if name.endswith(":owner-noised"):
         variance = search_variance(bins=bins, epsilon=float(config["epsilon"]), delta=delta)
-        given = {"channel": NOISED_COUNTS, "mechanism": "gaussian-search", "privacy_delta": delta, "noise_variance": variance}
+        given = {
+            "channel": NOISED_COUNTS,
+            "mechanism": "gaussian-search",
+            "privacy_delta": delta,
+            "noise_variance": variance,
+        }
         return chosen | given
     mechanism = str(config["mechanism"])
     return chosen | {
-        "channel": EXACT_COUNTS, "mechanism": mechanism, "privacy_delta": delta if mechanism in GAUSSIAN else 0.0,
-    }  # fmt: skip
+        "channel": EXACT_COUNTS,
+        "mechanism": mechanism,
+        "privacy_delta": delta if mechanism in GAUSSIAN else 0.0,
+    }
 
 
 def _training(name: str, config: Any) -> dict[str, Any]:
-    """Noise from the budget: the least with which all rounds together stay within (epsilon, privacy-delta), replace-one."""
-    rounds, local, rate = int(config["rounds"]), int(config["local-steps"]), float(config["sampling-rate"])
+    """Noise from the budget: the least with which all rounds together stay within (epsilon,
+    privacy-delta), replace-one."""
+    rounds, local, rate = (
+        int(config["rounds"]),
+        int(config["local-steps"]),
+        float(config["sampling-rate"]),
+    )
     epsilon, delta = float(config["epsilon"]), float(config["privacy-delta"])
     layers = tuple(int(width) for width in str(config["layers"]).split())
     noise = training_noise(epsilon=epsilon, delta=delta, sampling_rate=rate, steps=rounds * local)
     terms = Terms(
-        layers=layers, noise_multiplier=noise, sampling_rate=rate, rounds=rounds, local_steps=local, clip=float(config["clip"]),
-        batch=float(config["batch"]), learning_rate=float(config["learning-rate"]),
-    )  # fmt: skip
+        layers=layers,
+        noise_multiplier=noise,
+        sampling_rate=rate,
+        rounds=rounds,
+        local_steps=local,
+        clip=float(config["clip"]),
+        batch=float(config["batch"]),
+        learning_rate=float(config["learning-rate"]),
+    )
     return {"channel": "dp-sgd", "delta": 0.0, "privacy_delta": delta, "training": terms}
 
 

@@ -1,4 +1,5 @@
-"""Releases that are drawn once: a second draw from the same counts would cost the budget a second time."""
+"""Releases that are drawn once: a second draw from the same counts would cost the budget a second
+time."""
 
 import json
 import os
@@ -29,7 +30,8 @@ class Kept:
                 file.flush()
                 os.fsync(file.fileno())
             try:
-                # A link fails where a file exists: of two that draw at once, one is kept and both return it.
+                # A link fails where a file exists: of two that draw at once, one is kept and both
+                # return it.
                 os.link(partial, self._path)
             except FileExistsError:
                 pass
@@ -42,7 +44,9 @@ class Kept:
         try:
             text = self._path.read_text()
         except (OSError, ValueError) as error:
-            raise BadInput(f"{self._path} cannot be read: {error}; a lost release must not be drawn again") from None
+            raise BadInput(
+                f"{self._path} cannot be read: {error}; a lost release must not be drawn again"
+            ) from None
         return read_release(text, mechanism, rank, where=str(self._path))
 
 
@@ -52,17 +56,24 @@ def read_release(text: str, mechanism: Mechanism, rank: int, *, where: str) -> R
         values: dict[str, Any] = json.loads(text)
         release = Release(**values | {"privacy": Privacy(**values["privacy"])})
     except (ValueError, TypeError, KeyError) as error:
-        raise BadInput(f"{where} cannot be read as a release: {error}; a lost release must not be drawn again") from None
-    if (release.mechanism, release.rank) != (mechanism.name, rank if mechanism.adjacency == REPLACE_ONE else None):
         raise BadInput(
-            f"{where} holds a release of {release.mechanism} at rank {release.rank}; this campaign asks for "
+            f"{where} cannot be read as a release: {error}; a lost release must not be drawn again"
+        ) from None
+    if (release.mechanism, release.rank) != (
+        mechanism.name,
+        rank if mechanism.adjacency == REPLACE_ONE else None,
+    ):
+        raise BadInput(
+            f"{where} holds a release of {release.mechanism} at rank {release.rank}; this campaign "
+            "asks for "
             f"{mechanism.name} at rank {rank}"
         )
     return release
 
 
 class Audited:
-    """A draw that also works out, for a trusted auditor, what the release means in thresholds; neither number is private."""
+    """A draw that also works out, for a trusted auditor, what the release means in thresholds;
+    neither number is private."""
 
     def __init__(self, draw: Draw) -> None:
         self._draw = draw

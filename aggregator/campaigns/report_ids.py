@@ -1,4 +1,5 @@
-"""The ids of a campaign's reports. An id counts once in a campaign, whoever sends it and in whichever batch or round it comes.
+"""The ids of a campaign's reports. An id counts once in a campaign, whoever sends it and in
+whichever batch or round it comes.
 
 Every path asks this same question: what comes over Flower, and what comes over gRPC.
 """
@@ -20,8 +21,8 @@ _FEWEST_SLOTS = 1 << 12
 def folded(ids: bytes | Array) -> Array:
     """A number above 0 of 64 bits for each id of 16 bytes.
 
-    Ids are hashes: of n of them any two agree in this with probability below n^2 / 2^65, 3e-6 for ten million. Who makes up ids
-    that agree loses reports of its own.
+    Ids are hashes: of n of them any two agree in this with probability below n^2 / 2^65, 3e-6 for
+    ten million. Who makes up ids that agree loses reports of its own.
     """
     flat = ids if isinstance(ids, np.ndarray) else np.frombuffer(ids, dtype=np.uint8)
     pairs = np.ascontiguousarray(flat.reshape(-1, ID_BYTES)).view(np.uint64)
@@ -42,7 +43,8 @@ def again(names: Array) -> Array:
 
 
 class ReportIds:
-    """A set of ids: a table with open addressing, 16 to 32 bytes a report, of which whole batches are looked up at once."""
+    """A set of ids: a table with open addressing, 16 to 32 bytes a report, of which whole batches
+    are looked up at once."""
 
     def __init__(self) -> None:
         self._table, self._count = np.zeros(_FEWEST_SLOTS, dtype=np.uint64), 0

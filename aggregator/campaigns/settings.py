@@ -1,4 +1,5 @@
-"""What an operator may set: the kind and the bounds of every value, by name, checked before anything is made of it."""
+"""What an operator may set: the kind and the bounds of every value, by name, checked before
+anything is made of it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -20,15 +21,25 @@ class Kind(NamedTuple):
 
 
 def _whole(least: int, most: int) -> Kind:
-    return Kind(lambda value: type(value) is int and least <= value <= most, f"a whole number from {least} to {most}")
+    return Kind(
+        lambda value: type(value) is int and least <= value <= most,
+        f"a whole number from {least} to {most}",
+    )
 
 
 def _positive(most: float) -> Kind:
-    return Kind(lambda value: type(value) in (int, float) and 0 < value <= most, f"a number above 0 and at most {most:.10g}")
+    return Kind(
+        lambda value: type(value) in (int, float) and 0 < value <= most,
+        f"a number above 0 and at most {most:.10g}",
+    )
 
 
 def _is_digest(value: Any) -> bool:
-    return isinstance(value, str) and len(value) == 64 and set(value.lower()) <= set("0123456789abcdef")
+    return (
+        isinstance(value, str)
+        and len(value) == 64
+        and set(value.lower()) <= set("0123456789abcdef")
+    )
 
 
 def _is_text(value: Any) -> bool:
@@ -36,31 +47,53 @@ def _is_text(value: Any) -> bool:
 
 
 _TEXT = Kind(_is_text, "text of at most 200 printable characters")
-_PROBABILITY = Kind(lambda value: type(value) in (int, float) and 0 < value < 1, "a number above 0 and below 1")
+_PROBABILITY = Kind(
+    lambda value: type(value) in (int, float) and 0 < value < 1, "a number above 0 and below 1"
+)
 _SHARE = Kind(lambda value: type(value) in (int, float) and 0 <= value <= 1, "a number from 0 to 1")
 KINDS = {
-    "campaign": _TEXT, "title": _TEXT, "score": _TEXT, "channel": _TEXT, "mechanism": _TEXT,
+    "campaign": _TEXT,
+    "title": _TEXT,
+    "score": _TEXT,
+    "channel": _TEXT,
+    "mechanism": _TEXT,
     "model": Kind(_is_digest, "the SHA-256 of the model file, 64 hexadecimal digits"),
-    "labels": _whole(2, MOST_LABELS), "bins": _whole(2, MOST_BINS), "records": _whole(1, MOST_REPORTS),
-    "minimum-reports": _whole(0, MOST_REPORTS), "max-corrupt": _whole(0, MOST_REPORTS), "enough": _whole(0, MOST_REPORTS),
-    "minimum-owners": _whole(1, MOST_OWNERS), "owners": _whole(0, MOST_OWNERS),
-    "epsilon": _positive(40), "alpha": _PROBABILITY, "failure-probability": _PROBABILITY, "beta": _SHARE,
+    "labels": _whole(2, MOST_LABELS),
+    "bins": _whole(2, MOST_BINS),
+    "records": _whole(1, MOST_REPORTS),
+    "minimum-reports": _whole(0, MOST_REPORTS),
+    "max-corrupt": _whole(0, MOST_REPORTS),
+    "enough": _whole(0, MOST_REPORTS),
+    "minimum-owners": _whole(1, MOST_OWNERS),
+    "owners": _whole(0, MOST_OWNERS),
+    "epsilon": _positive(40),
+    "alpha": _PROBABILITY,
+    "failure-probability": _PROBABILITY,
+    "beta": _SHARE,
     "privacy-delta": _SHARE,
-    "days": _positive(MOST_DAYS), "round-seconds": _positive(MOST_DAYS * 86_400),
-}  # fmt: skip
+    "days": _positive(MOST_DAYS),
+    "round-seconds": _positive(MOST_DAYS * 86_400),
+}
 # Settings that only some campaigns have, by method or method:variant.
 BELONGS = {
-    "channel": ("labels",), "failure-probability": ("labels", "bits"), "max-corrupt": ("labels", "bits"),
-    "mechanism": ("central:trusted",), "bins": ("central",), "beta": ("central",), "privacy-delta": ("central", "training"),
-}  # fmt: skip
+    "channel": ("labels",),
+    "failure-probability": ("labels", "bits"),
+    "max-corrupt": ("labels", "bits"),
+    "mechanism": ("central:trusted",),
+    "bins": ("central",),
+    "beta": ("central",),
+    "privacy-delta": ("central", "training"),
+}
 FAILURE = (
-    "delta is now failure-probability: the probability, over calibration, that the promise of a labels or bits campaign fails; "
+    "delta is now failure-probability: the probability, over calibration, that the promise of a "
+    "labels or bits campaign fails; "
     "the delta of (epsilon, delta)-differential privacy is privacy-delta"
 )
 
 
 def check(values: Mapping[str, Any]) -> None:
-    """Refuse, by its name, the first value that is not of its kind; names that are not here are others' business."""
+    """Refuse, by its name, the first value that is not of its kind; names that are not here are
+    others' business."""
     for name, value in values.items():
         if name == "delta":
             raise BadInput(FAILURE)
@@ -68,14 +101,20 @@ def check(values: Mapping[str, Any]) -> None:
             raise BadInput(f"{name} is {_shown(value)}; accepted is {KINDS[name].words}")
 
 
-def check_used(given: Iterable[str], campaigns: Iterable[str], belongs: Mapping[str, tuple[str, ...]] = BELONGS) -> None:
-    """Refuse a setting that was given and that none of the campaigns (`method` or `method:variant`) has."""
+def check_used(
+    given: Iterable[str], campaigns: Iterable[str], belongs: Mapping[str, tuple[str, ...]] = BELONGS
+) -> None:
+    """Refuse a setting that was given and that none of the campaigns (`method` or `method:variant`)
+    has."""
     asked = list(campaigns)
     names = {*asked, *(campaign.partition(":")[0] for campaign in asked)}
     for name in given:
         owners = belongs.get(name)
         if owners is not None and names.isdisjoint(owners):
-            raise BadInput(f"{name} is given, which {', '.join(asked)} does not use; it belongs to {', '.join(owners)}")
+            raise BadInput(
+                f"{name} is given, which {', '.join(asked)} does not use; it belongs to "
+                f"{', '.join(owners)}"
+            )
 
 
 def _shown(value: Any) -> str:

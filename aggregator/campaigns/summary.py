@@ -1,4 +1,5 @@
-"""Campaigns side by side, as rows of text; in a simulation also measured, next to calibration without privacy."""
+"""Campaigns side by side, as rows of text; in a simulation also measured, next to calibration
+without privacy."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -40,42 +41,64 @@ def notes(rows: list[Row]) -> list[str]:
 
 
 def as_text(rows: list[Row], *, width: int | None = None) -> str:
-    """A table of campaigns with aligned columns, in at most so many characters a line if possible, and the notes below it."""
+    """A table of campaigns with aligned columns, in at most so many characters a line if possible,
+    and the notes below it."""
     shown = {name: [name, *(show(row) for row in rows)] for name, show in COLUMNS.items()}
     out = []
     for name in LEAVE_OUT:
-        if width is not None and sum(max(map(len, column)) + 2 for column in shown.values()) - 2 > width:
+        if (
+            width is not None
+            and sum(max(map(len, column)) + 2 for column in shown.values()) - 2 > width
+        ):
             del shown[name]
             out.append(name)
     padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in shown.values()]
     head, *body = ["  ".join(line).rstrip() for line in zip(*padded, strict=True)]
     left_out = [f"left out at {width} columns: {', '.join(out)}"] if out else []
-    return "\n".join([head, "-" * len("  ".join(column[0] for column in padded)), *body, *notes(rows), *left_out])
+    return "\n".join(
+        [head, "-" * len("  ".join(column[0] for column in padded)), *body, *notes(rows), *left_out]
+    )
 
 
-def simulated(certificate: Certificate, *, score: str, records: int, replacement: bool, seed: int) -> dict[str, float]:
-    """Coverage and set size of a simulated campaign on the embedded records that nobody was dealt."""
+def simulated(
+    certificate: Certificate, *, score: str, records: int, replacement: bool, seed: int
+) -> dict[str, float]:
+    """Coverage and set size of a simulated campaign on the embedded records that nobody was
+    dealt."""
     probs, labels = predictions()
     _, rest = deal(labels, owners=1, records=records, replacement=replacement, seed=max(seed, 0))
     u = np.random.default_rng(max(seed, 0)).random(len(labels))[rest]
     threshold = np.float64(certificate.threshold)
     own = true_scores(SCORES[score], probs[rest], labels[rest], u=u)
     every = all_scores(SCORES[score], probs[rest], u=u)
-    return {"coverage": float(np.mean(own <= threshold)), "mean_size": float((every <= threshold).sum(axis=1).mean())}
+    return {
+        "coverage": float(np.mean(own <= threshold)),
+        "mean_size": float((every <= threshold).sum(axis=1).mean()),
+    }
 
 
-def simulated_accuracy(terms: Terms, weights: Weights, *, score: str, records: int, replacement: bool, seed: int) -> float:
-    """How often a model trained in a simulation is right on the embedded records that nobody was dealt."""
+def simulated_accuracy(
+    terms: Terms, weights: Weights, *, score: str, records: int, replacement: bool, seed: int
+) -> float:
+    """How often a model trained in a simulation is right on the embedded records that nobody was
+    dealt."""
     features, labels = owned()
     _, rest = deal(labels, owners=1, records=records, replacement=replacement, seed=max(seed, 0))
     return float(np.mean(predict(terms, weights, features[rest]).argmax(axis=1) == labels[rest]))
 
 
 def non_private(*, score: str, alpha: float, records: int, replacement: bool, seed: int) -> Row:
-    """Split conformal prediction without privacy on the records that a simulated federation deals out, as a row."""
+    """Split conformal prediction without privacy on the records that a simulated federation deals
+    out, as a row."""
     probs, labels = predictions()
-    (dealt,), _ = deal(labels, owners=1, records=records, replacement=replacement, seed=max(seed, 0))
+    (dealt,), _ = deal(
+        labels, owners=1, records=records, replacement=replacement, seed=max(seed, 0)
+    )
     u = np.random.default_rng(max(seed, 0)).random(len(labels))[dealt]
-    certificate = split_conformal(true_scores(SCORES[score], probs[dealt], labels[dealt], u=u), alpha=alpha)
-    measured = simulated(certificate, score=score, records=records, replacement=replacement, seed=seed)
+    certificate = split_conformal(
+        true_scores(SCORES[score], probs[dealt], labels[dealt], u=u), alpha=alpha
+    )
+    measured = simulated(
+        certificate, score=score, records=records, replacement=replacement, seed=seed
+    )
     return {"campaign": "non-private", **asdict(certificate), **measured}

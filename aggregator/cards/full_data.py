@@ -1,8 +1,9 @@
 """The formal layer of a card for training and calibrating on the same records.
 
-It holds the numbers of the training, points of its privacy profile, and all that follows: how much of it coverage may use,
-the rank, the total budget. `n` is the public number of records that the training was planned for, and the rank is that of a
-calibration with just as many; under add-remove adjacency neither is read off the records.
+It holds the numbers of the training, points of its privacy profile, and all that follows: how much
+of it coverage may use, the rank, the total budget. `n` is the public number of records that the
+training was planned for, and the rank is that of a calibration with just as many; under add-remove
+adjacency neither is read off the records.
 """
 
 from dataclasses import asdict, dataclass
@@ -28,7 +29,8 @@ LEAST_DELTA = 1e-7
 
 @dataclass(frozen=True)
 class FullDataContract:
-    """What a full-data calibration must promise; `beta` is the part of the miss that its quantile may fail with."""
+    """What a full-data calibration must promise; `beta` is the part of the miss that its quantile
+    may fail with."""
 
     name: str
     coverage: float
@@ -42,20 +44,29 @@ class FullDataContract:
         check_probability("delta", self.delta)
         check_epsilon(self.epsilon)
         if self.delta < LEAST_DELTA:
-            raise BadInput(f"delta is {self.delta!r}; a full-data card accepts {LEAST_DELTA} or more")
+            raise BadInput(
+                f"delta is {self.delta!r}; a full-data card accepts {LEAST_DELTA} or more"
+            )
         if self.beta >= 1 - self.coverage:
             raise BadInput(
-                f"beta is {self.beta} at coverage {self.coverage}; beta must be below 1 - coverage, of which it is a part"
+                f"beta is {self.beta} at coverage {self.coverage}; beta must be below 1 - "
+                "coverage, of which it is a part"
             )
 
 
 def full_data_formal(
-    contract: FullDataContract, training: SampledGaussian, quantile: RankExponential, *, n: int, released: Released
-) -> Layer:  # fmt: skip
+    contract: FullDataContract,
+    training: SampledGaussian,
+    quantile: RankExponential,
+    *,
+    n: int,
+    released: Released,
+) -> Layer:
     """What the contract comes to with this training and this quantile, clause by clause."""
     if quantile.adjacency != ADD_REMOVE or quantile.beta != contract.beta:
         raise BadInput(
-            f"the quantile is for {quantile.adjacency} and beta {quantile.beta}; accepted are {ADD_REMOVE} and the contract's "
+            f"the quantile is for {quantile.adjacency} and beta {quantile.beta}; accepted are "
+            f"{ADD_REMOVE} and the contract's "
             f"beta {contract.beta}"
         )
     alpha, spent = round(1 - contract.coverage, 12), Profile().then(training)
@@ -63,13 +74,27 @@ def full_data_formal(
     transfer = Transfer(max(0.0, miss))
     rank = transfer.rank_at(n)
     total = spent.then(Pure(quantile.epsilon)).epsilon(contract.delta)
-    flags = {"certified": True, "rank": rank <= n, "epsilon": total <= contract.epsilon, "delta": True, **released.flags()}
+    flags = {
+        "certified": True,
+        "rank": rank <= n,
+        "epsilon": total <= contract.epsilon,
+        "delta": True,
+        **released.flags(),
+    }
     failed = [name for name, holds in flags.items() if not holds]
     return {
         "track": "full-data",
-        "contract": {"kind": MARGINAL, "adjacency": ADD_REMOVE, "unit": "record", **asdict(contract)},
+        "contract": {
+            "kind": MARGINAL,
+            "adjacency": ADD_REMOVE,
+            "unit": "record",
+            **asdict(contract),
+        },
         "training": asdict(training) | {"batch": training.sampling_rate * n},
-        "profile": [{"epsilon": epsilon, "delta": spent.delta_added(epsilon)} for epsilon in sorted({*_SHOWN, best})],
+        "profile": [
+            {"epsilon": epsilon, "delta": spent.delta_added(epsilon)}
+            for epsilon in sorted({*_SHOWN, best})
+        ],
         "calibration": {
             "mechanism": quantile.name,
             "n": n,
@@ -80,7 +105,11 @@ def full_data_formal(
             "rank": rank,
             "inflation_ranks": quantile.inflation(n=n, rank=rank),
         },
-        "total": {"epsilon": total, "delta": contract.delta, "composition": "privacy loss distributions"},
+        "total": {
+            "epsilon": total,
+            "delta": contract.delta,
+            "composition": "privacy loss distributions",
+        },
         "released": released.layer(),
         "flags": flags,
         "decision": decision(failed),

@@ -9,7 +9,8 @@ from confide.protocol.exact.sampling import OPERATING_SYSTEM
 
 @dataclass(frozen=True)
 class Released:
-    """A threshold, the score and the model (SHA-256 of its bytes) it is for, and where the noise behind it was drawn."""
+    """A threshold, the score and the model (SHA-256 of its bytes) it is for, and where the noise
+    behind it was drawn."""
 
     model: bytes
     score: str
@@ -18,11 +19,15 @@ class Released:
 
     def layer(self) -> Layer:
         return {
-            "model": self.model.hex(), "score": self.score, "threshold": self.threshold, "randomness": self.randomness,
-        }  # fmt: skip
+            "model": self.model.hex(),
+            "score": self.score,
+            "threshold": self.threshold,
+            "randomness": self.randomness,
+        }
 
     def flags(self) -> dict[str, bool]:
-        """Noise that can be drawn again protects nobody, and threshold 1 predicts every label of any model."""
+        """Noise that can be drawn again protects nobody, and threshold 1 predicts every label of
+        any model."""
         return {RANDOMNESS: self.randomness == OPERATING_SYSTEM, INFORMATIVE: self.threshold < 1}
 
 

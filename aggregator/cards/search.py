@@ -1,8 +1,9 @@
 """Contracts for central calibration: search a grid of configurations for one that keeps them.
 
-A configuration is feasible when every clause holds: it is certified, its rank exists, its level reaches the target, and its
-budgets and inflation stay within the contract's. All of it is decided before any record is seen. An infeasible contract gets a
-card too, with the margin it failed by and the smallest change of each kind that would make it feasible.
+A configuration is feasible when every clause holds: it is certified, its rank exists, its level
+reaches the target, and its budgets and inflation stay within the contract's. All of it is decided
+before any record is seen. An infeasible contract gets a card too, with the margin it failed by and
+the smallest change of each kind that would make it feasible.
 """
 
 import math
@@ -31,9 +32,11 @@ EPSILON_DECIMALS = 3
 
 @dataclass(frozen=True)
 class Contract:
-    """What a central calibration must promise. `max_inflation` bounds the certified inflation as a share of the ranks.
+    """What a central calibration must promise. `max_inflation` bounds the certified inflation as a
+    share of the ranks.
 
-    Privacy is counted a record. It is a client's too where no client has more than one: `records_per_client` says so.
+    Privacy is counted a record. It is a client's too where no client has more than one:
+    `records_per_client` says so.
     """
 
     name: str
@@ -54,7 +57,8 @@ class Contract:
         check_choice("unit", self.unit, ("record", "client"))
         if self.records_per_client != (1 if self.unit == "client" else None):
             raise BadInput(
-                f"unit is {self.unit} and records_per_client {self.records_per_client}; accepted are record without it, and "
+                f"unit is {self.unit} and records_per_client {self.records_per_client}; accepted "
+                "are record without it, and "
                 "client with 1: nothing here protects a client with more records"
             )
         for name in ("epsilon_train", "epsilon_calibration"):
@@ -66,7 +70,8 @@ class Contract:
             check_probability("max_inflation", self.max_inflation)
         if decimal(self.beta) + decimal(self.coverage) >= 1:
             raise BadInput(
-                f"beta is {self.beta} at coverage {self.coverage}; beta must be below 1 - coverage, of which it is a part"
+                f"beta is {self.beta} at coverage {self.coverage}; beta must be below 1 - "
+                "coverage, of which it is a part"
             )
 
 
@@ -90,21 +95,38 @@ class Configuration:
         check_choice("mechanism", self.mechanism, MECHANISMS)
         check_choice("noised_by", self.noised_by, ("aggregator", "owners"))
         if self.noised_by == "owners" and self.mechanism != "gaussian-search":
-            raise BadInput(f"{self.mechanism} noised by owners; accepted is gaussian-search where owners add the noise")
+            raise BadInput(
+                f"{self.mechanism} noised by owners; accepted is gaussian-search where owners add "
+                "the noise"
+            )
         check_probability("gamma", self.gamma)
         check_epsilon(self.epsilon_calibration)
         check_bins(self.bins)
-        for name, least, most in (("n", 1, MOST_RECORDS), ("owners", 1, MOST_OWNERS), ("noise_variance", 0, MOST_RECORDS)):
+        for name, least, most in (
+            ("n", 1, MOST_RECORDS),
+            ("owners", 1, MOST_OWNERS),
+            ("noise_variance", 0, MOST_RECORDS),
+        ):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-                raise BadInput(f"{name} is {value!r}; accepted is a whole number from {least} to {most}")
-        if self.epsilon_train < 0 or not 0 <= self.delta_train < 1 or not 0 <= self.delta_calibration < 1:
+                raise BadInput(
+                    f"{name} is {value!r}; accepted is a whole number from {least} to {most}"
+                )
+        if (
+            self.epsilon_train < 0
+            or not 0 <= self.delta_train < 1
+            or not 0 <= self.delta_calibration < 1
+        ):
             raise BadInput(
-                f"epsilon_train {self.epsilon_train}, delta_train {self.delta_train}, delta_calibration "
-                f"{self.delta_calibration}; accepted are an epsilon of 0 or more and deltas from 0 to below 1"
+                f"epsilon_train {self.epsilon_train}, delta_train {self.delta_train}, "
+                "delta_calibration "
+                f"{self.delta_calibration}; accepted are an epsilon of 0 or more and deltas from 0 "
+                "to below 1"
             )
         if self.mechanism in GAUSSIAN and self.delta_calibration == 0:
-            raise BadInput(f"{self.mechanism} has Gaussian noise and needs delta_calibration above 0")
+            raise BadInput(
+                f"{self.mechanism} has Gaussian noise and needs delta_calibration above 0"
+            )
 
 
 def decimal(value: float) -> Fraction:
@@ -116,7 +138,11 @@ def judge(contract: Contract, configuration: Configuration) -> Layer:
     """A configuration with what follows from it, clause by clause."""
     rank = math.ceil((configuration.n + 1) * decimal(configuration.gamma))
     certified, inflation = _certified(contract, configuration, rank)
-    level = float(max(Fraction(0), decimal(configuration.gamma) - decimal(contract.beta))) if certified else None
+    level = (
+        float(max(Fraction(0), decimal(configuration.gamma) - decimal(contract.beta)))
+        if certified
+        else None
+    )
     share = None if inflation is None else inflation / configuration.n
     delta = decimal(configuration.delta_train) + decimal(configuration.delta_calibration)
     flags = {
@@ -126,32 +152,54 @@ def judge(contract: Contract, configuration: Configuration) -> Layer:
         "epsilon_train": configuration.epsilon_train <= contract.epsilon_train,
         "epsilon_calibration": configuration.epsilon_calibration <= contract.epsilon_calibration,
         "delta": delta <= decimal(contract.delta),
-        "inflation": contract.max_inflation is None or (share is not None and share <= contract.max_inflation),
+        "inflation": contract.max_inflation is None
+        or (share is not None and share <= contract.max_inflation),
     }
     return asdict(configuration) | {
-        "rank": rank, "level": level, "inflation_ranks": inflation, "inflation_share": share, "flags": flags,
+        "rank": rank,
+        "level": level,
+        "inflation_ranks": inflation,
+        "inflation_share": share,
+        "flags": flags,
         "feasible": all(flags.values()),
-    }  # fmt: skip
+    }
 
 
-def _certified(contract: Contract, configuration: Configuration, rank: int) -> tuple[bool, int | None]:
-    """Whether the mechanism certifies its side of the threshold, and its inflation where the rank exists."""
+def _certified(
+    contract: Contract, configuration: Configuration, rank: int
+) -> tuple[bool, int | None]:
+    """Whether the mechanism certifies its side of the threshold, and its inflation where the rank
+    exists."""
     bins, possible = configuration.bins, rank <= configuration.n
     try:
         if configuration.noised_by == "owners":
-            least = search_variance(bins=bins, epsilon=configuration.epsilon_calibration, delta=configuration.delta_calibration)
+            least = search_variance(
+                bins=bins,
+                epsilon=configuration.epsilon_calibration,
+                delta=configuration.delta_calibration,
+            )
             variance = configuration.noise_variance or least
             if contract.adjacency != REPLACE_ONE or variance < least:
                 return False, None
-            offset = noise_offset(variance, configuration.owners, contract.beta / search_steps(bins))
+            offset = noise_offset(
+                variance, configuration.owners, contract.beta / search_steps(bins)
+            )
             return True, 2 * offset if possible else None
         mechanism = within_budget(
-            configuration.mechanism, bins=bins, beta=contract.beta, adjacency=contract.adjacency,
-            epsilon=configuration.epsilon_calibration, delta=configuration.delta_calibration,
-        )  # fmt: skip
+            configuration.mechanism,
+            bins=bins,
+            beta=contract.beta,
+            adjacency=contract.adjacency,
+            epsilon=configuration.epsilon_calibration,
+            delta=configuration.delta_calibration,
+        )
         # PPS proves its guarantee for ranks from n/2 on.
-        certified = mechanism.certificate == CERTIFIED and not (mechanism.name == "pps" and 2 * rank < configuration.n)
-        return certified, mechanism.inflation(n=configuration.n, rank=rank) if certified and possible else None
+        certified = mechanism.certificate == CERTIFIED and not (
+            mechanism.name == "pps" and 2 * rank < configuration.n
+        )
+        return certified, mechanism.inflation(
+            n=configuration.n, rank=rank
+        ) if certified and possible else None
     except BadInput:
         return False, None
 
@@ -163,7 +211,9 @@ def search(contract: Contract, grid: Iterable[Configuration]) -> Layer:
         raise BadInput("the grid is empty; accepted is at least one configuration")
     judged = [judge(contract, configuration) for configuration in configurations]
     shortlist = _shortlist(judged)
-    best = min(range(len(judged)), key=lambda i: (_failures(judged[i]), -(judged[i]["level"] or 0.0), i))
+    best = min(
+        range(len(judged)), key=lambda i: (_failures(judged[i]), -(judged[i]["level"] or 0.0), i)
+    )
     selected = min(shortlist, key=lambda i: _preference(judged[i])) if shortlist else None
     shown = judged[best if selected is None else selected]
     failed = [name for name, holds in shown["flags"].items() if not holds]
@@ -176,11 +226,15 @@ def search(contract: Contract, grid: Iterable[Configuration]) -> Layer:
         "best": best if selected is None else selected,
         "flags": {"configuration": selected is not None, RANDOMNESS: True, INFORMATIVE: True},
         "decision": decision(failed),
-        "margin": None if shown["level"] is None else float(decimal(shown["level"]) - decimal(contract.coverage)),
+        "margin": None
+        if shown["level"] is None
+        else float(decimal(shown["level"]) - decimal(contract.coverage)),
         "failed": failed,
         "suggestions": suggestions(contract, configurations) if selected is None else [],
         "total": {
-            "epsilon": float(decimal(shown["epsilon_train"]) + decimal(shown["epsilon_calibration"])),
+            "epsilon": float(
+                decimal(shown["epsilon_train"]) + decimal(shown["epsilon_calibration"])
+            ),
             "delta": float(decimal(shown["delta_train"]) + decimal(shown["delta_calibration"])),
             "composition": "sequential",
         },
@@ -192,13 +246,28 @@ def search(contract: Contract, grid: Iterable[Configuration]) -> Layer:
 def read_grid(values: dict[str, Any]) -> list[Configuration]:
     """Every combination of the values given; a single value stands for a list of one."""
     names = [field.name for field in fields(Configuration)]
-    defaults = {field.name: field.default for field in fields(Configuration) if field.default is not MISSING}
-    optional: dict[str, list[Any]] = {name: [value] for name, value in (defaults | {"delta_train": 0.0}).items()}
-    unknown, missing = sorted(set(values) - set(names)), sorted(set(names) - set(values) - set(optional))
+    defaults = {
+        field.name: field.default for field in fields(Configuration) if field.default is not MISSING
+    }
+    optional: dict[str, list[Any]] = {
+        name: [value] for name, value in (defaults | {"delta_train": 0.0}).items()
+    }
+    unknown, missing = (
+        sorted(set(values) - set(names)),
+        sorted(set(names) - set(values) - set(optional)),
+    )
     if unknown or missing:
-        raise BadInput(f"[grid] has unknown: {', '.join(unknown) or 'none'}; missing: {', '.join(missing) or 'none'}")
-    given = optional | {name: value if isinstance(value, list) else [value] for name, value in values.items()}
-    return [Configuration(**dict(zip(names, point, strict=True))) for point in product(*(given[name] for name in names))]
+        raise BadInput(
+            f"[grid] has unknown: {', '.join(unknown) or 'none'}; missing: "
+            f"{', '.join(missing) or 'none'}"
+        )
+    given = optional | {
+        name: value if isinstance(value, list) else [value] for name, value in values.items()
+    }
+    return [
+        Configuration(**dict(zip(names, point, strict=True)))
+        for point in product(*(given[name] for name in names))
+    ]
 
 
 def _failures(judged: Layer) -> int:
@@ -206,13 +275,20 @@ def _failures(judged: Layer) -> int:
 
 
 def _preference(judged: Layer) -> tuple[float, float, float, float]:
-    """Least certified inflation first, as a share of the records; then the lower nominal coverage, then the smaller budget."""
+    """Least certified inflation first, as a share of the records; then the lower nominal coverage,
+    then the smaller budget."""
     share = math.inf if judged["inflation_share"] is None else judged["inflation_share"]
-    return share, judged["gamma"], judged["epsilon_train"] + judged["epsilon_calibration"], judged["bins"]
+    return (
+        share,
+        judged["gamma"],
+        judged["epsilon_train"] + judged["epsilon_calibration"],
+        judged["bins"],
+    )
 
 
 def _shortlist(judged: Sequence[Layer]) -> list[int]:
-    """Of the feasible configurations with the same budgets, the one of least inflation: the others cannot do better."""
+    """Of the feasible configurations with the same budgets, the one of least inflation: the others
+    cannot do better."""
     best: dict[tuple[float, float], int] = {}
     for i, entry in enumerate(judged):
         if entry["feasible"]:
@@ -223,14 +299,25 @@ def _shortlist(judged: Sequence[Layer]) -> list[int]:
 
 
 def suggestions(contract: Contract, configurations: Sequence[Configuration]) -> list[Layer]:
-    """The smallest change of each kind (records, epsilon, target) under which some configuration is feasible."""
+    """The smallest change of each kind (records, epsilon, target) under which some configuration is
+    feasible."""
     found = []
     for change in (_more_records, _more_epsilon, _lower_target):
-        made = [result for configuration in configurations if (result := change(contract, configuration)) is not None]
+        made = [
+            result
+            for configuration in configurations
+            if (result := change(contract, configuration)) is not None
+        ]
         if made:
             _, changed, configuration = min(made, key=lambda result: result[0])
             kind = change.__name__.removeprefix("_").replace("_", " ")
-            found.append({"change": kind, "contract": asdict(changed), "configuration": asdict(configuration)})
+            found.append(
+                {
+                    "change": kind,
+                    "contract": asdict(changed),
+                    "configuration": asdict(configuration),
+                }
+            )
     return found
 
 
@@ -242,7 +329,9 @@ def _feasible(contract: Contract, configuration: Configuration) -> bool:
 
 
 def _more_records(contract: Contract, configuration: Configuration) -> Change:
-    n = _least(lambda n: _feasible(contract, replace(configuration, n=n)), configuration.n, MOST_RECORDS)
+    n = _least(
+        lambda n: _feasible(contract, replace(configuration, n=n)), configuration.n, MOST_RECORDS
+    )
     return None if n is None else (n, contract, replace(configuration, n=n))
 
 
@@ -253,7 +342,11 @@ def _more_epsilon(contract: Contract, configuration: Configuration) -> Change:
 
     def raised(steps: int) -> tuple[Contract, Configuration]:
         epsilon = steps / unit
-        wider = replace(contract, epsilon_train=train, epsilon_calibration=max(epsilon, contract.epsilon_calibration))
+        wider = replace(
+            contract,
+            epsilon_train=train,
+            epsilon_calibration=max(epsilon, contract.epsilon_calibration),
+        )
         return wider, replace(configuration, epsilon_calibration=epsilon)
 
     start = math.ceil(decimal(configuration.epsilon_calibration) * unit)
@@ -273,7 +366,8 @@ def _lower_target(contract: Contract, configuration: Configuration) -> Change:
 
 
 def _least(holds: Callable[[int], bool], start: int, most: int) -> int | None:
-    """The least integer from start to most at which a growing property holds; None when it does not hold at most."""
+    """The least integer from start to most at which a growing property holds; None when it does not
+    hold at most."""
     if not holds(most):
         return None
     low, high, step = start - 1, start, 1

@@ -58,27 +58,42 @@ def read_contract(path: Path) -> tuple[Contract, Any]:
     try:
         values = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"{path} cannot be read as TOML: {error}; `confide-card search --help` shows an example") from None
+        raise BadInput(
+            f"{path} cannot be read as TOML: {error}; `confide-card search --help` shows an example"
+        ) from None
     unknown = sorted(set(values) - {"name", "contract", "grid"})
     missing = sorted({"name", "contract", "grid"} - set(values))
     names = {field.name for field in fields(Contract)} - {"name"}
     given = values.get("contract", {})
     try:
         if unknown or missing:
-            raise BadInput(f"unknown: {', '.join(unknown) or 'none'}; missing: {', '.join(missing) or 'none'}")
+            raise BadInput(
+                f"unknown: {', '.join(unknown) or 'none'}; missing: {', '.join(missing) or 'none'}"
+            )
         strange = sorted(set(given) - names)
         if strange:
-            raise BadInput(f"[contract] has unknown {', '.join(strange)}; accepted: {', '.join(sorted(names))}")
+            raise BadInput(
+                f"[contract] has unknown {', '.join(strange)}; accepted: {', '.join(sorted(names))}"
+            )
         return Contract(name=str(values["name"]), **given), read_grid(values["grid"])
     except (TypeError, BadInput) as error:
         raise BadInput(f"{path}: {str(error).removeprefix('Contract.__init__() ')}") from None
 
 
-@app.command("search", help=f"Search a contract's grid, and write a card with the selection or with what failed.\n\n{EXAMPLE}")
+@app.command(
+    "search",
+    help=(
+        "Search a contract's grid, and write a card with the selection or with what "
+        f"failed.\n\n{EXAMPLE}"
+    ),
+)
 def search_command(
     contract: Annotated[Path, typer.Argument(help="contract and grid, as TOML")],
     out: Annotated[Path, typer.Option(help="file for the card")] = Path("card.json"),
-    key: Annotated[Path | None, typer.Option(help="private key that signs the card (see confide-aggregator init)")] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(help="private key that signs the card (see confide-aggregator init)"),
+    ] = None,
 ) -> None:
     with clear_errors():
         terms, grid = read_contract(contract)
@@ -90,7 +105,9 @@ def search_command(
         print(headline(card))
         for suggestion in card.formal["suggestions"]:
             print(f"  {suggestion['change']}: {json.dumps(suggestion['configuration'])}")
-        print(f"wrote {out}{'' if key else ', unsigned: nobody vouches for it; sign it with --key'}")
+        print(
+            f"wrote {out}{'' if key else ', unsigned: nobody vouches for it; sign it with --key'}"
+        )
         if card.formal["decision"] != "feasible":
             raise typer.Exit(1)
 
@@ -98,7 +115,9 @@ def search_command(
 @app.command()
 def show(
     card: CardFile,
-    page: Annotated[Path | None, typer.Option("--html", help="write a page instead of printing Markdown")] = None,
+    page: Annotated[
+        Path | None, typer.Option("--html", help="write a page instead of printing Markdown")
+    ] = None,
 ) -> None:
     """Print a card as Markdown, or write it as one HTML file with plots."""
     with clear_errors():
@@ -113,10 +132,15 @@ def show(
 @app.command("verify")
 def verify_command(
     card: CardFile,
-    key: Annotated[str | None, typer.Option(help="public key (hexadecimal) that must have signed it")] = None,
-    unsigned: Annotated[bool, typer.Option("--unsigned", help="accept a card that nobody signed")] = False,
+    key: Annotated[
+        str | None, typer.Option(help="public key (hexadecimal) that must have signed it")
+    ] = None,
+    unsigned: Annotated[
+        bool, typer.Option("--unsigned", help="accept a card that nobody signed")
+    ] = False,
 ) -> None:
-    """Decide a card again from its formal layer. Exit code 0: all holds; 1: a clause does not, named; 2: unreadable.
+    """Decide a card again from its formal layer. Exit code 0: all holds; 1: a clause does not,
+    named; 2: unreadable.
 
     That a card holds is not that its contract does: the decision is printed too.
     """
@@ -126,7 +150,10 @@ def verify_command(
         except ValueError:
             raise BadInput(f"key is {key!r}; accepted are 64 hexadecimal digits") from None
         if unsigned and demanded is not None:
-            raise BadInput("--unsigned and --key are given; accepted is one of them: what nobody signed has no key")
+            raise BadInput(
+                "--unsigned and --key are given; accepted is one of them: what nobody signed has "
+                "no key"
+            )
         found = read_card(card)
         findings = verify(found, key=demanded, unsigned=unsigned)
         broken = [finding for finding in findings if not finding.holds]
@@ -137,7 +164,8 @@ def verify_command(
         print(printable(headline(found)))
         if not found.signature:
             print(
-                f"holds: {len(findings)} clauses recomputed. Not signed: who issued this card, and that its counts and channels"
+                f"holds: {len(findings)} clauses recomputed. Not signed: who issued this card, and "
+                "that its counts and channels"
             )
             print("were what it says, is not shown, and anybody may have changed it")
             return
@@ -165,7 +193,8 @@ def schema() -> None:
 
 
 def differences(first: Card, second: Card) -> list[str]:
-    """One line a field that differs, with the direction of numbers; stronger and weaker where a direction means that."""
+    """One line a field that differs, with the direction of numbers; stronger and weaker where a
+    direction means that."""
     before, after = _flat(first.content()), _flat(second.content())
     lines = []
     for name in sorted(before.keys() | after.keys()):
@@ -180,7 +209,11 @@ _BETTER_DOWN = ("epsilon", "delta", "beta", "inflation", "width", "mean_size", "
 
 
 def _direction(name: str, old: Any, new: Any) -> str:
-    if isinstance(old, bool) or isinstance(new, bool) or not (isinstance(old, int | float) and isinstance(new, int | float)):
+    if (
+        isinstance(old, bool)
+        or isinstance(new, bool)
+        or not (isinstance(old, int | float) and isinstance(new, int | float))
+    ):
         return ""
     last = name.rsplit("/", 1)[-1]
     up = any(last.startswith(word) for word in _BETTER_UP)
@@ -190,7 +223,13 @@ def _direction(name: str, old: Any, new: Any) -> str:
 
 
 def _flat(value: Any, place: str = "") -> dict[str, Any]:
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else None
+    )
     if inner is None:
         return {place: value}
     found: dict[str, Any] = {}

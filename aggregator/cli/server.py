@@ -46,21 +46,28 @@ app.add_typer(owner_app, name="owner")
 app.add_typer(database_app, name="db")
 
 MOST_PORT = 65535
-OwnerName = Annotated[str, typer.Argument(help="name of the owner; under mutual TLS its certificate bears the same")]
+OwnerName = Annotated[
+    str, typer.Argument(help="name of the owner; under mutual TLS its certificate bears the same")
+]
 
 
 @app.command()
 def init(
     folder: Annotated[Path, typer.Argument(help="folder for the keys")],
-    address: Annotated[str, typer.Option(help="host name or address that owners reach the server under")] = "127.0.0.1",
+    address: Annotated[
+        str, typer.Option(help="host name or address that owners reach the server under")
+    ] = "127.0.0.1",
 ) -> None:
-    """Write a signing key, and a server certificate of its own authority; what is there already is left alone."""
+    """Write a signing key, and a server certificate of its own authority; what is there already is
+    left alone."""
     with clear_errors():
         written = create_keys(folder, address=address, now=datetime.now(UTC))
         for name in (SIGNING_KEY, "ca.pem", "server.pem", "server.key"):
             print(f"{'wrote' if folder / name in written else 'kept'}  {folder / name}")
         public = read_key(folder / SIGNING_KEY).public_key().public_bytes_raw().hex()
-        print(f"Give owners ca.pem, and this public key for `aggregators` in their policy:\n{public}")
+        print(
+            f"Give owners ca.pem, and this public key for `aggregators` in their policy:\n{public}"
+        )
 
 
 @app.command()
@@ -70,20 +77,37 @@ def serve(
     db: Database = DEFAULT,
     tls_cert: Annotated[Path | None, typer.Option(help="certificate of the server (PEM)")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="its private key (PEM)")] = None,
-    client_ca: Annotated[Path | None, typer.Option(help="authority of owners' certificates (owners.pem): mutual TLS")] = None,
-    insecure_loopback: Annotated[bool, typer.Option(help="no TLS, and only owners on this machine")] = False,
+    client_ca: Annotated[
+        Path | None, typer.Option(help="authority of owners' certificates (owners.pem): mutual TLS")
+    ] = None,
+    insecure_loopback: Annotated[
+        bool, typer.Option(help="no TLS, and only owners on this machine")
+    ] = False,
     http: Annotated[
         int | None,
-        typer.Option(min=0, max=MOST_PORT, help="port of this machine for the read-only page, /metrics and /healthz"),
+        typer.Option(
+            min=0,
+            max=MOST_PORT,
+            help="port of this machine for the read-only page, /metrics and /healthz",
+        ),
     ] = None,
     message_bytes: Annotated[int, typer.Option(help="largest message")] = Limits.message_bytes,
-    rate: Annotated[float, typer.Option(help="messages a second an owner")] = Limits.messages_a_second,
+    rate: Annotated[
+        float, typer.Option(help="messages a second an owner")
+    ] = Limits.messages_a_second,
     open_calls: Annotated[int, typer.Option(help="open calls an owner")] = Limits.open_calls,
-    idle_seconds: Annotated[float, typer.Option(help="a stream that is silent for so long is ended")] = Limits.idle_seconds,
-    stream_seconds: Annotated[float, typer.Option(help="the longest a stream may last")] = Limits.stream_seconds,
-    connections: Annotated[int, typer.Option(help="connections at a time, of everybody")] = Limits.connections,
+    idle_seconds: Annotated[
+        float, typer.Option(help="a stream that is silent for so long is ended")
+    ] = Limits.idle_seconds,
+    stream_seconds: Annotated[
+        float, typer.Option(help="the longest a stream may last")
+    ] = Limits.stream_seconds,
+    connections: Annotated[
+        int, typer.Option(help="connections at a time, of everybody")
+    ] = Limits.connections,
 ) -> None:
-    """Take reports over gRPC and advance campaigns, until stopped by SIGTERM or Ctrl-C. Logs are JSON lines on stderr."""
+    """Take reports over gRPC and advance campaigns, until stopped by SIGTERM or Ctrl-C. Logs are
+    JSON lines on stderr."""
     with clear_errors():
         door = _door(listen, tls_cert, tls_key, client_ca, insecure_loopback)
         limits = Limits(message_bytes, rate, open_calls, idle_seconds, stream_seconds, connections)
@@ -91,27 +115,51 @@ def serve(
         log_to_stderr()
         store, name = open_store(db), f"{os.getpid()}-{secrets.token_hex(4)}"
         store.check_key(signing.public_key().public_bytes_raw())
-        conductor = Conductor(store, name=name, key=signing, entropy=os_entropy, clock=Clock(time.time, time.monotonic))
+        conductor = Conductor(
+            store,
+            name=name,
+            key=signing,
+            entropy=os_entropy,
+            clock=Clock(time.time, time.monotonic),
+        )
         public, vitals = signing.public_key().public_bytes_raw(), Vitals()
-        # The page reads through connections of its own: however many look at it, reports do not wait for them.
-        with nullcontext() if http is None else web_page(http, store=Store(connect(db)), key=public, vitals=vitals):
+        # The page reads through connections of its own: however many look at it, reports do not
+        # wait for them.
+        with (
+            nullcontext()
+            if http is None
+            else web_page(http, store=Store(connect(db)), key=public, vitals=vitals)
+        ):
             asyncio.run(serve_until_stopped(store, conductor, door, limits, vitals))
         store.release_lease(name)
 
 
-def _door(listen: str, cert: Path | None, key: Path | None, client_ca: Path | None, insecure: bool) -> Door:
+def _door(
+    listen: str, cert: Path | None, key: Path | None, client_ca: Path | None, insecure: bool
+) -> Door:
     host, _, port = listen.rpartition(":")
-    if not (host and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= MOST_PORT):
-        raise BadInput(f"--listen is {listen!r}; accepted is HOST:PORT with a port from 0 to {MOST_PORT}")
+    if not (
+        host and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= MOST_PORT
+    ):
+        raise BadInput(
+            f"--listen is {listen!r}; accepted is HOST:PORT with a port from 0 to {MOST_PORT}"
+        )
     if insecure:
         if not is_loopback(listen):
-            raise BadInput(f"--insecure-loopback with {host}; without TLS only a loopback address is accepted, as 127.0.0.1")
+            raise BadInput(
+                f"--insecure-loopback with {host}; without TLS only a loopback address is "
+                "accepted, as 127.0.0.1"
+            )
         if cert or key or client_ca:
             raise BadInput("--insecure-loopback with certificates; accepted is one or the other")
         return Door(listen)
     if cert is None or key is None:
-        raise BadInput("--tls-cert and --tls-key are needed; `confide-aggregator init` writes a pair")
-    return Door(listen, *read_pair(cert, key), None if client_ca is None else read_certificates(client_ca))
+        raise BadInput(
+            "--tls-cert and --tls-key are needed; `confide-aggregator init` writes a pair"
+        )
+    return Door(
+        listen, *read_pair(cert, key), None if client_ca is None else read_certificates(client_ca)
+    )
 
 
 @owner_app.command("add")
@@ -119,7 +167,8 @@ def owner_add(
     name: OwnerName,
     db: Database = DEFAULT,
     records: Annotated[
-        int | None, typer.Option(help="most records it may contribute to a campaign; else the plan's share")
+        int | None,
+        typer.Option(help="most records it may contribute to a campaign; else the plan's share"),
     ] = None,
 ) -> None:
     """Enrol an owner and print its token, once; run again, the new token replaces the old one."""
@@ -130,14 +179,20 @@ def owner_add(
 @owner_app.command("certificate")
 def owner_certificate(
     name: OwnerName,
-    keys: Annotated[Path, typer.Option(help="folder of `init`; the owners' authority is made there, once")],
+    keys: Annotated[
+        Path, typer.Option(help="folder of `init`; the owners' authority is made there, once")
+    ],
     out: Annotated[Path, typer.Option(help="folder for the key and certificate of this owner")],
 ) -> None:
-    """Write an owner's key and certificate, for a server with `--client-ca`; the token is needed besides."""
+    """Write an owner's key and certificate, for a server with `--client-ca`; the token is needed
+    besides."""
     with clear_errors():
         for path in certify_owner(name, keys=keys, out=out, now=datetime.now(UTC)):
             print(f"wrote  {path}")
-        print(f"Give both to the owner, for --key and --cert, and {keys / OWNERS_CERTIFICATE} to `serve --client-ca`.")
+        print(
+            f"Give both to the owner, for --key and --cert, and {keys / OWNERS_CERTIFICATE} to "
+            "`serve --client-ca`."
+        )
 
 
 @owner_app.command("remove")

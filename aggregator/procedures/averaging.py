@@ -1,7 +1,8 @@
-"""Federated averaging: rounds of local DP-SGD at the owners, whose weights are averaged and sent out again.
+"""Federated averaging: rounds of local DP-SGD at the owners, whose weights are averaged and sent
+out again.
 
-The aggregator sees nothing but weights that each owner has noised; its average is post-processing. Owners count alike,
-because no answer says how many records they have.
+The aggregator sees nothing but weights that each owner has noised; its average is post-processing.
+Owners count alike, because no answer says how many records they have.
 """
 
 from collections.abc import Generator

@@ -1,7 +1,9 @@
-"""LDP-CP-S: features and labels private, one randomised bit 1{S <= q} a record (Penso et al. 2025, Algorithm 3, and beyond).
+"""LDP-CP-S: features and labels private, one randomised bit 1{S <= q} a record (Penso et al. 2025,
+Algorithm 3, and beyond).
 
-Each procedure is a generator that yields queries, is sent tallies and returns a certificate. `n` is the number of
-records expected, which only plans; what is certified rests on the answers that arrived.
+Each procedure is a generator that yields queries, is sent tallies and returns a certificate. `n` is
+the number of records expected, which only plans; what is certified rests on the answers that
+arrived.
 """
 
 import math
@@ -21,7 +23,8 @@ from confide.protocol.methods.queries import BitProcedure, BitQuery, BitTally
 
 Floats = NDArray[np.float64]
 
-# Shares of the records: three narrowing search rounds of twelve thresholds, then four certification stages.
+# Shares of the records: three narrowing search rounds of twelve thresholds, then four certification
+# stages.
 SEARCH_SHARES = (0.05, 0.075, 0.125)
 STAGE_SHARES = (0.1875, 0.1875, 0.1875, 0.1875)
 SEARCH_THRESHOLDS = 12
@@ -40,7 +43,9 @@ def _check(alpha: float, delta: float, n: int, max_corrupt: int) -> None:
 
 def published_delta(*, channel: Bit, n: int, rounds: int, delta: float) -> float:
     """Delta_S = (e^eps + 1)/(e^eps - 1) sqrt(log(2T/delta) / (2n')), n' = n/T answers a round."""
-    return float(1 / (channel.hit - channel.spill)) * math.sqrt(math.log(2 * rounds / delta) / (2 * (n / rounds)))
+    return float(1 / (channel.hit - channel.spill)) * math.sqrt(
+        math.log(2 * rounds / delta) / (2 * (n / rounds))
+    )
 
 
 def published(
@@ -53,15 +58,19 @@ def published(
     rounds: int = PUBLISHED_ROUNDS,
     max_corrupt: int = 0,
 ) -> BitProcedure:
-    """Binary search over disjoint groups: LDP-CP-S (level 1 - alpha - Delta), or S* with `star` (level 1 - alpha).
+    """Binary search over disjoint groups: LDP-CP-S (level 1 - alpha - Delta), or S* with `star`
+    (level 1 - alpha).
 
-    Corrected: the mean is over the round's own answers, the bit is 1{S <= q}, and a search that ends without a hit returns
-    the upper end of its bracket. Delta is taken from the smallest round that arrived.
+    Corrected: the mean is over the round's own answers, the bit is 1{S <= q}, and a search that
+    ends without a hit returns the upper end of its bracket. Delta is taken from the smallest round
+    that arrived.
     """
     _check(alpha, delta, n, max_corrupt)
     scale = float(1 / (channel.hit - channel.spill))
     low, high, arrived, smallest = 0.0, 1.0, 0, n // rounds
-    slack = published_delta(channel=channel, n=n, rounds=rounds, delta=delta) if smallest else math.inf
+    slack = (
+        published_delta(channel=channel, n=n, rounds=rounds, delta=delta) if smallest else math.inf
+    )
     target = 1 - alpha
     for j in range(rounds if smallest else 0):
         q = (low + high) / 2
@@ -73,7 +82,8 @@ def published(
             continue
         smallest = min(smallest, answers)
         slack = (
-            published_delta(channel=channel, n=smallest * rounds, rounds=rounds, delta=delta) + scale * max_corrupt / smallest
+            published_delta(channel=channel, n=smallest * rounds, rounds=rounds, delta=delta)
+            + scale * max_corrupt / smallest
         )
         z = scale * (ones / answers - float(channel.spill))
         floor = target + slack if star else target
@@ -89,9 +99,21 @@ def published(
     if high >= 1.0:
         reason = f"no round saw enough ones: Delta is {slack:.3f} with {smallest} answers a round"
     return Certificate(
-        "bits", "published-star" if star else "published", PAC, high, level, alpha, delta, arrived,
-        channel.name, channel.epsilon, slack=slack if smallest else None, max_corrupt=max_corrupt, planned=n, reason=reason,
-    )  # fmt: skip
+        "bits",
+        "published-star" if star else "published",
+        PAC,
+        high,
+        level,
+        alpha,
+        delta,
+        arrived,
+        channel.name,
+        channel.epsilon,
+        slack=slack if smallest else None,
+        max_corrupt=max_corrupt,
+        planned=n,
+        reason=reason,
+    )
 
 
 class _Answers:
@@ -111,21 +133,37 @@ class _Answers:
                 self._ones.append(ones)
 
     def curve(self) -> Curve:
-        u, n, ones = (np.array(column, dtype=np.float64) for column in (self._u, self._n, self._ones))
+        u, n, ones = (
+            np.array(column, dtype=np.float64) for column in (self._u, self._n, self._ones)
+        )
         return fit_curve(u, n, ones, channel=self._channel, level=self._level)
 
 
-def certified(*, channel: Bit, alpha: float, delta: float, n: int, max_corrupt: int = 0) -> BitProcedure:
+def certified(
+    *, channel: Bit, alpha: float, delta: float, n: int, max_corrupt: int = 0
+) -> BitProcedure:
     """Search with a quarter of the records, certify with the rest; PAC at 1 - alpha with no Delta.
 
-    The search narrows a window around the threshold whose certification is likely. Each stage then asks one threshold,
-    the one of least expected excess coverage given the curve so far, within what `Search` allows. Seven rounds.
+    The search narrows a window around the threshold whose certification is likely. Each stage then
+    asks one threshold, the one of least expected excess coverage given the curve so far, within
+    what `Search` allows. Seven rounds.
     """
     _check(alpha, delta, n, max_corrupt)
     m0 = null_rate(channel, alpha)
     stage_sizes = _stage_sizes(n)
     if tail(max(0, sum(stage_sizes) - max_corrupt), sum(stage_sizes), m0) > delta:
-        return _finish("certified", channel, alpha, delta, n, 0, max_corrupt, (), 1.0, _too_few(m0, delta, n, max_corrupt))
+        return _finish(
+            "certified",
+            channel,
+            alpha,
+            delta,
+            n,
+            0,
+            max_corrupt,
+            (),
+            1.0,
+            _too_few(m0, delta, n, max_corrupt),
+        )
     arrived, start = 0, 0.0
     aim = _aim(m0, channel, alpha, sum(stage_sizes))
     answers = _Answers(channel, aim)
@@ -140,7 +178,15 @@ def certified(*, channel: Bit, alpha: float, delta: float, n: int, max_corrupt: 
     search, rungs = Search(delta=delta, m0=m0, max_corrupt=max_corrupt), []
     for i, share in enumerate(STAGE_SHARES):
         rest = sum(stage_sizes[i:])
-        q = _place(answers.curve(), search, rest, last=i == len(STAGE_SHARES) - 1, m0=m0, channel=channel, alpha=alpha)
+        q = _place(
+            answers.curve(),
+            search,
+            rest,
+            last=i == len(STAGE_SHARES) - 1,
+            m0=m0,
+            channel=channel,
+            alpha=alpha,
+        )
         if q is None:
             break
         stop = 1.0 if i == len(STAGE_SHARES) - 1 else start + share
@@ -148,25 +194,47 @@ def certified(*, channel: Bit, alpha: float, delta: float, n: int, max_corrupt: 
         answers.add((q,), tally)
         arrived += tally.answers[0]
         start = stop
-        rungs.append(search.test(q, n=tally.answers[0], ones=tally.ones[0], rest=rest - stage_sizes[i]))
+        rungs.append(
+            search.test(q, n=tally.answers[0], ones=tally.ones[0], rest=rest - stage_sizes[i])
+        )
         if search.finished:
             break
     reason = (
         None
         if search.certified < 1
-        else f"no threshold passed: {len(rungs)} stages on {arrived} answers did not reach 1 - alpha"
+        else (
+            f"no threshold passed: {len(rungs)} stages on {arrived} answers did not reach 1 - alpha"
+        )
     )
-    return _finish("certified", channel, alpha, delta, n, arrived, max_corrupt, tuple(rungs), search.certified, reason)
+    return _finish(
+        "certified",
+        channel,
+        alpha,
+        delta,
+        n,
+        arrived,
+        max_corrupt,
+        tuple(rungs),
+        search.certified,
+        reason,
+    )
 
 
 def one_shot(
-    *, channel: Bit, alpha: float, delta: float, n: int, max_corrupt: int = 0, ladder: Ladder | None = None
+    *,
+    channel: Bit,
+    alpha: float,
+    delta: float,
+    n: int,
+    max_corrupt: int = 0,
+    ladder: Ladder | None = None,
 ) -> BitProcedure:
-    """One round for clients seen once: answers spread over a public ladder, a third to plan with, two thirds to test with.
+    """One round for clients seen once: answers spread over a public ladder, a third to plan with,
+    two thirds to test with.
 
-    The hypothesis at a rung also bounds every lower rung, so a rung is tested on the pooled answers of a run of rungs that
-    ends at it. Which run is chosen on the planning third, where the test promises most power; then the rungs are
-    walked down from 1 at level delta each until one fails.
+    The hypothesis at a rung also bounds every lower rung, so a rung is tested on the pooled answers
+    of a run of rungs that ends at it. Which run is chosen on the planning third, where the test
+    promises most power; then the rungs are walked down from 1 at level delta each until one fails.
     """
     _check(alpha, delta, n, max_corrupt)
     m0 = null_rate(channel, alpha)
@@ -174,40 +242,87 @@ def one_shot(
     rungs_at = rungs_at[rungs_at < 1]
     count = len(rungs_at)
     if tail(max(0, 2 * n // 3 - max_corrupt), 2 * n // 3, m0) > delta:
-        return _finish("one-shot", channel, alpha, delta, n, 0, max_corrupt, (), 1.0, _too_few(m0, delta, n, max_corrupt))
+        return _finish(
+            "one-shot",
+            channel,
+            alpha,
+            delta,
+            n,
+            0,
+            max_corrupt,
+            (),
+            1.0,
+            _too_few(m0, delta, n, max_corrupt),
+        )
     tally = yield BitQuery(channel, 0.0, 1.0, tuple(rungs_at.tolist()) * 3)
     answered, ones = (np.array(column).reshape(3, count) for column in (tally.answers, tally.ones))
     arrived = int(answered.sum())
     plan = _Answers(channel, _aim(m0, channel, alpha, max(1, arrived // 8)))
-    plan.add(tuple(rungs_at.tolist()), BitTally(tuple(answered[0].tolist()), tuple(ones[0].tolist())))
+    plan.add(
+        tuple(rungs_at.tolist()), BitTally(tuple(answered[0].tolist()), tuple(ones[0].tolist()))
+    )
     expected, _ = plan.curve().predict(logit(rungs_at))
     tested, hits = answered[1:].sum(axis=0), ones[1:].sum(axis=0)
     search, rungs = Search(delta=delta, m0=m0, max_corrupt=max_corrupt), []
     for j in range(count - 1, -1, -1):
         back = np.cumsum(tested[j::-1])
-        promise = np.cumsum((tested * (expected - (1 - alpha)))[j::-1]) / np.sqrt(np.maximum(back, 1))
+        promise = np.cumsum((tested * (expected - (1 - alpha)))[j::-1]) / np.sqrt(
+            np.maximum(back, 1)
+        )
         run = slice(j - int(promise.argmax()), j + 1)
-        rungs.append(search.test(float(rungs_at[j]), n=int(tested[run].sum()), ones=int(hits[run].sum()), rest=0))
+        rungs.append(
+            search.test(
+                float(rungs_at[j]), n=int(tested[run].sum()), ones=int(hits[run].sum()), rest=0
+            )
+        )
         if search.finished:
             break
-    reason = None if search.certified < 1 else f"the highest rung below 1 did not pass on {rungs[0].n} answers"
-    return _finish("one-shot", channel, alpha, delta, n, arrived, max_corrupt, tuple(rungs), search.certified, reason)
+    reason = (
+        None
+        if search.certified < 1
+        else f"the highest rung below 1 did not pass on {rungs[0].n} answers"
+    )
+    return _finish(
+        "one-shot",
+        channel,
+        alpha,
+        delta,
+        n,
+        arrived,
+        max_corrupt,
+        tuple(rungs),
+        search.certified,
+        reason,
+    )
 
 
 def replay(certificate: Certificate, channel: Bit) -> float:
-    """The threshold that the rungs of a certificate justify, decided again from their tallies alone.
+    """The threshold that the rungs of a certificate justify, decided again from their tallies
+    alone.
 
-    The answers that were still to come at each stage are taken from the plan, not from the certificate's rungs.
+    The answers that were still to come at each stage are taken from the plan, not from the
+    certificate's rungs.
     """
-    if certificate.delta is None or certificate.planned is None or certificate.variant not in ("certified", "one-shot"):
-        raise BadInput(f"variant {certificate.variant} cannot be decided again; certified and one-shot bits campaigns can")
+    if (
+        certificate.delta is None
+        or certificate.planned is None
+        or certificate.variant not in ("certified", "one-shot")
+    ):
+        raise BadInput(
+            f"variant {certificate.variant} cannot be decided again; certified and one-shot bits "
+            "campaigns can"
+        )
     if channel.epsilon != certificate.epsilon:
-        raise BadInput(f"the channel has epsilon {channel.epsilon}, the certificate {certificate.epsilon}")
+        raise BadInput(
+            f"the channel has epsilon {channel.epsilon}, the certificate {certificate.epsilon}"
+        )
     sizes = _stage_sizes(certificate.planned)
     m0 = null_rate(channel, certificate.alpha)
     search = Search(delta=certificate.delta, m0=m0, max_corrupt=certificate.max_corrupt)
     for i, rung in enumerate(certificate.rungs):
-        if not isinstance(rung, BitRung) or (certificate.variant == "certified" and i >= len(sizes)):
+        if not isinstance(rung, BitRung) or (
+            certificate.variant == "certified" and i >= len(sizes)
+        ):
             raise BadInput(f"rung {i + 1} is not one of a bits campaign of this variant")
         rest = sum(sizes[i + 1 :]) if certificate.variant == "certified" else 0
         search.test(rung.threshold, n=rung.n, ones=rung.ones, rest=rest)
@@ -219,19 +334,40 @@ def _stage_sizes(n: int) -> list[int]:
 
 
 def _finish(
-    variant: str, channel: Bit, alpha: float, delta: float, planned: int, n: int, max_corrupt: int,
-    rungs: tuple[BitRung, ...], threshold: float, reason: str | None,
-) -> Certificate:  # fmt: skip
+    variant: str,
+    channel: Bit,
+    alpha: float,
+    delta: float,
+    planned: int,
+    n: int,
+    max_corrupt: int,
+    rungs: tuple[BitRung, ...],
+    threshold: float,
+    reason: str | None,
+) -> Certificate:
     return Certificate(
-        "bits", variant, PAC, threshold, 1 - alpha, alpha, delta, n, channel.name, channel.epsilon,
-        max_corrupt=max_corrupt, planned=planned, rungs=rungs, reason=reason,
-    )  # fmt: skip
+        "bits",
+        variant,
+        PAC,
+        threshold,
+        1 - alpha,
+        alpha,
+        delta,
+        n,
+        channel.name,
+        channel.epsilon,
+        max_corrupt=max_corrupt,
+        planned=planned,
+        rungs=rungs,
+        reason=reason,
+    )
 
 
 def _too_few(m0: float, delta: float, n: int, max_corrupt: int) -> str:
     needed = math.ceil(math.log(delta) / math.log(m0))
     return (
-        f"too few reports: {n} records, of which {max_corrupt} may be corrupt; the test alone takes at least {needed} honest "
+        f"too few reports: {n} records, of which {max_corrupt} may be corrupt; the test alone "
+        f"takes at least {needed} honest "
         "answers to certify anything"
     )
 
@@ -242,7 +378,8 @@ def _spread(rate: float, channel: Bit) -> float:
 
 
 def _aim(m0: float, channel: Bit, alpha: float, answers: int) -> float:
-    """The coverage that a test on so many answers passes nine times in ten, at most half-way to 1."""
+    """The coverage that a test on so many answers passes nine times in ten, at most half-way to
+    1."""
     margin = 2 * float(norm.isf(0.1)) * _spread(m0, channel) / math.sqrt(max(answers, 1))
     return min(1 - alpha + margin, 1 - alpha / 2)
 
@@ -255,13 +392,16 @@ def _narrow(curve: Curve, aim: float, window: tuple[float, float]) -> tuple[floa
     if near.size == 0:
         return window
     margin = 0.1 * float(near[-1] - near[0]) + 0.3 / curve.slope
-    return max(float(near[0]) - margin, float(grid[0])), min(float(near[-1]) + margin, float(grid[-1]))
+    return max(float(near[0]) - margin, float(grid[0])), min(
+        float(near[-1]) + margin, float(grid[-1])
+    )
 
 
 def _place(
     curve: Curve, search: Search, rest: int, *, last: bool, m0: float, channel: Bit, alpha: float
-) -> float | None:  # fmt: skip
-    """The allowed threshold of least expected excess coverage, if all answers to come were asked there; None if none helps.
+) -> float | None:
+    """The allowed threshold of least expected excess coverage, if all answers to come were asked
+    there; None if none helps.
 
     Before the last stage the error of the curve counts half: later stages can still mend it.
     """
@@ -278,6 +418,10 @@ def _place(
     if search.certified < 1:
         fallback = min(alpha, max(0.0, float(np.interp(logit(search.certified), grid, excess))))
     q = expit(grid)
-    cost = np.where((q >= search.floor) & (q < search.certified), passes * excess + (1 - passes) * fallback, np.inf)
+    cost = np.where(
+        (q >= search.floor) & (q < search.certified),
+        passes * excess + (1 - passes) * fallback,
+        np.inf,
+    )
     best = int(cost.argmin())
     return float(q[best]) if cost[best] < 0.999 * fallback else None

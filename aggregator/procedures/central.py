@@ -1,8 +1,9 @@
 """Central calibration: counts from owners, one private threshold, marginal coverage 1 - alpha.
 
-Two trust settings. *Trusted*: owners send exact histograms, which are summed, and a mechanism releases once. *Owner-noised*:
-nobody is trusted with exact counts; every owner adds discrete Gaussian noise to every count it answers, and a bisection runs on
-the sums. Adjacency is replace-one: how many records an owner has is public.
+Two trust settings. *Trusted*: owners send exact histograms, which are summed, and a mechanism
+releases once. *Owner-noised*: nobody is trusted with exact counts; every owner adds discrete
+Gaussian noise to every count it answers, and a bisection runs on the sums. Adjacency is
+replace-one: how many records an owner has is public.
 """
 
 from collections.abc import Callable
@@ -13,20 +14,34 @@ import numpy as np
 from confide.aggregator.quantiles.base import REPLACE_ONE, Mechanism, Release
 from confide.aggregator.quantiles.histogram import Histogram, certified_rank
 from confide.aggregator.quantiles.registry import within_budget
-from confide.protocol.certificate import DROPOUTS, EXCHANGEABLE, HONEST_COUNTS, MARGINAL, NOT_STATED, Certificate
+from confide.protocol.certificate import (
+    DROPOUTS,
+    EXCHANGEABLE,
+    HONEST_COUNTS,
+    MARGINAL,
+    NOT_STATED,
+    Certificate,
+)
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import Floats, uniform_grid
 from confide.protocol.exact.sampling import os_entropy
-from confide.protocol.methods.queries import CountProcedure, CountQuery, HistogramProcedure, HistogramQuery
+from confide.protocol.methods.queries import (
+    CountProcedure,
+    CountQuery,
+    HistogramProcedure,
+    HistogramQuery,
+)
 from confide.protocol.plan import MOST_RECORDS, Plan
 from confide.protocol.privacy.zcdp import search_steps, zcdp_epsilon
 
-# A release is drawn through this, so that who drives a procedure can keep it: a retry must never draw again.
+# A release is drawn through this, so that who drives a procedure can keep it: a retry must never
+# draw again.
 Draw = Callable[[Mechanism, Histogram, int], Release]
 
 
 def draw_afresh(mechanism: Mechanism, histogram: Histogram, rank: int) -> Release:
-    """Draw from the operating system's randomness and keep nothing: for campaigns that are never retried."""
+    """Draw from the operating system's randomness and keep nothing: for campaigns that are never
+    retried."""
     return mechanism.release(histogram, rank, os_entropy)
 
 
@@ -35,9 +50,15 @@ _FOURIER_ERROR = 1e-13
 
 
 def trusted(plan: Plan, draw: Draw) -> HistogramProcedure:
-    """Sum exact histograms and release once, at the rank that gives coverage 1 - alpha (CARD Theorem 5.1)."""
+    """Sum exact histograms and release once, at the rank that gives coverage 1 - alpha (CARD
+    Theorem 5.1)."""
     mechanism = within_budget(
-        plan.mechanism, bins=plan.bins, beta=plan.beta, adjacency=REPLACE_ONE, epsilon=plan.epsilon, delta=plan.privacy_delta
+        plan.mechanism,
+        bins=plan.bins,
+        beta=plan.beta,
+        adjacency=REPLACE_ONE,
+        epsilon=plan.epsilon,
+        delta=plan.privacy_delta,
     )
     epsilon = mechanism.privacy.epsilon_at(plan.privacy_delta)
     tally = yield HistogramQuery(plan.bins)
@@ -46,20 +67,32 @@ def trusted(plan: Plan, draw: Draw) -> HistogramProcedure:
     if rank is None:
         return _certificate(plan, epsilon, n=n, owners=tally.owners, threshold=1.0, reason=reason)
     release = draw(mechanism, Histogram(tally.counts, uniform_grid(plan.bins)), rank)
-    top = "the release is the top of the grid: too few records for this epsilon" if release.threshold >= 1 else None
+    top = (
+        "the release is the top of the grid: too few records for this epsilon"
+        if release.threshold >= 1
+        else None
+    )
     return _certificate(
-        plan, epsilon, n=n, owners=tally.owners, threshold=release.threshold, reason=top, rank=rank,
-        inflation=release.inflation, randomness=release.randomness,
-    )  # fmt: skip
+        plan,
+        epsilon,
+        n=n,
+        owners=tally.owners,
+        threshold=release.threshold,
+        reason=top,
+        rank=rank,
+        inflation=release.inflation,
+        randomness=release.randomness,
+    )
 
 
 def owner_noised(plan: Plan) -> CountProcedure:
     """Buffered right-endpoint search (SCP Algorithm 2) on counts that every owner has noised.
 
-    The owners of the first round are the calibration set: n and the rank come from them. An owner that stays away later
-    contributes 0, which only lowers counts, so the threshold can only rise. The right end moves to a bin when the sum reaches
-    r + offset, where offset bounds the noise of all who answered that round except with probability beta/steps: by a union
-    bound over the steps the threshold is at or above the r-th score except with probability beta.
+    The owners of the first round are the calibration set: n and the rank come from them. An owner
+    that stays away later contributes 0, which only lowers counts, so the threshold can only rise.
+    The right end moves to a bin when the sum reaches r + offset, where offset bounds the noise of
+    all who answered that round except with probability beta/steps: by a union bound over the steps
+    the threshold is at or above the r-th score except with probability beta.
     """
     grid, steps = uniform_grid(plan.bins), search_steps(plan.bins)
     epsilon = zcdp_epsilon(steps / (2 * plan.noise_variance), plan.privacy_delta)
@@ -76,35 +109,58 @@ def owner_noised(plan: Plan) -> CountProcedure:
         if rank is None:
             break
         # Who has another number of records than at first counts something else: it stays away.
-        counts = [count for owner, (size, count) in tally.answers.items() if enrolled.get(owner) == size]
+        counts = [
+            count for owner, (size, count) in tally.answers.items() if enrolled.get(owner) == size
+        ]
         offset = noise_offset(plan.noise_variance, len(counts), plan.beta / steps)
         complete &= len(counts) == len(enrolled)
         reached = bool(counts) and sum(counts) >= rank + offset
         left, right = (left, middle) if reached else (middle, right)
     if reason is None and right == plan.bins - 1:
-        reason = "no count below the top of the grid was high enough: too few records for this epsilon and so many owners"
-    # A bin with N_j >= r + 2 offset is passed over only by a noise below -offset, as long as nobody stays away.
-    inflation = 2 * noise_offset(plan.noise_variance, len(enrolled), plan.beta / steps) if complete and enrolled else None
+        reason = (
+            "no count below the top of the grid was high enough: too few records for this epsilon "
+            "and so many owners"
+        )
+    # A bin with N_j >= r + 2 offset is passed over only by a noise below -offset, as long as nobody
+    # stays away.
+    inflation = (
+        2 * noise_offset(plan.noise_variance, len(enrolled), plan.beta / steps)
+        if complete and enrolled
+        else None
+    )
     return _certificate(
-        plan, epsilon, n=n, owners=len(enrolled), threshold=float(grid[right]), reason=reason, rank=rank,
+        plan,
+        epsilon,
+        n=n,
+        owners=len(enrolled),
+        threshold=float(grid[right]),
+        reason=reason,
+        rank=rank,
         inflation=None if rank is None else inflation,
-    )  # fmt: skip
+    )
 
 
 def noise_offset(variance: int, owners: int, beta: float) -> int:
-    """The least offset that the sum of `owners` discrete Gaussians exceeds with probability at most beta, rounded up."""
+    """The least offset that the sum of `owners` discrete Gaussians exceeds with probability at most
+    beta, rounded up."""
     tails = _tails(variance, owners)
-    return int(np.argmax(tails <= beta)) if tails[-1] <= beta else int(np.ceil(_subgaussian(variance, owners, beta)))
+    return (
+        int(np.argmax(tails <= beta))
+        if tails[-1] <= beta
+        else int(np.ceil(_subgaussian(variance, owners, beta)))
+    )
 
 
 def _subgaussian(variance: int, owners: int, beta: float) -> float:
-    """P(sum > x) <= exp(-x^2 / (2 owners variance)): discrete Gaussians are sub-Gaussian (Canonne, Kamath, Steinke 2020)."""
+    """P(sum > x) <= exp(-x^2 / (2 owners variance)): discrete Gaussians are sub-Gaussian (Canonne,
+    Kamath, Steinke 2020)."""
     return float(np.sqrt(2 * owners * variance * np.log(1 / beta)))
 
 
 @cache
 def _tails(variance: int, owners: int) -> Floats:
-    """P(sum > x) for x = 0, 1, ..., rounded up. Mass beyond twelve standard deviations, e^-72 of it, wraps around."""
+    """P(sum > x) for x = 0, 1, ..., rounded up. Mass beyond twelve standard deviations, e^-72 of
+    it, wraps around."""
     reach = int(np.ceil(12 * np.sqrt(variance * max(owners, 1)))) + 4
     x = np.fft.ifftshift(np.arange(-reach, reach))
     one = np.exp(-(x**2) / (2 * variance))
@@ -117,7 +173,9 @@ def _rank(n: int, plan: Plan) -> tuple[int | None, str | None]:
     if n == 0:
         return None, "no records were counted"
     if n > MOST_RECORDS:
-        raise BadInput(f"more than {MOST_RECORDS:,} records were counted; accepted are at most so many")
+        raise BadInput(
+            f"more than {MOST_RECORDS:,} records were counted; accepted are at most so many"
+        )
     try:
         return certified_rank(n=n, alpha=plan.alpha, beta=plan.beta), None
     except BadInput as error:
@@ -125,11 +183,35 @@ def _rank(n: int, plan: Plan) -> tuple[int | None, str | None]:
 
 
 def _certificate(
-    plan: Plan, epsilon: float, *, n: int, owners: int, threshold: float, reason: str | None, rank: int | None = None,
-    inflation: int | None = None, randomness: str | None = None,
-) -> Certificate:  # fmt: skip
+    plan: Plan,
+    epsilon: float,
+    *,
+    n: int,
+    owners: int,
+    threshold: float,
+    reason: str | None,
+    rank: int | None = None,
+    inflation: int | None = None,
+    randomness: str | None = None,
+) -> Certificate:
     return Certificate(
-        plan.method, plan.variant, MARGINAL, threshold, 1 - plan.alpha, plan.alpha, None, n, plan.mechanism, epsilon,
-        reason=reason, assumptions=(EXCHANGEABLE, DROPOUTS, HONEST_COUNTS), privacy_delta=plan.privacy_delta, beta=plan.beta,
-        bins=plan.bins, rank=rank, inflation=inflation, owners=owners, randomness=randomness or NOT_STATED,
-    )  # fmt: skip
+        plan.method,
+        plan.variant,
+        MARGINAL,
+        threshold,
+        1 - plan.alpha,
+        plan.alpha,
+        None,
+        n,
+        plan.mechanism,
+        epsilon,
+        reason=reason,
+        assumptions=(EXCHANGEABLE, DROPOUTS, HONEST_COUNTS),
+        privacy_delta=plan.privacy_delta,
+        beta=plan.beta,
+        bins=plan.bins,
+        rank=rank,
+        inflation=inflation,
+        owners=owners,
+        randomness=randomness or NOT_STATED,
+    )

@@ -1,8 +1,8 @@
 """The tests behind the certificates.
 
-All are one-sided tests of H: F(q) < 1 - alpha. A threshold is certified when H is rejected for it; because the
-hypotheses are nested (F grows with q), walking down a ladder and stopping at the first threshold that is not rejected
-needs no correction for the number of rungs.
+All are one-sided tests of H: F(q) < 1 - alpha. A threshold is certified when H is rejected for it;
+because the hypotheses are nested (F grows with q), walking down a ladder and stopping at the first
+threshold that is not rejected needs no correction for the number of rungs.
 """
 
 import math
@@ -19,16 +19,19 @@ from confide.protocol.errors import BadInput
 
 Floats = NDArray[np.float64]
 
-# Binomial tails are computed in doubles; a tail is believed to be this much larger than what scipy returns.
+# Binomial tails are computed in doubles; a tail is believed to be this much larger than what scipy
+# returns.
 _TAIL_ERROR = 1e-9
 
 
 def log_capital(x: Floats, m0: float, delta: float) -> tuple[Floats, Floats]:
-    """Log-capital after every report, and the bets, of a test that the mean of x in [0, 1] is at most m0.
+    """Log-capital after every report, and the bets, of a test that the mean of x in [0, 1] is at
+    most m0.
 
-    Predictable plug-in betting (Waudby-Smith & Ramdas 2024): with running regularised mean and variance v,
-    bet_i = min(sqrt(2 log(1/delta) / (n v_{i-1})), 3 / (4 m0)); capital = prod(1 + bet_i (x_i - m0)), a supermartingale
-    under the hypothesis, so it ever reaches 1/delta with probability at most delta (Ville).
+    Predictable plug-in betting (Waudby-Smith & Ramdas 2024): with running regularised mean and
+    variance v, bet_i = min(sqrt(2 log(1/delta) / (n v_{i-1})), 3 / (4 m0)); capital = prod(1 +
+    bet_i (x_i - m0)), a supermartingale under the hypothesis, so it ever reaches 1/delta with
+    probability at most delta (Ville).
     """
     n = max(len(x), 1)
     steps = np.arange(2, len(x) + 2)
@@ -42,9 +45,10 @@ def log_capital(x: Floats, m0: float, delta: float) -> tuple[Floats, Floats]:
 def betting_evidence(x: Floats, m0: float, delta: float, max_corrupt: int) -> tuple[float, float]:
     """The largest log-capital reached and the log-capital needed.
 
-    Replacing an honest report by a lie multiplies the capital by at most (1 + bet (1 - m0)) / (1 - bet m0), so the largest
-    `max_corrupt` of those factors are added to what is needed. The liars may be chosen by what they would have reported;
-    what they report may not depend on honest reports that come later in the order.
+    Replacing an honest report by a lie multiplies the capital by at most (1 + bet (1 - m0)) / (1 -
+    bet m0), so the largest `max_corrupt` of those factors are added to what is needed. The liars
+    may be chosen by what they would have reported; what they report may not depend on honest
+    reports that come later in the order.
     """
     capital, bets = log_capital(x, m0, delta)
     needed = math.log(1 / delta)
@@ -55,7 +59,8 @@ def betting_evidence(x: Floats, m0: float, delta: float, max_corrupt: int) -> tu
 
 
 def tail(ones: int, n: int, m0: float) -> float:
-    """P(Bin(n, m0) >= ones), rounded up: the level at which so many ones reject a rate of at most m0."""
+    """P(Bin(n, m0) >= ones), rounded up: the level at which so many ones reject a rate of at most
+    m0."""
     return 1.0 if ones <= 0 else min(1.0, float(binom.sf(ones - 1, n, m0)) * (1 + _TAIL_ERROR))
 
 
@@ -71,13 +76,15 @@ def critical(level: float, n: int, m0: float) -> int:
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of a sequential binomial test: n answers now, about `rest` later, false rejections at most `level` in all.
+    """A stage of a sequential binomial test: n answers now, about `rest` later, false rejections at
+    most `level` in all.
 
-    `level_after(ones)` is the conditional probability of a false rejection that the stages to come may use. It is 1 (the
-    rate is rejected at once) from `stop` ones on; below, it is the chance that `rest` more answers at rate m0 bring the
-    pooled count to `pooled`. Its mean at rate m0 is at most `level`, and it grows with `ones`, so the bound holds for every
-    smaller rate. Whatever is decided after looking, testing the next stage at `level_after` keeps the total at `level` (the
-    conditional rejection probability principle of Mueller & Schaefer 2004).
+    `level_after(ones)` is the conditional probability of a false rejection that the stages to come
+    may use. It is 1 (the rate is rejected at once) from `stop` ones on; below, it is the chance
+    that `rest` more answers at rate m0 bring the pooled count to `pooled`. Its mean at rate m0 is
+    at most `level`, and it grows with `ones`, so the bound holds for every smaller rate. Whatever
+    is decided after looking, testing the next stage at `level_after` keeps the total at `level`
+    (the conditional rejection probability principle of Mueller & Schaefer 2004).
     """
 
     n: int
@@ -96,7 +103,8 @@ class Stage:
 
 
 def design_stage(*, n: int, rest: int, level: float, m0: float, early: float) -> Stage:
-    """Give the share `early` of the level to rejecting at once, and what remains to the pooled count."""
+    """Give the share `early` of the level to rejecting at once, and what remains to the pooled
+    count."""
     if rest == 0:
         return Stage(n, 0, level, m0, stop=critical(level, n, m0), pooled=0)
     stop = critical(level * early, n, m0)
@@ -127,13 +135,15 @@ def null_rate(channel: Bit, alpha: float) -> float:
 class Search:
     """Which thresholds may still be tested by bits, at which level, and what has been certified.
 
-    Each stage is tested on fresh answers. After a pass the search goes down and has the whole delta again; after a stage
-    that did not pass, thresholds may only rise and have the level that stage left; once risen, the search ends with the
-    next pass. The first threshold below the true quantile is therefore tested at level delta, from then on the levels are
-    a supermartingale until the search has left that region for good: something false passes with probability at most delta.
+    Each stage is tested on fresh answers. After a pass the search goes down and has the whole delta
+    again; after a stage that did not pass, thresholds may only rise and have the level that stage
+    left; once risen, the search ends with the next pass. The first threshold below the true
+    quantile is therefore tested at level delta, from then on the levels are a supermartingale until
+    the search has left that region for good: something false passes with probability at most delta.
     """
 
-    # Share of a stage's level spent on passing at once instead of on the pooled count: what makes going down possible.
+    # Share of a stage's level spent on passing at once instead of on the pooled count: what makes
+    # going down possible.
     EARLY = 0.25
 
     def __init__(self, *, delta: float, m0: float, max_corrupt: int = 0) -> None:
@@ -150,16 +160,22 @@ class Search:
         return 0.0 if self._failed is None else self._failed
 
     def test(self, threshold: float, *, n: int, ones: int, rest: int) -> BitRung:
-        """Test a threshold on n fresh answers with about `rest` to come; each corrupt one may have been a lie for a one.
+        """Test a threshold on n fresh answers with about `rest` to come; each corrupt one may have
+        been a lie for a one.
 
         `rest` must be fixed before `ones` is seen, as the threshold must.
         """
         if self.finished or not self.floor <= threshold < self.certified:
-            raise BadInput(f"threshold {threshold} cannot be tested; accepted is {self.floor} up to below {self.certified}")
+            raise BadInput(
+                f"threshold {threshold} cannot be tested; accepted is {self.floor} up to below "
+                f"{self.certified}"
+            )
         self._risen |= self._failed is not None and threshold > self._failed
         early = 0.0 if self._risen else self.EARLY
         stage = design_stage(n=n, rest=rest, level=self.level, m0=self._m0, early=early)
-        rung = BitRung(threshold, n, ones, rest, self.level, stage.level_after(max(0, ones - self._corrupt)))
+        rung = BitRung(
+            threshold, n, ones, rest, self.level, stage.level_after(max(0, ones - self._corrupt))
+        )
         if rung.passed:
             self.certified, self.level, self._failed = threshold, self._delta, None
             self.finished = self._risen

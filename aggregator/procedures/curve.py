@@ -1,7 +1,9 @@
-"""A local picture of the coverage curve F from randomised bits: where to ask next. No guarantee rests on it.
+"""A local picture of the coverage curve F from randomised bits: where to ask next. No guarantee
+rests on it.
 
-Thresholds are seen as logits u = log(q / (1 - q)), in which coverage curves of classifiers are close to logistic near
-the target, whether scores spread over [0, 1] or crowd at 1: F(u) = expit(height + slope (u - centre)).
+Thresholds are seen as logits u = log(q / (1 - q)), in which coverage curves of classifiers are
+close to logistic near the target, whether scores spread over [0, 1] or crowd at 1: F(u) =
+expit(height + slope (u - centre)).
 """
 
 import math
@@ -36,18 +38,23 @@ class Curve:
 
     def grid(self) -> Floats:
         """Logits from end to end, dense where the curve rises."""
-        return np.unique(np.concatenate([_GRID, np.clip(self.centre + _RISE / self.slope, _GRID[0], _GRID[-1])]))
+        return np.unique(
+            np.concatenate([_GRID, np.clip(self.centre + _RISE / self.slope, _GRID[0], _GRID[-1])])
+        )
 
     def predict(self, u: Floats) -> tuple[Floats, Floats]:
         """Coverage at the given logits, and its standard error."""
         x = self.slope * (u - self.centre)
         coverage = expit(self.height + x)
-        variance = self.covariance[0, 0] + 2 * x * self.covariance[0, 1] + x * x * self.covariance[1, 1]
+        variance = (
+            self.covariance[0, 0] + 2 * x * self.covariance[0, 1] + x * x * self.covariance[1, 1]
+        )
         return coverage, np.sqrt(variance) * coverage * (1 - coverage)
 
 
 def fit_curve(u: Floats, answers: Floats, ones: Floats, *, channel: Bit, level: float) -> Curve:
-    """Maximum likelihood through the channel, answers weighted by how near the target level they lie."""
+    """Maximum likelihood through the channel, answers weighted by how near the target level they
+    lie."""
     hit, spill = float(channel.hit), float(channel.spill)
     target = float(logit(level))
     weights = np.ones_like(u)
@@ -63,7 +70,9 @@ def fit_curve(u: Floats, answers: Floats, ones: Floats, *, channel: Bit, level: 
         pull = weights * (ones - answers * rate) * steepness
         mass = weights * answers * steepness**2 * spread
         gradient = np.array([pull.sum(), pull @ x - math.log(slope / _SLOPE) * _SLOPE_PRECISION])
-        information = np.array([[mass.sum() + 1e-3, mass @ x], [mass @ x, mass @ (x * x) + _SLOPE_PRECISION]])
+        information = np.array(
+            [[mass.sum() + 1e-3, mass @ x], [mass @ x, mass @ (x * x) + _SLOPE_PRECISION]]
+        )
         return gradient, information
 
     for _ in range(4):

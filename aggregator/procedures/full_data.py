@@ -1,9 +1,13 @@
-"""Levels, ranks and floors for scores of the very records a model was trained on: arithmetic, decided before any data.
+"""Levels, ranks and floors for scores of the very records a model was trained on: arithmetic,
+decided before any data.
 
-A model knows its own records, so its scores on them are too good. What privacy says about the difference:
+A model knows its own records, so its scores on them are too good. What privacy says about the
+difference:
 
-    certified     the whole privacy profile of the training carries coverage from n + 1 records to n (`confide.protocol.privacy.transfer`)
-    DPCP          the same with one point (epsilon, delta) of the profile, and a quantile nobody bounds
+    certified     the whole privacy profile of the training carries coverage from n + 1 records to n
+    (`confide.protocol.privacy.transfer`)
+    DPCP          the same with one point (epsilon, delta) of the profile, and a quantile nobody
+    bounds
     DP-SCP        the nominal level and a buffer; of its coverage only the floors below are known
 
 `profile` is always that of the training alone, under add-remove adjacency.
@@ -26,7 +30,10 @@ PUBLISHED_BUFFER = 10
 def check_rank(rank: int, n: int) -> int:
     """Refuse a rank that n records do not have."""
     if rank > n:
-        raise BadInput(f"infeasible: rank {rank} of {n} records; accepted are more records, a larger alpha or less epsilon")
+        raise BadInput(
+            f"infeasible: rank {rank} of {n} records; accepted are more records, a larger alpha or "
+            "less epsilon"
+        )
     return rank
 
 
@@ -34,8 +41,9 @@ def check_rank(rank: int, n: int) -> int:
 class Transfer:
     """The rank of in-sample scores for a `miss` that the training carries to at most alpha - beta.
 
-    With a' = miss - 1/(n+1) it is ceil((1 - a')(n+1)) = ceil((1 - miss)(n+1)) + 1: one more record raises it by 0 or 1, in
-    exact arithmetic, which is what quantile mechanisms ask of a rank that follows n.
+    With a' = miss - 1/(n+1) it is ceil((1 - a')(n+1)) = ceil((1 - miss)(n+1)) + 1: one more record
+    raises it by 0 or 1, in exact arithmetic, which is what quantile mechanisms ask of a rank that
+    follows n.
     """
 
     miss: float
@@ -60,7 +68,9 @@ def dpcp_level(*, alpha: float, epsilon: float, delta: float) -> float:
     """e^-epsilon (alpha - delta), for a training that is (epsilon, delta)-DP (DPCP section 3.2)."""
     check_probability("alpha", alpha)
     if not 0 <= delta < alpha:
-        raise BadInput(f"delta is {delta!r}; it must be below alpha = {alpha!r}, of which it is a part")
+        raise BadInput(
+            f"delta is {delta!r}; it must be below alpha = {alpha!r}, of which it is a part"
+        )
     return math.exp(-epsilon) * (alpha - delta)
 
 
@@ -75,17 +85,21 @@ def differential_rank(*, n: int, level: float) -> int:
 
 
 def black_box_floor(profile: Profile, *, alpha: float, beta: float) -> float:
-    """f(a0), a0 = alpha + beta - alpha beta, with f the trade-off function of the training (SCP Corollary 1), rounded down.
+    """f(a0), a0 = alpha + beta - alpha beta, with f the trade-off function of the training (SCP
+    Corollary 1), rounded down.
 
-    SCP takes f of training and calibration together. Training alone suffices: given the model, the quantile fails with
-    probability at most beta whatever the records, so coverage is at least (1 - beta) f(alpha) >= f(a0), f being convex with
-    f(1) = 0.
+    SCP takes f of training and calibration together. Training alone suffices: given the model, the
+    quantile fails with probability at most beta whatever the records, so coverage is at least (1 -
+    beta) f(alpha) >= f(a0), f being convex with f(1) = 0.
     """
     return max(0.0, 1 - miss_bound(profile, alpha + beta - alpha * beta))
 
 
-def never_selected_bound(*, alpha: float, beta: float, n: int, sampling_rate: float, steps: int) -> float:
-    """SCP's Regime I: the test record would never have been drawn, except with probability 1 - (1 - q)^T (SCP Lemma 3)."""
+def never_selected_bound(
+    *, alpha: float, beta: float, n: int, sampling_rate: float, steps: int
+) -> float:
+    """SCP's Regime I: the test record would never have been drawn, except with probability 1 - (1 -
+    q)^T (SCP Lemma 3)."""
     selected = -math.expm1(steps * math.log1p(-sampling_rate)) if sampling_rate < 1 else 1.0
     return max(0.0, (1 - beta) * (1 - alpha - 3 * selected - 1 / (n + 1)))
 
@@ -94,8 +108,9 @@ def never_selected_bound(*, alpha: float, beta: float, n: int, sampling_rate: fl
 class Stability:
     """Constants of SCP Assumptions 1, 2 and 4, which the user vouches for.
 
-    Scores are `lipschitz` in the parameters and have density at most `density` near the quantile; one record moves the
-    trained parameters by more than `distance` with probability at most `probability`.
+    Scores are `lipschitz` in the parameters and have density at most `density` near the quantile;
+    one record moves the trained parameters by more than `distance` with probability at most
+    `probability`.
     """
 
     lipschitz: float
@@ -107,7 +122,9 @@ class Stability:
         check_probability("the probability of stability", self.probability)
         for name in ("lipschitz", "density", "distance"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise BadInput(f"{name} is {getattr(self, name)!r}; it must be a finite number of 0 or more")
+                raise BadInput(
+                    f"{name} is {getattr(self, name)!r}; it must be a finite number of 0 or more"
+                )
 
     @property
     def shift(self) -> float:
@@ -119,4 +136,6 @@ class Stability:
 
     def bound(self, *, alpha: float, beta: float, n: int) -> float:
         """(1 - beta)(1 - alpha - 2 f L u - 3 delta - 1/(n+1)) (SCP Theorem 3)."""
-        return max(0.0, (1 - beta) * (1 - alpha - 2 * self.shift - 3 * self.probability - 1 / (n + 1)))
+        return max(
+            0.0, (1 - beta) * (1 - alpha - 2 * self.shift - 3 * self.probability - 1 / (n + 1))
+        )

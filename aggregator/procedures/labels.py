@@ -1,7 +1,8 @@
 """LDP-CP-L: labels private, features in clear (Penso et al. 2025, Algorithms 1-2, and beyond).
 
-Every label channel gives X_i(q) = sum of w_i(y) over the labels with S(x_i, y) <= q, unbiased for coverage at q.
-Each procedure is a generator that yields one query, is sent the tally and returns a certificate.
+Every label channel gives X_i(q) = sum of w_i(y) over the labels with S(x_i, y) <= q, unbiased for
+coverage at q. Each procedure is a generator that yields one query, is sent the tally and returns a
+certificate.
 """
 
 import math
@@ -25,17 +26,25 @@ BISECTION_STEPS = 20
 
 
 def published_delta(*, channel: LabelChannel, n: int, delta: float) -> float:
-    """Delta_L = sqrt(log(4/delta) / (2 n h^2)), h = (1 - beta)/(1 + beta), beta = k spill the uniform noise of k-RR."""
+    """Delta_L = sqrt(log(4/delta) / (2 n h^2)), h = (1 - beta)/(1 + beta), beta = k spill the
+    uniform noise of k-RR."""
     beta = float(channel.k * channel.spill)
     return math.sqrt(math.log(4 / delta) / (2 * n)) * (1 + beta) / (1 - beta)
 
 
 def published(
-    *, channel: LabelChannel, alpha: float, delta: float, star: bool = False, method: str = "sweep", max_corrupt: int = 0
+    *,
+    channel: LabelChannel,
+    alpha: float,
+    delta: float,
+    star: bool = False,
+    method: str = "sweep",
+    max_corrupt: int = 0,
 ) -> LabelProcedure:
     """NACP on k-RR labels: LDP-CP-L (level 1 - alpha - Delta), or L* with `star` (level 1 - alpha).
 
-    `method="sweep"` finds the exact threshold; `method="bisection"` follows the paper, for reproduction.
+    `method="sweep"` finds the exact threshold; `method="bisection"` follows the paper, for
+    reproduction.
     """
     _check(alpha, delta, max_corrupt)
     if not isinstance(channel, KaryRR):
@@ -55,29 +64,47 @@ def published(
     level = 1 - alpha if star else max(0.0, 1 - alpha - slack)
     reason = None
     if threshold is None or threshold >= 1:
-        reason = f"too few reports: Delta is {slack:.3f} with {n} of them, no threshold below 1 reaches the target"
+        reason = (
+            f"too few reports: Delta is {slack:.3f} with {n} of them, no threshold below 1 reaches "
+            "the target"
+        )
     return Certificate(
-        "labels", "published-star" if star else "published", PAC, 1.0 if threshold is None else threshold,
-        level, alpha, delta, n, channel.name, channel.epsilon,
-        slack=slack if n else None, max_corrupt=max_corrupt, reason=reason,
-    )  # fmt: skip
+        "labels",
+        "published-star" if star else "published",
+        PAC,
+        1.0 if threshold is None else threshold,
+        level,
+        alpha,
+        delta,
+        n,
+        channel.name,
+        channel.epsilon,
+        slack=slack if n else None,
+        max_corrupt=max_corrupt,
+        reason=reason,
+    )
 
 
 def _sweep(tally: LabelTally, channel: LabelChannel, target: float, slack: float) -> float | None:
     n, spill = len(tally.reports), float(channel.spill)
     goal = n * float(channel.hit - channel.spill) * target
-    return noise_aware_threshold(tally.scores, channel.supported(tally.reports, tally.scores), goal=goal, spill=spill)
+    return noise_aware_threshold(
+        tally.scores, channel.supported(tally.reports, tally.scores), goal=goal, spill=spill
+    )
 
 
 def _bisect(tally: LabelTally, channel: LabelChannel, target: float, slack: float) -> float:
-    """Twenty halvings of [0, 1], stopping when the estimate lies within slack above the target; else the upper end."""
+    """Twenty halvings of [0, 1], stopping when the estimate lies within slack above the target;
+    else the upper end."""
     n, spill = len(tally.reports), float(channel.spill)
     supported = channel.supported(tally.reports, tally.scores)
     low, high = 0.0, 1.0
     for _ in range(BISECTION_STEPS):
         q = (low + high) / 2
         pairs = np.count_nonzero(tally.scores <= np.float64(q))
-        estimate = (np.count_nonzero(supported <= np.float64(q)) - spill * pairs) / (n * float(channel.hit - channel.spill))
+        estimate = (np.count_nonzero(supported <= np.float64(q)) - spill * pairs) / (
+            n * float(channel.hit - channel.spill)
+        )
         if estimate > target + slack:
             high = q
         elif estimate < target:
@@ -88,9 +115,15 @@ def _bisect(tally: LabelTally, channel: LabelChannel, target: float, slack: floa
 
 
 def certified(
-    *, channel: LabelChannel, alpha: float, delta: float, max_corrupt: int = 0, ladder: Ladder | None = None
+    *,
+    channel: LabelChannel,
+    alpha: float,
+    delta: float,
+    max_corrupt: int = 0,
+    ladder: Ladder | None = None,
 ) -> LabelProcedure:
-    """Walk a public ladder down from 1, testing each rung on all reports by betting; PAC at 1 - alpha with no Delta."""
+    """Walk a public ladder down from 1, testing each rung on all reports by betting; PAC at 1 -
+    alpha with no Delta."""
     _check(alpha, delta, max_corrupt)
     ladder = public_ladder() if ladder is None else check_ladder(ladder)
     tally = yield LabelQuery(channel)
@@ -99,7 +132,9 @@ def certified(
     m0 = (1 - alpha - low) / (high - low)
     threshold, rungs = 1.0, []
     for q, x in x_at_rungs(tally, channel, ladder):
-        evidence, needed = betting_evidence(np.clip((x - low) / (high - low), 0.0, 1.0), m0, delta, max_corrupt)
+        evidence, needed = betting_evidence(
+            np.clip((x - low) / (high - low), 0.0, 1.0), m0, delta, max_corrupt
+        )
         rungs.append(LabelRung(q, evidence, needed))
         if not rungs[-1].passed:
             break
@@ -107,18 +142,31 @@ def certified(
     reason = None
     if threshold >= 1:
         reason = (
-            f"too few reports: {n} give log-capital {rungs[-1].log_capital:.2f}, {rungs[-1].needed:.2f} is needed"
+            f"too few reports: {n} give log-capital {rungs[-1].log_capital:.2f}, "
+            f"{rungs[-1].needed:.2f} is needed"
             if rungs
             else "no rung below 1"
         )
     return Certificate(
-        "labels", "certified", PAC, threshold, 1 - alpha, alpha, delta, n,
-        channel.name, channel.epsilon, max_corrupt=max_corrupt, rungs=tuple(rungs), reason=reason,
-    )  # fmt: skip
+        "labels",
+        "certified",
+        PAC,
+        threshold,
+        1 - alpha,
+        alpha,
+        delta,
+        n,
+        channel.name,
+        channel.epsilon,
+        max_corrupt=max_corrupt,
+        rungs=tuple(rungs),
+        reason=reason,
+    )
 
 
 def x_range(channel: LabelChannel) -> tuple[float, float]:
-    """The least and the greatest value that X (as in `x_at_rungs`) takes over set sizes and reports."""
+    """The least and the greatest value that X (as in `x_at_rungs`) takes over set sizes and
+    reports."""
     scale, spill = float(channel.hit - channel.spill), float(channel.spill)
     ends = []
     for size in range(channel.k // 2 + 1):
@@ -127,17 +175,24 @@ def x_range(channel: LabelChannel) -> tuple[float, float]:
     return min(ends), max(ends)
 
 
-def x_at_rungs(tally: LabelTally, channel: LabelChannel, ladder: Ladder) -> Iterator[tuple[float, Floats]]:
-    """For each rung below 1, from the top, the X_i of every record; rungs where no set changes are passed over.
+def x_at_rungs(
+    tally: LabelTally, channel: LabelChannel, ladder: Ladder
+) -> Iterator[tuple[float, Floats]]:
+    """For each rung below 1, from the top, the X_i of every record; rungs where no set changes are
+    passed over.
 
-    Where a set holds more than half of the labels its complement is summed instead, X = 1 - sum over the others: the same
-    number for channels whose weights add up to 1, less variance for the others.
+    Where a set holds more than half of the labels its complement is summed instead, X = 1 - sum
+    over the others: the same number for channels whose weights add up to 1, less variance for the
+    others.
     """
     n, k = tally.scores.shape
     scale, spill = float(channel.hit - channel.spill), float(channel.spill)
     supports = channel.supports(tally.reports)
-    # The rung at which a pair leaves the sets, so that each step down touches only the pairs that leave there.
-    rung = np.searchsorted(ladder, tally.scores.reshape(-1).astype(np.float64, copy=False), side="left").astype(np.uint16)
+    # The rung at which a pair leaves the sets, so that each step down touches only the pairs that
+    # leave there.
+    rung = np.searchsorted(
+        ladder, tally.scores.reshape(-1).astype(np.float64, copy=False), side="left"
+    ).astype(np.uint16)
     order = np.argsort(rung, kind="stable")
     edges = np.searchsorted(rung[order], np.arange(len(ladder) + 1))
     size = np.full(n, k, dtype=np.int64)

@@ -1,7 +1,8 @@
 """Public ladders of thresholds, ascending to 1. A ladder is fixed before any report is seen.
 
-Scores of good classifiers crowd towards 0 and 1, where steps even in q are blind, so the default takes half its rungs
-evenly in q and half evenly in logit(q). A model provider with data of its own does better with `even_in_size`.
+Scores of good classifiers crowd towards 0 and 1, where steps even in q are blind, so the default
+takes half its rungs evenly in q and half evenly in logit(q). A model provider with data of its own
+does better with `even_in_size`.
 """
 
 from typing import Any
@@ -27,15 +28,22 @@ def public_ladder(rungs: int = 200) -> Ladder:
 
 
 def even_in_size(scores: NDArray[Any], rungs: int = 90) -> Ladder:
-    """Thresholds between which the mean set size grows in equal steps, on (m, K) scores the model provider already has."""
+    """Thresholds between which the mean set size grows in equal steps, on (m, K) scores the model
+    provider already has."""
     flat = np.sort(np.asarray(scores, dtype=np.float64), axis=None)
     picked = flat[np.linspace(0, flat.size - 1, rungs).astype(np.int64)]
     return np.unique(np.append(picked, 1.0))
 
 
 def check_ladder(ladder: Ladder) -> Ladder:
-    """A ladder must ascend to exactly 1: what lies above its top would never be tested, and would be taken as covered."""
-    fits = ladder.ndim == 1 and 2 <= ladder.size <= MOST_RUNGS and ladder[0] >= 0 and ladder[-1] == 1
+    """A ladder must ascend to exactly 1: what lies above its top would never be tested, and would
+    be taken as covered."""
+    fits = (
+        ladder.ndim == 1 and 2 <= ladder.size <= MOST_RUNGS and ladder[0] >= 0 and ladder[-1] == 1
+    )
     if not (fits and (np.diff(ladder) > 0).all()):
-        raise BadInput(f"a ladder must be 2 to {MOST_RUNGS} thresholds in [0, 1] that ascend strictly and end at 1")
+        raise BadInput(
+            f"a ladder must be 2 to {MOST_RUNGS} thresholds in [0, 1] that ascend strictly and end "
+            "at 1"
+        )
     return ladder

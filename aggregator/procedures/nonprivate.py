@@ -11,7 +11,8 @@ from confide.protocol.errors import check_probability
 
 
 def split_conformal(scores: NDArray[Any], *, alpha: float) -> Certificate:
-    """The ceil((n + 1)(1 - alpha))-th smallest score; threshold 1 when n is too small for that rank."""
+    """The ceil((n + 1)(1 - alpha))-th smallest score; threshold 1 when n is too small for that
+    rank."""
     check_probability("alpha", alpha)
     n = len(scores)
     # The product is rounded so that 0.9 * 10 counts as 9, not as a hair above it.
@@ -19,6 +20,16 @@ def split_conformal(scores: NDArray[Any], *, alpha: float) -> Certificate:
     threshold = float(np.partition(scores, rank - 1)[rank - 1]) if rank <= n else 1.0
     reason = f"too few records: rank {rank} of {n}" if rank > n else None
     return Certificate(
-        "non-private", "non-private", MARGINAL, threshold, 1 - alpha, alpha, None, n, None, None,
-        reason=reason, assumptions=("records are exchangeable",),
-    )  # fmt: skip
+        "non-private",
+        "non-private",
+        MARGINAL,
+        threshold,
+        1 - alpha,
+        alpha,
+        None,
+        n,
+        None,
+        None,
+        reason=reason,
+        assumptions=("records are exchangeable",),
+    )

@@ -1,11 +1,12 @@
 """Privacy amplification by shuffling, by numbers and not by rate.
 
 The local epsilon of n shuffled reports is at most that of comparing P = (A + D, C - A + 1 - D) with
-Q = (A + 1 - D, C - A + D), where C ~ Bin(n - 1, 2/(e^eps + 1)), A ~ Bin(C, 1/2), D ~ Bern(e^eps/(e^eps + 1))
-(Feldman, McMillan, Talwar 2023). n counts the honest reports that arrived in the same round for the same question.
+Q = (A + 1 - D, C - A + D), where C ~ Bin(n - 1, 2/(e^eps + 1)), A ~ Bin(C, 1/2), D ~
+Bern(e^eps/(e^eps + 1)) (Feldman, McMillan, Talwar 2023). n counts the honest reports that arrived
+in the same round for the same question.
 
-It speaks of LDP-CP-S, whose messages are bare bits. In LDP-CP-L every message carries its own features, which tell the
-messages apart, so shuffling amplifies nothing there.
+It speaks of LDP-CP-S, whose messages are bare bits. In LDP-CP-L every message carries its own
+features, which tell the messages apart, so shuffling amplifies nothing there.
 """
 
 import math
@@ -24,10 +25,12 @@ _ROUNDING = 1e-9
 
 
 def shuffled_delta(*, epsilon: float, local_epsilon: float, n: int, cut: float) -> float:
-    """The hockey-stick divergence at e^epsilon between P and Q, rounded up; `cut` is the mass of C dropped and charged.
+    """The hockey-stick divergence at e^epsilon between P and Q, rounded up; `cut` is the mass of C
+    dropped and charged.
 
-    Given C = c, the first coordinate decides: P/Q grows with it, so P exceeds e^epsilon Q exactly from some k(c) on, and
-    binomial tails give the divergence. P and Q trade places when the coordinates do, so one direction is both.
+    Given C = c, the first coordinate decides: P/Q grows with it, so P exceeds e^epsilon Q exactly
+    from some k(c) on, and binomial tails give the divergence. P and Q trade places when the
+    coordinates do, so one direction is both.
     """
     if epsilon >= local_epsilon:
         return 0.0
@@ -44,7 +47,8 @@ def shuffled_delta(*, epsilon: float, local_epsilon: float, n: int, cut: float) 
 
 
 def shuffled_epsilon(*, local_epsilon: float, n: int, delta: float) -> float:
-    """The epsilon that n shuffled reports of a local channel satisfy at delta, rounded up; never above the local one."""
+    """The epsilon that n shuffled reports of a local channel satisfy at delta, rounded up; never
+    above the local one."""
     check_epsilon(local_epsilon)
     check_probability("delta", delta)
     if n < 1:
@@ -52,6 +56,9 @@ def shuffled_epsilon(*, local_epsilon: float, n: int, delta: float) -> float:
     low, high = 0.0, local_epsilon
     while high - low > 1e-6 * local_epsilon:
         middle = (low + high) / 2
-        enough = shuffled_delta(epsilon=middle, local_epsilon=local_epsilon, n=n, cut=_CUT * delta) <= delta
+        enough = (
+            shuffled_delta(epsilon=middle, local_epsilon=local_epsilon, n=n, cut=_CUT * delta)
+            <= delta
+        )
         low, high = (low, middle) if enough else (middle, high)
     return high

@@ -1,11 +1,13 @@
-"""The exact noise-aware threshold: all n*k breakpoints of an estimate that is a difference of two step functions.
+"""The exact noise-aware threshold: all n*k breakpoints of an estimate that is a difference of two
+step functions.
 
-With G(q) the number of supported (record, label) pairs of score at most q and T(q) that of all pairs,
+With G(q) the number of supported (record, label) pairs of score at most q and T(q) that of all
+pairs,
 
     Fc(q) = (G(q) - spill T(q)) / (n (hit - spill)),
 
-the mean of X_i(q) over records. It is not monotone, so bisection may land on any crossing; wanted is the smallest
-breakpoint from which on Fc stays at or above the target.
+the mean of X_i(q) over records. It is not monotone, so bisection may land on any crossing; wanted
+is the smallest breakpoint from which on Fc stays at or above the target.
 """
 
 from typing import Any
@@ -16,7 +18,8 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Counts = NDArray[np.int64]
 
-# Buckets are finer towards 1, where scores of wrong labels crowd: 2^10 an octave of 1 + 2^-40 - score.
+# Buckets are finer towards 1, where scores of wrong labels crowd: 2^10 an octave of 1 + 2^-40 -
+# score.
 _CEILING = 1 + 2.0**-40
 _SHIFT = 52 - 10
 _LOWEST = (1023 - 40) << 10
@@ -24,10 +27,14 @@ _BUCKETS = (41 << 10) + 1
 _CHUNK = 1 << 16
 
 
-def noise_aware_threshold(scores: Array, supported: Array, *, goal: float, spill: float) -> float | None:
-    """The smallest score q with G - spill T >= goal at q and at every larger score; None when it fails at the largest.
+def noise_aware_threshold(
+    scores: Array, supported: Array, *, goal: float, spill: float
+) -> float | None:
+    """The smallest score q with G - spill T >= goal at q and at every larger score; None when it
+    fails at the largest.
 
-    Scores are counted in buckets; only buckets inside which the estimate might still dip below the goal are sorted.
+    Scores are counted in buckets; only buckets inside which the estimate might still dip below the
+    goal are sorted.
     """
     flat = scores.reshape(-1)
     pairs, hits = _bucket_counts(flat), _bucket_counts(supported)
@@ -48,12 +55,15 @@ def noise_aware_threshold(scores: Array, supported: Array, *, goal: float, spill
     bucket = _bucket(values)
     total = last + 1 + np.cumsum(np.where(wanted, 0, pairs))[bucket]
     hit = np.cumsum(np.bincount(np.searchsorted(values, hits_inside), minlength=values.size))
-    short = np.flatnonzero(hit + np.cumsum(np.where(wanted, 0, hits))[bucket] - spill * total < goal)
+    short = np.flatnonzero(
+        hit + np.cumsum(np.where(wanted, 0, hits))[bucket] - spill * total < goal
+    )
     return float(values[short[-1] + 1]) if short.size else float(flat.min())
 
 
 def _bucket(scores: Array) -> Counts:
-    """The number of a score's bucket, growing with the score: the exponent and the first bits of its distance to 1."""
+    """The number of a score's bucket, growing with the score: the exponent and the first bits of
+    its distance to 1."""
     key = (_CEILING - scores.astype(np.float64, copy=False)).view(np.int64)
     key >>= _SHIFT
     return np.subtract(_LOWEST + _BUCKETS - 1, key, out=key)

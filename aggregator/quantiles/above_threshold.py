@@ -1,4 +1,5 @@
-"""Sparse vector over the ascending grid: one noisy threshold, and the first noisy count that reaches it."""
+"""Sparse vector over the ascending grid: one noisy threshold, and the first noisy count that
+reaches it."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,16 +20,20 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class AboveThreshold(PureMechanism):
-    """The first bin with N_j + Z_j >= r + offset + Y, Z_j and Y discrete Laplace of scale 2/epsilon; the last bin if none.
+    """The first bin with N_j + Z_j >= r + offset + Y, Z_j and Y discrete Laplace of scale
+    2/epsilon; the last bin if none.
 
-    Privacy (Lyu, Su, Li 2017, for counts that all move one way, and c = 1). Given Y = y, bin j answers with probability
-    prod_{i<j} (1 - Q(T + y - N_i)) Q(T + y - N_j), Q(x) = P(Z >= x), T = r + offset. Let all N_i - r rise by 0 or 1 and compare
-    y with y + 1: the arguments before j do not fall, so the bits before j stay off at least as likely; the argument at j rises
-    by at most 1, a factor E in Q; y + 1 is rarer than y by at most 1/p. Let them fall by 0 or 1 and compare y with itself: the
-    bits before j stay off more likely, the argument at j rises by at most 1. Every outcome moves by at most E/p <= e^epsilon.
-    Counts that could move both ways would need twice the scale on Z.
+    Privacy (Lyu, Su, Li 2017, for counts that all move one way, and c = 1). Given Y = y, bin j
+    answers with probability prod_{i<j} (1 - Q(T + y - N_i)) Q(T + y - N_j), Q(x) = P(Z >= x), T = r
+    + offset. Let all N_i - r rise by 0 or 1 and compare y with y + 1: the arguments before j do not
+    fall, so the bits before j stay off at least as likely; the argument at j rises by at most 1, a
+    factor E in Q; y + 1 is rarer than y by at most 1/p. Let them fall by 0 or 1 and compare y with
+    itself: the bits before j stay off more likely, the argument at j rises by at most 1. Every
+    outcome moves by at most E/p <= e^epsilon. Counts that could move both ways would need twice the
+    scale on Z.
 
-    Guarantee. Among bins with N_j <= r - 1 one answers with probability at most that of B - 1 bins at N_j = r - 1: `offset`.
+    Guarantee. Among bins with N_j <= r - 1 one answers with probability at most that of B - 1 bins
+    at N_j = r - 1: `offset`.
     """
 
     name = "above-threshold"
@@ -44,12 +49,15 @@ class AboveThreshold(PureMechanism):
 
     @cached_property
     def numerator(self) -> int:
-        """2^64 p, p >= e^(-epsilon/2) the ratio of Y's geometric law, rounded up: the private side."""
+        """2^64 p, p >= e^(-epsilon/2) the ratio of Y's geometric law, rounded up: the private
+        side."""
         return -(-ONE * self.noise.ratio.denominator // self.noise.ratio.numerator)
 
     @cached_property
     def privacy(self) -> Privacy:
-        return Privacy(self.adjacency, epsilon=log_up(Fraction(ONE, self.numerator) * self.noise.worst))
+        return Privacy(
+            self.adjacency, epsilon=log_up(Fraction(ONE, self.numerator) * self.noise.worst)
+        )
 
     @property
     def _reach(self) -> int:
@@ -65,7 +73,8 @@ class AboveThreshold(PureMechanism):
         return y, mass
 
     def _failure_within(self, count: int, offset: int) -> float:
-        """P(some of `count` bits Z_i >= offset + 1 + Y is on), rounded up; Y below the table counts as failing."""
+        """P(some of `count` bits Z_i >= offset + 1 + Y is on), rounded up; Y below the table counts
+        as failing."""
         y, mass = self._shifts
         q = self.noise.numerators(offset + 1 + y) / ONE
         some = -np.expm1(count * np.log1p(-np.minimum(q, 1 - 1e-16)))
@@ -73,11 +82,16 @@ class AboveThreshold(PureMechanism):
         return float(mass @ some) * (1 + _ROUNDING)
 
     def offset(self, count: int) -> int:
-        """The least offset at which `count` bins one short of the rank all stay silent, except with probability beta."""
+        """The least offset at which `count` bins one short of the rank all stay silent, except with
+        probability beta."""
         low, high = -1, 2 * self._reach
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self._failure_within(count, middle) <= self.failure else (middle, high)
+            low, high = (
+                (low, middle)
+                if self._failure_within(count, middle) <= self.failure
+                else (middle, high)
+            )
         return high
 
     @cached_property
@@ -89,7 +103,8 @@ class AboveThreshold(PureMechanism):
         return self.offset(1)
 
     def inflation(self, *, n: int, rank: int) -> int:
-        """The first bin with N_j >= r + raised + offset(1) answers, if none did before, unless Z_j - Y < -offset(1)."""
+        """The first bin with N_j >= r + raised + offset(1) answers, if none did before, unless Z_j
+        - Y < -offset(1)."""
         return self.raised + self._single
 
     def choose(self, histogram: Histogram, rank: int, entropy: Entropy) -> int:
@@ -98,18 +113,26 @@ class AboveThreshold(PureMechanism):
         return int(np.argmax(answers)) if answers.any() else self.bins - 1
 
     def law(self, histogram: Histogram, rank: int) -> list[Fraction]:
-        """A sum over Y, in integers over a common denominator. From |Y| = reach on no bit depends on Y any more, so the two
-        ends are summed in closed form: P(Y = y) = (1 - p)/(1 + p) p^|y| and P(Y >= reach) = p^reach/(1 + p)."""
+        """A sum over Y, in integers over a common denominator. From |Y| = reach on no bit depends
+        on Y any more, so the two ends are summed in closed form: P(Y = y) = (1 - p)/(1 + p) p^|y|
+        and P(Y >= reach) = p^reach/(1 + p)."""
         self.check(histogram, rank)
         p, level = self.numerator, rank + self.raised
         reach = self._reach + level + histogram.n
         sums = [0] * self.bins
         for y in range(-reach, reach + 1):
-            mass = ONE * p**reach if abs(y) == reach else (ONE - p) * p ** abs(y) * ONE ** (reach - abs(y))
+            mass = (
+                ONE * p**reach
+                if abs(y) == reach
+                else (ONE - p) * p ** abs(y) * ONE ** (reach - abs(y))
+            )
             answers = self.noise.numerators(level + y - histogram.cumulative[:-1]).tolist()
             for j, answer in enumerate(answers):
                 sums[j] += mass * answer
                 mass *= ONE - answer
             sums[-1] += mass
         whole = (ONE + p) * ONE**reach
-        return [Fraction(total, whole * ONE ** min(j + 1, self.bins - 1)) for j, total in enumerate(sums)]
+        return [
+            Fraction(total, whole * ONE ** min(j + 1, self.bins - 1))
+            for j, total in enumerate(sums)
+        ]

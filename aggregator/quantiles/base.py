@@ -1,12 +1,15 @@
 """What quantile mechanisms share: who is protected, what is released, and what is certified of it.
 
-A mechanism sees a histogram and a rank r and answers with a bin. It compares counts N_j with r and nothing else, and between
-neighbours the differences N_j - r move all the same way, each by at most 1:
+A mechanism sees a histogram and a rank r and answers with a bin. It compares counts N_j with r and
+nothing else, and between neighbours the differences N_j - r move all the same way, each by at most
+1:
 
-- `replace-one`: n and r are public. One record leaves bin a for bin b, so N_j moves between a and b only, one way.
-- `add-remove`: a new record raises N_j from its bin on by 1. The rank may be fixed, or follow n so that one more record raises
-  it by 0 or 1, as ceil((n + 1) g) does: every N_j - r rises by 0 or 1 in the first case and falls by 0 or 1 in the second.
-  Here n and r are secrets themselves and stay out of the release; a rank above n is answered by the top of the grid.
+- `replace-one`: n and r are public. One record leaves bin a for bin b, so N_j moves between a and b
+  only, one way.
+- `add-remove`: a new record raises N_j from its bin on by 1. The rank may be fixed, or follow n so
+  that one more record raises it by 0 or 1, as ceil((n + 1) g) does: every N_j - r rises by 0 or 1
+  in the first case and falls by 0 or 1 in the second. Here n and r are secrets themselves and stay
+  out of the release; a rank above n is answered by the top of the grid.
 
 Every privacy proof of this package rests on that one fact.
 """
@@ -34,7 +37,8 @@ UNCERTIFIED = "none"
 
 @dataclass(frozen=True)
 class Privacy:
-    """What a neighbour's presence can change: pure epsilon-DP where `epsilon` is given, rho-zCDP otherwise."""
+    """What a neighbour's presence can change: pure epsilon-DP where `epsilon` is given, rho-zCDP
+    otherwise."""
 
     adjacency: str
     epsilon: float | None = None
@@ -52,8 +56,9 @@ class Privacy:
 class Release:
     """A private threshold and what is guaranteed of it, given the histogram.
 
-    `certified`: the threshold is at or above the rank-th score except with probability `beta`; and at or below the score
-    `inflation` ranks higher except with probability `beta`. The rank is None where it would give n away.
+    `certified`: the threshold is at or above the rank-th score except with probability `beta`; and
+    at or below the score `inflation` ranks higher except with probability `beta`. The rank is None
+    where it would give n away.
     """
 
     mechanism: str
@@ -69,7 +74,8 @@ class Release:
 
 @dataclass(frozen=True, kw_only=True)
 class Mechanism(ABC):
-    """A private choice of a bin; everything it claims follows from its fields, before any data is seen."""
+    """A private choice of a bin; everything it claims follows from its fields, before any data is
+    seen."""
 
     bins: int
     beta: float | None = None
@@ -80,13 +86,21 @@ class Mechanism(ABC):
     def __post_init__(self) -> None:
         check_bins(self.bins)
         if self.certificate == CERTIFIED and self.beta is None:
-            raise BadInput(f"{self.name} needs beta, the probability with which its certificate may fail")
+            raise BadInput(
+                f"{self.name} needs beta, the probability with which its certificate may fail"
+            )
         if self.certificate != CERTIFIED and self.beta is not None:
-            raise BadInput(f"beta is {self.beta}; {self.name} with certificate {self.certificate!r} has none to keep")
+            raise BadInput(
+                f"beta is {self.beta}; {self.name} with certificate {self.certificate!r} has none "
+                "to keep"
+            )
         if self.beta is not None:
             check_probability("beta", self.beta)
         if self.adjacency not in self.adjacencies:
-            raise BadInput(f"adjacency is {self.adjacency!r}; {self.name} accepts {' and '.join(self.adjacencies)}")
+            raise BadInput(
+                f"adjacency is {self.adjacency!r}; {self.name} accepts "
+                f"{' and '.join(self.adjacencies)}"
+            )
 
     @property
     def certificate(self) -> str:
@@ -101,24 +115,31 @@ class Mechanism(ABC):
     @property
     @abstractmethod
     def privacy(self) -> Privacy:
-        """The guarantee of the numbers that are sampled, rounded up; never above what was asked for."""
+        """The guarantee of the numbers that are sampled, rounded up; never above what was asked
+        for."""
 
     @abstractmethod
     def choose(self, histogram: Histogram, rank: int, entropy: Entropy) -> int:
         """A bin, drawn from the law."""
 
     def inflation(self, *, n: int, rank: int) -> int | None:
-        """Ranks by which the threshold may exceed the rank asked for, except with probability beta; None: no such bound."""
+        """Ranks by which the threshold may exceed the rank asked for, except with probability beta;
+        None: no such bound."""
         return None
 
     def check(self, histogram: Histogram, rank: int) -> None:
         """Refuse what cannot be answered. Under add-remove nothing here depends on n."""
         if histogram.bins != self.bins:
-            raise BadInput(f"the histogram has {histogram.bins} bins; this mechanism was made for {self.bins}")
+            raise BadInput(
+                f"the histogram has {histogram.bins} bins; this mechanism was made for {self.bins}"
+            )
         if isinstance(rank, bool) or not isinstance(rank, int | np.integer) or rank < 1:
             raise BadInput(f"rank is {rank!r}; accepted is an integer of at least 1")
         if self.adjacency == REPLACE_ONE and rank > histogram.n:
-            raise BadInput(f"infeasible: rank {rank} of {histogram.n} records; accepted are ranks up to {histogram.n}")
+            raise BadInput(
+                f"infeasible: rank {rank} of {histogram.n} records; accepted are ranks up to "
+                f"{histogram.n}"
+            )
 
     def release(self, histogram: Histogram, rank: int, entropy: Entropy) -> Release:
         self.check(histogram, rank)
@@ -137,18 +158,24 @@ class Mechanism(ABC):
         )
 
     def width(self, histogram: Histogram, rank: int) -> float:
-        """W of CARD Proposition 5.2: what the inflation bound means in thresholds. It depends on the data un-noised, so it is
-        for a trusted auditor only."""
+        """W of CARD Proposition 5.2: what the inflation bound means in thresholds. It depends on
+        the data un-noised, so it is for a trusted auditor only."""
         self.check(histogram, rank)
         ranks = self.inflation(n=histogram.n, rank=rank)
         if ranks is None:
-            raise BadInput(f"{self.name} with certificate {self.certificate!r} bounds no inflation; W needs a certified one")
-        return float(histogram.grid[histogram.bin_of(rank + ranks)] - histogram.grid[histogram.bin_of(rank)])
+            raise BadInput(
+                f"{self.name} with certificate {self.certificate!r} bounds no inflation; W needs a "
+                "certified one"
+            )
+        return float(
+            histogram.grid[histogram.bin_of(rank + ranks)] - histogram.grid[histogram.bin_of(rank)]
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class PureMechanism(Mechanism):
-    """Pure epsilon-DP with a finite law of rational numbers. `epsilon` is the one asked for; `privacy` has the exact one."""
+    """Pure epsilon-DP with a finite law of rational numbers. `epsilon` is the one asked for;
+    `privacy` has the exact one."""
 
     epsilon: float
 
@@ -163,5 +190,6 @@ class PureMechanism(Mechanism):
     def unreachable(self) -> BadInput:
         """The answer when even the rarest event the integers can express is not rare enough."""
         return BadInput(
-            f"beta {self.beta} cannot be reached with epsilon {self.epsilon} and {self.bins} bins; accepted is a larger beta"
+            f"beta {self.beta} cannot be reached with epsilon {self.epsilon} and {self.bins} bins; "
+            "accepted is a larger beta"
         )

@@ -1,8 +1,10 @@
-"""Bisection of the grid by counts with discrete Gaussian noise: SCP Algorithm 2, and the midpoint search it was built against.
+"""Bisection of the grid by counts with discrete Gaussian noise: SCP Algorithm 2, and the midpoint
+search it was built against.
 
-Privacy is zCDP: a count moves by at most 1 under either adjacency, so one query of variance v is 1/(2 v)-zCDP (Canonne,
-Kamath, Steinke 2020) and `steps` adaptive ones add up to rho. SCP states mu-GDP, mu = sqrt(2 rho), for continuous noise;
-for the discrete noise drawn here only zCDP is claimed.
+Privacy is zCDP: a count moves by at most 1 under either adjacency, so one query of variance v is
+1/(2 v)-zCDP (Canonne, Kamath, Steinke 2020) and `steps` adaptive ones add up to rho. SCP states
+mu-GDP, mu = sqrt(2 rho), for continuous noise; for the discrete noise drawn here only zCDP is
+claimed.
 """
 
 import math
@@ -52,12 +54,13 @@ class _Bisection(Mechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianSearch(_Bisection):
-    """Buffered right-endpoint search (SCP Algorithm 2): the right end moves to a bin whose noisy count reaches
-    r + buffer + offset, otherwise the left end moves; the right end is returned.
+    """Buffered right-endpoint search (SCP Algorithm 2): the right end moves to a bin whose noisy
+    count reaches r + buffer + offset, otherwise the left end moves; the right end is returned.
 
     Variant F has the buffer and the offset, and is certified (SCP Lemma 1): the least offset with
-    steps * P(Z > offset) <= beta for the discrete noise, where SCP has sigma z(1 - beta/N) - 1. Variant A has neither.
-    The buffer is for scores of a model trained on the same records; what it is worth there is not certified here.
+    steps * P(Z > offset) <= beta for the discrete noise, where SCP has sigma z(1 - beta/N) - 1.
+    Variant A has neither. The buffer is for scores of a model trained on the same records; what it
+    is worth there is not certified here.
     """
 
     variant: str = "F"
@@ -68,7 +71,10 @@ class GaussianSearch(_Bisection):
         if self.variant not in VARIANTS:
             raise BadInput(f"variant is {self.variant!r}; accepted are {' and '.join(VARIANTS)}")
         if self.buffer < 0 or (self.variant == "A" and self.buffer):
-            raise BadInput(f"buffer is {self.buffer} in variant {self.variant}; accepted is 0 or more in F, 0 in A")
+            raise BadInput(
+                f"buffer is {self.buffer} in variant {self.variant}; accepted is 0 or more in F, 0 "
+                "in A"
+            )
         super().__post_init__()
 
     @property
@@ -85,8 +91,12 @@ class GaussianSearch(_Bisection):
         tails = np.cumsum(mass[::-1])[::-1] / (2 * mass.sum() - 1)
         rare = self.steps * tails * (1 + _ROUNDING) <= float(self.failure)
         if not rare.any():
-            # A beta beyond the table: discrete Gaussians are sub-Gaussian (Canonne, Kamath, Steinke 2020).
-            return math.ceil(math.sqrt(2 * float(self.variance) * math.log(self.steps / float(self.failure))) * (1 + _ROUNDING))
+            # A beta beyond the table: discrete Gaussians are sub-Gaussian (Canonne, Kamath, Steinke
+            # 2020).
+            return math.ceil(
+                math.sqrt(2 * float(self.variance) * math.log(self.steps / float(self.failure)))
+                * (1 + _ROUNDING)
+            )
         return max(0, int(np.argmax(rare)) - 1)
 
     def inflation(self, *, n: int, rank: int) -> int | None:
@@ -97,15 +107,17 @@ class GaussianSearch(_Bisection):
         left, right = -1, self.bins - 1
         while right - left > 1:
             middle = (left + right) // 2
-            reached = self.noisy_count(histogram, middle, entropy) >= rank + self.buffer + self.offset
+            reached = (
+                self.noisy_count(histogram, middle, entropy) >= rank + self.buffer + self.offset
+            )
             left, right = (left, middle) if reached else (middle, right)
         return right
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyMidpoint(_Bisection):
-    """Noisy midpoint search (SCP Algorithm 4): both ends move, no offset. One false answer sends it below the quantile for
-    good, so nothing is certified; it is here to be compared with."""
+    """Noisy midpoint search (SCP Algorithm 4): both ends move, no offset. One false answer sends it
+    below the quantile for good, so nothing is certified; it is here to be compared with."""
 
     name = "noisy-midpoint"
 

@@ -1,7 +1,8 @@
 """Counts of scores on a public grid, and the rank whose score a calibration needs.
 
-Bin j holds the scores in (grid[j - 1], grid[j]]; a score is known by its bin's right edge only, and a threshold is always a
-right edge. The last edge is the trivial threshold: it is at or above every score.
+Bin j holds the scores in (grid[j - 1], grid[j]]; a score is known by its bin's right edge only, and
+a threshold is always a right edge. The last edge is the trivial threshold: it is at or above every
+score.
 """
 
 import math
@@ -30,17 +31,28 @@ class Histogram:
     def __post_init__(self) -> None:
         counts, grid = np.asarray(self.counts), np.asarray(self.grid, dtype=np.float64)
         if counts.ndim != 1 or counts.dtype.kind not in "iu":
-            raise BadInput(f"counts have shape {counts.shape} and type {counts.dtype}; accepted is one row of integers")
+            raise BadInput(
+                f"counts have shape {counts.shape} and type {counts.dtype}; accepted is one row of "
+                "integers"
+            )
         if grid.shape != counts.shape:
-            raise BadInput(f"{counts.size} counts on a grid of shape {grid.shape}; each count needs one right edge")
+            raise BadInput(
+                f"{counts.size} counts on a grid of shape {grid.shape}; each count needs one right "
+                "edge"
+            )
         check_bins(counts.size)
         # Messages name no count: they may be exact, and land in logs.
         if counts.min() < 0:
             raise BadInput("a count is negative; accepted are counts of 0 or more")
         if not ((grid[1:] > grid[:-1]).all() and np.isfinite(grid[[0, -1]]).all()):
-            raise BadInput("the grid is not increasing; accepted are finite right edges, each above the one before")
+            raise BadInput(
+                "the grid is not increasing; accepted are finite right edges, each above the one "
+                "before"
+            )
         if float(counts.sum(dtype=np.float64)) > MOST_RECORDS:
-            raise BadInput(f"more than {MOST_RECORDS:,} scores were counted; accepted are at most so many")
+            raise BadInput(
+                f"more than {MOST_RECORDS:,} scores were counted; accepted are at most so many"
+            )
         object.__setattr__(self, "counts", counts.astype(np.int64, copy=False))
         object.__setattr__(self, "grid", grid)
 
@@ -68,7 +80,8 @@ def histogram(scores: NDArray[Any], grid: Floats) -> Histogram:
 
 
 def conformal_rank(*, n: int, level: float) -> int:
-    """ceil((n + 1) level), the rank of split conformal prediction; levels are read as the decimals they print as.
+    """ceil((n + 1) level), the rank of split conformal prediction; levels are read as the decimals
+    they print as.
 
     A rank above n cannot be certified: fewer scores than that exist (CARD section 5 needs k <= m).
     """
@@ -77,14 +90,20 @@ def conformal_rank(*, n: int, level: float) -> int:
         raise BadInput(f"n is {n}; at least 1 record is needed")
     rank = math.ceil((n + 1) * Fraction(str(level)))
     if rank > n:
-        raise BadInput(f"infeasible: level {level} needs rank {rank} of {n} records; accepted are levels up to n/(n + 1)")
+        raise BadInput(
+            f"infeasible: level {level} needs rank {rank} of {n} records; accepted are levels up "
+            "to n/(n + 1)"
+        )
     return rank
 
 
 def certified_rank(*, n: int, alpha: float, beta: float) -> int:
-    """The rank for marginal coverage 1 - alpha by a threshold that fails with probability beta (CARD Theorem 5.1)."""
+    """The rank for marginal coverage 1 - alpha by a threshold that fails with probability beta
+    (CARD Theorem 5.1)."""
     check_probability("alpha", alpha)
     check_probability("beta", beta)
     if beta >= alpha:
-        raise BadInput(f"beta is {beta} and alpha {alpha}; beta must be below alpha, of which it is a part")
+        raise BadInput(
+            f"beta is {beta} and alpha {alpha}; beta must be below alpha, of which it is a part"
+        )
     return conformal_rank(n=n, level=float(1 - Fraction(str(alpha)) + Fraction(str(beta))))

@@ -16,14 +16,16 @@ from confide.protocol.exact.sampling import Entropy
 
 @dataclass(frozen=True, kw_only=True)
 class LaplaceCounts(PureMechanism):
-    """The first bin with N_b + Z_b >= r + offset, Z_b discrete Laplace of scale B/epsilon; the last bin if there is none (CARD
-    section 5).
+    """The first bin with N_b + Z_b >= r + offset, Z_b discrete Laplace of scale B/epsilon; the last
+    bin if there is none (CARD section 5).
 
-    Privacy. A bit moves by a factor E at most, E^B <= e^epsilon. If all N_b - r rise by 0 or 1, every bit grows likelier; an
-    outcome needs up to B - 1 bits off (the last bin has none) or fewer off and one on, so it moves by at most E^(B - 1).
+    Privacy. A bit moves by a factor E at most, E^B <= e^epsilon. If all N_b - r rise by 0 or 1,
+    every bit grows likelier; an outcome needs up to B - 1 bits off (the last bin has none) or fewer
+    off and one on, so it moves by at most E^(B - 1).
 
-    Guarantee. A bin with N_b <= r - 1 answers only if Z_b > offset, and there are at most B - 1 of them: the offset is the
-    least with (B - 1) P(Z > offset) <= beta, for the discrete noise and one side. `published_offset` is CARD's.
+    Guarantee. A bin with N_b <= r - 1 answers only if Z_b > offset, and there are at most B - 1 of
+    them: the offset is the least with (B - 1) P(Z > offset) <= beta, for the discrete noise and one
+    side. `published_offset` is CARD's.
     """
 
     name = "laplace-counts"
@@ -48,15 +50,19 @@ class LaplaceCounts(PureMechanism):
         return Privacy(self.adjacency, epsilon=float_up(loss))
 
     def offset(self, count: int) -> int:
-        """The least offset that `count` noises all stay within, on one side, except with probability beta."""
-        return next(x for x, tail in enumerate(self.noise.tail) if count * tail <= self.failure * ONE)
+        """The least offset that `count` noises all stay within, on one side, except with
+        probability beta."""
+        return next(
+            x for x, tail in enumerate(self.noise.tail) if count * tail <= self.failure * ONE
+        )
 
     @cached_property
     def raised(self) -> int:
         return self.offset(self.bins - 1)
 
     def inflation(self, *, n: int, rank: int) -> int:
-        """The first bin with N_b >= r + raised + offset(1) answers unless its own noise is below -offset(1)."""
+        """The first bin with N_b >= r + raised + offset(1) answers unless its own noise is below
+        -offset(1)."""
         return self.raised + self.offset(1)
 
     def choose(self, histogram: Histogram, rank: int, entropy: Entropy) -> int:

@@ -1,7 +1,8 @@
 """Discrete Laplace noise for counts of which only a comparison is used.
 
-`N + Z >= level` is one bit, true with probability P(Z >= level - N). That probability is kept as an integer over 2^64 and
-compared with a random word, so the bit has exactly the law the integers spell, whatever noise they were made to resemble.
+`N + Z >= level` is one bit, true with probability P(Z >= level - N). That probability is kept as an
+integer over 2^64 and compared with a random word, so the bit has exactly the law the integers
+spell, whatever noise they were made to resemble.
 """
 
 from dataclasses import dataclass
@@ -23,11 +24,13 @@ FLOOR = 1 << (BITS - 40)
 
 @dataclass(frozen=True)
 class LaplaceTail:
-    """P(Z >= x) = tail[x - 1]/2^64 for x >= 1, symmetric: P(Z >= 1 - x) = 1 - P(Z >= x); constant beyond the table.
+    """P(Z >= x) = tail[x - 1]/2^64 for x >= 1, symmetric: P(Z >= 1 - x) = 1 - P(Z >= x); constant
+    beyond the table.
 
-    tail[0] is about 2^64/(1 + E) and tail falls by at most a factor E a step, E <= e^(1/scale). Then both the bit and its
-    opposite change their probability by at most a factor E when x moves by 1: above 0 by making, below by symmetry, and the
-    opposite of a rare bit moves by less (with p = 1/E, from x = 1 to 2 by 1 + p - p^2 <= 1/p). `worst` computes it.
+    tail[0] is about 2^64/(1 + E) and tail falls by at most a factor E a step, E <= e^(1/scale).
+    Then both the bit and its opposite change their probability by at most a factor E when x moves
+    by 1: above 0 by making, below by symmetry, and the opposite of a rare bit moves by less (with p
+    = 1/E, from x = 1 to 2 by 1 + p - p^2 <= 1/p). `worst` computes it.
     """
 
     ratio: Fraction
@@ -45,7 +48,8 @@ class LaplaceTail:
 
     @cached_property
     def worst(self) -> Fraction:
-        """The largest factor in the probability of a bit over moves of x by 1; by symmetry the opposite bit has the same."""
+        """The largest factor in the probability of a bit over moves of x by 1; by symmetry the
+        opposite bit has the same."""
         return worst_ratio(self._numerators)
 
     @cached_property
@@ -66,7 +70,8 @@ class LaplaceTail:
 
 
 def two_sided_geometric(numerator: int, entropy: Entropy) -> int:
-    """One exact draw with P(x) proportional to (numerator/2^64)^|x|: a run of successes with a sign, -0 drawn again."""
+    """One exact draw with P(x) proportional to (numerator/2^64)^|x|: a run of successes with a
+    sign, -0 drawn again."""
     while True:
         run, block = 0, bernoulli(numerator, 64, entropy)
         while block.all():

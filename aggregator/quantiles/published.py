@@ -1,14 +1,17 @@
-"""The exponential mechanisms of PPS (Angelopoulos et al. 2022, Algorithm 2) and DPCP (Algorithm 1), with exact weights.
+"""The exponential mechanisms of PPS (Angelopoulos et al. 2022, Algorithm 2) and DPCP (Algorithm 1),
+with exact weights.
 
-Both draw edge e_j with weight exp(-epsilon w_j / (2 Delta)), w_j = max(#{s < e_j}/q, #{s > e_j}/(1 - q)),
-Delta = max(1/q, 1/(1 - q)). (PPS prints neither the Delta nor the strict inequality; without Delta it is not epsilon-DP.)
-With t = n q, an integer here, and q >= 1/2, epsilon w_j / (2 Delta) is, up to a constant that cancels,
+Both draw edge e_j with weight exp(-epsilon w_j / (2 Delta)), w_j = max(#{s < e_j}/q, #{s > e_j}/(1
+- q)), Delta = max(1/q, 1/(1 - q)). (PPS prints neither the Delta nor the strict inequality; without
+Delta it is not epsilon-DP.) With t = n q, an integer here, and q >= 1/2, epsilon w_j / (2 Delta)
+is, up to a constant that cancels,
 
     epsilon/2 * max(t - N_j, lam (N_{j-1} - t)),     lam = (1 - q)/q = (n - t)/t <= 1.
 
-So a bin that ends d ranks before t weighs e^(-epsilon d/2) and one that starts d ranks after it e^(-epsilon lam d/2): two
-tables of integers, by the argument of `rank_exponential` private for epsilon (1 + lam)/2 <= epsilon. The maximum is negative
-only for a bin with ties on both sides of t; such a bin gets the weight of an exact hit, which moves no weight by more.
+So a bin that ends d ranks before t weighs e^(-epsilon d/2) and one that starts d ranks after it
+e^(-epsilon lam d/2): two tables of integers, by the argument of `rank_exponential` private for
+epsilon (1 + lam)/2 <= epsilon. The maximum is negative only for a bin with ties on both sides of t;
+such a bin gets the weight of an exact hit, which moves no weight by more.
 """
 
 import math
@@ -21,7 +24,14 @@ import numpy as np
 
 from confide.aggregator.quantiles.base import REPLACE_ONE, Privacy, PureMechanism
 from confide.aggregator.quantiles.histogram import Histogram
-from confide.aggregator.quantiles.weights import START, bin_weights, exact_law, falling, margin, pick
+from confide.aggregator.quantiles.weights import (
+    START,
+    bin_weights,
+    exact_law,
+    falling,
+    margin,
+    pick,
+)
 from confide.protocol.errors import BadInput, check_epsilon, check_probability
 from confide.protocol.exact.exponentials import exp_below, log_up
 from confide.protocol.exact.grids import check_bins
@@ -57,14 +67,17 @@ class PublishedExponential(PureMechanism):
         super().check(histogram, rank)
         if 2 * rank < histogram.n:
             raise BadInput(
-                f"rank {rank} of {histogram.n} records; {self.name} accepts ranks from n/2 (its proof needs q >= 1/2)"
+                f"rank {rank} of {histogram.n} records; {self.name} accepts ranks from n/2 (its "
+                "proof needs q >= 1/2)"
             )
 
     def weights(self, histogram: Histogram, rank: int) -> Integers:
         target = self.target(rank)
         if target >= histogram.n:
             return (np.arange(self.bins) == self.bins - 1).astype(np.int64)
-        return bin_weights(histogram.cumulative, target, np.array(self.low), np.array(self.high(histogram.n, rank)))
+        return bin_weights(
+            histogram.cumulative, target, np.array(self.low), np.array(self.high(histogram.n, rank))
+        )
 
     def law(self, histogram: Histogram, rank: int) -> list[Fraction]:
         self.check(histogram, rank)
@@ -76,7 +89,8 @@ class PublishedExponential(PureMechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class Pps(PublishedExponential):
-    """PPS: n q = r + (2/epsilon) log(m/beta), beta = gamma alpha (Theorem 2); q >= 1 answers with the top of the grid."""
+    """PPS: n q = r + (2/epsilon) log(m/beta), beta = gamma alpha (Theorem 2); q >= 1 answers with
+    the top of the grid."""
 
     name = "pps"
 
@@ -105,8 +119,9 @@ class Pps(PublishedExponential):
 class Dpcp(PublishedExponential):
     """DPCP: alpha_0 = b - 2/(N epsilon) with b = 1 - r/N, so N q = r + 2/epsilon.
 
-    Private like the others, but the threshold may lie below the r-th score with a probability nobody bounds: Lemma 13 assumes
-    a condition on the very law it speaks of, which some histograms break.
+    Private like the others, but the threshold may lie below the r-th score with a probability
+    nobody bounds: Lemma 13 assumes a condition on the very law it speaks of, which some histograms
+    break.
     """
 
     name = "dpcp"
@@ -122,26 +137,31 @@ class Dpcp(PublishedExponential):
         super().check(histogram, rank)
         if self.target(rank) >= histogram.n:
             raise BadInput(
-                f"level {1 - rank / histogram.n:.4g} of {histogram.n} records; dpcp accepts levels above 2/(n epsilon) = "
+                f"level {1 - rank / histogram.n:.4g} of {histogram.n} records; dpcp accepts levels "
+                "above 2/(n epsilon) = "
                 f"{2 / self.epsilon / histogram.n:.4g}"
             )
 
 
 def pps_gamma(*, n: int, alpha: float, epsilon: float, bins: int) -> float:
-    """The gamma that makes the level of PPS Theorem 2 least: a root of its derivative (PPS equations 9 and 10)."""
+    """The gamma that makes the level of PPS Theorem 2 least: a root of its derivative (PPS
+    equations 9 and 10)."""
     check_probability("alpha", alpha)
     check_epsilon(epsilon)
     check_bins(bins)
     slope = alpha * (1 - alpha) * epsilon * (n + 1) / 2 + 2 * alpha
-    # Of the two roots only the smaller can lie below 1; written so that no two near equals are subtracted.
+    # Of the two roots only the smaller can lie below 1; written so that no two near equals are
+    # subtracted.
     root = 2 / (slope + math.sqrt(slope**2 - 4 * alpha**2))
     return root if root < 1 else 1e-12
 
 
 def pps_rank(*, n: int, alpha: float, gamma: float) -> int:
-    """ceil((n + 1)(1 - alpha)/(1 - gamma alpha)): with beta = gamma alpha, coverage is at least 1 - alpha (PPS Theorem 2).
+    """ceil((n + 1)(1 - alpha)/(1 - gamma alpha)): with beta = gamma alpha, coverage is at least 1 -
+    alpha (PPS Theorem 2).
 
-    Coverage is (1 - beta) r/(n + 1) or more, because the mechanism fails with probability at most beta on every histogram.
+    Coverage is (1 - beta) r/(n + 1) or more, because the mechanism fails with probability at most
+    beta on every histogram.
     """
     check_probability("alpha", alpha)
     check_probability("gamma", gamma)
@@ -149,5 +169,7 @@ def pps_rank(*, n: int, alpha: float, gamma: float) -> int:
         raise BadInput(f"alpha is {alpha}; accepted is at most 0.5")
     rank = math.ceil((n + 1) * (1 - Fraction(alpha)) / (1 - Fraction(gamma) * Fraction(alpha)))
     if rank > n:
-        raise BadInput(f"infeasible: alpha {alpha} with gamma {gamma} needs rank {rank} of {n} records")
+        raise BadInput(
+            f"infeasible: alpha {alpha} with gamma {gamma} needs rank {rank} of {n} records"
+        )
     return rank

@@ -1,4 +1,5 @@
-"""The default mechanism: an exponential mechanism on ranks, with more slope where it protects coverage."""
+"""The default mechanism: an exponential mechanism on ranks, with more slope where it protects
+coverage."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -8,27 +9,40 @@ import numpy as np
 
 from confide.aggregator.quantiles.base import Privacy, PureMechanism
 from confide.aggregator.quantiles.histogram import Histogram
-from confide.aggregator.quantiles.weights import START, bin_weights, exact_law, falling, margin, pick, worst_ratio
+from confide.aggregator.quantiles.weights import (
+    START,
+    bin_weights,
+    exact_law,
+    falling,
+    margin,
+    pick,
+    worst_ratio,
+)
 from confide.protocol.exact.exponentials import exp_below, log_up
 from confide.protocol.exact.sampling import Entropy, Integers
 
-# Share of epsilon on bins below the target. The mean excess in ranks is about (L - 1)/a + 1/b for slopes a + b = epsilon and
-# L = log(bins/beta); its best share, sqrt(L - 1)/(1 + sqrt(L - 1)), is 0.71 to 0.82 for L from 7 to 21.
+# Share of epsilon on bins below the target. The mean excess in ranks is about (L - 1)/a + 1/b for
+# slopes a + b = epsilon and L = log(bins/beta); its best share, sqrt(L - 1)/(1 + sqrt(L - 1)), is
+# 0.71 to 0.82 for L from 7 to 21.
 LOWER_SHARE = 0.75
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankExponential(PureMechanism):
-    """Bin j is drawn with weight low(t - N_j) if it ends before rank t, high(N_{j-1} - t + 1) if it starts after it, and
-    low(0) = high(0) = 2^40 if it holds it; t = r - 1 + margin. The last bin holds all ranks above as well.
+    """Bin j is drawn with weight low(t - N_j) if it ends before rank t, high(N_{j-1} - t + 1) if it
+    starts after it, and low(0) = high(0) = 2^40 if it holds it; t = r - 1 + margin. The last bin
+    holds all ranks above as well.
 
-    Privacy. low falls by at most a factor A a step, high by at most B, A B <= e^epsilon. Let all N_j - t rise by 0 or 1. A bin
-    below t comes nearer, or passes t: its weight grows by at most A (from low(1) to high(1) is low(1) to low(0) and less).
-    A bin that holds t or lies above moves away: its weight falls by at most B. So every weight, hence the total, changes by a
-    factor in [1/B, A], and every probability by one in [1/(A B), A B]. Falling counts are the same pair read backwards.
+    Privacy. low falls by at most a factor A a step, high by at most B, A B <= e^epsilon. Let all
+    N_j - t rise by 0 or 1. A bin below t comes nearer, or passes t: its weight grows by at most A
+    (from low(1) to high(1) is low(1) to low(0) and less). A bin that holds t or lies above moves
+    away: its weight falls by at most B. So every weight, hence the total, changes by a factor in
+    [1/B, A], and every probability by one in [1/(A B), A B]. Falling counts are the same pair read
+    backwards.
 
-    Guarantee. A bin with N_j <= r - 1 has weight at most low(margin); see `weights.margin`. Large ties are one bin that
-    holds t with full weight, which the plain utility -|N_j - t| would not give it.
+    Guarantee. A bin with N_j <= r - 1 has weight at most low(margin); see `weights.margin`. Large
+    ties are one bin that holds t with full weight, which the plain utility -|N_j - t| would not
+    give it.
     """
 
     name = "rank-exponential"
@@ -55,10 +69,13 @@ class RankExponential(PureMechanism):
 
     @cached_property
     def privacy(self) -> Privacy:
-        return Privacy(self.adjacency, epsilon=log_up(worst_ratio(self.low) * worst_ratio(self.high)))
+        return Privacy(
+            self.adjacency, epsilon=log_up(worst_ratio(self.low) * worst_ratio(self.high))
+        )
 
     def inflation(self, *, n: int, rank: int) -> int | None:
-        """Except with probability beta, N_{j-1} <= t + up - 2, so the threshold is at most the score of rank t + up - 1."""
+        """Except with probability beta, N_{j-1} <= t + up - 2, so the threshold is at most the
+        score of rank t + up - 1."""
         up = margin(self.high, bins=self.bins, beta=self.failure)
         return None if up is None else self.margin + up - 2
 

@@ -35,8 +35,11 @@ _FINEST = 16
 _TRIALS = 40
 
 
-def within_budget(name: str, *, bins: int, beta: float, adjacency: str, epsilon: float, delta: float) -> Mechanism:
-    """The mechanism of this name whose release is (epsilon, delta)-DP; delta is for those with Gaussian noise."""
+def within_budget(
+    name: str, *, bins: int, beta: float, adjacency: str, epsilon: float, delta: float
+) -> Mechanism:
+    """The mechanism of this name whose release is (epsilon, delta)-DP; delta is for those with
+    Gaussian noise."""
     given: dict[str, Any] = {"bins": bins, "adjacency": adjacency}
     if name not in WITHOUT_BETA:
         given["beta"] = beta
@@ -48,10 +51,12 @@ def within_budget(name: str, *, bins: int, beta: float, adjacency: str, epsilon:
 
 
 def automatic_bins(make: Callable[[int], Mechanism], *, n: int, rank: int) -> int:
-    """The number of bins of a uniform grid, a power of two, with the least mean threshold on n uniform scores.
+    """The number of bins of a uniform grid, a power of two, with the least mean threshold on n
+    uniform scores.
 
-    Few bins are coarse, many cost noise. As in PPS Algorithm 5 this is found by trying, on scores made up for it and with a
-    public seed, so it is a function of public numbers (n among them: replace-one only).
+    Few bins are coarse, many cost noise. As in PPS Algorithm 5 this is found by trying, on scores
+    made up for it and with a public seed, so it is a function of public numbers (n among them:
+    replace-one only).
     """
     if not 1 <= rank <= n:
         raise BadInput(f"rank {rank} of {n} records; accepted are ranks from 1 to n")

@@ -1,8 +1,9 @@
 """Integer weights for exponential mechanisms, and the choice of a bin by them.
 
-A table of integers g(0) >= g(1) >= ... >= 1 with g(d)/g(d + 1) <= E is made by g(d + 1) = ceil(g(d)/E): rounded up, the private
-side. It ends where it stops falling; from there on it is constant, which is private too. No exponential is evaluated when a
-bin is drawn, so what is drawn has exactly the law that these integers spell.
+A table of integers g(0) >= g(1) >= ... >= 1 with g(d)/g(d + 1) <= E is made by g(d + 1) =
+ceil(g(d)/E): rounded up, the private side. It ends where it stops falling; from there on it is
+constant, which is private too. No exponential is evaluated when a bin is drawn, so what is drawn
+has exactly the law that these integers spell.
 """
 
 import itertools
@@ -23,7 +24,8 @@ Table = NDArray[np.int64]
 
 
 def falling(start: int, ratio: Fraction, *, floor: int = 1, most: int = MOST_ENTRIES) -> list[int]:
-    """start, ceil(start/ratio), ... until the floor is reached, the fall ends, or `most` entries are made."""
+    """start, ceil(start/ratio), ... until the floor is reached, the fall ends, or `most` entries
+    are made."""
     if most == MOST_ENTRIES and math.log(start / floor) > most * math.log(ratio):
         raise BadInput(f"a margin of more than {most} ranks; accepted is a larger epsilon")
     up, down = ratio.numerator, ratio.denominator
@@ -48,13 +50,16 @@ def worst_ratio(table: list[int]) -> Fraction:
 def bin_weights(cumulative: Integers, target: int, low: Table, after: Table) -> Integers:
     """The weight of every bin, by how far the ranks it holds are from the target.
 
-    low[d] for N_j = target - d, d >= 1; low[0] for the one bin that holds the target; after[d] for N_{j-1} = target + d.
-    The last bin counts as holding every rank from N_{m-1} + 1 on, so that some bin always holds the target.
+    low[d] for N_j = target - d, d >= 1; low[0] for the one bin that holds the target; after[d] for
+    N_{j-1} = target + d. The last bin counts as holding every rank from N_{m-1} + 1 on, so that
+    some bin always holds the target.
     """
     holder = int(np.searchsorted(cumulative[:-1], target))
     # Counts grow with j, so the bins beyond either table's end are a run at either end of the grid.
     first = int(np.searchsorted(cumulative[:holder], target - len(low) + 1))
-    last = holder + int(np.searchsorted(cumulative[holder:-1], target + len(after) - 1, side="right"))
+    last = holder + int(
+        np.searchsorted(cumulative[holder:-1], target + len(after) - 1, side="right")
+    )
     weights = np.empty(len(cumulative), dtype=np.int64)
     weights[:first] = low[-1]
     weights[first:holder] = low[target - cumulative[first:holder]]
@@ -76,10 +81,12 @@ def exact_law(weights: Integers) -> list[Fraction]:
 
 
 def margin(table: list[int], *, bins: int, beta: Fraction) -> int | None:
-    """The least d so that `bins - 1` bins of weight g(d) or less against one of weight g(0) win with probability <= beta.
+    """The least d so that `bins - 1` bins of weight g(d) or less against one of weight g(0) win
+    with probability <= beta.
 
-    b g(d) / (b g(d) + g(0)) <= beta for b = bins - 1: no histogram does worse, because some bin always has weight g(0), and
-    one that puts b bins at distance d attains it. None when the table's floor is too high for this beta.
+    b g(d) / (b g(d) + g(0)) <= beta for b = bins - 1: no histogram does worse, because some bin
+    always has weight g(0), and one that puts b bins at distance d attains it. None when the table's
+    floor is too high for this beta.
     """
     share = beta / (1 - beta) * table[0] / (bins - 1)
     return next((d for d, weight in enumerate(table) if weight <= share), None)

@@ -1,1 +1,2 @@
-"""The server process: gRPC service, uploads, authentication, limits, and the thread that advances campaigns."""
+"""The server process: gRPC service, uploads, authentication, limits, and the thread that advances
+campaigns."""

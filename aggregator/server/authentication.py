@@ -1,6 +1,8 @@
-"""The roll of owners, held in memory: who is on it comes in without troubling the disk, and who is not waits for a new look.
+"""The roll of owners, held in memory: who is on it comes in without troubling the disk, and who is
+not waits for a new look.
 
-However many strangers come, they wait for one look together, and only so many of them: nobody on the roll waits for them.
+However many strangers come, they wait for one look together, and only so many of them: nobody on
+the roll waits for them.
 """
 
 import asyncio
@@ -60,7 +62,8 @@ class Roll:
             began = time.monotonic()
             self._owners = await asyncio.to_thread(self._enrolment.everybody)
             self._looked = began
-        # Whatever fails here fails in the store; owners are told to come back, and nothing is believed meanwhile.
+        # Whatever fails here fails in the store; owners are told to come back, and nothing is
+        # believed meanwhile.
         except Exception as error:
             log.error("owners could not be looked up", extra={"at": place_of(error)})
             raise Refused(wire.Code.UNAVAILABLE) from None

@@ -1,4 +1,5 @@
-"""The health checks of gRPC. They need no token, so they have places of their own: who takes all of them stops no owner."""
+"""The health checks of gRPC. They need no token, so they have places of their own: who takes all of
+them stops no owner."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +19,8 @@ Status = health_pb2.HealthCheckResponse
 
 
 class Checks:
-    """Whether this server is healthy, asked once or watched; who may not watch is told to ask again instead."""
+    """Whether this server is healthy, asked once or watched; who may not watch is told to ask again
+    instead."""
 
     def __init__(self, *, asking: int, watching: int) -> None:
         self._asking, self._watching = Places(asking), Places(watching)
@@ -35,8 +37,9 @@ class Checks:
     def handlers(self) -> Any:
         """Both calls read their question themselves, so that none is open before it was counted."""
         codecs = {
-            "request_deserializer": health_pb2.HealthCheckRequest.FromString, "response_serializer": Status.SerializeToString,
-        }  # fmt: skip
+            "request_deserializer": health_pb2.HealthCheckRequest.FromString,
+            "response_serializer": Status.SerializeToString,
+        }
         made = {
             "Check": grpc.stream_unary_rpc_method_handler(self._check, **codecs),
             "Watch": grpc.stream_stream_rpc_method_handler(self._watch, **codecs),

@@ -16,8 +16,8 @@ from confide.protocol.wire.service import LARGEST_PIECE
 
 @dataclass(frozen=True)
 class Limits:
-    """Bytes a message, messages a second and open calls an owner; seconds without a message and in all for a stream;
-    connections of everybody together."""
+    """Bytes a message, messages a second and open calls an owner; seconds without a message and in
+    all for a stream; connections of everybody together."""
 
     message_bytes: int = LARGEST_PIECE
     messages_a_second: float = 2_000.0
@@ -30,12 +30,16 @@ class Limits:
         if not all(value > 0 for value in vars(self).values()):
             raise BadInput(f"{self}; every limit must be above 0")
         if self.message_bytes < LARGEST_PIECE:
-            raise BadInput(f"message_bytes is {self.message_bytes}; accepted are {LARGEST_PIECE}, which owners send, or more")
+            raise BadInput(
+                f"message_bytes is {self.message_bytes}; accepted are {LARGEST_PIECE}, which "
+                "owners send, or more"
+            )
 
 
 # What may be sent at once, however low the rate: a call and its messages are counted one by one.
 SMALLEST_BUCKET = 10.0
-# The bytes of all messages that are on their way in, and how many of them may be of one owner; its client sends one at a time.
+# The bytes of all messages that are on their way in, and how many of them may be of one owner; its
+# client sends one at a time.
 MOST_READ, READ_EACH = 64 << 20, 2
 # Where others wait to be read, who sends nothing for so long makes room for them.
 HURRY_SECONDS = 5.0
@@ -95,7 +99,8 @@ class Places:
 
 
 class Room:
-    """The bytes that all streams together may hold: who finds too little of it waits its turn, and its owner with it."""
+    """The bytes that all streams together may hold: who finds too little of it waits its turn, and
+    its owner with it."""
 
     def __init__(self, most: int) -> None:
         self._most, self.held, self._waiting = most, 0, 0
@@ -108,7 +113,8 @@ class Room:
 
     @property
     def scarce(self) -> bool:
-        """Whether nobody should keep back what could be written: so at least half the room always becomes free again."""
+        """Whether nobody should keep back what could be written: so at least half the room always
+        becomes free again."""
         return self.held > self._most // 2
 
     def take_now(self, size: int) -> bool:
@@ -136,10 +142,11 @@ class Room:
 
 
 class Reading:
-    """Lets messages in: room for the largest is taken before one is asked for, since only then does gRPC accept all of it.
+    """Lets messages in: room for the largest is taken before one is asked for, since only then does
+    gRPC accept all of it.
 
-    What a stream sends unasked waits in its window, which is small. An owner has its own part of the room, so that few owners
-    with many streams keep nobody waiting.
+    What a stream sends unasked waits in its window, which is small. An owner has its own part of
+    the room, so that few owners with many streams keep nobody waiting.
     """
 
     def __init__(self, size: int) -> None:
@@ -181,13 +188,16 @@ class Reading:
 
 
 class Watch:
-    """Ends a block with a TimeoutError when what it waits for takes too long to come, or all of it too long.
+    """Ends a block with a TimeoutError when what it waits for takes too long to come, or all of it
+    too long.
 
-    Too long is `idle`, or HURRY_SECONDS while it is in the way of others. A message costs a look at the clock: one timer is
-    set, and looks whether it was too early.
+    Too long is `idle`, or HURRY_SECONDS while it is in the way of others. A message costs a look at
+    the clock: one timer is set, and looks whether it was too early.
     """
 
-    def __init__(self, *, idle: float, whole: float, in_the_way: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, *, idle: float, whole: float, in_the_way: Callable[[], bool] = lambda: False
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._idle, self._whole, self._in_the_way = idle, asyncio.timeout(whole), in_the_way
 
@@ -212,8 +222,12 @@ class Watch:
 
     def _look(self) -> None:
         now = self._loop.time()
-        if now >= self._since + (min(self._idle, HURRY_SECONDS) if self._in_the_way() else self._idle):
+        if now >= self._since + (
+            min(self._idle, HURRY_SECONDS) if self._in_the_way() else self._idle
+        ):
             if not self._whole.expired():
                 self._whole.reschedule(now)
         else:
-            self._timer = self._loop.call_at(min(min(self._since, now) + self._idle, now + HURRY_SECONDS), self._look)
+            self._timer = self._loop.call_at(
+                min(min(self._since, now) + self._idle, now + HURRY_SECONDS), self._look
+            )

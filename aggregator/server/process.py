@@ -26,29 +26,41 @@ BEAT_SECONDS, FAILED_SECONDS = 0.2, 2.0
 
 
 def within_files(limits: Limits) -> Limits:
-    """The limits with as many connections as half the files that this process may open; the other half is for all else.
+    """The limits with as many connections as half the files that this process may open; the other
+    half is for all else.
 
     The process takes what the system lets it have beyond what it was started with.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = max(soft, min(hard, 2 * limits.connections)) if hard != resource.RLIM_INFINITY else 2 * limits.connections
+    files = (
+        max(soft, min(hard, 2 * limits.connections))
+        if hard != resource.RLIM_INFINITY
+        else 2 * limits.connections
+    )
     # Some systems say a hard limit that they do not keep.
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
     except (OSError, ValueError):
         files = soft
     if files < 2 * limits.connections:
-        log.warning("few files may be open, so few connections are taken", extra={"files": files, "connections": files // 2})
+        log.warning(
+            "few files may be open, so few connections are taken",
+            extra={"files": files, "connections": files // 2},
+        )
     return replace(limits, connections=min(limits.connections, files // 2))
 
 
-async def serve(store: Store, conductor: Conductor, door: Door, limits: Limits, vitals: Vitals) -> None:
+async def serve(
+    store: Store, conductor: Conductor, door: Door, limits: Limits, vitals: Vitals
+) -> None:
     """Serve until a signal says stop; then finish what has begun."""
     limits = within_files(limits)
     writer, desk = Writer(store.engine, vitals), Desk(store)
     await asyncio.to_thread(desk.refresh)
     bounds = Bounds()
-    service = Service(store, writer, desk, limits, vitals, bounds, certified=door.client_authority is not None)
+    service = Service(
+        store, writer, desk, limits, vitals, bounds, certified=door.client_authority is not None
+    )
     server = Server(service, door, limits, bounds)
     await service.prepare()
     stop = asyncio.Event()
@@ -60,7 +72,10 @@ async def serve(store: Store, conductor: Conductor, door: Door, limits: Limits, 
     def tell() -> None:
         for name in desk.too_large(limits.message_bytes) - told:
             told.add(name)
-            log.error("answers are larger than --message-bytes", extra={"campaign": name, "accepted": limits.message_bytes})
+            log.error(
+                "answers are larger than --message-bytes",
+                extra={"campaign": name, "accepted": limits.message_bytes},
+            )
 
     async def look() -> None:
         try:
@@ -68,7 +83,8 @@ async def serve(store: Store, conductor: Conductor, door: Door, limits: Limits, 
                 service.wake()
             tell()
             vitals.looked = time.monotonic()
-        # Whatever it was, health says so at once, and the beat that failed is logged where beats are.
+        # Whatever it was, health says so at once, and the beat that failed is logged where beats
+        # are.
         except Exception:
             vitals.looked = -math.inf
             raise

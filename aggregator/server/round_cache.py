@@ -1,4 +1,5 @@
-"""What takes answers now, held in memory: every batch is checked against it before the disk is troubled."""
+"""What takes answers now, held in memory: every batch is checked against it before the disk is
+troubled."""
 
 import threading
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from confide.protocol.plan import parse
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.packing import read_query
 
-# The key is no secret: an owner that makes two batches of one name loses the second, and nobody else does.
+# The key is no secret: an owner that makes two batches of one name loses the second, and nobody
+# else does.
 _GMAC = AESGCM(bytes(16))
 
 
@@ -50,20 +52,30 @@ class Standing:
         return in_round, most_in_campaign(plan, owner.records)
 
     def admit(self, answer: bytes, owner: Owner) -> tuple[Packed, bool]:
-        """The answer as a batch to be stored, and whether it was drawn from a seed; refused with a code otherwise."""
+        """The answer as a batch to be stored, and whether it was drawn from a seed; refused with a
+        code otherwise."""
         if self.last is None or self.query is None or self.campaign.state != OPEN:
             raise Refused(wire.Code.CLOSED)
         try:
             most = most_in_campaign(self.campaign.plan, owner.records)
-            found = check_answer(answer, query=self.query, plan=self.campaign.digest, round_=self.last.number, most=most)
+            found = check_answer(
+                answer,
+                query=self.query,
+                plan=self.campaign.digest,
+                round_=self.last.number,
+                most=most,
+            )
         except Refused as refused:
-            if refused.code == wire.Code.LATE and self._had_enough(parse(wire.Answer, answer).batch.round):
+            if refused.code == wire.Code.LATE and self._had_enough(
+                parse(wire.Answer, answer).batch.round
+            ):
                 raise Refused(wire.Code.SURPLUS) from None
             raise
         return _packed(answer, found), found.seeded
 
     def earlier(self, answer: bytes) -> tuple[int, Packed]:
-        """An answer to a round that was asked before, with the round's number; refused if there was none."""
+        """An answer to a round that was asked before, with the round's number; refused if there was
+        none."""
         number = parse(wire.Answer, answer).batch.round
         if number >= len(self.rounds):
             raise Refused(wire.Code.WRONG_ROUND)
@@ -78,7 +90,9 @@ class Standing:
 def _packed(answer: bytes, found: Checked) -> Packed:
     # The ids within the answer: a copy would double what is held in memory.
     start = answer.find(found.ids)
-    return Packed(_name(answer), found.reports, answer, memoryview(answer)[start : start + len(found.ids)])
+    return Packed(
+        _name(answer), found.reports, answer, memoryview(answer)[start : start + len(found.ids)]
+    )
 
 
 def _name(answer: bytes) -> bytes:
@@ -89,7 +103,11 @@ def _name(answer: bytes) -> bytes:
 def declined(answer: bytes) -> str | None:
     """The code with which an owner says that it sends nothing, if the answer is that."""
     message = parse(wire.Answer, answer)
-    return wire.Code.Name(message.code) if message.code != wire.Code.OK and message.code in wire.Code.values() else None
+    return (
+        wire.Code.Name(message.code)
+        if message.code != wire.Code.OK and message.code in wire.Code.values()
+        else None
+    )
 
 
 class Desk:
@@ -101,7 +119,8 @@ class Desk:
         self._looking = threading.Lock()
 
     def refresh(self) -> bool:
-        """Look again; whether anything has changed. One look at a time, so that none is replaced by an older one."""
+        """Look again; whether anything has changed. One look at a time, so that none is replaced by
+        an older one."""
         with self._looking:
             looked = ((campaign.id, self._look(campaign)) for campaign in self._store.campaigns())
             found = {name: standing for name, standing in looked if standing is not None}
@@ -111,7 +130,11 @@ class Desk:
     def too_large(self, message_bytes: int) -> set[str]:
         """The campaigns that ask for histograms, which are not split, of more bytes than that."""
         asked = {name: one.query for name, one in self._standings.items() if one.taking}
-        return {name for name, query in asked.items() if isinstance(query, HistogramQuery) and 8 * query.bins > message_bytes}
+        return {
+            name
+            for name, query in asked.items()
+            if isinstance(query, HistogramQuery) and 8 * query.bins > message_bytes
+        }
 
     def knows(self, campaign: str) -> bool:
         return campaign in self._standings

@@ -1,4 +1,5 @@
-"""The gRPC service: thin calls over desk, writer and store. A receipt leaves only after what it speaks of is durable."""
+"""The gRPC service: thin calls over desk, writer and store. A receipt leaves only after what it
+speaks of is durable."""
 
 import asyncio
 import contextlib
@@ -33,9 +34,11 @@ GRACE_SECONDS = 10.0
 HEARTBEAT_SECONDS = 10.0
 # The bytes of all answers that are not yet durable.
 MOST_HELD = 64 << 20
-# How much larger than the limit a message may be to be refused by its code and counted, and not by gRPC.
+# How much larger than the limit a message may be to be refused by its code and counted, and not by
+# gRPC.
 SOMEWHAT_BYTES = 1 << 16
-# How long a connection may be without a call, or without being one; and the calls on one connection.
+# How long a connection may be without a call, or without being one; and the calls on one
+# connection.
 IDLE_SECONDS, HANDSHAKE_SECONDS, STREAMS = 15.0, 5.0, 64
 
 STATUS: dict[int, Any] = {
@@ -49,8 +52,8 @@ STATUS: dict[int, Any] = {
 
 @dataclass(frozen=True)
 class Bounds:
-    """How many calls may be open at a time: of owners that ask or send, and of those that watch; of strangers until they are
-    known or refused; and health checks, that are asked and that watch."""
+    """How many calls may be open at a time: of owners that ask or send, and of those that watch; of
+    strangers until they are known or refused; and health checks, that are asked and that watch."""
 
     calls: int = 1_000
     watches: int = 10_000
@@ -61,12 +64,20 @@ class Bounds:
 
 
 class Service:
-    """The calls of protocol/wire/service.proto. They run in one event loop; whatever waits for the disk runs in threads."""
+    """The calls of protocol/wire/service.proto. They run in one event loop; whatever waits for the
+    disk runs in threads."""
 
     def __init__(
-        self, store: Store, writer: Writer, desk: Desk, limits: Limits, vitals: Vitals, bounds: Bounds, *,
+        self,
+        store: Store,
+        writer: Writer,
+        desk: Desk,
+        limits: Limits,
+        vitals: Vitals,
+        bounds: Bounds,
+        *,
         certified: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._store, self._writer, self._desk, self._limits = store, writer, desk, limits
         self._certified = certified
         self._roll = Roll(Enrolment(store.engine), strangers=bounds.strangers)
@@ -80,7 +91,8 @@ class Service:
         await self._roll.look()
 
     def wake(self, *, stopping: bool = False) -> None:
-        """Tell everybody who watches that something has changed, or that there is no more to see here."""
+        """Tell everybody who watches that something has changed, or that there is no more to see
+        here."""
         self._stopping = stopping
         self._changed.set()
         self._changed = asyncio.Event()
@@ -88,8 +100,8 @@ class Service:
     def handlers(self) -> Any:
         """A handler for every call in the description of the service.
 
-        All take a stream, as which one message looks the same: a call is then handled from its start, not from its first
-        message, and none is open that was not counted.
+        All take a stream, as which one message looks the same: a call is then handled from its
+        start, not from its first message, and none is open that was not counted.
         """
         asked = grpc.stream_unary_rpc_method_handler
         made = {
@@ -98,19 +110,27 @@ class Service:
             "FetchCard": asked(self._guarded(self._card), **_codecs("FetchCard")),
             "Watch": grpc.stream_stream_rpc_method_handler(self._watch, **_codecs("Watch")),
             # Answers stay bytes: they are stored as they came, and checked in one place.
-            "Submit": asked(self._guarded(self._submit), **_codecs("Submit") | {"request_deserializer": None}),
+            "Submit": asked(
+                self._guarded(self._submit), **_codecs("Submit") | {"request_deserializer": None}
+            ),
         }
         return grpc.method_handlers_generic_handler(SERVICE, made)
 
-    async def _plan(self, _: Any, context: Any, owner: Owner, standing: Standing) -> wire.SignedPlan:
+    async def _plan(
+        self, _: Any, context: Any, owner: Owner, standing: Standing
+    ) -> wire.SignedPlan:
         return wire.SignedPlan.FromString(standing.campaign.signed_plan)
 
-    async def _query(self, _: Any, context: Any, owner: Owner, standing: Standing) -> service_pb2.Asked:
+    async def _query(
+        self, _: Any, context: Any, owner: Owner, standing: Standing
+    ) -> service_pb2.Asked:
         if standing.last is None or not standing.taking:
             return service_pb2.Asked(code=wire.Code.CLOSED)
         return service_pb2.Asked(code=wire.Code.OK, query=standing.last.query)
 
-    async def _card(self, _: Any, context: Any, owner: Owner, standing: Standing) -> service_pb2.CardJson:
+    async def _card(
+        self, _: Any, context: Any, owner: Owner, standing: Standing
+    ) -> service_pb2.CardJson:
         if standing.campaign.state != PUBLISHED:
             return service_pb2.CardJson(code=wire.Code.CLOSED)
         card = await asyncio.to_thread(self._store.card, standing.campaign.id, PUBLIC)
@@ -118,7 +138,7 @@ class Service:
 
     async def _submit(
         self, messages: AsyncIterator[bytes], context: Any, owner: Owner, standing: Standing
-    ) -> wire.Receipt:  # fmt: skip
+    ) -> wire.Receipt:
         name = standing.campaign.id
 
         async def look_again() -> Standing:
@@ -128,9 +148,17 @@ class Service:
         said = _metadata(context).get(MESSAGES, "")
         announced = int(said) if said.isascii() and said.isdigit() and len(said) < 10 else None
         stream = Stream(
-            owner, standing, self._writer, self._turnstile, self._limits, self._reading, self._room, look_again,
-            lambda: self._who(context), announced,
-        )  # fmt: skip
+            owner,
+            standing,
+            self._writer,
+            self._turnstile,
+            self._limits,
+            self._reading,
+            self._room,
+            look_again,
+            lambda: self._who(context),
+            announced,
+        )
         receipt = await stream.take(messages)
         if receipt.code != wire.Code.OK and not stream.declined:
             self._reject(name, owner, receipt.code)
@@ -152,23 +180,34 @@ class Service:
             changed, standing = self._changed, self._desk.standing(campaign)
             state, last = standing.campaign.state, standing.last
             yield service_pb2.Progress(
-                state=state, rounds=0 if last is None else last.number + 1, taking=standing.taking, reports=standing.reports,
+                state=state,
+                rounds=0 if last is None else last.number + 1,
+                taking=standing.taking,
+                reports=standing.reports,
                 owners=standing.owners,
-            )  # fmt: skip
-            if state in (CALIBRATED, PUBLISHED) or (state == CLOSED and standing.campaign.reason is not None):
+            )
+            if state in (CALIBRATED, PUBLISHED) or (
+                state == CLOSED and standing.campaign.reason is not None
+            ):
                 return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), HEARTBEAT_SECONDS)
 
     def _guarded(self, work: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-        """A handler that is told who calls and about what; whatever is refused ends the call with a status and is counted."""
+        """A handler that is told who calls and about what; whatever is refused ends the call with a
+        status and is counted."""
 
         async def call(request: Any, context: Any) -> Any:
             owner = None
             try:
                 owner = await self._who(context)
                 with self._calls.one(), self._turnstile.call(owner.id):
-                    return await work(request, context, owner, self._desk.standing(_metadata(context).get(CAMPAIGN, "")))
+                    return await work(
+                        request,
+                        context,
+                        owner,
+                        self._desk.standing(_metadata(context).get(CAMPAIGN, "")),
+                    )
             except Refused as refused:
                 await self._refuse(context, owner, refused.code)
 
@@ -176,27 +215,37 @@ class Service:
 
     async def _refuse(self, context: Any, owner: Owner | None, code: int) -> None:
         campaign = _metadata(context).get(CAMPAIGN, "")
-        self._reject(campaign if self._desk.knows(campaign) and owner is not None else "", owner, code)
-        await context.abort(STATUS.get(code, grpc.StatusCode.FAILED_PRECONDITION), wire.Code.Name(code))
+        self._reject(
+            campaign if self._desk.knows(campaign) and owner is not None else "", owner, code
+        )
+        await context.abort(
+            STATUS.get(code, grpc.StatusCode.FAILED_PRECONDITION), wire.Code.Name(code)
+        )
 
     def _reject(self, campaign: str, owner: Owner | None, code: int) -> None:
         """Count a refusal, when the disk next has time."""
-        self._writer.put(Rejection(campaign, "" if owner is None else owner.name, wire.Code.Name(code)))
+        self._writer.put(
+            Rejection(campaign, "" if owner is None else owner.name, wire.Code.Name(code))
+        )
 
     async def _who(self, context: Any) -> Owner:
-        """The owner of the token; under mutual TLS its certificate bears that one name, so a stolen token is no use."""
+        """The owner of the token; under mutual TLS its certificate bears that one name, so a stolen
+        token is no use."""
         scheme, _, token = _metadata(context).get(AUTHORIZATION, "").partition(" ")
         if scheme != "Bearer" or not token:
             raise Refused(wire.Code.UNAUTHENTICATED)
         owner = await self._roll.who(token)
-        if self._certified and list(context.auth_context().get("x509_common_name", ())) != [owner.name.encode()]:
+        if self._certified and list(context.auth_context().get("x509_common_name", ())) != [
+            owner.name.encode()
+        ]:
             raise Refused(wire.Code.UNAUTHENTICATED)
         return owner
 
 
 @dataclass(frozen=True)
 class Door:
-    """Where the server listens, and behind which certificates; without any it is open, for this machine alone."""
+    """Where the server listens, and behind which certificates; without any it is open, for this
+    machine alone."""
 
     address: str
     certificate: bytes | None = None
@@ -208,11 +257,15 @@ class Door:
             if self.certificate is None:
                 return int(server.add_insecure_port(self.address))
             credentials = grpc.ssl_server_credentials(
-                [(self.key, self.certificate)], self.client_authority, require_client_auth=self.client_authority is not None
+                [(self.key, self.certificate)],
+                self.client_authority,
+                require_client_auth=self.client_authority is not None,
             )
             return int(server.add_secure_port(self.address, credentials))
         except RuntimeError:
-            raise BadInput(f"cannot listen on {self.address}; accepted is HOST:PORT with a free port") from None
+            raise BadInput(
+                f"cannot listen on {self.address}; accepted is HOST:PORT with a free port"
+            ) from None
 
 
 class Server:
@@ -223,15 +276,18 @@ class Server:
         self._server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", limits.message_bytes + SOMEWHAT_BYTES),
-                # Else windows grow to megabytes a stream, filled before anybody has asked who sends.
+                # Else windows grow to megabytes a stream, filled before anybody has asked who
+                # sends.
                 ("grpc.http2.bdp_probe", 0),
                 ("grpc.so_reuseport", 0),
                 ("grpc.keepalive_time_ms", 60_000),
-                # Whoever has no token has no call open, so its connection is soon closed: by these, or as one too many.
+                # Whoever has no token has no call open, so its connection is soon closed: by these,
+                # or as one too many.
                 ("grpc.max_connection_idle_ms", round(1_000 * IDLE_SECONDS)),
                 ("grpc.server_handshake_timeout_ms", round(1_000 * HANDSHAKE_SECONDS)),
                 ("grpc.max_allowed_incoming_connections", limits.connections),
-                # A stream that was given up counts until this process has dealt with it; who opens more is cut off.
+                # A stream that was given up counts until this process has dealt with it; who opens
+                # more is cut off.
                 ("grpc.max_concurrent_streams", STREAMS),
             ],
         )
@@ -260,4 +316,7 @@ def _metadata(context: Any) -> dict[str, str]:
 
 def _codecs(name: str) -> dict[str, Any]:
     call = CALLS[name]
-    return {"request_deserializer": call.request.FromString, "response_serializer": call.reply.SerializeToString}
+    return {
+        "request_deserializer": call.request.FromString,
+        "response_serializer": call.reply.SerializeToString,
+    }

@@ -16,7 +16,8 @@ from confide.protocol.errors import Refused
 from confide.protocol.plan import VERSION
 from confide.protocol.wire import wire_pb2 as wire
 
-# A stream is written piece by piece, so that it may be long, and goes on while so many pieces are on their way to disk.
+# A stream is written piece by piece, so that it may be long, and goes on while so many pieces are
+# on their way to disk.
 PIECE_BYTES, PIECE_BATCHES, PIECES = 4 << 20, 1024, 4
 # What a batch takes in memory besides its bytes.
 AROUND_BYTES = 400
@@ -66,14 +67,19 @@ class Stream:
         if self._code in (wire.Code.UNAVAILABLE, wire.Code.UNAUTHENTICATED):
             raise Refused(self._code)
         return wire.Receipt(
-            version=VERSION, code=wire.Code.Name(self._code), accepted=self.accepted, duplicates=self.duplicates
+            version=VERSION,
+            code=wire.Code.Name(self._code),
+            accepted=self.accepted,
+            duplicates=self.duplicates,
         )
 
     async def _read(self, messages: AsyncIterator[bytes]) -> None:
         believed = asyncio.get_running_loop().time() + BELIEVED_SECONDS
         count, owner = 0, self.owner.id
         limits, wanted = self.limits, partial(self.reading.wanted, owner)
-        async with Watch(idle=limits.idle_seconds, whole=limits.stream_seconds, in_the_way=wanted) as watch:
+        async with Watch(
+            idle=limits.idle_seconds, whole=limits.stream_seconds, in_the_way=wanted
+        ) as watch:
             while True:
                 # Here the owner waits for us.
                 watch.came()
@@ -114,14 +120,19 @@ class Stream:
             await self._flush()
 
     async def _reconsider(self, answer: bytes, refused: Refused) -> tuple[Packed, bool] | None:
-        """An owner that declines has finished. A round that is not known here may have been opened by another process. What
-        was stored while its round was open, and is sent again, was taken in: None."""
+        """An owner that declines has finished. A round that is not known here may have been opened
+        by another process. What was stored while its round was open, and is sent again, was taken
+        in: None."""
         code = declined(answer)
         if code is not None:
             self.declined = True
             await self._flush(finished=True, code=code)
             raise refused
-        if refused.code in (wire.Code.LATE, wire.Code.SURPLUS, wire.Code.CLOSED) and await self._was_stored(answer):
+        if refused.code in (
+            wire.Code.LATE,
+            wire.Code.SURPLUS,
+            wire.Code.CLOSED,
+        ) and await self._was_stored(answer):
             return None
         if refused.code not in (wire.Code.WRONG_ROUND, wire.Code.CLOSED) or self._looked:
             raise refused
@@ -130,7 +141,8 @@ class Stream:
         return self.standing.admit(answer, self.owner)
 
     async def _was_stored(self, answer: bytes) -> bool:
-        """Whether the receipt of this answer was lost, and not the answer. The writer decides: it takes no other one."""
+        """Whether the receipt of this answer was lost, and not the answer. The writer decides: it
+        takes no other one."""
         try:
             number, batch = self.standing.earlier(answer)
         except Refused:
@@ -158,7 +170,16 @@ class Stream:
         name, batches = self.standing.campaign.id, self._pending
         most, in_all = self.standing.most(self.owner)
         parcel = Parcel(
-            name, last.number, self.owner.id, batches, self._seeded, finished, code, most, in_all, self.standing.whole
+            name,
+            last.number,
+            self.owner.id,
+            batches,
+            self._seeded,
+            finished,
+            code,
+            most,
+            in_all,
+            self.standing.whole,
         )
         done, free = self.writer.put(parcel), partial(self.room.give, self._bytes)
         loop = asyncio.get_running_loop()

@@ -1,4 +1,5 @@
-"""A database by its URL: a SQLite file by default, PostgreSQL where several machines serve; brought up to date on the way."""
+"""A database by its URL: a SQLite file by default, PostgreSQL where several machines serve; brought
+up to date on the way."""
 
 import os
 import sqlite3
@@ -21,7 +22,8 @@ _UPGRADE_LOCK = 0xC0F1DE
 # PostgreSQL's code for a write where only reading is allowed.
 _READ_ONLY = "25006"
 _PRAGMAS = (
-    # Batches are large: long pages. They are moved to their place by `tidy`, or after 512 MB of them were written ahead.
+    # Batches are large: long pages. They are moved to their place by `tidy`, or after 512 MB of
+    # them were written ahead.
     "page_size = 32768",
     "wal_autocheckpoint = 16384",
     "journal_mode = WAL",
@@ -40,16 +42,24 @@ def connect(url: str) -> Engine:
     try:
         made = make_url(url)
         if made.get_backend_name() == "postgresql":
-            # Where the password ends would be guessed, and a wrong guess shown as the name of a host.
+            # Where the password ends would be guessed, and a wrong guess shown as the name of a
+            # host.
             if url.count("@") > 1:
-                raise BadInput(f"database is {masked(url)!r} with more than one @; accepted is one, and %40 within a password")
-            engine = create_engine(made.set(drivername="postgresql+psycopg"), pool_pre_ping=True, hide_parameters=True)
+                raise BadInput(
+                    f"database is {masked(url)!r} with more than one @; accepted is one, and %40 "
+                    "within a password"
+                )
+            engine = create_engine(
+                made.set(drivername="postgresql+psycopg"), pool_pre_ping=True, hide_parameters=True
+            )
             event.listen(engine, "handle_error", _start_anew)
             return engine
         if made.get_backend_name() != "sqlite":
             raise BadInput(f"database is {masked(url)!r}; {ACCEPTED}")
         if made.database is None or not Path(made.database).resolve().parent.is_dir():
-            raise BadInput(f"database {masked(url)!r} is in a folder that does not exist; {ACCEPTED}")
+            raise BadInput(
+                f"database {masked(url)!r} is in a folder that does not exist; {ACCEPTED}"
+            )
         _create(made.database)
         # A statement that is kept for another time keeps the batches that were written with it.
         given = {"check_same_thread": False, "cached_statements": 0}
@@ -66,7 +76,8 @@ def connect(url: str) -> Engine:
 
 
 def masked(url: str) -> str:
-    """A URL that may be shown: without its password, and without its options, among which there may be another.
+    """A URL that may be shown: without its password, and without its options, among which there may
+    be another.
 
     Nothing is parsed, since also what is no URL may hold a password.
     """
@@ -75,22 +86,27 @@ def masked(url: str) -> str:
         return f"{scheme}{mark}***"
     name, at, place = rest.rpartition("@")
     place, options, _ = place.partition("?")
-    return f"{scheme}{mark}{name.partition(':')[0]}{':***' if ':' in name else ''}{at}{place}{'?***' if options else ''}"
+    secret, more = ":***" if ":" in name else "", "?***" if options else ""
+    return f"{scheme}{mark}{name.partition(':')[0]}{secret}{at}{place}{more}"
 
 
 def writing(engine: Engine) -> Engine:
-    """The engine for transactions that write: on SQLite they take the one place of a writer from the start."""
+    """The engine for transactions that write: on SQLite they take the one place of a writer from
+    the start."""
     return engine.execution_options(writing=True)
 
 
 def tidy(engine: Engine, *, wholly: bool = False) -> None:
-    """Move what was written ahead to its place, while nothing else is to be done; if that fails it stays where it is.
+    """Move what was written ahead to its place, while nothing else is to be done; if that fails it
+    stays where it is.
 
     Wholly: wait for those who read, and leave nothing in the log that was written ahead.
     """
     if engine.dialect.name == "sqlite":
         with suppress(SQLAlchemyError, sqlite3.OperationalError), engine.connect() as connection:
-            connection.connection.cursor().execute(f"PRAGMA wal_checkpoint({'TRUNCATE' if wholly else 'PASSIVE'})")
+            connection.connection.cursor().execute(
+                f"PRAGMA wal_checkpoint({'TRUNCATE' if wholly else 'PASSIVE'})"
+            )
 
 
 def upgrade(engine: Engine) -> None:
@@ -105,7 +121,8 @@ def upgrade(engine: Engine) -> None:
             command.upgrade(config, "head")
     except CommandError:
         raise BadInput(
-            f"database {_place(engine)} has the tables of a version that this program does not know, probably a later one; "
+            f"database {_place(engine)} has the tables of a version that this program does not "
+            "know, probably a later one; "
             f"accepted is one that this version or an earlier one made"
         ) from None
     except SQLAlchemyError as error:
@@ -118,9 +135,11 @@ def _place(engine: Engine) -> str:
 
 
 def _create(file: str) -> None:
-    """Make the file of a new database for its owner's eyes only; SQLite gives the files beside it the same mode.
+    """Make the file of a new database for its owner's eyes only; SQLite gives the files beside it
+    the same mode.
 
-    One that is there is not touched: closing it again would end the locks that this process holds on it.
+    One that is there is not touched: closing it again would end the locks that this process holds
+    on it.
     """
     # Where it cannot be made, the database says why.
     with suppress(OSError):
@@ -137,16 +156,21 @@ def _prepare(connection: Any, _: Any) -> None:
 
 
 def _only_writable(_: Any, __: Any, arguments: Any, ___: Any) -> None:
-    """SQLite would open for reading what it cannot write, and as long as one such connection is open the next are no better."""
+    """SQLite would open for reading what it cannot write, and as long as one such connection is
+    open the next are no better."""
     for path in (Path(f"{arguments[0]}{end}") for end in ("", "-wal", "-shm")):
         if path.exists() and not os.access(path, os.W_OK):
             raise sqlite3.OperationalError(f"{path.name} may only be read")
 
 
 def _start_anew(context: Any) -> None:
-    """After a failure of the disk, or where only reading is allowed, no connection is used again: new ones may be better."""
+    """After a failure of the disk, or where only reading is allowed, no connection is used again:
+    new ones may be better."""
     error = context.original_exception
-    if isinstance(error, sqlite3.OperationalError) or getattr(error, "sqlstate", None) == _READ_ONLY:
+    if (
+        isinstance(error, sqlite3.OperationalError)
+        or getattr(error, "sqlstate", None) == _READ_ONLY
+    ):
         context.is_disconnect = True
 
 

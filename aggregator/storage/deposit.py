@@ -1,7 +1,8 @@
-"""What is handed in, and how it is stored: batches once, with how far their owner is, and refusals counted.
+"""What is handed in, and how it is stored: batches once, with how far their owner is, and refusals
+counted.
 
-Everything here happens within the caller's transaction. Rows are written in one order everywhere, so that two processes never
-wait for each other.
+Everything here happens within the caller's transaction. Rows are written in one order everywhere,
+so that two processes never wait for each other.
 """
 
 import itertools
@@ -28,7 +29,8 @@ MOST_ROWS = 64
 
 
 class Packed(NamedTuple):
-    """One batch as it is stored; its reports' ids, 16 bytes each, unless its owner answers as a whole."""
+    """One batch as it is stored; its reports' ids, 16 bytes each, unless its owner answers as a
+    whole."""
 
     digest: bytes
     reports: int
@@ -38,10 +40,12 @@ class Packed(NamedTuple):
 
 @dataclass(frozen=True)
 class Parcel:
-    """Batches of one owner for one round, stored together or not at all; `finished` when no more will come.
+    """Batches of one owner for one round, stored together or not at all; `finished` when no more
+    will come.
 
-    `most` is how many reports, and how many batches, the round takes of the owner, and `in_all` how many reports the campaign.
-    Asked as a `whole`, an owner answers a round once: what else it sends adds nothing.
+    `most` is how many reports, and how many batches, the round takes of the owner, and `in_all` how
+    many reports the campaign. Asked as a `whole`, an owner answers a round once: what else it sends
+    adds nothing.
     """
 
     campaign: str
@@ -61,7 +65,8 @@ class Parcel:
 
 
 class Stored(NamedTuple):
-    """What became of a parcel: a wire code, and of its reports how many count from now on, and how many did before."""
+    """What became of a parcel: a wire code, and of its reports how many count from now on, and how
+    many did before."""
 
     code: int
     accepted: int = 0
@@ -77,8 +82,9 @@ class Rejection(NamedTuple):
     times: int = 1
 
 
-# Statements are made once: that takes longer than running them. The round is held until the transaction ends: nobody closes it,
-# and no two processes count the same report, or take more of an owner than the round takes.
+# Statements are made once: that takes longer than running them. The round is held until the
+# transaction ends: nobody closes it, and no two processes count the same report, or take more of an
+# owner than the round takes.
 _DOOR = (
     select(queries.c.closed, queries.c.because)
     .where(queries.c.campaign == bindparam("campaign"), queries.c.round == bindparam("round"))
@@ -86,12 +92,17 @@ _DOOR = (
 )
 _HERE = parts.c.round == bindparam("round")
 _SENT = select(
-    *(func.coalesce(func.sum(case((_HERE, column), else_=0)), 0) for column in (parts.c.batches, parts.c.reports)),
+    *(
+        func.coalesce(func.sum(case((_HERE, column), else_=0)), 0)
+        for column in (parts.c.batches, parts.c.reports)
+    ),
     func.coalesce(func.sum(parts.c.reports), 0),
 ).where(parts.c.campaign == bindparam("campaign"), parts.c.owner == bindparam("owner"))
 _MORE = (
     update(queries)
-    .where(queries.c.campaign == bindparam("its_campaign"), queries.c.round == bindparam("its_round"))
+    .where(
+        queries.c.campaign == bindparam("its_campaign"), queries.c.round == bindparam("its_round")
+    )
     .values(batches=queries.c.batches + bindparam("more"))
 )
 
@@ -116,7 +127,9 @@ def _refuse(kind: str) -> Any:
     return row.on_conflict_do_update(index_elements=["campaign", "owner", "code"], set_=more)
 
 
-def store_all(db: Connection, items: Sequence[Parcel | Rejection], known: StoredIds) -> list[Stored]:
+def store_all(
+    db: Connection, items: Sequence[Parcel | Rejection], known: StoredIds
+) -> list[Stored]:
     """Write everything whose round is open, and say of each item what became of it."""
     answers = [Stored(wire.Code.OK)] * len(items)
     rounds: dict[tuple[str, int], list[int]] = {}
@@ -156,8 +169,8 @@ def _door(db: Connection, campaign: str, number: int) -> int:
 def _store_round(db: Connection, parcels: Sequence[Parcel], known: StoredIds) -> list[Stored]:
     """Take in the parcels of one round, in the order they came.
 
-    Batches that were stored before are taken in whenever they come again, others while the round is open, until the owner has
-    sent as much as the round, or the campaign, takes of it.
+    Batches that were stored before are taken in whenever they come again, others while the round is
+    open, until the owner has sent as much as the round, or the campaign, takes of it.
     """
     campaign, number, _ = parcels[0].key
     door = _door(db, campaign, number)
@@ -181,20 +194,23 @@ def _store_round(db: Connection, parcels: Sequence[Parcel], known: StoredIds) ->
     stored = iter(_store(db, admitted, known) if admitted else ())
     told = [next(stored) if answer is None else answer.accepted for answer in answers]
     return [
-        answer or Stored(wire.Code.OK, accepted, sum(batch.reports for batch in parcel.batches) - accepted)
+        answer
+        or Stored(wire.Code.OK, accepted, sum(batch.reports for batch in parcel.batches) - accepted)
         for parcel, answer, accepted in zip(parcels, answers, told, strict=True)
     ]
 
 
 def _again(db: Connection, parcel: Parcel, door: int) -> Stored:
-    """What is answered when the round is over: that batches were stored, if all were, and else why they are not."""
+    """What is answered when the round is over: that batches were stored, if all were, and else why
+    they are not."""
     if not parcel.batches or {batch.digest for batch in parcel.batches} - _stored(db, parcel):
         return Stored(door)
     return Stored(wire.Code.OK, duplicates=sum(batch.reports for batch in parcel.batches))
 
 
 def _new(db: Connection, parcel: Parcel, count: "_Count", ids: ReportIds) -> list[Packed]:
-    """The batches of a parcel that add something, each with the number of reports it adds; without ids, all reports are new."""
+    """The batches of a parcel that add something, each with the number of reports it adds; without
+    ids, all reports are new."""
     if parcel.whole:
         return list(parcel.batches[: 0 if count.batches else 1])
     named = [batch for batch in parcel.batches if batch.ids]
@@ -202,7 +218,9 @@ def _new(db: Connection, parcel: Parcel, count: "_Count", ids: ReportIds) -> lis
     if not fresh.all():
         edges = np.cumsum([0, *(batch.reports for batch in named)])
         added = [int(fresh[start:stop].sum()) for start, stop in itertools.pairwise(edges)]
-        named = [batch._replace(reports=more) for batch, more in zip(named, added, strict=True) if more]
+        named = [
+            batch._replace(reports=more) for batch, more in zip(named, added, strict=True) if more
+        ]
     # A batch without reports has no ids that would tell.
     bare = {batch.digest: batch for batch in parcel.batches if not batch.ids}
     for name in _stored(db, parcel) if bare else ():
@@ -228,18 +246,29 @@ class _Count(NamedTuple):
 
     def plus(self, more: Iterable[Packed]) -> "_Count":
         sizes = [batch.reports for batch in more]
-        return _Count(self.batches + len(sizes), self.reports + sum(sizes), self.in_all + sum(sizes))
+        return _Count(
+            self.batches + len(sizes), self.reports + sum(sizes), self.in_all + sum(sizes)
+        )
 
 
 def _stored(db: Connection, parcel: Parcel) -> set[bytes]:
     """The names of those batches of a parcel that are stored."""
     names = {batch.digest for batch in parcel.batches}
-    mine = (batches.c.campaign == parcel.campaign) & (batches.c.round == parcel.round) & (batches.c.owner == parcel.owner)
-    return set(db.execute(select(batches.c.digest).where(mine, batches.c.digest.in_(names))).scalars()) if names else set()
+    mine = (
+        (batches.c.campaign == parcel.campaign)
+        & (batches.c.round == parcel.round)
+        & (batches.c.owner == parcel.owner)
+    )
+    return (
+        set(db.execute(select(batches.c.digest).where(mine, batches.c.digest.in_(names))).scalars())
+        if names
+        else set()
+    )
 
 
 def _store(db: Connection, parcels: list[Parcel], known: StoredIds) -> list[int]:
-    """Add the batches of a round, and how far each owner is after these parcels; how many reports each parcel has added."""
+    """Add the batches of a round, and how far each owner is after these parcels; how many reports
+    each parcel has added."""
     rows = {
         (parcel.owner, batch.digest): (*parcel.key, batch.reports, batch.digest, batch.answer)
         for parcel in reversed(parcels)
@@ -257,15 +286,20 @@ def _store(db: Connection, parcels: list[Parcel], known: StoredIds) -> list[int]
         accepted.append(sum(batch.reports for batch in its))
     more = [
         {
-            **_named(key), "batches": sum(len(parcel.batches) for parcel in mine[key]),
+            **_named(key),
+            "batches": sum(len(parcel.batches) for parcel in mine[key]),
             "reports": sum(batch.reports for parcel in mine[key] for batch in parcel.batches),
-            "seeded": any(parcel.seeded for parcel in mine[key]), "finished": any(parcel.finished for parcel in mine[key]),
+            "seeded": any(parcel.seeded for parcel in mine[key]),
+            "finished": any(parcel.finished for parcel in mine[key]),
             "code": next((parcel.code for parcel in mine[key] if parcel.code), None),
         }
         for key in sorted(mine)
-    ]  # fmt: skip
+    ]
     db.execute(_advance(db.dialect.name), more)
-    count, campaign = sum(len(parcel.batches) for its in mine.values() for parcel in its), parcels[0].campaign
+    count, campaign = (
+        sum(len(parcel.batches) for its in mine.values() for parcel in its),
+        parcels[0].campaign,
+    )
     if count:
         db.execute(_MORE, {"its_campaign": campaign, "its_round": parcels[0].round, "more": count})
         known.added(db, campaign, count)
@@ -273,13 +307,19 @@ def _store(db: Connection, parcels: list[Parcel], known: StoredIds) -> list[int]
 
 
 def _insert(db: Connection, rows: list[tuple[Any, ...]]) -> set[tuple[int, bytes]]:
-    """Add batches, many in one statement, which frees the interpreter meanwhile; owner and name of those that were added."""
+    """Add batches, many in one statement, which frees the interpreter meanwhile; owner and name of
+    those that were added."""
     columns = "campaign", "round", "owner", "reports", "digest", "answer"
     row = f"({', '.join(['?' if db.dialect.name == 'sqlite' else '%s'] * len(columns))})"
     added: set[tuple[int, bytes]] = set()
     for first in range(0, len(rows), MOST_ROWS):
         some = rows[first : first + MOST_ROWS]
-        text = f"INSERT INTO batches ({', '.join(columns)}) VALUES {', '.join([row] * len(some))} ON CONFLICT DO NOTHING"
-        found = db.exec_driver_sql(f"{text} RETURNING owner, digest", tuple(itertools.chain.from_iterable(some)))
+        text = (
+            f"INSERT INTO batches ({', '.join(columns)}) VALUES {', '.join([row] * len(some))} ON "
+            "CONFLICT DO NOTHING"
+        )
+        found = db.exec_driver_sql(
+            f"{text} RETURNING owner, digest", tuple(itertools.chain.from_iterable(some))
+        )
         added |= {(one.owner, bytes(one.digest)) for one in found}
     return added

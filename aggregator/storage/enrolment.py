@@ -32,8 +32,8 @@ class Enrolment:
         self._engine, self._writing = engine, writing(engine)
 
     def add(self, name: str, *, records: int | None = None) -> str:
-        """A fresh token for an owner; an earlier one of the same owner is void from now on. How many records it may contribute
-        stays as it was unless it is said again."""
+        """A fresh token for an owner; an earlier one of the same owner is void from now on. How
+        many records it may contribute stays as it was unless it is said again."""
         if not name or len(name) > 200 or not name.isprintable():
             raise BadInput(f"owner is {name!r}; accepted are 1 to 200 printable characters")
         if records is not None:
@@ -48,7 +48,10 @@ class Enrolment:
     def remove(self, name: str) -> None:
         """Shut an owner out; what it has sent stays counted."""
         with self._writing.begin() as db:
-            if db.execute(update(owners).where(owners.c.name == name).values(token=None)).rowcount != 1:
+            if (
+                db.execute(update(owners).where(owners.c.name == name).values(token=None)).rowcount
+                != 1
+            ):
                 raise BadInput(f"no owner is called {name!r}")
 
     def names(self) -> list[tuple[str, bool, int | None]]:

@@ -1,7 +1,8 @@
-"""Batches on their way to disk: whatever waits when the disk is free goes into one transaction, and is answered together.
+"""Batches on their way to disk: whatever waits when the disk is free goes into one transaction, and
+is answered together.
 
-A batch is answered `OK` only after the transaction that holds it was committed. One that was stored before is answered the same
-again and adds nothing.
+A batch is answered `OK` only after the transaction that holds it was committed. One that was stored
+before is answered the same again and adds nothing.
 """
 
 import logging
@@ -39,9 +40,11 @@ class Writer:
         self._thread.start()
 
     def put(self, item: Parcel | Rejection) -> "Future[Stored]":
-        """Hand something over; the future says what became of it once that is durable, or UNAVAILABLE if it could not be."""
+        """Hand something over; the future says what became of it once that is durable, or
+        UNAVAILABLE if it could not be."""
         done: Future[Stored] = Future()
-        # Whoever waits may go away; what it handed over is written all the same, and the future is there to be told.
+        # Whoever waits may go away; what it handed over is written all the same, and the future is
+        # there to be told.
         done.set_running_or_notify_cancel()
         self._waiting.put((item, done))
         return done
@@ -54,7 +57,8 @@ class Writer:
     def _next(self) -> _Item | None:
         """Whatever comes next; meanwhile, if there is time, the database is tidied.
 
-        After a failure, the refusals that were not counted are written until that succeeds, which shows that all is well.
+        After a failure, the refusals that were not counted are written until that succeeds, which
+        shows that all is well.
         """
         while True:
             well = self._vitals.writes and not self._uncounted
@@ -93,10 +97,14 @@ class Writer:
         try:
             with self._engine.begin() as db:
                 answers = store_all(db, items, self._known)
-        # Whatever fails, nothing was stored; and without this thread nobody would be answered any more.
+        # Whatever fails, nothing was stored; and without this thread nobody would be answered any
+        # more.
         except Exception as error:
             reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
-            log.error("not stored", extra={"error": type(error).__name__, "reason": reason, "items": len(group)})
+            log.error(
+                "not stored",
+                extra={"error": type(error).__name__, "reason": reason, "items": len(group)},
+            )
             stored, answers = False, [Stored(wire.Code.UNAVAILABLE)] * len(group)
             self._known.clear()
             self._uncounted = summed([*self._uncounted, *items])

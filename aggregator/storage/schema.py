@@ -1,4 +1,5 @@
-"""The tables of the aggregator. A batch of reports is one row with its bytes as they came; nothing is kept a row a report."""
+"""The tables of the aggregator. A batch of reports is one row with its bytes as they came; nothing
+is kept a row a report."""
 
 from sqlalchemy import (
     BigInteger,

@@ -1,4 +1,5 @@
-"""The report ids of campaigns in the store, held in memory: a server finds what is sent again without a row a report."""
+"""The report ids of campaigns in the store, held in memory: a server finds what is sent again
+without a row a report."""
 
 from sqlalchemy import Connection, bindparam, func, select
 
@@ -7,7 +8,9 @@ from confide.aggregator.storage.schema import batches, campaigns, queries
 from confide.aggregator.storage.store import OPEN
 from confide.protocol.wire import wire_pb2 as wire
 
-_BATCHES = select(func.coalesce(func.sum(queries.c.batches), 0)).where(queries.c.campaign == bindparam("campaign"))
+_BATCHES = select(func.coalesce(func.sum(queries.c.batches), 0)).where(
+    queries.c.campaign == bindparam("campaign")
+)
 _LAST = select(func.max(batches.c.id))
 _OPEN = select(campaigns.c.id).where(campaigns.c.state == OPEN)
 _SINCE = (
@@ -18,7 +21,8 @@ _SINCE = (
 
 
 class StoredIds:
-    """The ids of campaigns in the store. Asked within a transaction that holds the campaign's open round."""
+    """The ids of campaigns in the store. Asked within a transaction that holds the campaign's open
+    round."""
 
     def __init__(self) -> None:
         self._known: dict[str, ReportIds] = {}

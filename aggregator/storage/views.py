@@ -1,4 +1,5 @@
-"""What can be read of campaigns while they run: for command lines, pages and gauges. Nothing here changes anything."""
+"""What can be read of campaigns while they run: for command lines, pages and gauges. Nothing here
+changes anything."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -16,7 +17,8 @@ from confide.protocol.wire import wire_pb2 as wire
 
 @dataclass(frozen=True)
 class Overview:
-    """A campaign as a row: its plan, its state, and when (seconds since 1970) its card was published and its reports purged."""
+    """A campaign as a row: its plan, its state, and when (seconds since 1970) its card was
+    published and its reports purged."""
 
     id: str
     plan: Plan
@@ -57,7 +59,8 @@ class RoundView:
 
 @dataclass(frozen=True)
 class OwnerView:
-    """What one owner has sent in all rounds, and how it stands in the last: None if it has not come."""
+    """What one owner has sent in all rounds, and how it stands in the last: None if it has not
+    come."""
 
     name: str
     reports: int
@@ -71,7 +74,9 @@ def overviews(engine: Engine) -> tuple[list[Overview], list[str]]:
     with engine.connect() as db:
         rows = db.execute(select(campaigns).order_by(campaigns.c.created, campaigns.c.id)).all()
     found = {row.id: _overview(row) for row in rows}
-    return [one for one in found.values() if one is not None], [name for name, one in found.items() if one is None]
+    return [one for one in found.values() if one is not None], [
+        name for name, one in found.items() if one is None
+    ]
 
 
 def overview(engine: Engine, campaign: str) -> Overview | None:
@@ -98,20 +103,39 @@ def read_plan(signed: bytes) -> Plan:
 def progress(engine: Engine, campaign: str) -> list[Part]:
     """What each owner has sent, round by round."""
     columns = parts.c
-    wanted = select(columns.round, owners.c.name, columns.batches, columns.reports, columns.finished, columns.code)
+    wanted = select(
+        columns.round,
+        owners.c.name,
+        columns.batches,
+        columns.reports,
+        columns.finished,
+        columns.code,
+    )
     joined = wanted.join(owners, owners.c.id == columns.owner).where(columns.campaign == campaign)
     with engine.connect() as db:
         return [Part(*row) for row in db.execute(joined.order_by(columns.round, owners.c.name))]
 
 
 def senders(engine: Engine, one: Overview, *, last: int, most: int) -> tuple[list[OwnerView], int]:
-    """The owners with the most reports, and how many there are; `last` is the round they are now seen in."""
+    """The owners with the most reports, and how many there are; `last` is the round they are now
+    seen in."""
     columns, mine = parts.c, parts.c.campaign == one.id
-    sums = select(
-        columns.owner, func.sum(columns.reports).label("reports"), func.sum(columns.batches).label("batches"),
-        func.count().label("rounds"),
-    ).where(mine).group_by(columns.owner).subquery()  # fmt: skip
-    ordered = select(owners.c.name, sums).join(sums, sums.c.owner == owners.c.id).order_by(sums.c.reports.desc(), owners.c.name)
+    sums = (
+        select(
+            columns.owner,
+            func.sum(columns.reports).label("reports"),
+            func.sum(columns.batches).label("batches"),
+            func.count().label("rounds"),
+        )
+        .where(mine)
+        .group_by(columns.owner)
+        .subquery()
+    )
+    ordered = (
+        select(owners.c.name, sums)
+        .join(sums, sums.c.owner == owners.c.id)
+        .order_by(sums.c.reports.desc(), owners.c.name)
+    )
     with engine.connect() as db:
         rows = db.execute(ordered.limit(most)).all()
         count = db.execute(select(func.count()).select_from(sums)).scalar_one()
@@ -120,7 +144,10 @@ def senders(engine: Engine, one: Overview, *, last: int, most: int) -> tuple[lis
             row.owner: row.code or ("finished" if row.finished else "sending")
             for row in db.execute(select(columns.owner, columns.finished, columns.code).where(here))
         }
-    made = [OwnerView(row.name, int(row.reports), int(row.batches), row.rounds, now.get(row.owner)) for row in rows]
+    made = [
+        OwnerView(row.name, int(row.reports), int(row.batches), row.rounds, now.get(row.owner))
+        for row in rows
+    ]
     return made, count
 
 
@@ -131,16 +158,25 @@ def rounds(engine: Engine, one: Overview) -> list[RoundView]:
     reports = func.sum(columns.reports).label("reports")
     came = select(columns.round, reports, func.count().label("owners"), done.label("done"), gave)
     with engine.connect() as db:
-        asked = db.execute(select(queries).where(queries.c.campaign == one.id).order_by(queries.c.round)).all()
+        asked = db.execute(
+            select(queries).where(queries.c.campaign == one.id).order_by(queries.c.round)
+        ).all()
         rows = db.execute(came.where(columns.campaign == one.id).group_by(columns.round)).all()
-    found = {row.round: (int(row.reports), int(row.owners), int(row.done), int(row.gave)) for row in rows}
+    found = {
+        row.round: (int(row.reports), int(row.owners), int(row.done), int(row.gave)) for row in rows
+    }
     return [
         RoundView(
-            row.round, row.opened, row.deadline, row.closed, row.because, _expected(one.plan, row.query),
+            row.round,
+            row.opened,
+            row.deadline,
+            row.closed,
+            row.because,
+            _expected(one.plan, row.query),
             *found.get(row.round, (0, 0, 0, 0)),
         )
         for row in asked
-    ]  # fmt: skip
+    ]
 
 
 def _expected(plan: Plan, query: bytes) -> int:
@@ -149,7 +185,8 @@ def _expected(plan: Plan, query: bytes) -> int:
 
 
 def rejected(engine: Engine, campaign: str) -> dict[str, int]:
-    """How often something was refused, by code; campaign "" is what could not be told to belong to one."""
+    """How often something was refused, by code; campaign "" is what could not be told to belong to
+    one."""
     counts: Counter[str] = Counter()
     with engine.connect() as db:
         for row in db.execute(select(rejections).where(rejections.c.campaign == campaign)):
@@ -158,7 +195,8 @@ def rejected(engine: Engine, campaign: str) -> dict[str, int]:
 
 
 def received(engine: Engine, campaign: str) -> dict[str, int]:
-    """How answers were received, by code: OK for an owner's answer to a round, its own code where it declined."""
+    """How answers were received, by code: OK for an owner's answer to a round, its own code where
+    it declined."""
     counts = Counter(part.code or "OK" for part in progress(engine, campaign) if part.finished)
     return dict(sorted((counts + Counter(rejected(engine, campaign))).items()))
 
@@ -167,27 +205,44 @@ def contributions(engine: Engine, campaign: str) -> list[int]:
     """The reports of each owner that are counted, in all rounds."""
     columns = parts.c
     with engine.connect() as db:
-        sums = select(func.sum(columns.reports)).where(columns.campaign == campaign).group_by(columns.owner)
+        sums = (
+            select(func.sum(columns.reports))
+            .where(columns.campaign == campaign)
+            .group_by(columns.owner)
+        )
         return [int(count) for count in db.execute(sums).scalars()]
 
 
 def seeded(engine: Engine, campaign: str) -> bool:
     """Whether any report says it was drawn from a seed."""
     with engine.connect() as db:
-        return bool(db.execute(select(parts.c.seeded).where(parts.c.campaign == campaign, parts.c.seeded)).first())
+        return bool(
+            db.execute(
+                select(parts.c.seeded).where(parts.c.campaign == campaign, parts.c.seeded)
+            ).first()
+        )
 
 
 def status(engine: Engine, one: Overview) -> dict[str, Any]:
     """A campaign in full, as what JSON can hold."""
     return {
-        "id": one.id, "title": one.plan.campaign, "method": f"{one.plan.method}:{one.plan.variant}", "state": one.state,
-        "reason": one.reason, "epsilon": one.plan.epsilon, "settings": asdict(one.settings),
-        "minimum_owners": one.plan.minimum_owners, "contributors": sum(count > 0 for count in contributions(engine, one.id)),
-        "rounds": [asdict(row) for row in rounds(engine, one)], "rejected": rejected(engine, one.id),
-    }  # fmt: skip
+        "id": one.id,
+        "title": one.plan.campaign,
+        "method": f"{one.plan.method}:{one.plan.variant}",
+        "state": one.state,
+        "reason": one.reason,
+        "epsilon": one.plan.epsilon,
+        "settings": asdict(one.settings),
+        "minimum_owners": one.plan.minimum_owners,
+        "contributors": sum(count > 0 for count in contributions(engine, one.id)),
+        "rounds": [asdict(row) for row in rounds(engine, one)],
+        "rejected": rejected(engine, one.id),
+    }
 
 
 def stored_batches(engine: Engine, campaign: str) -> int:
     """How many batches are on disk: none once they were purged."""
     with engine.connect() as db:
-        return db.execute(select(func.count()).select_from(batches).where(batches.c.campaign == campaign)).scalar_one()
+        return db.execute(
+            select(func.count()).select_from(batches).where(batches.c.campaign == campaign)
+        ).scalar_one()

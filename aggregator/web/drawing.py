@@ -1,4 +1,5 @@
-"""The search for a threshold in one drawing: a row for each round, each drawn to the scale of what it asks about."""
+"""The search for a threshold in one drawing: a row for each round, each drawn to the scale of what
+it asks about."""
 
 import itertools
 import math
@@ -10,13 +11,15 @@ from markupsafe import Markup
 from confide.aggregator.web.trail import Bracket, Point, bracket
 
 WIDTH, LEFT, RIGHT, ROW, TOP = 640.0, 70.0, 12.0, 62.0, 22.0
-# Thresholds are drawn by their logit, which has room for those near 1; what is beyond this stands at the end.
+# Thresholds are drawn by their logit, which has room for those near 1; what is beyond this stands
+# at the end.
 REACH = 9.0
 
 
 @dataclass(frozen=True)
 class Row:
-    """A round: its thresholds, the bracket before and after it, and from where to where it is drawn."""
+    """A round: its thresholds, the bracket before and after it, and from where to where it is
+    drawn."""
 
     number: int
     points: Sequence[Point]
@@ -26,7 +29,8 @@ class Row:
     @property
     def ends(self) -> tuple[float, float]:
         places = [_logit(point.threshold) for point in self.points]
-        # A round is seen against what was known before it; a first one of many thresholds spans that itself.
+        # A round is seen against what was known before it; a first one of many thresholds spans
+        # that itself.
         if self.number or len(places) == 1:
             places += [_logit(self.before.low), _logit(self.before.high)]
         pad = max(0.02, 0.04 * (max(places) - min(places)))
@@ -42,7 +46,8 @@ class Row:
 
 
 def search_picture(points: Sequence[Point], *, level: float, threshold: float | None) -> Markup:
-    """Every threshold asked, its answer, the bracket after each round, and the certified threshold if there is one."""
+    """Every threshold asked, its answer, the bracket after each round, and the certified threshold
+    if there is one."""
     rows: list[Row] = []
     for number in sorted({point.round for point in points}):
         known = bracket([point for point in points if point.round <= number])
@@ -53,9 +58,13 @@ def search_picture(points: Sequence[Point], *, level: float, threshold: float | 
     parts = [_funnel(row, below) for row, below in itertools.pairwise(rows)]
     parts += [_row(row, level, threshold, last=row is rows[-1]) for row in rows]
     found, height = rows[-1].after, TOP + ROW * len(rows)
-    label = f"Thresholds asked in {len(rows)} rounds; the bracket is now {found.low:.4f} to {found.high:.4f}"
+    label = (
+        f"Thresholds asked in {len(rows)} rounds; the bracket is now {found.low:.4f} to "
+        f"{found.high:.4f}"
+    )
     return Markup(
-        f'<svg class="search" viewBox="0 0 {WIDTH:g} {height:g}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+        f'<svg class="search" viewBox="0 0 {WIDTH:g} {height:g}" role="img" '
+        f'aria-label="{label}">{"".join(parts)}</svg>'
     )
 
 
@@ -72,32 +81,43 @@ def _row(row: Row, level: float, threshold: float | None, *, last: bool) -> str:
         f'<text x="0" y="{row.y + 4:.1f}">round {row.points[0].round + 1}</text>'
         f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{row.y:.1f}" y2="{row.y:.1f}"/>'
         f'<text class="end" x="{LEFT}" y="{row.y + 19:.1f}">{low:.4g}</text>'
-        f'<text class="end" x="{WIDTH - RIGHT}" y="{row.y + 19:.1f}" text-anchor="end">{high:.4g}</text>'
+        f'<text class="end" x="{WIDTH - RIGHT}" y="{row.y + 19:.1f}" '
+        f'text-anchor="end">{high:.4g}</text>'
     ]
     if any(point.coverage is not None for point in row.points):
         left, right = row.x(row.after.low), row.x(row.after.high)
         parts.append(
-            f'<path class="bracket" d="M{left:.1f} {row.y - 8:.1f}v-5H{right:.1f}v5"><title>after this round: between '
+            f'<path class="bracket" d="M{left:.1f} {row.y - 8:.1f}v-5H{right:.1f}v5"><title>after '
+            "this round: between "
             f"{row.after.low:.4f} and {row.after.high:.4f}</title></path>"
         )
     if threshold is not None and row.ends[0] <= _logit(threshold) <= row.ends[1]:
         at = row.x(threshold)
-        parts.append(f'<line class="certified" x1="{at:.1f}" x2="{at:.1f}" y1="{row.y - 18:.1f}" y2="{row.y + 10:.1f}"/>')
+        parts.append(
+            f'<line class="certified" x1="{at:.1f}" x2="{at:.1f}" y1="{row.y - 18:.1f}" '
+            f'y2="{row.y + 10:.1f}"/>'
+        )
         if last:
             side = "end" if at > WIDTH - 40 else "start" if at < LEFT + 40 else "middle"
             parts.append(
-                f'<text class="certified" x="{at:.1f}" y="{row.y - 21:.1f}" text-anchor="{side}">{threshold:.4f}</text>'
+                f'<text class="certified" x="{at:.1f}" y="{row.y - 21:.1f}" '
+                f'text-anchor="{side}">{threshold:.4f}</text>'
             )
     return "".join([*parts, *(_mark(point, row, level) for point in row.points)])
 
 
 def _mark(point: Point, row: Row, level: float) -> str:
     known, at = point.coverage is not None and point.error is not None, f"{point.threshold:.4f}"
-    said = f"{at}: coverage {point.coverage:.3f} ± {point.error:.3f} of {point.answers} answers" if known else f"{at}: asked"
+    said = (
+        f"{at}: coverage {point.coverage:.3f} ± {point.error:.3f} of {point.answers} answers"
+        if known
+        else f"{at}: asked"
+    )
     side = "asked" if point.coverage is None else "above" if point.coverage >= level else "below"
     size = 4.5 if len(row.points) <= 24 else 2.0
     return (
-        f'<circle class="{side}" cx="{row.x(point.threshold):.1f}" cy="{row.y:.1f}" r="{size}"><title>{said}</title></circle>'
+        f'<circle class="{side}" cx="{row.x(point.threshold):.1f}" cy="{row.y:.1f}" '
+        f'r="{size}"><title>{said}</title></circle>'
     )
 
 

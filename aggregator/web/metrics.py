@@ -1,4 +1,5 @@
-"""Gauges for Prometheus: of the campaigns, the same from every process on one database; of this process, its own."""
+"""Gauges for Prometheus: of the campaigns, the same from every process on one database; of this
+process, its own."""
 
 from collections.abc import Callable, Iterator
 
@@ -18,16 +19,32 @@ class Campaigns(Collector):
         self._engine = store.engine
 
     def collect(self) -> Iterator[Metric]:
-        state = GaugeMetricFamily("confide_campaign", "1, with what the campaign is", labels=["campaign", "method", "state"])
+        state = GaugeMetricFamily(
+            "confide_campaign",
+            "1, with what the campaign is",
+            labels=["campaign", "method", "state"],
+        )
         named = ["campaign"]
-        expected = GaugeMetricFamily("confide_reports_expected", "Reports expected in all", labels=named)
+        expected = GaugeMetricFamily(
+            "confide_reports_expected", "Reports expected in all", labels=named
+        )
         reports = CounterMetricFamily("confide_reports", "Reports stored", labels=named)
         rounds = GaugeMetricFamily("confide_rounds", "Rounds opened", labels=named)
-        deadline = GaugeMetricFamily("confide_round_deadline_seconds", "When the open round is due, since 1970", labels=named)
-        finished = GaugeMetricFamily("confide_owners_finished", "Owners that have finished the last round", labels=named)
-        contributed = GaugeMetricFamily("confide_owners_contributed", "Owners counted in the last round", labels=named)
-        minimum = GaugeMetricFamily("confide_owners_minimum", "Contributors that the plan asks for", labels=named)
-        rejected = CounterMetricFamily("confide_rejections", "Refused, by code", labels=["campaign", "code"])
+        deadline = GaugeMetricFamily(
+            "confide_round_deadline_seconds", "When the open round is due, since 1970", labels=named
+        )
+        finished = GaugeMetricFamily(
+            "confide_owners_finished", "Owners that have finished the last round", labels=named
+        )
+        contributed = GaugeMetricFamily(
+            "confide_owners_contributed", "Owners counted in the last round", labels=named
+        )
+        minimum = GaugeMetricFamily(
+            "confide_owners_minimum", "Contributors that the plan asks for", labels=named
+        )
+        rejected = CounterMetricFamily(
+            "confide_rejections", "Refused, by code", labels=["campaign", "code"]
+        )
         for code, times in views.rejected(self._engine, "").items():
             rejected.add_metric(["", code], times)
         for one in views.overviews(self._engine)[0]:
@@ -44,7 +61,17 @@ class Campaigns(Collector):
                 deadline.add_metric([one.id], asked[-1].deadline)
             for code, times in views.rejected(self._engine, one.id).items():
                 rejected.add_metric([one.id, code], times)
-        yield from (state, expected, reports, rounds, deadline, finished, contributed, minimum, rejected)
+        yield from (
+            state,
+            expected,
+            reports,
+            rounds,
+            deadline,
+            finished,
+            contributed,
+            minimum,
+            rejected,
+        )
 
 
 class Process(Collector):
@@ -56,13 +83,27 @@ class Process(Collector):
     def collect(self) -> Iterator[Metric]:
         vitals = self._vitals
         yield GaugeMetricFamily(
-            "confide_healthy", "Whether the database can be read and written", value=vitals.well(self._now())
+            "confide_healthy",
+            "Whether the database can be read and written",
+            value=vitals.well(self._now()),
         )
-        yield CounterMetricFamily("confide_transactions", "Transactions of reports committed", value=vitals.transactions)
-        yield CounterMetricFamily("confide_transaction_seconds", "Time spent in them", value=vitals.seconds)
-        yield CounterMetricFamily("confide_transaction_failures", "Transactions of reports that failed", value=vitals.failures)
-        yield GaugeMetricFamily("confide_campaigns_stuck", "Campaigns that could not be advanced", value=vitals.stuck)
-        yield GaugeMetricFamily("confide_open_calls", "Calls of owners that are open", value=vitals.open_calls)
+        yield CounterMetricFamily(
+            "confide_transactions", "Transactions of reports committed", value=vitals.transactions
+        )
+        yield CounterMetricFamily(
+            "confide_transaction_seconds", "Time spent in them", value=vitals.seconds
+        )
+        yield CounterMetricFamily(
+            "confide_transaction_failures",
+            "Transactions of reports that failed",
+            value=vitals.failures,
+        )
+        yield GaugeMetricFamily(
+            "confide_campaigns_stuck", "Campaigns that could not be advanced", value=vitals.stuck
+        )
+        yield GaugeMetricFamily(
+            "confide_open_calls", "Calls of owners that are open", value=vitals.open_calls
+        )
 
 
 def metrics(store: Store, vitals: Vitals, now: Callable[[], float]) -> Callable[[], bytes]:

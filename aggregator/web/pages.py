@@ -1,4 +1,5 @@
-"""The pages as text: what is in the store, rendered. A page has a part that lives, which is also rendered alone."""
+"""The pages as text: what is in the store, rendered. A page has a part that lives, which is also
+rendered alone."""
 
 import math
 from dataclasses import dataclass
@@ -43,7 +44,11 @@ class Checked:
     def level(self) -> float:
         """The coverage that is guaranteed, whatever was asked for; 0 if none is."""
         formal = self.card.formal
-        shown = formal["searched"][formal["best"]] if formal["track"] == "central" else formal["certificate"]
+        shown = (
+            formal["searched"][formal["best"]]
+            if formal["track"] == "central"
+            else formal["certificate"]
+        )
         return float(shown["level"] or 0.0)
 
 
@@ -60,9 +65,12 @@ class Pages:
     def __init__(self, store: Store, key: bytes) -> None:
         self._store, self._key = store, key
         self._templates = Environment(
-            loader=PackageLoader("confide.aggregator.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+            loader=PackageLoader("confide.aggregator.web"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
             lstrip_blocks=True,
-        )  # fmt: skip
+        )
         self._templates.filters |= {"moment": _moment, "count": lambda value: f"{value:,}"}
         self._templates.globals["meanings"] = MEANINGS
 
@@ -70,33 +78,64 @@ class Pages:
         """All campaigns, the newest first; not `whole` is the part that lives."""
         found, others = views.overviews(self._store.engine)
         rows: list[dict[str, Any]] = [
-            {"one": one, "rounds": views.rounds(self._store.engine, one), "checked": self.checked(one)}
+            {
+                "one": one,
+                "rounds": views.rounds(self._store.engine, one),
+                "checked": self.checked(one),
+            }
             for one in reversed(found)
         ]
-        known = [(row["one"].plan.epsilon, row["checked"].level, not row["checked"].failures) for row in rows if row["checked"]]
+        known = [
+            (row["one"].plan.epsilon, row["checked"].level, not row["checked"].failures)
+            for row in rows
+            if row["checked"]
+        ]
         promised = max((level for _, level, _ in known), default=0.0)
-        trade_off = scatter(known, line=promised, x="epsilon a record", y="guaranteed coverage") if len(known) > 1 else ""
+        trade_off = (
+            scatter(known, line=promised, x="epsilon a record", y="guaranteed coverage")
+            if len(known) > 1
+            else ""
+        )
         refused = sorted(views.rejected(self._store.engine, "").items())
         given = {"rows": rows, "trade_off": Markup(trade_off), "refused": refused, "others": others}
-        return self._templates.get_template("index.html" if whole else "index_live.html").render(given)
+        return self._templates.get_template("index.html" if whole else "index_live.html").render(
+            given
+        )
 
     def campaign(self, one: views.Overview, *, whole: bool) -> str:
         """One campaign; not `whole` is the part that lives."""
         engine, plan, checked = self._store.engine, one.plan, self.checked(one)
-        rounds, asked = views.rounds(engine, one), points(self._store.campaign(one.id), self._store.rounds(one.id))
+        rounds, asked = (
+            views.rounds(engine, one),
+            points(self._store.campaign(one.id), self._store.rounds(one.id)),
+        )
         owners, all_owners = views.senders(engine, one, last=len(rounds) - 1, most=MOST_ROWS)
         threshold = None if checked is None else checked.threshold
         picture = search_picture(asked, level=1 - plan.alpha, threshold=threshold)
         if not asked and checked is not None:
             picture = Markup(card_picture(checked.card.formal))
         given: dict[str, Any] = {
-            "one": one, "plan": plan, "rounds": rounds, "owners": owners, "all_owners": all_owners, "most": MOST_ROWS,
-            "rejected": sorted(views.rejected(engine, one.id).items()), "points": asked, "picture": picture,
-            "level": 1 - plan.alpha, "bracket": bracket(asked), "doubt": DOUBT, "odds": math.exp(plan.epsilon),
-            "checked": checked, "reports": sum(row.reports for row in rounds),
-            "headline": None if checked is None else headline(checked.card), "stored": views.stored_batches(engine, one.id),
-        }  # fmt: skip
-        return self._templates.get_template("campaign.html" if whole else "campaign_live.html").render(given)
+            "one": one,
+            "plan": plan,
+            "rounds": rounds,
+            "owners": owners,
+            "all_owners": all_owners,
+            "most": MOST_ROWS,
+            "rejected": sorted(views.rejected(engine, one.id).items()),
+            "points": asked,
+            "picture": picture,
+            "level": 1 - plan.alpha,
+            "bracket": bracket(asked),
+            "doubt": DOUBT,
+            "odds": math.exp(plan.epsilon),
+            "checked": checked,
+            "reports": sum(row.reports for row in rounds),
+            "headline": None if checked is None else headline(checked.card),
+            "stored": views.stored_batches(engine, one.id),
+        }
+        return self._templates.get_template(
+            "campaign.html" if whole else "campaign_live.html"
+        ).render(given)
 
     def card(self, one: views.Overview) -> str | None:
         """The card of a campaign with what verifying it here and now found."""
@@ -104,7 +143,9 @@ class Pages:
         if checked is None:
             return None
         article = Markup(card_article(checked.card, checked.findings))
-        return self._templates.get_template("card.html").render(one=one, article=article, checked=checked)
+        return self._templates.get_template("card.html").render(
+            one=one, article=article, checked=checked
+        )
 
     def card_file(self, one: views.Overview) -> str | None:
         """The card as a page that stands alone."""
@@ -126,4 +167,6 @@ def _moment(seconds: float | None) -> Markup:
     if seconds is None:
         return Markup("-")
     at = datetime.fromtimestamp(seconds, UTC)
-    return Markup('<time datetime="{}">{}</time>').format(at.isoformat(timespec="seconds"), f"{at:%Y-%m-%d %H:%M:%S} UTC")
+    return Markup('<time datetime="{}">{}</time>').format(
+        at.isoformat(timespec="seconds"), f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    )

@@ -1,4 +1,5 @@
-"""The page over HTTP, for this machine alone: who may see it from elsewhere comes through a proxy that knows its users."""
+"""The page over HTTP, for this machine alone: who may see it from elsewhere comes through a proxy
+that knows its users."""
 
 import asyncio
 import json
@@ -47,7 +48,8 @@ MOST_WATCHERS, MOST_CONNECTIONS = 100, 400
 PATIENCE_SECONDS = 10.0
 HEADERS = {
     "Content-Security-Policy": (
-        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src "
+        "'self'; base-uri 'none'; "
         "form-action 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
@@ -81,9 +83,15 @@ class Site:
             *(Route(f"{campaign}/{name}", self._file(name)) for name in self._files()),
             Route("/metrics", self._gauges),
             Route("/healthz", self._health),
-            Mount("/static", StaticFiles(directory=str(files("confide.aggregator.web").joinpath("static")))),
+            Mount(
+                "/static",
+                StaticFiles(directory=str(files("confide.aggregator.web").joinpath("static"))),
+            ),
         ]
-        guards = [Middleware(_Headers), Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)]
+        guards = [
+            Middleware(_Headers),
+            Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False),
+        ]
         failures = {HTTPException: self._refused, Exception: self._failed}
         return Starlette(routes=routes, middleware=guards, exception_handlers=failures)
 
@@ -92,17 +100,26 @@ class Site:
 
     async def _campaign(self, request: Request) -> Response:
         one = await run_in_threadpool(self._one, request)
-        return HTMLResponse(await self._newest(f"/{one.id}", lambda: self._pages.campaign(one, whole=True)))
+        return HTMLResponse(
+            await self._newest(f"/{one.id}", lambda: self._pages.campaign(one, whole=True))
+        )
 
     def _card(self, request: Request) -> Response:
         return HTMLResponse(_found(self._pages.card(self._one(request))))
 
     def _files(self) -> dict[str, tuple[str, Callable[[views.Overview], bytes | str | None]]]:
-        """What can be downloaded of a campaign: its type and its content. Not the auditor's card: it is not for everybody."""
+        """What can be downloaded of a campaign: its type and its content. Not the auditor's card:
+        it is not for everybody."""
         store = self._store
         return {
-            "plan.bin": ("application/octet-stream", lambda one: store.campaign(one.id).signed_plan),
-            "status.json": ("application/json", lambda one: json.dumps(views.status(store.engine, one), indent=2)),
+            "plan.bin": (
+                "application/octet-stream",
+                lambda one: store.campaign(one.id).signed_plan,
+            ),
+            "status.json": (
+                "application/json",
+                lambda one: json.dumps(views.status(store.engine, one), indent=2),
+            ),
             "card.json": ("application/json", lambda one: store.card(one.id, PUBLIC)),
             "card.html": ("text/html", self._pages.card_file),
         }
@@ -127,7 +144,13 @@ class Site:
 
     async def _health(self, request: Request) -> Response:
         well = self._vitals.well(time.monotonic())
-        said = "ok" if well else "stopping" if self._vitals.stopping else "the database cannot be read or written"
+        said = (
+            "ok"
+            if well
+            else "stopping"
+            if self._vitals.stopping
+            else "the database cannot be read or written"
+        )
         return PlainTextResponse(f"{said}\n", 200 if well else 503)
 
     async def _index_events(self, request: Request) -> Response:
@@ -135,7 +158,9 @@ class Site:
 
     async def _campaign_events(self, request: Request) -> Response:
         name = (await run_in_threadpool(self._one, request)).id
-        return self._stream(request, name, lambda: self._pages.campaign(self._one(request), whole=False))
+        return self._stream(
+            request, name, lambda: self._pages.campaign(self._one(request), whole=False)
+        )
 
     def _stream(self, request: Request, name: str, render: Callable[[], str]) -> Response:
         if request.method == "HEAD":
@@ -152,7 +177,11 @@ class Site:
             while not self.stopping:
                 text = await self._newest(name, render)
                 if text != before:
-                    yield "event: parts\n" + "".join(f"data: {line}\n" for line in text.splitlines()) + "\n"
+                    yield (
+                        "event: parts\n"
+                        + "".join(f"data: {line}\n" for line in text.splitlines())
+                        + "\n"
+                    )
                     before, said = text, time.monotonic()
                 elif time.monotonic() - said >= HEARTBEAT_SECONDS:
                     yield ":\n\n"
@@ -171,12 +200,17 @@ class Site:
 
     async def _refused(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return HTMLResponse(self._pages.message(error.detail, "Campaigns are listed on the first page."), error.status_code)
+        return HTMLResponse(
+            self._pages.message(error.detail, "Campaigns are listed on the first page."),
+            error.status_code,
+        )
 
     async def _failed(self, request: Request, error: Exception) -> Response:
         log.error("a page failed", extra={"path": request.url.path, "at": place_of(error)})
         text = "The log of the server says more; reports are taken in as long as /healthz says ok."
-        return HTMLResponse(self._pages.message("This page could not be made", text), 500, headers=HEADERS)
+        return HTMLResponse(
+            self._pages.message("This page could not be made", text), 500, headers=HEADERS
+        )
 
 
 class _Impatient(H11Protocol):
@@ -200,7 +234,10 @@ class _Headers:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         async def send_with(message: Any) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *((k.lower().encode(), v.encode()) for k, v in HEADERS.items())]
+                message["headers"] = [
+                    *message["headers"],
+                    *((k.lower().encode(), v.encode()) for k, v in HEADERS.items()),
+                ]
             await send(message)
 
         await self._app(scope, receive, send_with)
@@ -222,10 +259,17 @@ def web_page(port: int, *, store: Store, key: bytes, vitals: Vitals) -> Iterator
     site = Site(store, key, vitals)
     server = uvicorn.Server(
         uvicorn.Config(
-            site.app(), log_config=None, log_level="critical", access_log=False, server_header=False, lifespan="off",
-            limit_concurrency=MOST_CONNECTIONS, timeout_graceful_shutdown=2, http=_Impatient,
+            site.app(),
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_graceful_shutdown=2,
+            http=_Impatient,
         )
-    )  # fmt: skip
+    )
     thread = threading.Thread(target=server.run, args=([listening],), name="page", daemon=True)
     thread.start()
     log.info("page", extra={"address": f"http://{HOST}:{listening.getsockname()[1]}/"})

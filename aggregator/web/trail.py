@@ -1,4 +1,5 @@
-"""The thresholds that a campaign has asked about, what the answers say of each, and where together they leave the crossing."""
+"""The thresholds that a campaign has asked about, what the answers say of each, and where together
+they leave the crossing."""
 
 import json
 import math
@@ -20,10 +21,12 @@ DOUBT = 0.05
 
 @dataclass(frozen=True)
 class Point:
-    """A threshold that was asked, and the share of records at or below it: unbiased, with its standard error.
+    """A threshold that was asked, and the share of records at or below it: unbiased, with its
+    standard error.
 
-    `above` is how likely so many ones or more would be if coverage were exactly the level asked for, `below` so many or fewer.
-    All four are None until the round was counted with an answer to it.
+    `above` is how likely so many ones or more would be if coverage were exactly the level asked
+    for, `below` so many or fewer. All four are None until the round was counted with an answer to
+    it.
     """
 
     round: int
@@ -37,17 +40,20 @@ class Point:
 
 @dataclass(frozen=True)
 class Bracket:
-    """Between which thresholds coverage crosses the level, as far as the answers so far can tell."""
+    """Between which thresholds coverage crosses the level, as far as the answers so far can
+    tell."""
 
     low: float
     high: float
 
 
 def bracket(points: Sequence[Point]) -> Bracket:
-    """The highest threshold found below the level under the lowest found above it; wrong with probability `DOUBT` at most.
+    """The highest threshold found below the level under the lowest found above it; wrong with
+    probability `DOUBT` at most.
 
-    Every record answers once, so each test stands for itself whatever was asked before. Round j = 0, 1, ... has a share
-    1/((j + 1)(j + 2)) of the doubt, which its thresholds divide: what was sure stays so, and brackets only narrow.
+    Every record answers once, so each test stands for itself whatever was asked before. Round j =
+    0, 1, ... has a share 1/((j + 1)(j + 2)) of the doubt, which its thresholds divide: what was
+    sure stays so, and brackets only narrow.
     """
     asked = Counter(point.round for point in points)
 
@@ -57,7 +63,15 @@ def bracket(points: Sequence[Point]) -> Bracket:
 
     high = min((point.threshold for point in points if sure(point, point.above)), default=1.0)
     return Bracket(
-        max((point.threshold for point in points if sure(point, point.below) and point.threshold < high), default=0.0), high
+        max(
+            (
+                point.threshold
+                for point in points
+                if sure(point, point.below) and point.threshold < high
+            ),
+            default=0.0,
+        ),
+        high,
     )
 
 
@@ -83,24 +97,39 @@ def _bit_points(number: int, query: BitQuery, tally: Any, level: float) -> list[
         ones[threshold] += tally["ones"][i]
     hit, spill = float(query.channel.hit), float(query.channel.spill)
     q = [threshold for threshold, n in answers.items() if n]
-    n, k = np.array([answers[threshold] for threshold in q]), np.array([ones[threshold] for threshold in q])
+    n, k = (
+        np.array([answers[threshold] for threshold in q]),
+        np.array([ones[threshold] for threshold in q]),
+    )
     # Never 0, even if all answers are equal.
     rate = (k + 1) / (n + 2)
     null = spill + (hit - spill) * level
     columns = (
-        (k / n - spill) / (hit - spill), np.sqrt(rate * (1 - rate) / n) / (hit - spill), binom.sf(k - 1, n, null),
+        (k / n - spill) / (hit - spill),
+        np.sqrt(rate * (1 - rate) / n) / (hit - spill),
+        binom.sf(k - 1, n, null),
         binom.cdf(k, n, null),
-    )  # fmt: skip
-    known = {threshold: row for threshold, *row in zip(q, *(column.tolist() for column in columns), strict=True)}
-    return [Point(number, threshold, count, *known.get(threshold, ())) for threshold, count in answers.items()]
+    )
+    known = {
+        threshold: row
+        for threshold, *row in zip(q, *(column.tolist() for column in columns), strict=True)
+    }
+    return [
+        Point(number, threshold, count, *known.get(threshold, ()))
+        for threshold, count in answers.items()
+    ]
 
 
 def _count_point(number: int, query: CountQuery, tally: Any, level: float) -> Point:
-    """Noised counts: normal, with the noise of every owner and the chance of which records there are."""
+    """Noised counts: normal, with the noise of every owner and the chance of which records there
+    are."""
     pairs = list(tally["owners"].values()) if tally else []
     n = sum(pair[0] for pair in pairs)
     if not n:
         return Point(number, query.threshold, 0)
-    share, error = sum(pair[1] for pair in pairs) / n, math.sqrt(query.variance * len(pairs) + n * level * (1 - level)) / n
+    share, error = (
+        sum(pair[1] for pair in pairs) / n,
+        math.sqrt(query.variance * len(pairs) + n * level * (1 - level)) / n,
+    )
     z = (share - level) / error
     return Point(number, query.threshold, n, share, error, float(norm.sf(z)), float(norm.cdf(z)))

@@ -1,8 +1,9 @@
 """The owner's records, read from npz, csv or parquet.
 
-What a record has spent is kept under its name, so a name must survive whatever happens to the file: another format, another
-order, other number types, a new feature. Hence names are the ids that the owner gives, never the content. Ids that differ
-only in how they are written are one: merging two records refuses a file, while parting one record would renew its budget.
+What a record has spent is kept under its name, so a name must survive whatever happens to the file:
+another format, another order, other number types, a new feature. Hence names are the ids that the
+owner gives, never the content. Ids that differ only in how they are written are one: merging two
+records refuses a file, while parting one record would renew its budget.
 """
 
 import csv
@@ -24,7 +25,8 @@ from confide.protocol.scores.classification import check_probabilities
 Array = NDArray[Any]
 
 ACCEPTED = (
-    "accepted are .npz, .csv and .parquet with `id`, `label`, either probabilities `p0`, `p1`, ... or features, "
+    "accepted are .npz, .csv and .parquet with `id`, `label`, either probabilities `p0`, `p1`, ... "
+    "or features, "
     "and `person` where one person has several records"
 )
 WHY_ID = "what a record has spent is kept under its id, so each needs one"
@@ -37,9 +39,11 @@ EXACT = 2**53
 
 @dataclass(frozen=True)
 class Records:
-    """Names and labels, with probabilities computed beforehand or features to score. Labels are whole numbers of any range.
+    """Names and labels, with probabilities computed beforehand or features to score. Labels are
+    whole numbers of any range.
 
-    `model` is the digest of the model behind the probabilities where it is known; `persons` says whose each record is.
+    `model` is the digest of the model behind the probabilities where it is known; `persons` says
+    whose each record is.
     """
 
     names: tuple[bytes, ...]
@@ -54,14 +58,23 @@ class Records:
             check_probabilities(self.probs)
         if self.labels.ndim != 1 or self.labels.dtype.kind not in "iu":
             raise BadInput(
-                f"labels have shape {self.labels.shape} and type {self.labels.dtype}; accepted is an integer a record"
+                f"labels have shape {self.labels.shape} and type {self.labels.dtype}; accepted is "
+                "an integer a record"
             )
         n = len(self.labels)
-        for what, rows in {"probabilities": self.probs, "features": self.features, "persons": self.persons}.items():
+        for what, rows in {
+            "probabilities": self.probs,
+            "features": self.features,
+            "persons": self.persons,
+        }.items():
             if rows is not None and len(rows) != n:
-                raise BadInput(f"{n} labels for {len(rows)} rows of {what}; accepted is a label a row")
+                raise BadInput(
+                    f"{n} labels for {len(rows)} rows of {what}; accepted is a label a row"
+                )
         if len(self.names) != n or len(set(self.names)) != n:
-            raise BadInput(f"{len(set(self.names))} different names for {n} records; each record needs its own")
+            raise BadInput(
+                f"{len(set(self.names))} different names for {n} records; each record needs its own"
+            )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -70,7 +83,9 @@ class Records:
     def scored(self) -> Array:
         """The probabilities that the records came with."""
         if self.probs is None:
-            raise BadInput("the records hold features and no probabilities; name the model that scores them")
+            raise BadInput(
+                "the records hold features and no probabilities; name the model that scores them"
+            )
         return self.probs
 
 
@@ -93,29 +108,45 @@ def read_records(path: Path) -> Records:
         return _records(READERS[path.suffix](path))
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
-    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile, csv.Error) as error:
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        KeyError,
+        TypeError,
+        zipfile.BadZipFile,
+        csv.Error,
+    ) as error:
         raise BadInput(f"{path} cannot be read: {error}; {ACCEPTED}") from None
 
 
 def normal_id(value: Any, *, exact: int = EXACT) -> bytes:
-    """One name for all ways of writing an id: 7, 7.0, "007" and full-width digits; text in NFKC, without case or the invisible.
+    """One name for all ways of writing an id: 7, 7.0, "007" and full-width digits; text in NFKC,
+    without case or the invisible.
 
-    Floats name a record only below `exact`, the bound up to which their type holds every whole number.
+    Floats name a record only below `exact`, the bound up to which their type holds every whole
+    number.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str | bytes | None):
         raise BadInput(f"is of type {type(value).__name__}; accepted are whole numbers and text")
     if isinstance(value, float) and value == value:
         if not abs(value) < exact or value != int(value):
             raise BadInput(
-                f"is the float {value}; accepted are whole numbers and text, and floats only if whole and below {exact}"
+                f"is the float {value}; accepted are whole numbers and text, and floats only if "
+                f"whole and below {exact}"
             )
         value = int(value)
     text = value.decode() if isinstance(value, bytes) else "" if value is None else str(value)
     if not text.isascii() or not text.isprintable():
         text = unicodedata.normalize("NFKC", text)
-        # Spaces of all kinds, among them ends of lines, part words; what is invisible does not; every dash is a hyphen.
+        # Spaces of all kinds, among them ends of lines, part words; what is invisible does not;
+        # every dash is a hyphen.
         kinds = ((c, unicodedata.category(c)) for c in " ".join(text.split()))
-        text = "".join("-" if kind == "Pd" or c == "\u2212" else c for c, kind in kinds if kind not in ("Cf", "Cc"))
+        text = "".join(
+            "-" if kind == "Pd" or c == "\u2212" else c
+            for c, kind in kinds
+            if kind not in ("Cf", "Cc")
+        )
     text = " ".join(text.split()).casefold()
     if text in MISSING:
         raise BadInput(f"is missing; {WHY_ID}")
@@ -125,7 +156,9 @@ def normal_id(value: Any, *, exact: int = EXACT) -> bytes:
             plain = f"{number:f}"
             text = (plain.rstrip("0").rstrip(".") if "." in plain else plain) if number else "0"
         elif PRINTED_FLOAT.fullmatch(text):
-            raise BadInput(f"is {text}, written as a float; accepted are whole numbers in full, and text")
+            raise BadInput(
+                f"is {text}, written as a float; accepted are whole numbers in full, and text"
+            )
     return text.encode()
 
 
@@ -141,7 +174,10 @@ def _records(columns: _Columns) -> Records:
     if any(array.ndim == 0 for array in arrays.values()):
         raise BadInput("it has single values where a value a record is accepted")
     if features is not None and not (features.dtype.kind in "fiub" and np.isfinite(features).all()):
-        raise BadInput(f"features are of type {features.dtype} or hold values that are not finite; accepted are finite numbers")
+        raise BadInput(
+            f"features are of type {features.dtype} or hold values that are not finite; accepted "
+            "are finite numbers"
+        )
     names = _ids(columns, "id")
     _check_different(names, columns)
     persons = _ids(columns, "person") if "person" in arrays else None
@@ -176,10 +212,14 @@ def _whole(labels: Array) -> Array:
     """Labels as 64-bit integers, also where a file gave them as floats."""
     if labels.dtype.kind not in "fiub":
         raise BadInput(f"labels are of type {labels.dtype}; accepted are whole numbers")
-    if labels.dtype.kind == "f" and not (np.isfinite(labels).all() and np.array_equal(labels, np.rint(labels))):
+    if labels.dtype.kind == "f" and not (
+        np.isfinite(labels).all() and np.array_equal(labels, np.rint(labels))
+    ):
         raise BadInput("labels are not whole numbers")
     if labels.size and not -(2**63) <= int(labels.min()) <= int(labels.max()) < 2**63:
-        raise BadInput(f"labels run from {labels.min()} to {labels.max()}; accepted are 64-bit integers")
+        raise BadInput(
+            f"labels run from {labels.min()} to {labels.max()}; accepted are 64-bit integers"
+        )
     return labels.astype(np.int64)
 
 
@@ -199,7 +239,9 @@ def _csv(path: Path) -> _Columns:
     header, body = [name.strip() for name in rows[0]], rows[1:]
     uneven = next((i for i, row in enumerate(body, start=2) if len(row) != len(header)), None)
     if uneven is not None:
-        raise BadInput(f"line {uneven} has another number of fields than the header's {len(header)}")
+        raise BadInput(
+            f"line {uneven} has another number of fields than the header's {len(header)}"
+        )
     _check_once(header)
     return _Columns(_table(dict(zip(header, zip(*body, strict=True), strict=True))), "line", 2)
 
@@ -208,13 +250,22 @@ def _parquet(path: Path) -> _Columns:
     try:
         import pyarrow.parquet
     except ModuleNotFoundError:
-        raise BadInput("reading parquet needs the package pyarrow; install confide[client]") from None
+        raise BadInput(
+            "reading parquet needs the package pyarrow; install confide[client]"
+        ) from None
     table = pyarrow.parquet.read_table(path)
     _check_once(table.column_names)
     columns = {name: table.column(name) for name in table.column_names}
-    floats = {name: column.type.to_pandas_dtype() for name, column in columns.items() if pyarrow.types.is_floating(column.type)}
+    floats = {
+        name: column.type.to_pandas_dtype()
+        for name, column in columns.items()
+        if pyarrow.types.is_floating(column.type)
+    }
     # The type of a float says up to where it holds every whole number.
-    read = {name: np.array(column.to_pylist(), dtype=floats.get(name, object)) for name, column in columns.items()}
+    read = {
+        name: np.array(column.to_pylist(), dtype=floats.get(name, object))
+        for name, column in columns.items()
+    }
     return _Columns(_table(read), "row", 1)
 
 
@@ -225,15 +276,20 @@ def _check_once(names: list[str]) -> None:
 
 
 def _table(columns: Mapping[str, Sequence[Any] | Array]) -> dict[str, Array]:
-    """Columns `id`, `person`, `label`, and the others together: as probabilities if they are p0, p1, ..., else as features."""
-    named: dict[str, Array] = {name: np.asarray(columns[name]) for name in ("id", "person") if name in columns}
+    """Columns `id`, `person`, `label`, and the others together: as probabilities if they are p0,
+    p1, ..., else as features."""
+    named: dict[str, Array] = {
+        name: np.asarray(columns[name]) for name in ("id", "person") if name in columns
+    }
     if "label" in columns:
         named["label"] = np.asarray(columns["label"]).astype(np.float64)
     others = [name for name in columns if name not in named]
     if not others:
         return named
     probabilities = [f"p{i}" for i in range(len(others))]
-    kind, chosen = ("probs", probabilities) if set(others) == set(probabilities) else ("features", others)
+    kind, chosen = (
+        ("probs", probabilities) if set(others) == set(probabilities) else ("features", others)
+    )
     values = np.array([columns[name] for name in chosen], dtype=np.float64)
     if values.ndim != 2:
         raise BadInput("it has columns of lists; accepted is a number a record and column")

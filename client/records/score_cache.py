@@ -1,8 +1,9 @@
 """Probabilities of all records under a model, computed once.
 
-A folder keeps a file for each model, number of labels and way of scoring. A record's row is found in it by a digest of its
-features, so that a later round needs no model, a grown file only that of its new rows, and a changed label nothing.
-A file that is damaged, or of another model, does not carry the right digests; it is ignored and written anew.
+A folder keeps a file for each model, number of labels and way of scoring. A record's row is found
+in it by a digest of its features, so that a later round needs no model, a grown file only that of
+its new rows, and a changed label nothing. A file that is damaged, or of another model, does not
+carry the right digests; it is ignored and written anew.
 """
 
 import hashlib
@@ -30,19 +31,31 @@ START = CHECKSUM + hashlib.sha256().digest_size
 
 
 def probabilities(
-    records: Records, model: Model | None, *, labels: int, vetted: bool = False, cache: Path | None = None,
+    records: Records,
+    model: Model | None,
+    *,
+    labels: int,
+    vetted: bool = False,
+    cache: Path | None = None,
     progress: Progress | None = None,
-) -> Array:  # fmt: skip
-    """(n, labels) float32 probabilities under the model; or those that the records came with, in the same precision.
+) -> Array:
+    """(n, labels) float32 probabilities under the model; or those that the records came with, in
+    the same precision.
 
-    A vetted model sees many records at once. `progress` is told how many records of how many are scored.
+    A vetted model sees many records at once. `progress` is told how many records of how many are
+    scored.
     """
     if records.probs is not None:
         if records.probs.shape[1] != labels:
-            raise BadInput(f"the records have probabilities of {records.probs.shape[1]} labels; accepted are {labels}")
+            raise BadInput(
+                f"the records have probabilities of {records.probs.shape[1]} labels; accepted are "
+                f"{labels}"
+            )
         return records.probs.astype(np.float32, copy=False)
     if records.features is None or model is None:
-        raise BadInput("the records hold features and no probabilities; name the model that scores them")
+        raise BadInput(
+            "the records hold features and no probabilities; name the model that scores them"
+        )
     features = np.ascontiguousarray(records.features)
     if cache is None:
         return _score(features, model, labels=labels, vetted=vetted, progress=progress)
@@ -51,30 +64,46 @@ def probabilities(
     if found is not None and found.whole == whole:
         return found.rows
     names = kept.names(features)
-    at = {} if found is None else {found.names[i * NAME : (i + 1) * NAME]: i for i in range(len(found.rows))}
-    places = np.array([at.get(names[i : i + NAME], -1) for i in range(0, len(names), NAME)], dtype=np.int64)
+    at = (
+        {}
+        if found is None
+        else {found.names[i * NAME : (i + 1) * NAME]: i for i in range(len(found.rows))}
+    )
+    places = np.array(
+        [at.get(names[i : i + NAME], -1) for i in range(0, len(names), NAME)], dtype=np.int64
+    )
     rows = np.empty((len(features), labels), dtype=np.float32)
     known = places >= 0
     if found is not None:
         rows[known] = found.rows[places[known]]
     if not known.all():
-        rows[~known] = _score(features[~known], model, labels=labels, vetted=vetted, progress=progress)
+        rows[~known] = _score(
+            features[~known], model, labels=labels, vetted=vetted, progress=progress
+        )
     kept.write(_Table(whole, names, rows))
     return rows
 
 
-def _score(features: Array, model: Model, *, labels: int, vetted: bool, progress: Progress | None) -> Array:
+def _score(
+    features: Array, model: Model, *, labels: int, vetted: bool, progress: Progress | None
+) -> Array:
     rows = score(model, features, labels=labels, vetted=vetted, progress=progress)
     flat = np.count_nonzero((rows == rows[:, :1]).all(axis=1))
     if flat:
-        log.warning("%d of %d records are scored alike for every label; a result of the model that cannot be used "
-                    "counts as that", flat, len(rows))  # fmt: skip
+        log.warning(
+            "%d of %d records are scored alike for every label; a result of the model that cannot "
+            "be used "
+            "counts as that",
+            flat,
+            len(rows),
+        )
     return rows
 
 
 @dataclass(frozen=True)
 class _Table:
-    """Rows of probabilities, the names of their records' features one after the other, and a digest of all features."""
+    """Rows of probabilities, the names of their records' features one after the other, and a digest
+    of all features."""
 
     whole: bytes
     names: bytes
@@ -90,11 +119,19 @@ class _Cache:
 
     @property
     def path(self) -> Path:
-        return self.folder / f"{self.model.hex()}-{self.labels}{'-vetted' if self.vetted else ''}.scores"
+        return (
+            self.folder
+            / f"{self.model.hex()}-{self.labels}{'-vetted' if self.vetted else ''}.scores"
+        )
 
     @property
     def _key(self) -> bytes:
-        return b"confide scores 1" + self.model + self.labels.to_bytes(4, "little") + bytes([self.vetted])
+        return (
+            b"confide scores 1"
+            + self.model
+            + self.labels.to_bytes(4, "little")
+            + bytes([self.vetted])
+        )
 
     def digest(self, features: Array) -> bytes:
         """SHA-256 of all features, with their type and shape."""
@@ -113,7 +150,8 @@ class _Cache:
         return b"".join(names)
 
     def read(self) -> _Table | None:
-        """What the file holds: a checksum of the rest, the digest of all features, the names, the rows."""
+        """What the file holds: a checksum of the rest, the digest of all features, the names, the
+        rows."""
         try:
             content = np.fromfile(self.path, dtype=np.uint8)
         except OSError:
@@ -123,14 +161,18 @@ class _Cache:
             return None
         split = START + n * NAME
         rows = content[split:].view("<f4").reshape(n, self.labels).astype(np.float32, copy=False)
-        # What `check_probabilities` asks, up to the rounding of single precision: itself it would take most of the time here.
+        # What `check_probabilities` asks, up to the rounding of single precision: itself it would
+        # take most of the time here.
         totals = rows @ np.ones(self.labels, dtype=np.float32)
-        if n and not (rows.min() >= 0 and totals.min() >= 1 - 1.01e-3 and totals.max() <= 1 + 1.01e-3):
+        if n and not (
+            rows.min() >= 0 and totals.min() >= 1 - 1.01e-3 and totals.max() <= 1 + 1.01e-3
+        ):
             return None
         return _Table(content[CHECKSUM:START].tobytes(), content[START:split].tobytes(), rows)
 
     def write(self, table: _Table) -> None:
-        """Put the table in the file's place. Scores do not depend on it, so a disk that is full is no error."""
+        """Put the table in the file's place. Scores do not depend on it, so a disk that is full is
+        no error."""
         rest = table.whole + table.names + table.rows.astype("<f4", copy=False).tobytes()
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,9 +1,10 @@
 """Models run in a process of their own, which may die of any record without anybody else noticing.
 
-An operator of onnxruntime that divides the smallest integer by -1, or meets an empty axis, ends the process; so does a record
-for which a model takes too much memory or time. If that were the client's own process, a model's author would learn, without
-noise, that some record has a property of his choice. So a scorer reads model and records, and forks: the fork works through
-the records one by one, and where it dies the record it was at has no result, and the next fork goes on behind it.
+An operator of onnxruntime that divides the smallest integer by -1, or meets an empty axis, ends the
+process; so does a record for which a model takes too much memory or time. If that were the client's
+own process, a model's author would learn, without noise, that some record has a property of his
+choice. So a scorer reads model and records, and forks: the fork works through the records one by
+one, and where it dies the record it was at has no result, and the next fork goes on behind it.
 """
 
 import json
@@ -30,7 +31,8 @@ Progress = Callable[[int, int], None]
 
 # Records of one fork.
 STEP = 4096
-# What a call may take of the processor's time, so that other jobs on the machine decide nothing; a fork that takes longer ends.
+# What a call may take of the processor's time, so that other jobs on the machine decide nothing; a
+# fork that takes longer ends.
 CALL_SECONDS = 60.0
 # Memory that a fork may take beyond what the model and the records have.
 MOST_BYTES = 4 << 30
@@ -45,21 +47,32 @@ def check_model(model: Model, name: str) -> None:
 
 
 def score(
-    model: Model, features: Array | None, *, labels: int, vetted: bool = False, progress: Progress | None = None
+    model: Model,
+    features: Array | None,
+    *,
+    labels: int,
+    vetted: bool = False,
+    progress: Progress | None = None,
 ) -> Array:
-    """(n, labels) probabilities by a scorer process. No features: only see whether the model opens."""
+    """(n, labels) probabilities by a scorer process. No features: only see whether the model
+    opens."""
     given = np.empty((0,)) if features is None else np.ascontiguousarray(features)
     header = {
-        "model": len(model.data), "shape": given.shape, "dtype": given.dtype.str, "labels": labels, "vetted": vetted,
+        "model": len(model.data),
+        "shape": given.shape,
+        "dtype": given.dtype.str,
+        "labels": labels,
+        "vetted": vetted,
         "scores": features is not None,
-    }  # fmt: skip
+    }
     rows = np.empty((len(given), labels), dtype=np.float32)
     process = subprocess.Popen(
         [sys.executable, "-c", "from confide.client.records.scorer import main; main()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -81,7 +94,10 @@ def score(
         ended = "it ends the process that loads it; accepted is a model that onnxruntime loads"
         raise BadInput(verdict.decode().strip() or ended)
     if process.returncode:
-        raise BadInput(f"scoring {len(rows)} records ended with code {process.returncode}; it may have lacked memory")
+        raise BadInput(
+            f"scoring {len(rows)} records ended with code {process.returncode}; it may have lacked "
+            "memory"
+        )
     return rows
 
 
@@ -106,7 +122,8 @@ def main() -> None:
 
 
 def _chunks(session: Session, features: Array, *, labels: int, vetted: bool) -> Iterator[Array]:
-    """Probabilities of STEP records at a time, through memory that a fork shares with this process."""
+    """Probabilities of STEP records at a time, through memory that a fork shares with this
+    process."""
     shared = mmap.mmap(-1, 8 + 4 * STEP * labels)
     at = np.frombuffer(shared, dtype=np.int64, count=1)
     found = np.frombuffer(shared, dtype=np.float32, offset=8).reshape(STEP, labels)

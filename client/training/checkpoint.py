@@ -1,7 +1,8 @@
 """Files that hold a training under way: written whole or not at all, readable by their owner only.
 
-A checkpoint holds the weights, the optimizer, the steps spent and the key that all chance comes from, so training resumed
-from it repeats the very draws of the steps lost. The key is left out once training is over.
+A checkpoint holds the weights, the optimizer, the steps spent and the key that all chance comes
+from, so training resumed from it repeats the very draws of the steps lost. The key is left out once
+training is over.
 """
 
 import hashlib
@@ -22,7 +23,8 @@ _FORMAT = 2
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """`step` steps are spent and in the weights; `about` names the records and settings they were taken with.
+    """`step` steps are spent and in the weights; `about` names the records and settings they were
+    taken with.
 
     `randomness` says where the key came from, whatever source a resumed training is given.
     """
@@ -36,7 +38,8 @@ class Checkpoint:
 
 
 def about(settings: str, *arrays: NDArray[Any]) -> str:
-    """A digest of settings and records: a key may never meet other records than those it was drawn for."""
+    """A digest of settings and records: a key may never meet other records than those it was drawn
+    for."""
     digest = hashlib.sha256(settings.encode())
     for array in arrays:
         digest.update(f"{array.dtype} {array.shape}".encode())
@@ -65,17 +68,34 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def load(path: Path, expected: str) -> Checkpoint | None:
-    """The checkpoint at a path, or None where there is none yet; one of other records or settings is refused."""
+    """The checkpoint at a path, or None where there is none yet; one of other records or settings
+    is refused."""
     if not path.exists():
         return None
     try:
         fields = torch.load(path, map_location="cpu", weights_only=True)
         found = fields.pop("format")
         checkpoint = Checkpoint(**{**fields, "key": bytes.fromhex(fields["key"])})
-    except (OSError, RuntimeError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
-        raise BadInput(f"{path} cannot be read as a checkpoint: {type(error).__name__}; accepted is one written here") from None
+    except (
+        OSError,
+        RuntimeError,
+        EOFError,
+        KeyError,
+        TypeError,
+        ValueError,
+        pickle.UnpicklingError,
+    ) as error:
+        raise BadInput(
+            f"{path} cannot be read as a checkpoint: {type(error).__name__}; accepted is one "
+            "written here"
+        ) from None
     if found != _FORMAT:
-        raise BadInput(f"{path} is a checkpoint of format {found}; this version reads format {_FORMAT}")
+        raise BadInput(
+            f"{path} is a checkpoint of format {found}; this version reads format {_FORMAT}"
+        )
     if checkpoint.about != expected:
-        raise BadInput(f"{path} was written for other records or settings; accepted is the same training, or another file")
+        raise BadInput(
+            f"{path} was written for other records or settings; accepted is the same training, or "
+            "another file"
+        )
     return checkpoint

@@ -1,12 +1,15 @@
-"""Sums of clipped per-record gradients of any torch model: what one step of DP-SGD may learn from its records before noise.
+"""Sums of clipped per-record gradients of any torch model: what one step of DP-SGD may learn from
+its records before noise.
 
-Two engines give the same sums. Opacus holds every record's gradient in memory and takes any model it supports. A stack of
-linear layers needs none of them: a layer's gradient for a record is the outer product of the backpropagated signal d and the
-input x, so its squared norm is |d|^2 (|x|^2 + 1), bias included, and the clipped sum is one matrix product. Softmax regression
-and least squares are stacks of one layer.
+Two engines give the same sums. Opacus holds every record's gradient in memory and takes any model
+it supports. A stack of linear layers needs none of them: a layer's gradient for a record is the
+outer product of the backpropagated signal d and the input x, so its squared norm is |d|^2 (|x|^2 +
+1), bias included, and the clipped sum is one matrix product. Softmax regression and least squares
+are stacks of one layer.
 
-Sums are float64 in lattice units (`confide.protocol.exact.lattice`): a record's share has a norm of at most CLIP_UNITS. That holds where
-model and loss treat every record by itself, which `confide.client.training.probe` tries before training.
+Sums are float64 in lattice units (`confide.protocol.exact.lattice`): a record's share has a norm of
+at most CLIP_UNITS. That holds where model and loss treat every record by itself, which
+`confide.client.training.probe` tries before training.
 """
 
 import math
@@ -26,19 +29,32 @@ Sums = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 AUTO, STACK, OPACUS = "auto", "stack", "opacus"
 
 # Modules without parameters or state that treat every record by itself.
-_ELEMENTWISE = (nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.ELU, nn.LeakyReLU, nn.Softplus, nn.Identity)
+_ELEMENTWISE = (
+    nn.ReLU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Tanh,
+    nn.Sigmoid,
+    nn.ELU,
+    nn.LeakyReLU,
+    nn.Softplus,
+    nn.Identity,
+)
 # Above what float64 loses in a norm of four million numbers.
 _MARGIN = 1e-6
-# Up to this, products of two squares do not overflow. A square that vanishes in float64 is of a number below 2^-500: times
-# this it is still nothing beside the least clip, so norms are right to the margin.
+# Up to this, products of two squares do not overflow. A square that vanishes in float64 is of a
+# number below 2^-500: times this it is still nothing beside the least clip, so norms are right to
+# the margin.
 _LARGE = 2.0**200
-# What gradients, or inputs and signals, of the fewest records at a time may take; an engine needs about twice that at its peak.
+# What gradients, or inputs and signals, of the fewest records at a time may take; an engine needs
+# about twice that at its peak.
 _MOST_BYTES = 1 << 31
 
 
 @dataclass(frozen=True)
 class Clipper:
-    """From a batch to its losses, one a record, and the clipped sum of its gradients, all trained weights in a row.
+    """From a batch to its losses, one a record, and the clipped sum of its gradients, all trained
+    weights in a row.
 
     It bounds its memory where it is given at most `rows` records at a time.
     """
@@ -51,20 +67,28 @@ class Clipper:
 
 
 def make_clipper(model: nn.Module, loss: Loss, clip: float, engine: str = AUTO) -> Clipper:
-    """A function of a batch that returns losses and clipped sum; the model's weights must be float64."""
+    """A function of a batch that returns losses and clipped sum; the model's weights must be
+    float64."""
     if engine not in (AUTO, STACK, OPACUS):
         raise BadInput(f"engine is {engine!r}; accepted are {AUTO!r}, {STACK!r} and {OPACUS!r}")
     layers = stack_of(model)
     if engine == STACK and layers is None:
-        raise BadInput(f"{type(model).__name__} is no stack of linear layers and activations; accepted is engine {OPACUS!r}")
+        raise BadInput(
+            f"{type(model).__name__} is no stack of linear layers and activations; accepted is "
+            f"engine {OPACUS!r}"
+        )
     if any(parameter.dtype != torch.float64 for parameter in model.parameters()):
         raise BadInput("the model has weights that are not float64; accepted is model.double()")
     weights = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     if not 1 <= weights <= MOST_WEIGHTS:
-        raise BadInput(f"the model has {weights} weights to train; accepted are 1 to {MOST_WEIGHTS}")
+        raise BadInput(
+            f"the model has {weights} weights to train; accepted are 1 to {MOST_WEIGHTS}"
+        )
     if engine == OPACUS or layers is None:
         return Clipper(_opacus(model, loss, clip), _rows(weights))
-    widths = sum(layer.in_features + layer.out_features for layer in layers if isinstance(layer, nn.Linear))
+    widths = sum(
+        layer.in_features + layer.out_features for layer in layers if isinstance(layer, nn.Linear)
+    )
     return Clipper(_stack(layers, loss, clip), _rows(2 * widths))
 
 
@@ -72,17 +96,21 @@ def _rows(numbers: int) -> int:
     """How many records to take at a time, when so many float64 numbers are held of each."""
     if 8 * numbers * LEAST_CHUNK > _MOST_BYTES:
         raise BadInput(
-            f"the model needs {numbers} numbers in memory for each of {LEAST_CHUNK} records at a time; accepted are at most "
-            f"{_MOST_BYTES // 8 // LEAST_CHUNK}: a smaller model, or linear layers and activations in a row, which need no "
+            f"the model needs {numbers} numbers in memory for each of {LEAST_CHUNK} records at a "
+            "time; accepted are at most "
+            f"{_MOST_BYTES // 8 // LEAST_CHUNK}: a smaller model, or linear layers and activations "
+            "in a row, which need no "
             "gradient of each record"
         )
     return chunk_rows(8 * numbers)
 
 
 def stack_of(model: nn.Module) -> list[nn.Module] | None:
-    """The layers of a model that is linear layers and elementwise functions in a row, all of it trained; else None.
+    """The layers of a model that is linear layers and elementwise functions in a row, all of it
+    trained; else None.
 
-    A hook, or a weight that is computed from others (as spectral normalisation does), makes a layer another function.
+    A hook, or a weight that is computed from others (as spectral normalisation does), makes a layer
+    another function.
     """
     layers = list(model) if type(model) is nn.Sequential else [model]
     if any(_is_changed(part) for part in model.modules()):
@@ -96,8 +124,14 @@ def stack_of(model: nn.Module) -> list[nn.Module] | None:
 
 
 def _is_changed(module: nn.Module) -> bool:
-    """Whether a module has hooks or a forward pass of its own, or a linear layer other parameters than its class gives it."""
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    """Whether a module has hooks or a forward pass of its own, or a linear layer other parameters
+    than its class gives it."""
+    hooks = (
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
+    )
     reparametrised = isinstance(module, nn.Linear) and set(module._parameters) != {"weight", "bias"}
     return any(hooks) or "forward" in vars(module) or reparametrised
 
@@ -113,7 +147,8 @@ def _stack(layers: list[nn.Module], loss: Loss, clip: float) -> Sums:
                 value = layer(value)
                 outputs.append(value)
             else:
-                # An activation that works in place would overwrite the output whose signal is asked for below.
+                # An activation that works in place would overwrite the output whose signal is asked
+                # for below.
                 value = layer(value.clone() if getattr(layer, "inplace", False) else value)
         losses = _checked(loss(value, targets), len(features))
         inputs, left_out = _within_range(inputs)
@@ -138,11 +173,15 @@ def _opacus(model: nn.Module, loss: Loss, clip: float) -> Sums:
         from opacus import GradSampleModule
         from opacus.validators import ModuleValidator
     except ModuleNotFoundError:
-        raise BadInput("training this model needs the package opacus; install confide[train]") from None
+        raise BadInput(
+            "training this model needs the package opacus; install confide[train]"
+        ) from None
     errors = ModuleValidator.validate(model, strict=False)
     if errors:
         raise BadInput(f"{type(model).__name__} cannot be trained record by record: {errors[0]}")
-    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    trained = {
+        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
+    }
     per_record: Any = GradSampleModule(model, loss_reduction="sum")
 
     def clipped(features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -161,13 +200,16 @@ def _opacus(model: nn.Module, loss: Loss, clip: float) -> Sums:
 
 
 def _by_record(name: str, parameter: nn.Parameter, records: int) -> Tensor:
-    """A parameter's gradients, a row a record. Opacus makes a row of whatever its layer saw as a row."""
+    """A parameter's gradients, a row a record. Opacus makes a row of whatever its layer saw as a
+    row."""
     gradients: Tensor | None = getattr(parameter, "grad_sample", None)
     if gradients is None or len(gradients) != records:
         found = "none" if gradients is None else len(gradients)
         raise BadInput(
-            f"the model cannot be trained record by record: of {records} records, {name} has {found} gradients; accepted are "
-            "models whose every layer takes part and has the records in its first dimension, one each"
+            f"the model cannot be trained record by record: of {records} records, {name} has "
+            f"{found} gradients; accepted are "
+            "models whose every layer takes part and has the records in its first dimension, one "
+            "each"
         )
     return gradients.flatten(1)
 
@@ -196,6 +238,7 @@ def _factor(squares: Tensor, clip: float, left_out: Tensor) -> Tensor:
 def _checked(losses: Tensor, records: int) -> Tensor:
     if losses.shape != (records,):
         raise BadInput(
-            f"the loss of {records} records has shape {tuple(losses.shape)}; accepted is one number a record (reduction='none')"
+            f"the loss of {records} records has shape {tuple(losses.shape)}; accepted is one "
+            "number a record (reduction='none')"
         )
     return losses

@@ -1,4 +1,5 @@
-"""The steps of DP-SGD: Poisson batch, clipped sum on the integer lattice, exact discrete Gaussian noise, update."""
+"""The steps of DP-SGD: Poisson batch, clipped sum on the integer lattice, exact discrete Gaussian
+noise, update."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -30,8 +31,9 @@ MOST_NOISE = LIMITS["noise_multiplier"][1]
 class Schedule:
     """The public numbers of a training.
 
-    A step divides its noisy sum by `batch`: a public number, usually the sampling rate times the number of records expected;
-    never the number drawn, nor one computed from a number of records that is itself private.
+    A step divides its noisy sum by `batch`: a public number, usually the sampling rate times the
+    number of records expected; never the number drawn, nor one computed from a number of records
+    that is itself private.
     """
 
     noise_multiplier: float
@@ -43,7 +45,9 @@ class Schedule:
     def __post_init__(self) -> None:
         self.mechanism(self.steps)
         if self.noise_multiplier > MOST_NOISE:
-            raise BadInput(f"noise_multiplier is {self.noise_multiplier!r}; accepted is at most {MOST_NOISE:g}")
+            raise BadInput(
+                f"noise_multiplier is {self.noise_multiplier!r}; accepted is at most {MOST_NOISE:g}"
+            )
         check_limit("clip", self.clip)
         check_limit("batch", self.batch)
 
@@ -56,13 +60,20 @@ class Schedule:
 
 
 def take_steps(
-    model: nn.Module, optimizer: torch.optim.Optimizer, clipped: Clipper, features: Tensor, targets: Tensor,
-    schedule: Schedule, key: bytes, steps: range,
-) -> Iterator[int]:  # fmt: skip
-    """Take the numbered steps, yielding after each how many are taken; FloatingPointError before one whose loss is no number.
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    clipped: Clipper,
+    features: Tensor,
+    targets: Tensor,
+    schedule: Schedule,
+    key: bytes,
+    steps: range,
+) -> Iterator[int]:
+    """Take the numbered steps, yielding after each how many are taken; FloatingPointError before
+    one whose loss is no number.
 
-    An empty batch is a step like any other: its sum is 0 and it gets its noise. Skipping it, or drawing again, would tell
-    that it was empty.
+    An empty batch is a step like any other: its sum is 0 and it gets its noise. Skipping it, or
+    drawing again, would tell that it was empty.
     """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     sizes = [parameter.numel() for parameter in trained]
@@ -71,8 +82,12 @@ def take_steps(
         chance = stream(key, step)
         rows = poisson_batch(len(features), schedule.sampling_rate, chance)
         noise = discrete_gaussian(variance, sum(sizes), chance)
-        noisy = _clipped_sum(clipped, features, targets, rows, weights=sum(sizes), step=step) + noise
-        update = torch.from_numpy(noisy * (schedule.clip / CLIP_UNITS / schedule.batch)).to(features.device)
+        noisy = (
+            _clipped_sum(clipped, features, targets, rows, weights=sum(sizes), step=step) + noise
+        )
+        update = torch.from_numpy(noisy * (schedule.clip / CLIP_UNITS / schedule.batch)).to(
+            features.device
+        )
         for parameter, part in zip(trained, torch.split(update, sizes), strict=True):
             parameter.grad = part.view_as(parameter)
         optimizer.step()
@@ -80,7 +95,13 @@ def take_steps(
 
 
 def _clipped_sum(
-    clipped: Clipper, features: Tensor, targets: Tensor, rows: NDArray[np.int64], *, weights: int, step: int
+    clipped: Clipper,
+    features: Tensor,
+    targets: Tensor,
+    rows: NDArray[np.int64],
+    *,
+    weights: int,
+    step: int,
 ) -> NDArray[np.int64]:
     """The clipped gradients of the rows, added in chunks and rounded to the lattice once."""
     total = torch.zeros(weights, dtype=torch.float64, device=features.device)
@@ -98,19 +119,31 @@ def check_records(features: NDArray[Any], targets: NDArray[Any]) -> None:
     if len(features) == 0:
         raise BadInput("there are no records to train on; accepted is at least 1")
     if len(features) != len(targets):
-        raise BadInput(f"{len(features)} rows of features and {len(targets)} targets; accepted is as many of both")
+        raise BadInput(
+            f"{len(features)} rows of features and {len(targets)} targets; accepted is as many of "
+            "both"
+        )
     if len(features) > MOST_BATCH:
-        raise BadInput(f"there are {len(features)} records to train on; accepted are at most {MOST_BATCH}")
+        raise BadInput(
+            f"there are {len(features)} records to train on; accepted are at most {MOST_BATCH}"
+        )
     if not (np.isfinite(features).all() and np.isfinite(targets).all()):
-        raise BadInput("features or targets hold values that are not finite; clipping cannot bound what they do")
+        raise BadInput(
+            "features or targets hold values that are not finite; clipping cannot bound what they "
+            "do"
+        )
 
 
-def tensors(features: NDArray[Any], targets: NDArray[Any], device: torch.device, key: bytes) -> tuple[Tensor, Tensor]:
+def tensors(
+    features: NDArray[Any], targets: NDArray[Any], device: torch.device, key: bytes
+) -> tuple[Tensor, Tensor]:
     """Records for training in double precision, in a random order."""
     order = random_order(key, len(features))
     return (
         torch.from_numpy(features[order].astype(np.float64)).to(device),
-        torch.from_numpy(targets[order].astype(np.int64 if is_whole(targets) else np.float64)).to(device),
+        torch.from_numpy(targets[order].astype(np.int64 if is_whole(targets) else np.float64)).to(
+            device
+        ),
     )
 
 
@@ -124,5 +157,8 @@ def pick_device(name: str) -> torch.device:
     if name not in ("auto", "cpu", "cuda"):
         raise BadInput(f"device is {name!r}; accepted are 'auto', 'cpu' and 'cuda'")
     if name == "cuda" and not torch.cuda.is_available():
-        raise BadInput("device is 'cuda' and torch finds none here; accepted are 'auto' and 'cpu', or a CUDA build of torch")
+        raise BadInput(
+            "device is 'cuda' and torch finds none here; accepted are 'auto' and 'cpu', or a CUDA "
+            "build of torch"
+        )
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")

@@ -1,20 +1,25 @@
-"""Clipped gradients of a stack of linear layers, ReLU between them and cross-entropy at the end, in exact arithmetic.
+"""Clipped gradients of a stack of linear layers, ReLU between them and cross-entropy at the end, in
+exact arithmetic.
 
-A batched product rounds a row differently in batches of different sizes, and with weights chosen for it the last bit of one
-pre-activation decides a ReLU or a whole softmax. Then one record more would change the gradients of all others, and no bound
-on what one record can do would hold. So nothing here is rounded in a product: features, weights, hidden values and signals
-are integers in float64, on grids so coarse that every sum of products stays within 2^53. Such sums are exact in any order,
-with fused operations or without. With n = width + 1 terms a sum,
+A batched product rounds a row differently in batches of different sizes, and with weights chosen
+for it the last bit of one pre-activation decides a ReLU or a whole softmax. Then one record more
+would change the gradients of all others, and no bound on what one record can do would hold. So
+nothing here is rounded in a product: features, weights, hidden values and signals are integers in
+float64, on grids so coarse that every sum of products stays within 2^53. Such sums are exact in any
+order, with fused operations or without. With n = width + 1 terms a sum,
 
     weights         at most 2^20, in units of 2^-15
-    values, signals at most 2^b in magnitude; b(width) is such that n 2^(20 + b) <= 2^53 and n 2^(2b) <= 2^53
+    values, signals at most 2^b in magnitude; b(width) is such that n 2^(20 + b) <= 2^53 and n
+    2^(2b) <= 2^53
 
-so the products with weights are exact, and so are the squared norms. Whatever does round (clamping to the grid, softmax, norm,
-clipping factor) is made of single IEEE 754 operations on each element alone. The inputs, signals and clipping factor of a
-record are therefore a function of the record and of public weights, bit for bit, whatever records are beside it.
+so the products with weights are exact, and so are the squared norms. Whatever does round (clamping
+to the grid, softmax, norm, clipping factor) is made of single IEEE 754 operations on each element
+alone. The inputs, signals and clipping factor of a record are therefore a function of the record
+and of public weights, bit for bit, whatever records are beside it.
 
-A layer's gradient is the outer product of its signal and its input, so its squared norm is |d|^2 (|h|^2 + 1), bias included
-(Goodfellow 2015). Numbers are zero or between 2^-100 and 2^150 throughout: nothing overflows and nothing is subnormal.
+A layer's gradient is the outer product of its signal and its input, so its squared norm is |d|^2
+(|h|^2 + 1), bias included (Goodfellow 2015). Numbers are zero or between 2^-100 and 2^150
+throughout: nothing overflows and nothing is subnormal.
 """
 
 from collections.abc import Iterator
@@ -31,7 +36,8 @@ Floats = NDArray[np.float64]
 
 _WEIGHT_FRACTION = 15
 _WEIGHT_BITS = 20
-# Hidden values and the signals that reach hidden layers are clamped to 2^5; features and the last signals are at most 1.
+# Hidden values and the signals that reach hidden layers are clamped to 2^5; features and the last
+# signals are at most 1.
 _HIDDEN_BITS = 5
 _EXPONENTIAL_BITS = 30
 # What float64 loses in a norm and its factor is about 2^-50.
@@ -39,14 +45,16 @@ _MARGIN = 1e-6
 
 
 def value_bits(width: int) -> int:
-    """How many bits a value or signal of a layer of this width may have: at least 16, and at most 26."""
+    """How many bits a value or signal of a layer of this width may have: at least 16, and at most
+    26."""
     terms = width.bit_length()
     return min(53 - _WEIGHT_BITS - terms, (53 - terms) // 2)
 
 
 @dataclass(frozen=True, eq=False)
 class Traces:
-    """Of each layer and record: the input and the signal, as integers, and the fractional bits of both."""
+    """Of each layer and record: the input and the signal, as integers, and the fractional bits of
+    both."""
 
     inputs: list[Floats]
     signals: list[Floats]
@@ -54,7 +62,8 @@ class Traces:
     signal_fractions: list[int]
 
     def factors(self, clip: float) -> Floats:
-        """What takes each record's gradient to lattice units and to a norm of at most CLIP_UNITS."""
+        """What takes each record's gradient to lattice units and to a norm of at most
+        CLIP_UNITS."""
         squares = np.zeros(len(self.inputs[0]))
         for h, d, f, g in self.by_layer():
             own = np.einsum("ij,ij->i", d, d) * (np.einsum("ij,ij->i", h, h) + 4.0**f)
@@ -62,7 +71,9 @@ class Traces:
         return CLIP_UNITS * (1 - _MARGIN) / np.maximum(clip, np.sqrt(squares))
 
     def by_layer(self) -> Iterator[tuple[Floats, Floats, int, int]]:
-        return zip(self.inputs, self.signals, self.input_fractions, self.signal_fractions, strict=True)
+        return zip(
+            self.inputs, self.signals, self.input_fractions, self.signal_fractions, strict=True
+        )
 
 
 class Stack:
@@ -77,11 +88,13 @@ class Stack:
         self._input_fractions = [self._bits[0], *hidden[1:-1]]
         self._signal_fractions = [*hidden[1:-1], self._bits[-1]]
         self._clip, self._labels, self._size = terms.clip, widths[-1], terms.size
-        # An input and a signal of every layer, in float64; products and sums of a layer take about as much again.
+        # An input and a signal of every layer, in float64; products and sums of a layer take about
+        # as much again.
         self._rows = chunk_rows(2 * 8 * sum(widths))
 
     def clipped_sum(self, features: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
-        """The sum of all gradients, each clipped to CLIP_UNITS, rounded once. `lattice.sensitivity` says why that is enough."""
+        """The sum of all gradients, each clipped to CLIP_UNITS, rounded once. `lattice.sensitivity`
+        says why that is enough."""
         assert len(features) <= MOST_BATCH
         total = np.zeros(self._size)
         for start in range(0, len(features), self._rows):
@@ -98,7 +111,8 @@ class Stack:
         return np.concatenate(parts)
 
     def traces(self, features: NDArray[Any], labels: NDArray[Any]) -> Traces:
-        """Forward and backward. A feature that is no number is 0; a label that no output stands for has no signal."""
+        """Forward and backward. A feature that is no number is 0; a label that no output stands for
+        has no signal."""
         inputs = [np.rint(_unit(features) * 2.0 ** self._bits[0])]
         outputs = inputs[0]
         for place, (matrix, bias) in enumerate(self._layers):
@@ -112,7 +126,9 @@ class Stack:
         signals = [self._last_signal(logits, labels)]
         for place in range(len(self._layers) - 1, 0, -1):
             signal = signals[0] @ self._layers[place][0]
-            signal *= 2.0 ** (self._signal_fractions[place - 1] - self._signal_fractions[place] - _WEIGHT_FRACTION)
+            signal *= 2.0 ** (
+                self._signal_fractions[place - 1] - self._signal_fractions[place] - _WEIGHT_FRACTION
+            )
             bits = self._bits[place]
             signal = _rounded(signal, -(2.0**bits), bits)
             signal *= inputs[place] > 0
@@ -132,7 +148,9 @@ class Stack:
 
 def bounded(weights: NDArray[Any]) -> Floats:
     """Weights within their public bound."""
-    return np.clip(np.nan_to_num(np.asarray(weights, dtype=np.float64)), -WEIGHT_BOUND, WEIGHT_BOUND)
+    return np.clip(
+        np.nan_to_num(np.asarray(weights, dtype=np.float64)), -WEIGHT_BOUND, WEIGHT_BOUND
+    )
 
 
 def _unit(features: NDArray[Any]) -> Floats:
@@ -140,15 +158,17 @@ def _unit(features: NDArray[Any]) -> Floats:
 
 
 def _rounded(values: Floats, least: float, bits: int) -> Floats:
-    """To integers from `least` to 2^bits, in place; a sum that is 0 has no sign, whichever way it was added."""
+    """To integers from `least` to 2^bits, in place; a sum that is 0 has no sign, whichever way it
+    was added."""
     np.clip(values, least, 2.0**bits, out=values)
     np.rint(values, out=values)
     return np.add(values, 0.0, out=values)
 
 
 def _softmax(logits: Floats) -> Floats:
-    """Exponentials by their series to the eighth term around multiples of log 2 (relative error below 2^-30), rounded to
-    multiples of 2^-30: their sum is exact. One operation at a time, because libraries' own differ between a vector and its end.
+    """Exponentials by their series to the eighth term around multiples of log 2 (relative error
+    below 2^-30), rounded to multiples of 2^-30: their sum is exact. One operation at a time,
+    because libraries' own differ between a vector and its end.
     """
     below = np.maximum(logits - logits.max(axis=1, keepdims=True), -32.0)
     twos = np.rint(below * 1.4426950408889634)

@@ -1,20 +1,26 @@
 """A trial of model and loss before training: does the clipped sum treat every record by itself?
 
-What one record can move a sum rests on two things no type can say: that a record's gradient does not depend on the records
-beside it, and that what is clipped is a record's whole gradient. Batch statistics, layers that take parts of a record for
-records, and losses that compare records break them. So model and loss are tried on made-up rows, in the mode of training:
+What one record can move a sum rests on two things no type can say: that a record's gradient does
+not depend on the records beside it, and that what is clipped is a record's whole gradient. Batch
+statistics, layers that take parts of a record for records, and losses that compare records break
+them. So model and loss are tried on made-up rows, in the mode of training:
 
     state       no parameter or buffer changes in a forward pass, not in one bit
-    sum         the clipped sum of 2, 3 and 7 rows is the sum of the rows' own, to 2^-30 of a clipping length a row
-    clip        a row's own share has a norm of at most CLIP_UNITS, for gradients above the clip and below it
-    gradient    a share is the clipped gradient that plain automatic differentiation finds for the row alone
+    sum         the clipped sum of 2, 3 and 7 rows is the sum of the rows' own, to 2^-30 of a
+    clipping length a row
+    clip        a row's own share has a norm of at most CLIP_UNITS, for gradients above the clip and
+    below it
+    gradient    a share is the clipped gradient that plain automatic differentiation finds for the
+    row alone
 
-at the weights as given and at others near them. The rows have the shape and kind of the records and nothing else of them, so a
-refusal tells nothing. Labels are 0, because how many there are is not known here.
+at the weights as given and at others near them. The rows have the shape and kind of the records and
+nothing else of them, so a refusal tells nothing. Labels are 0, because how many there are is not
+known here.
 
-A trial is no proof. Assumed is that model and loss do on records what they did on these rows: that they do not look for other
-labels, sizes of a batch or values, keep nothing between calls where the trial does not look, and get their chance from dropout
-modules alone (which are off in the trial, and treat records one by one).
+A trial is no proof. Assumed is that model and loss do on records what they did on these rows: that
+they do not look for other labels, sizes of a batch or values, keep nothing between calls where the
+trial does not look, and get their chance from dropout modules alone (which are off in the trial,
+and treat records one by one).
 """
 
 import copy
@@ -39,13 +45,20 @@ _COMPANY = 2.0**-30 * CLIP_UNITS
 _GRADIENT = 1e-5 * CLIP_UNITS
 
 
-def made_up(features: NDArray[Any], targets: NDArray[Any], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Rows like the records in shape and kind alone: numbers of several scales, or bits; targets in [0, 1], or labels of 0."""
+def made_up(
+    features: NDArray[Any], targets: NDArray[Any], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Rows like the records in shape and kind alone: numbers of several scales, or bits; targets in
+    [0, 1], or labels of 0."""
     chance = torch.Generator().manual_seed(1)
     shape = (_ROWS, *features.shape[1:])
     rows = torch.randn(shape, generator=chance, dtype=torch.float64)
     scales = torch.tensor([1 / 4, 1.0, 4.0], dtype=torch.float64)[torch.arange(_ROWS) % 3]
-    rows = (rows > 0).double() if is_whole(features) else rows * scales.view(-1, *[1] * (len(shape) - 1))
+    rows = (
+        (rows > 0).double()
+        if is_whole(features)
+        else rows * scales.view(-1, *[1] * (len(shape) - 1))
+    )
     others = (_ROWS, *targets.shape[1:])
     labels = torch.zeros(others, dtype=torch.int64)
     numbers = torch.rand(others, generator=chance, dtype=torch.float64)
@@ -53,8 +66,8 @@ def made_up(features: NDArray[Any], targets: NDArray[Any], device: torch.device)
 
 
 def probe(model: nn.Module, loss: Loss, engine: str, features: Tensor, targets: Tensor) -> None:
-    """Refuse a model in training mode, or a loss, that the made-up rows show to mix records. Only copies of the model are used,
-    and chance is left as it was."""
+    """Refuse a model in training mode, or a loss, that the made-up rows show to mix records. Only
+    copies of the model are used, and chance is left as it was."""
     device = features.device
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
@@ -63,7 +76,8 @@ def probe(model: nn.Module, loss: Loss, engine: str, features: Tensor, targets: 
         raise
     except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
         raise BadInput(
-            f"{type(model).__name__} or its loss fails on 1 to {_ROWS} made-up rows of shape {tuple(features.shape[1:])}: "
+            f"{type(model).__name__} or its loss fails on 1 to {_ROWS} made-up rows of shape "
+            f"{tuple(features.shape[1:])}: "
             f"{error}; accepted are batches of any size, 1 included, and labels of 0"
         ) from error
 
@@ -71,7 +85,8 @@ def probe(model: nn.Module, loss: Loss, engine: str, features: Tensor, targets: 
 def _probe(model: nn.Module, loss: Loss, engine: str, features: Tensor, targets: Tensor) -> None:
     plain, tried = (_without_dropout(model) for _ in range(2))
     before = _state(plain)
-    # All rows at once come first: with one, batch normalisation fails before it shows what it changes.
+    # All rows at once come first: with one, batch normalisation fails before it shows what it
+    # changes.
     loss(plain(features), targets)
     _check_state(plain, before)
     here = _gradients(plain, loss, features, targets)
@@ -81,17 +96,26 @@ def _probe(model: nn.Module, loss: Loss, engine: str, features: Tensor, targets:
     norms = norms[norms.isfinite() & (norms > 0)]
     if not len(norms):
         raise _refusal(model, "no made-up row has a gradient, so a trial shows nothing")
-    # Not the clip of the training: at the median some gradients are longer and some are not, whatever the model's scale.
+    # Not the clip of the training: at the median some gradients are longer and some are not,
+    # whatever the model's scale.
     clip = float(norms.median())
     clipped = make_clipper(tried, loss, clip, engine)
     for own in (here, near):
         before = _state(tried)
-        shares = torch.stack([clipped(features[i : i + 1], targets[i : i + 1])[1] for i in range(_ROWS)])
+        shares = torch.stack(
+            [clipped(features[i : i + 1], targets[i : i + 1])[1] for i in range(_ROWS)]
+        )
         _check_shares(model, shares, own, clip)
         for size in _SIZES:
             apart = clipped(features[:size], targets[:size])[1] - shares[:size].sum(dim=0)
             if not float(apart.norm()) <= size * _COMPANY:
-                raise _refusal(model, f"the clipped gradients of {size} made-up rows do not add up to those of each row alone")
+                raise _refusal(
+                    model,
+                    (
+                        f"the clipped gradients of {size} made-up rows do not add up to those of "
+                        "each row alone"
+                    ),
+                )
         _check_state(tried, before)
         _move(tried)
 
@@ -131,14 +155,22 @@ def _move(model: nn.Module) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.requires_grad:
-                change = torch.rand(parameter.shape, generator=chance, dtype=torch.float64).to(parameter.device) - 0.5
+                change = (
+                    torch.rand(parameter.shape, generator=chance, dtype=torch.float64).to(
+                        parameter.device
+                    )
+                    - 0.5
+                )
                 parameter.add_(0.2 * change * (parameter.abs() + 0.1))
 
 
 def _state(model: nn.Module) -> dict[str, Tensor]:
     """All parameters and buffers, bit for bit."""
     everything = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    return {name: value.detach().clone().reshape(-1).view(torch.uint8) for name, value in everything.items()}
+    return {
+        name: value.detach().clone().reshape(-1).view(torch.uint8)
+        for name, value in everything.items()
+    }
 
 
 def _check_state(model: nn.Module, before: dict[str, Tensor]) -> None:
@@ -146,12 +178,21 @@ def _check_state(model: nn.Module, before: dict[str, Tensor]) -> None:
     for name in sorted(before.keys() | after.keys()):
         if name not in before or name not in after or not torch.equal(before[name], after[name]):
             owner = type(model.get_submodule(name.rpartition(".")[0])).__name__
-            raise _refusal(model, f"its forward pass changes {name} (of {owner}), which would tell of records or mix them")
+            raise _refusal(
+                model,
+                (
+                    f"its forward pass changes {name} (of {owner}), which would tell of records or "
+                    "mix them"
+                ),
+            )
 
 
 def _refusal(model: nn.Module, found: str) -> BadInput:
     return BadInput(
-        f"{type(model).__name__} cannot be trained record by record: {found}; accepted are models and losses that treat every "
-        "record by itself and keep nothing of it, such as group or layer normalisation in place of batch normalisation, with "
-        "dropout as modules alone. Parts that stay as they are can be applied to the features before training"
+        f"{type(model).__name__} cannot be trained record by record: {found}; accepted are models "
+        "and losses that treat every "
+        "record by itself and keep nothing of it, such as group or layer normalisation in place of "
+        "batch normalisation, with "
+        "dropout as modules alone. Parts that stay as they are can be applied to the features "
+        "before training"
     )

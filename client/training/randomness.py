@@ -1,8 +1,10 @@
-"""The chance in training: which records join a step, and for training in process the bytes that all of it comes from.
+"""The chance in training: which records join a step, and for training in process the bytes that all
+of it comes from.
 
-Training in process draws from a secret key and the step's number. The key comes from the operating system (or from a seed,
-in simulations), and is kept in the owner's checkpoint until training is over: a step that is taken again after a crash draws
-the same records and the same noise, so it tells nothing that it did not tell before.
+Training in process draws from a secret key and the step's number. The key comes from the operating
+system (or from a seed, in simulations), and is kept in the owner's checkpoint until training is
+over: a step that is taken again after a crash draws the same records and the same noise, so it
+tells nothing that it did not tell before.
 """
 
 import numpy as np
@@ -18,15 +20,19 @@ _ORDER = (1 << 64) - 1
 
 def stream(key: bytes, step: int) -> Entropy:
     """The bytes of one step: ChaCha20 under the key, with the step as nonce."""
-    cipher = Cipher(algorithms.ChaCha20(key, bytes(8) + step.to_bytes(8, "little")), mode=None).encryptor()
+    cipher = Cipher(
+        algorithms.ChaCha20(key, bytes(8) + step.to_bytes(8, "little")), mode=None
+    ).encryptor()
     return lambda size: cipher.update(bytes(size))
 
 
 def random_order(key: bytes, n: int) -> NDArray[np.int64]:
-    """A uniformly random order of n records: after it, training cannot depend on the order they came in, roundings included."""
+    """A uniformly random order of n records: after it, training cannot depend on the order they
+    came in, roundings included."""
     return np.argsort(words(n, 64, stream(key, _ORDER)), kind="stable")
 
 
 def poisson_batch(n: int, sampling_rate: float, entropy: Entropy) -> NDArray[np.int64]:
-    """Each of n records with probability `sampling_rate` (rounded down to 32 bits), independently."""
+    """Each of n records with probability `sampling_rate` (rounded down to 32 bits),
+    independently."""
     return np.flatnonzero(bernoulli(int(sampling_rate * 2**32), n, entropy, bits=32))

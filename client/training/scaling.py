@@ -13,7 +13,8 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Scaling:
-    """Clip to public bounds, then (x - centre) / width; ships with the model, so it must be public."""
+    """Clip to public bounds, then (x - centre) / width; ships with the model, so it must be
+    public."""
 
     low: Array
     high: Array
@@ -28,5 +29,7 @@ def public_scaling(low: Any, high: Any) -> Scaling:
     """Bounds known without the records, a number or one a feature, mapped to [-1, 1]."""
     low, high = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
-        raise BadInput("bounds are not finite or not in order; accepted is low < high for every feature")
+        raise BadInput(
+            "bounds are not finite or not in order; accepted is low < high for every feature"
+        )
     return Scaling(low, high, (low + high) / 2, (high - low) / 2)

@@ -1,1 +1,2 @@
-"""How answers reach an aggregator: gRPC, retries, and a launcher for Flower that runs no sent code."""
+"""How answers reach an aggregator: gRPC, retries, and a launcher for Flower that runs no sent
+code."""

@@ -19,7 +19,8 @@ from confide.protocol.wire.service import CAMPAIGN_DIGITS, is_campaign_id, is_lo
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with these options before its own, which gets the aggregator that they name. Out of reach is exit code 1."""
+    """A command with these options before its own, which gets the aggregator that they name. Out of
+    reach is exit code 1."""
     shared = list(inspect.signature(_aggregator).parameters.values())
     own = list(inspect.signature(command).parameters.values())[1:]
 
@@ -44,18 +45,33 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
 def _aggregator(
     aggregator: Annotated[str, typer.Option(help="HOST:PORT of the aggregator")],
     campaign: Annotated[str, typer.Option(help="id of the campaign")],
-    token_file: Annotated[Path, typer.Option(help="file with the token that the aggregator gave you")],
-    ca: Annotated[Path | None, typer.Option(help="authority of the aggregator's certificate (PEM)")] = None,
-    cert: Annotated[Path | None, typer.Option(help="your certificate, where the aggregator asks for one (PEM)")] = None,
+    token_file: Annotated[
+        Path, typer.Option(help="file with the token that the aggregator gave you")
+    ],
+    ca: Annotated[
+        Path | None, typer.Option(help="authority of the aggregator's certificate (PEM)")
+    ] = None,
+    cert: Annotated[
+        Path | None, typer.Option(help="your certificate, where the aggregator asks for one (PEM)")
+    ] = None,
     key: Annotated[Path | None, typer.Option(help="its private key (PEM)")] = None,
-    patience: Annotated[float, typer.Option(help="seconds an aggregator may be out of reach")] = 600.0,
-    insecure_loopback: Annotated[bool, typer.Option(help="no TLS, to an aggregator on this machine")] = False,
+    patience: Annotated[
+        float, typer.Option(help="seconds an aggregator may be out of reach")
+    ] = 600.0,
+    insecure_loopback: Annotated[
+        bool, typer.Option(help="no TLS, to an aggregator on this machine")
+    ] = False,
 ) -> Aggregator:
     if not 0 <= patience < math.inf:
         raise BadInput(f"--patience is {patience}; accepted is a number of seconds, 0 or more")
     if not is_campaign_id(campaign):
-        raise BadInput(f"campaign is {campaign!r}; accepted is its full id of {CAMPAIGN_DIGITS} hexadecimal digits")
-    access = Access(aggregator, _token(token_file), *_certificates(aggregator, ca, cert, key, insecure_loopback))
+        raise BadInput(
+            f"campaign is {campaign!r}; accepted is its full id of {CAMPAIGN_DIGITS} hexadecimal "
+            "digits"
+        )
+    access = Access(
+        aggregator, _token(token_file), *_certificates(aggregator, ca, cert, key, insecure_loopback)
+    )
     return Aggregator(access, campaign, patience=Patience(patience, tell=_say))
 
 
@@ -69,7 +85,10 @@ def _token(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read as a token: {error}") from None
     if not token or not token.isascii() or not token.isprintable() or len(token) > 200:
-        raise BadInput(f"{path} holds no token; accepted is the line that `confide-aggregator owner add` printed")
+        raise BadInput(
+            f"{path} holds no token; accepted is the line that `confide-aggregator owner add` "
+            "printed"
+        )
     return token
 
 
@@ -78,10 +97,15 @@ def _certificates(
 ) -> tuple[bytes | None, bytes | None, bytes | None]:
     if insecure:
         if not is_loopback(address):
-            raise BadInput(f"--insecure-loopback to {address}; without TLS only an aggregator on this machine is accepted")
+            raise BadInput(
+                f"--insecure-loopback to {address}; without TLS only an aggregator on this machine "
+                "is accepted"
+            )
         return None, None, None
     if ca is None or (cert is None) != (key is None):
-        raise BadInput("--ca is needed, and --cert and --key go together; the aggregator gives you ca.pem")
+        raise BadInput(
+            "--ca is needed, and --cert and --key go together; the aggregator gives you ca.pem"
+        )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     (authority,) = _read((ca,), context.load_verify_locations)
     if cert is None or key is None:
@@ -92,13 +116,17 @@ def _certificates(
 
 
 def _read(paths: tuple[Path, ...], load: Callable[..., None]) -> list[bytes]:
-    """The bytes of PEM files that go together, tried here because a channel would only say that it cannot connect."""
+    """The bytes of PEM files that go together, tried here because a channel would only say that it
+    cannot connect."""
     try:
         found = [path.read_bytes() for path in paths]
         load(*paths)
     except ssl.SSLError as error:
         names = " with ".join(map(str, paths))
-        raise BadInput(f"{names} cannot be used ({error.reason}); accepted are PEM files, a key with its certificate") from None
+        raise BadInput(
+            f"{names} cannot be used ({error.reason}); accepted are PEM files, a key with its "
+            "certificate"
+        ) from None
     except OSError as error:
         raise BadInput(f"{error.filename}: {error.strerror}; accepted is a PEM file") from None
     return found

@@ -1,7 +1,8 @@
-"""Taking part in one campaign from its first query to its last: every answer passes policy and ledger, and is sent until held.
+"""Taking part in one campaign from its first query to its last: every answer passes policy and
+ledger, and is sent until held.
 
-An answer that was spent and remembered but never acknowledged is sent again, by this process or the next: the ledger is the
-queue.
+An answer that was spent and remembered but never acknowledged is sent again, by this process or the
+next: the ledger is the queue.
 """
 
 from collections import Counter
@@ -21,12 +22,20 @@ from confide.protocol.wire.packing import ID_BYTES, query_digest
 from confide.protocol.wire.service import PIECE_BYTES
 from confide.protocol.wire.splitting import split_answer
 
-# Receipts after which sending the same bytes again is pointless: they are held, too late, or refused for what they are. After
-# any other, which speaks of the aggregator's limits or of what it knows, an answer stays in the queue.
+# Receipts after which sending the same bytes again is pointless: they are held, too late, or
+# refused for what they are. After any other, which speaks of the aggregator's limits or of what it
+# knows, an answer stays in the queue.
 FINAL = {
-    wire.Code.OK, wire.Code.DUPLICATE, wire.Code.LATE, wire.Code.SURPLUS, wire.Code.CLOSED, wire.Code.MALFORMED,
-    wire.Code.WRONG_VERSION, wire.Code.WRONG_PLAN, wire.Code.OUT_OF_ALPHABET,
-}  # fmt: skip
+    wire.Code.OK,
+    wire.Code.DUPLICATE,
+    wire.Code.LATE,
+    wire.Code.SURPLUS,
+    wire.Code.CLOSED,
+    wire.Code.MALFORMED,
+    wire.Code.WRONG_VERSION,
+    wire.Code.WRONG_PLAN,
+    wire.Code.OUT_OF_ALPHABET,
+}
 
 
 class Withheld(ConfideError):
@@ -49,7 +58,8 @@ Digest = bytes
 
 @dataclass
 class Left:
-    """What left this machine: reports and bytes that the aggregator holds, and the last receipt of every query."""
+    """What left this machine: reports and bytes that the aggregator holds, and the last receipt of
+    every query."""
 
     reports: int = 0
     bytes: int = 0
@@ -66,7 +76,13 @@ class Left:
     @property
     def well(self) -> bool:
         """Whether every round was answered, or came when the round was over."""
-        return not self.withheld and set(self.rounds) <= {"OK", "LATE", "SURPLUS", "CLOSED", "GROUP_TOO_SMALL"}
+        return not self.withheld and set(self.rounds) <= {
+            "OK",
+            "LATE",
+            "SURPLUS",
+            "CLOSED",
+            "GROUP_TOO_SMALL",
+        }
 
     @property
     def refused(self) -> bool:
@@ -92,7 +108,8 @@ class Contribution:
         return self.left
 
     def watch(self) -> Left:
-        """Answer every query until the campaign is over; a plan that the policy refuses is declined once."""
+        """Answer every query until the campaign is over; a plan that the policy refuses is declined
+        once."""
         rounds, last = 0, None
         for progress in self.remote.watch():
             if progress.taking and progress.rounds != rounds:
@@ -139,13 +156,15 @@ class Contribution:
             self.ledger.acknowledge(plan=self.plan_digest, query=query, code=receipt.code)
 
     def _ask(self, query: bytes, drawn: bool) -> None:
-        """Whether the policy, as it is now, lets the answer to a query go; asked before every try. Declining always may."""
+        """Whether the policy, as it is now, lets the answer to a query go; asked before every try.
+        Declining always may."""
         if drawn and self.respondent.refusal(self.signed_plan, query) is not None:
             raise Withheld
 
     @staticmethod
     def _held(sizes: list[int], reports: int) -> int:
-        """How many pieces, from the first, the reports fill that the aggregator holds now or held before."""
+        """How many pieces, from the first, the reports fill that the aggregator holds now or held
+        before."""
         count = 0
         while count < len(sizes) and sizes[count] <= reports:
             reports -= sizes[count]

@@ -1,4 +1,5 @@
-"""The aggregator at the other end of a gRPC channel. Calls that fail for a passing reason are made again, later and later."""
+"""The aggregator at the other end of a gRPC channel. Calls that fail for a passing reason are made
+again, later and later."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -31,13 +32,15 @@ _PASSING = {
     grpc.StatusCode.INTERNAL,
     grpc.StatusCode.UNKNOWN,
 }
-# What gRPC says of a handshake that will not end otherwise next time; a peer that dies meanwhile only closes the socket.
+# What gRPC says of a handshake that will not end otherwise next time; a peer that dies meanwhile
+# only closes the socket.
 _HANDSHAKE = ("SSL_ERROR_SSL", "Custom verification check failed")
 
 
 @dataclass(frozen=True)
 class Access:
-    """What a channel is opened with; without an authority it is open, for an aggregator on this machine."""
+    """What a channel is opened with; without an authority it is open, for an aggregator on this
+    machine."""
 
     address: str
     token: str
@@ -70,7 +73,9 @@ class Aggregator:
         found: wire.SignedPlan = self._patiently(lambda: self._call("FetchPlan"))
         sent = campaign_id(digest(found.plan))
         if sent != self.campaign:
-            raise Unreachable(f"the aggregator sent the plan of campaign {sent}; asked for was {self.campaign}")
+            raise Unreachable(
+                f"the aggregator sent the plan of campaign {sent}; asked for was {self.campaign}"
+            )
         return found.SerializeToString(deterministic=True)
 
     def query(self) -> bytes | None:
@@ -84,7 +89,8 @@ class Aggregator:
         return found.card if found.code == wire.Code.OK else None
 
     def submit(self, answers: Iterable[bytes], *, ask: Callable[[], None]) -> wire.Receipt:
-        """Send answers until the aggregator holds them durably, or refuses one. Sending again changes nothing.
+        """Send answers until the aggregator holds them durably, or refuses one. Sending again
+        changes nothing.
 
         `ask` is called before every try, and raises what ends them.
         """
@@ -94,10 +100,14 @@ class Aggregator:
             ask()
             # Already bytes, and sent as they are.
             stream = self._channel.stream_unary(
-                CALLS["Submit"].path, request_serializer=None, response_deserializer=CALLS["Submit"].reply.FromString
+                CALLS["Submit"].path,
+                request_serializer=None,
+                response_deserializer=CALLS["Submit"].reply.FromString,
             )
             announced = (MESSAGES, str(len(pieces)))
-            receipt: wire.Receipt = stream(iter(pieces), timeout=SUBMIT_SECONDS, metadata=(*self._metadata, announced))
+            receipt: wire.Receipt = stream(
+                iter(pieces), timeout=SUBMIT_SECONDS, metadata=(*self._metadata, announced)
+            )
             return receipt
 
         return self._patiently(send)
@@ -110,9 +120,13 @@ class Aggregator:
             heard = False
             try:
                 stream = self._channel.unary_stream(
-                    call.path, request_serializer=call.request.SerializeToString, response_deserializer=call.reply.FromString
+                    call.path,
+                    request_serializer=call.request.SerializeToString,
+                    response_deserializer=call.reply.FromString,
                 )
-                for progress in stream(call.request(), timeout=WATCH_SECONDS, metadata=self._metadata):
+                for progress in stream(
+                    call.request(), timeout=WATCH_SECONDS, metadata=self._metadata
+                ):
                     yield progress
                     heard, tries = True, self.patience.tries()
                     if progress.state in ENDED:
@@ -125,7 +139,9 @@ class Aggregator:
     def _call(self, name: str) -> Any:
         call = CALLS[name]
         unary = self._channel.unary_unary(
-            call.path, request_serializer=call.request.SerializeToString, response_deserializer=call.reply.FromString
+            call.path,
+            request_serializer=call.request.SerializeToString,
+            response_deserializer=call.reply.FromString,
         )
         return unary(call.request(), timeout=CALL_SECONDS, metadata=self._metadata)
 
@@ -141,10 +157,13 @@ class Aggregator:
         connecting, _, last = str(error.details()).rpartition("last error: ")
         detail = printable(last)[:MOST_DETAIL]
         if error.code() not in _PASSING:
-            raise Unreachable(_EXPLAINED.get(detail, f"the aggregator refuses the call: {detail}")) from None
+            raise Unreachable(
+                _EXPLAINED.get(detail, f"the aggregator refuses the call: {detail}")
+            ) from None
         if any(mark in detail for mark in _HANDSHAKE):
             raise Unreachable(
-                f"no TLS with {self._address} ({detail}): --ca must be its authority, and its certificate must name this host"
+                f"no TLS with {self._address} ({detail}): --ca must be its authority, and its "
+                "certificate must name this host"
             ) from None
         if connecting and "Socket closed" in detail:
             detail += ", at once: it may expect TLS, or a certificate of yours"
@@ -152,6 +171,8 @@ class Aggregator:
 
 
 _EXPLAINED = {
-    "UNAUTHENTICATED": "the aggregator does not accept this token, or not together with this certificate",
+    "UNAUTHENTICATED": (
+        "the aggregator does not accept this token, or not together with this certificate"
+    ),
     "UNKNOWN_CAMPAIGN": "the aggregator has no campaign of this id",
 }

@@ -1,9 +1,10 @@
 """A launcher for SuperNodes that never runs the code it is sent.
 
-Flower ships the client's code with every run. `pin` fills a folder with launchers that stand first on the PATH of a node: the
-one for client apps checks that the bundle is one the owner allows, does not unpack it, and runs the client app that is
-installed here; those for every other kind of task refuse. It replaces three functions of Flower's client process, so Flower
-is pinned to an exact version and a test runs it against a real SuperLink.
+Flower ships the client's code with every run. `pin` fills a folder with launchers that stand first
+on the PATH of a node: the one for client apps checks that the bundle is one the owner allows, does
+not unpack it, and runs the client app that is installed here; those for every other kind of task
+refuse. It replaces three functions of Flower's client process, so Flower is pinned to an exact
+version and a test runs it against a real SuperLink.
 """
 
 import hashlib
@@ -14,9 +15,18 @@ from typing import Any
 from confide.protocol.errors import BadInput, ConfideError
 
 CLIENT_COMMAND = "flwr-clientapp"
-REFUSED_COMMANDS = ("flwr-serverapp", "flwr-simulation", "flwr-agentapp", "flwr-model", "flwr-connector")
+REFUSED_COMMANDS = (
+    "flwr-serverapp",
+    "flwr-simulation",
+    "flwr-agentapp",
+    "flwr-model",
+    "flwr-connector",
+)
 ALLOWED_FILE = "allowed-bundles.txt"
-HEADER = "# SHA-256 of the bundles whose runs are answered, one a line (see `confide-client bundle-hash`).\n"
+HEADER = (
+    "# SHA-256 of the bundles whose runs are answered, one a line (see `confide-client "
+    "bundle-hash`).\n"
+)
 
 
 class BundleRefused(ConfideError):
@@ -30,22 +40,30 @@ def pin(folder: Path, allowed: list[str]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         known = read_allowed(folder) if (folder / ALLOWED_FILE).exists() else []
-        (folder / ALLOWED_FILE).write_text(HEADER + "".join(f"{value}\n" for value in dict.fromkeys([*known, *allowed])))
+        (folder / ALLOWED_FILE).write_text(
+            HEADER + "".join(f"{value}\n" for value in dict.fromkeys([*known, *allowed]))
+        )
         scripts = {CLIENT_COMMAND: "launch"} | dict.fromkeys(REFUSED_COMMANDS, "refuse")
         for name, function in scripts.items():
             path = folder / name
             path.write_text(
-                f"#!{sys.executable}\nfrom confide.client.transport.pinned_launcher import {function}\n\n{function}({str(folder.resolve())!r})\n"
+                f"#!{sys.executable}\nfrom confide.client.transport.pinned_launcher import "
+                f"{function}\n\n{function}({str(folder.resolve())!r})\n"
             )
             path.chmod(0o755)
     except OSError as error:
-        raise BadInput(f"cannot write launchers into {folder}: {error.strerror}; accepted is a folder of your own") from None
+        raise BadInput(
+            f"cannot write launchers into {folder}: {error.strerror}; accepted is a folder of your "
+            "own"
+        ) from None
 
 
 def read_allowed(folder: Path) -> list[str]:
     """The allowed hashes of a folder of launchers."""
     lines = (folder / ALLOWED_FILE).read_text().splitlines()
-    return [_check_hash(line.strip()) for line in lines if line.strip() and not line.startswith("#")]
+    return [
+        _check_hash(line.strip()) for line in lines if line.strip() and not line.startswith("#")
+    ]
 
 
 def bundle_hash(project: Path) -> str:

@@ -22,7 +22,8 @@ class Unreachable(ConfideError):
 
 @dataclass
 class Patience:
-    """For how many seconds something is tried again, the longest pause between two tries, and who is told."""
+    """For how many seconds something is tried again, the longest pause between two tries, and who
+    is told."""
 
     seconds: float
     longest_pause: float = 30.0
@@ -49,7 +50,8 @@ class Tries:
         self._until = patience.now() + patience.seconds
 
     def wait(self, why: str) -> None:
-        """Pause before the next try: twice as long each time, shortened by chance, so that many owners do not come at once."""
+        """Pause before the next try: twice as long each time, shortened by chance, so that many
+        owners do not come at once."""
         left = self._until - self._patience.now()
         if left <= 0:
             raise Unreachable(f"{why}, for {self._patience.seconds:g} s")

@@ -1,8 +1,10 @@
-"""The contract card: what was asked for, what was decided and why, what was spent, by whom it can be re-checked.
+"""The contract card: what was asked for, what was decided and why, what was spent, by whom it can
+be re-checked.
 
-A card has a *formal* layer, from which `confide.protocol.cards.verify.card` decides everything again without data; a *diagnostic* layer, which
-describes and proves nothing; and its *provenance*. The signature covers all three. What is data-dependent and was not
-released privately is in the auditor's view only.
+A card has a *formal* layer, from which `confide.protocol.cards.verify.card` decides everything
+again without data; a *diagnostic* layer, which describes and proves nothing; and its *provenance*.
+The signature covers all three. What is data-dependent and was not released privately is in the
+auditor's view only.
 """
 
 import json
@@ -23,12 +25,14 @@ CODE_VERSION = "0.1.0"
 PUBLIC, AUDITOR = "public", "auditor"
 # Clauses about what was released; the others are those of a track.
 RANDOMNESS, INFORMATIVE = "randomness", "informative"
-# Diagnostics that depend on calibration records without noise; the rest is measured on other records.
+# Diagnostics that depend on calibration records without noise; the rest is measured on other
+# records.
 AUDITOR_ONLY = ("width", "observed_inflation")
 # Signatures cover this prefix too, so that a signature over a card means nothing anywhere else.
 _SIGNED = b"confide card v1\0"
 
-# The field of Ed25519, and the y-coordinates of its points of small order (RFC 8032 gives the curve).
+# The field of Ed25519, and the y-coordinates of its points of small order (RFC 8032 gives the
+# curve).
 _FIELD = 2**255 - 19
 _ORDER_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
 _SMALL_ORDERS = (0, 1, _FIELD - 1, _ORDER_8, _FIELD - _ORDER_8)
@@ -49,7 +53,11 @@ class Card:
 
     def content(self) -> Layer:
         """Everything the signature covers."""
-        layers = {"formal": self.formal, "diagnostic": self.diagnostic, "provenance": self.provenance}
+        layers = {
+            "formal": self.formal,
+            "diagnostic": self.diagnostic,
+            "provenance": self.provenance,
+        }
         return {"format": FORMAT, "view": self.view, **layers}
 
     def public(self) -> "Card":
@@ -66,7 +74,9 @@ class Card:
         if _of_small_order(self.key):
             return False
         try:
-            Ed25519PublicKey.from_public_bytes(self.key).verify(self.signature, _SIGNED + canonical(self.content()))
+            Ed25519PublicKey.from_public_bytes(self.key).verify(
+                self.signature, _SIGNED + canonical(self.content())
+            )
         except (InvalidSignature, ValueError):
             return False
         return True
@@ -77,8 +87,11 @@ class Card:
 
 
 def canonical(value: Any) -> bytes:
-    """One spelling for equal values: keys in order, no spaces, numbers as Python prints them; whole floats as integers."""
-    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True).encode()
+    """One spelling for equal values: keys in order, no spaces, numbers as Python prints them; whole
+    floats as integers."""
+    return json.dumps(
+        _plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True
+    ).encode()
 
 
 def _plain(value: Any) -> Any:
@@ -93,28 +106,39 @@ def _plain(value: Any) -> Any:
 
 
 def _of_small_order(key: bytes) -> bool:
-    """Whether a key is one of the points under which anybody can sign anything: Edwards25519's points of order 1, 2, 4, 8."""
+    """Whether a key is one of the points under which anybody can sign anything: Edwards25519's
+    points of order 1, 2, 4, 8."""
     return (int.from_bytes(key, "little") & ((1 << 255) - 1)) % _FIELD in _SMALL_ORDERS
 
 
 def card_schema() -> Layer:
     """The published JSON Schema of cards."""
-    schema: Layer = json.loads(files("confide.protocol.cards").joinpath("card.schema.json").read_text())
+    schema: Layer = json.loads(
+        files("confide.protocol.cards").joinpath("card.schema.json").read_text()
+    )
     return schema
 
 
 def parse_card(text: str) -> Card:
     """A card from JSON of the published schema."""
     try:
-        data = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_no_repeats)
+        data = json.loads(
+            text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_no_repeats
+        )
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"not JSON: {str(error)[:200]}; accepted is a card of format {FORMAT}") from None
+        raise BadInput(
+            f"not JSON: {str(error)[:200]}; accepted is a card of format {FORMAT}"
+        ) from None
     problem = jsonschema.exceptions.best_match(_Validator(card_schema()).iter_errors(data))
     if problem is not None:
         place = "/".join(map(str, problem.absolute_path)) or "the card"
-        raise BadInput(f"{place}: {problem.message[:200]}; `confide-card schema` prints what is accepted")
+        raise BadInput(
+            f"{place}: {problem.message[:200]}; `confide-card schema` prints what is accepted"
+        )
     key, signature = (bytes.fromhex(data["signed"][name]) for name in ("key", "signature"))
-    return Card(data["formal"], data["diagnostic"], data["provenance"], data["view"], key, signature)
+    return Card(
+        data["formal"], data["diagnostic"], data["provenance"], data["view"], key, signature
+    )
 
 
 def read_card(path: Path) -> Card:

@@ -1,4 +1,5 @@
-"""A card to read: Markdown for reviews, and one HTML file with plots and nothing fetched from elsewhere."""
+"""A card to read: Markdown for reviews, and one HTML file with plots and nothing fetched from
+elsewhere."""
 
 import html
 from typing import Any
@@ -13,9 +14,11 @@ Rows = list[tuple[str, str]]
 _FAILED = {INFORMATIVE: "informative (the threshold is 1, which predicts every label)"}
 
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem;
+  margin: 2rem auto; padding: 0 1rem; color: #222; }
 table { border-collapse: collapse; display: block; overflow-x: auto; margin: 0 0 1.5rem; }
-th, td { padding: .3rem .8rem; border-bottom: 1px solid #ccc; text-align: left; vertical-align: top; }
+th, td { padding: .3rem .8rem; border-bottom: 1px solid #ccc; text-align: left;
+  vertical-align: top; }
 .decision { font-size: 1.3rem; font-weight: 600; }
 .bad { color: #a00; }
 svg { max-width: 100%; height: auto; }
@@ -25,9 +28,21 @@ code { overflow-wrap: anywhere; }
 
 def as_markdown(card: Card, findings: list[Finding]) -> str:
     """Headings and tables."""
-    parts = [f"# Contract card: {_escape(card.formal['contract']['name'])}", "", f"**{_escape(headline(card))}**", ""]
+    parts = [
+        f"# Contract card: {_escape(card.formal['contract']['name'])}",
+        "",
+        f"**{_escape(headline(card))}**",
+        "",
+    ]
     for title, rows in sections(card, findings):
-        parts += [f"## {title}", "", "| | |", "|---|---|", *(f"| {name} | {_escape(value)} |" for name, value in rows), ""]
+        parts += [
+            f"## {title}",
+            "",
+            "| | |",
+            "|---|---|",
+            *(f"| {name} | {_escape(value)} |" for name, value in rows),
+            "",
+        ]
     return "\n".join(parts)
 
 
@@ -36,7 +51,8 @@ def as_html(card: Card, findings: list[Finding]) -> str:
     return (
         '<!doctype html>\n<html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Contract card: {html.escape(card.formal['contract']['name'])}</title><style>{_STYLE}</style>"
+        "<title>Contract card: "
+        f"{html.escape(card.formal['contract']['name'])}</title><style>{_STYLE}</style>"
         f"{card_article(card, findings)}</html>\n"
     )
 
@@ -46,13 +62,17 @@ def card_article(card: Card, findings: list[Finding]) -> str:
     name = html.escape(card.formal["contract"]["name"])
     body = "".join(
         f"<h2>{html.escape(title)}</h2><table>"
-        + "".join(f'<tr><th scope="row">{html.escape(row)}</th><td>{html.escape(value)}</td></tr>' for row, value in rows)
+        + "".join(
+            f'<tr><th scope="row">{html.escape(row)}</th><td>{html.escape(value)}</td></tr>'
+            for row, value in rows
+        )
         + "</table>"
         for title, rows in sections(card, findings)
     )
     state = "" if all(finding.holds for finding in findings) else " bad"
     return (
-        f'<h1>Contract card: {name}</h1><p class="decision{state}">{html.escape(headline(card))}</p>'
+        f"<h1>Contract card: {name}</h1><p "
+        f'class="decision{state}">{html.escape(headline(card))}</p>'
         f"{card_picture(card.formal)}{body}"
     )
 
@@ -64,8 +84,15 @@ def headline(card: Card) -> str:
     asked = f"coverage {contract['coverage']:g} ({contract['kind']})"
     others = [_FAILED.get(name, name) for name in formal["failed"] if name != RANDOMNESS]
     if formal["decision"] == "simulation":
-        rest = f"; besides, failed: {', '.join(others)}" if others else f"; else {asked} would be guaranteed"
-        return f"SIMULATION ONLY: randomness was not the operating system's, so nothing is private{rest}."
+        rest = (
+            f"; besides, failed: {', '.join(others)}"
+            if others
+            else f"; else {asked} would be guaranteed"
+        )
+        return (
+            "SIMULATION ONLY: randomness was not the operating system's, so nothing is "
+            f"private{rest}."
+        )
     if formal["decision"] == "feasible":
         return f"FEASIBLE: {asked} is guaranteed, with a margin of {margin:.4g}."
     by = "" if margin is None else f" (margin {margin:.4g})"
@@ -76,12 +103,22 @@ def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
     """Everything a reader is shown, in order."""
     formal = card.formal
     failures = [finding for finding in findings if not finding.holds]
-    checked: Rows = [("clauses recomputed", str(len(findings))), ("that do not hold", str(len(failures)))]
+    checked: Rows = [
+        ("clauses recomputed", str(len(findings))),
+        ("that do not hold", str(len(failures))),
+    ]
     checked += [(finding.clause, finding.detail) for finding in failures]
-    specific = {"central": _central, "local": _local, "full-data": _full_data}[formal["track"]](formal)
-    described = [(name, _text(value)) for name, value in card.diagnostic.items()] or [("measured", "nothing")]
+    specific = {"central": _central, "local": _local, "full-data": _full_data}[formal["track"]](
+        formal
+    )
+    described = [(name, _text(value)) for name, value in card.diagnostic.items()] or [
+        ("measured", "nothing")
+    ]
     origin = [(name, _text(value)) for name, value in card.provenance.items()]
-    released = [(name, _text(value)) for name, value in (formal["released"] or {"threshold": "none yet"}).items()]
+    released = [
+        (name, _text(value))
+        for name, value in (formal["released"] or {"threshold": "none yet"}).items()
+    ]
     return [
         ("Contract", [(name, _text(value)) for name, value in formal["contract"].items()]),
         ("Released", released),
@@ -94,16 +131,29 @@ def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
 
 def _central(formal: Layer) -> list[tuple[str, Rows]]:
     shown = formal["searched"][formal["best"]]
-    title = "Selected configuration" if formal["selected"] is not None else "Best configuration tried"
+    title = (
+        "Selected configuration" if formal["selected"] is not None else "Best configuration tried"
+    )
     chosen = [(name, _text(value)) for name, value in shown.items() if name != "flags"]
     feasible = sum(entry["feasible"] for entry in formal["searched"])
     looked = [
-        ("configurations searched", str(len(formal["searched"]))), ("feasible", str(feasible)),
-        ("short list", _text(formal["shortlist"])), ("privacy in all", _text(formal["total"])),
-    ]  # fmt: skip
-    found = [(title, chosen), ("Clauses", [(name, _text(holds)) for name, holds in shown["flags"].items()]), ("Search", looked)]
+        ("configurations searched", str(len(formal["searched"]))),
+        ("feasible", str(feasible)),
+        ("short list", _text(formal["shortlist"])),
+        ("privacy in all", _text(formal["total"])),
+    ]
+    found = [
+        (title, chosen),
+        ("Clauses", [(name, _text(holds)) for name, holds in shown["flags"].items()]),
+        ("Search", looked),
+    ]
     if formal["suggestions"]:
-        found.append(("What would make it feasible", [(s["change"], _change(s, formal)) for s in formal["suggestions"]]))
+        found.append(
+            (
+                "What would make it feasible",
+                [(s["change"], _change(s, formal)) for s in formal["suggestions"]],
+            )
+        )
     return found
 
 
@@ -113,31 +163,50 @@ def _change(suggestion: Layer, formal: Layer) -> str:
     if suggestion["change"] == "more records":
         return f"{entry['n']:,} records, {with_}, epsilon {entry['epsilon_calibration']:g}"
     if suggestion["change"] == "lower target":
-        return f"coverage {contract['coverage']:g} instead of {formal['contract']['coverage']:g}, {with_}, n {entry['n']:,}"
+        return (
+            f"coverage {contract['coverage']:g} instead of {formal['contract']['coverage']:g}, "
+            f"{with_}, n {entry['n']:,}"
+        )
     return (
-        f"epsilon {entry['epsilon_calibration']:g} for calibration and a contract of {contract['epsilon_train']:g} + "
+        f"epsilon {entry['epsilon_calibration']:g} for calibration and a contract of "
+        f"{contract['epsilon_train']:g} + "
         f"{contract['epsilon_calibration']:g}, {with_}, n {entry['n']:,}"
     )
 
 
 def _local(formal: Layer) -> list[tuple[str, Rows]]:
-    shown = [(name, _text(value)) for name, value in formal["certificate"].items() if name != "rungs"]
+    shown = [
+        (name, _text(value)) for name, value in formal["certificate"].items() if name != "rungs"
+    ]
     rungs = [
-        (f"threshold {rung['threshold']:.6f}", ", ".join(f"{name} {_text(value)}" for name, value in rung.items()))
+        (
+            f"threshold {rung['threshold']:.6f}",
+            ", ".join(f"{name} {_text(value)}" for name, value in rung.items()),
+        )
         for rung in formal["certificate"]["rungs"]
     ]
     found = [
-        ("Certificate", shown), ("Clauses", [(name, _text(holds)) for name, holds in formal["flags"].items()]),
+        ("Certificate", shown),
+        ("Clauses", [(name, _text(holds)) for name, holds in formal["flags"].items()]),
         ("Shuffling", [(name, _text(value)) for name, value in formal["shuffle"].items()]),
-    ]  # fmt: skip
+    ]
     return [*found, ("Thresholds tested", rungs)] if rungs else found
 
 
 def _full_data(formal: Layer) -> list[tuple[str, Rows]]:
-    rows = {title: [(name, _text(value)) for name, value in formal[title].items()] for title in ("training", "calibration")}
+    rows = {
+        title: [(name, _text(value)) for name, value in formal[title].items()]
+        for title in ("training", "calibration")
+    }
     return [
         ("Training", rows["training"]),
-        ("Its privacy profile", [(f"epsilon {point['epsilon']:.4g}", _text(point["delta"])) for point in formal["profile"]]),
+        (
+            "Its privacy profile",
+            [
+                (f"epsilon {point['epsilon']:.4g}", _text(point["delta"]))
+                for point in formal["profile"]
+            ],
+        ),
         ("Calibration on the same records", rows["calibration"]),
         ("Clauses", [(name, _text(holds)) for name, holds in formal["flags"].items()]),
         ("Privacy in all", [(name, _text(value)) for name, value in formal["total"].items()]),

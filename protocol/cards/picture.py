@@ -12,18 +12,30 @@ def card_picture(formal: Layer) -> str:
             if entry["inflation_ranks"] is not None and entry["level"] is not None
         ]
         return scatter(
-            points, line=formal["contract"]["coverage"], x="certified inflation (share of records)", y="guaranteed coverage"
+            points,
+            line=formal["contract"]["coverage"],
+            x="certified inflation (share of records)",
+            y="guaranteed coverage",
         )
     if formal["track"] == "full-data":
         kept = [(point["epsilon"], point["delta"], True) for point in formal["profile"]]
         return scatter(kept, line=formal["total"]["delta"], x="epsilon of the training", y="delta")
     rungs = formal["certificate"]["rungs"]
     points = [(float(i + 1), rung["threshold"], _passed(rung)) for i, rung in enumerate(rungs)]
-    return scatter(points, line=formal["certificate"]["threshold"], x="threshold tested, in order", y="threshold")
+    return scatter(
+        points,
+        line=formal["certificate"]["threshold"],
+        x="threshold tested, in order",
+        y="threshold",
+    )
 
 
 def _passed(rung: Layer) -> bool:
-    return bool(rung["level_after"] == 1.0 if "level_after" in rung else rung["log_capital"] >= rung["needed"])
+    return bool(
+        rung["level_after"] == 1.0
+        if "level_after" in rung
+        else rung["log_capital"] >= rung["needed"]
+    )
 
 
 def scatter(points: list[tuple[float, float, bool]], *, line: float, x: str, y: str) -> str:
@@ -36,20 +48,27 @@ def scatter(points: list[tuple[float, float, bool]], *, line: float, x: str, y: 
     span_x, span_y = (high_x - low_x) or 1.0, (high_y - low_y) or 1.0
 
     def place(u: float, v: float) -> tuple[float, float]:
-        return pad + (width - 2 * pad) * (u - low_x) / span_x, height - pad - (height - 2 * pad) * (v - low_y) / span_y
+        return pad + (width - 2 * pad) * (u - low_x) / span_x, height - pad - (height - 2 * pad) * (
+            v - low_y
+        ) / span_y
 
     dots = "".join(
-        f'<circle cx="{place(u, v)[0]:.1f}" cy="{place(u, v)[1]:.1f}" r="5" fill="{"#28c" if good else "none"}" stroke="#28c" '
+        f'<circle cx="{place(u, v)[0]:.1f}" cy="{place(u, v)[1]:.1f}" r="5" '
+        f'fill="{"#28c" if good else "none"}" stroke="#28c" '
         'stroke-width="2"/>'
         for u, v, good in points
     )
     level = place(low_x, line)[1]
     return (
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{y} against {x}" font-size="12" fill="currentColor">'
+        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{y} against {x}" '
+        'font-size="12" fill="currentColor">'
         f'<line x1="{pad}" x2="{width - pad}" y1="{level:.1f}" y2="{level:.1f}" stroke="#a00"/>'
-        f'<text x="{width - pad}" y="{level - 4:.1f}" text-anchor="end" fill="#a00">{line:.4g}</text>{dots}'
-        f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">{x}: {low_x:.3g} to {high_x:.3g}; filled: it holds</text>'
-        f'<text x="12" y="{height / 2}" text-anchor="middle" transform="rotate(-90 12 {height / 2})">{y}</text>'
+        f'<text x="{width - pad}" y="{level - 4:.1f}" text-anchor="end" '
+        f'fill="#a00">{line:.4g}</text>{dots}'
+        f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">{x}: {low_x:.3g} to '
+        f"{high_x:.3g}; filled: it holds</text>"
+        f'<text x="12" y="{height / 2}" text-anchor="middle" transform="rotate(-90 12 '
+        f'{height / 2})">{y}</text>'
         f'<text x="{pad - 4}" y="{pad}" text-anchor="end">{high_y:.3g}</text>'
         f'<text x="{pad - 4}" y="{height - pad}" text-anchor="end">{low_y:.3g}</text></svg>'
     )

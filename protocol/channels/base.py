@@ -1,8 +1,8 @@
 """What all channels share: a law of integers, and the pure-protocol form of the label channels.
 
-Every channel holds the integers its sampler compares with, and its law is the law of those integers:
-`law(value)` gives exact `Fraction`s, `epsilon` the exact worst log-ratio of that law (rounded up to a float, never above
-the epsilon asked for, which stays in `requested`).
+Every channel holds the integers its sampler compares with, and its law is the law of those
+integers: `law(value)` gives exact `Fraction`s, `epsilon` the exact worst log-ratio of that law
+(rounded up to a float, never above the epsilon asked for, which stays in `requested`).
 """
 
 from abc import ABC, abstractmethod
@@ -29,7 +29,8 @@ _ENUMERABLE = 1 << 16
 
 @dataclass(frozen=True)
 class Channel(ABC):
-    """A local randomiser with both halves in one value: `randomize` for the client, `weights` for the aggregator."""
+    """A local randomiser with both halves in one value: `randomize` for the client, `weights` for
+    the aggregator."""
 
     epsilon: float
     requested: float = field(init=False)
@@ -62,14 +63,17 @@ class Channel(ABC):
 
     @abstractmethod
     def law(self, value: int) -> dict[Any, Fraction]:
-        """The exact probability of every report; set-valued channels refuse beyond 2^16 reports (`pair_law` serves any k)."""
+        """The exact probability of every report; set-valued channels refuse beyond 2^16 reports
+        (`pair_law` serves any k)."""
 
     @abstractmethod
     def pair_law(self, value: int, rival: int) -> PairLaw:
-        """The law, under `value` and under `rival`, of (report supports value, report supports rival).
+        """The law, under `value` and under `rival`, of (report supports value, report supports
+        rival).
 
-        Given these two flags a report has the same conditional law under both values, so nothing else of it tells
-        them apart: the worst ratio of this law is the worst ratio of the channel, whatever k is.
+        Given these two flags a report has the same conditional law under both values, so nothing
+        else of it tells them apart: the worst ratio of this law is the worst ratio of the channel,
+        whatever k is.
         """
 
     def _unbiased(self, supported: Flags) -> Floats:
@@ -79,7 +83,8 @@ class Channel(ABC):
 
 @dataclass(frozen=True)
 class LabelChannel(Channel):
-    """A pure protocol over k labels (Wang et al. 2017, USENIX Security): a report supports some labels, and
+    """A pure protocol over k labels (Wang et al. 2017, USENIX Security): a report supports some
+    labels, and
 
     w(y) = (1{report supports y} - spill) / (hit - spill),     E[w(y)] = 1{own label is y}.
     """
@@ -115,14 +120,20 @@ class LabelChannel(Channel):
         """One row of integers from 0 to k - 1."""
         values = np.asarray(values)
         if values.ndim != 1 or values.dtype.kind not in "iu":
-            raise BadInput(f"labels have shape {values.shape} and type {values.dtype}; accepted is one row of integers")
+            raise BadInput(
+                f"labels have shape {values.shape} and type {values.dtype}; accepted is one row of "
+                "integers"
+            )
         if not values.dtype.isnative:
             values = values.astype(values.dtype.newbyteorder("="))
-        # Seen as unsigned, a negative label is at least half the range of its type, so mostly one pass finds both.
+        # Seen as unsigned, a negative label is at least half the range of its type, so mostly one
+        # pass finds both.
         one_pass = values.dtype.kind == "u" or self.k <= 1 << (8 * values.itemsize - 1)
         largest = values.view(f"u{values.itemsize}") if one_pass else values
         if values.size and (largest.max() >= self.k or not (one_pass or values.min() >= 0)):
-            raise BadInput(f"labels run from {values.min()} to {values.max()}; accepted are 0 to {self.k - 1}")
+            raise BadInput(
+                f"labels run from {values.min()} to {values.max()}; accepted are 0 to {self.k - 1}"
+            )
         return values
 
 
@@ -133,7 +144,10 @@ class SetChannel(LabelChannel):
     def supports(self, reports: Array) -> Flags:
         reports = np.asarray(reports)
         if reports.ndim != 2 or reports.shape[1] != self.k:
-            raise BadInput(f"reports have shape {reports.shape}; accepted is (n, {self.k}), a row of flags each")
+            raise BadInput(
+                f"reports have shape {reports.shape}; accepted is (n, {self.k}), a row of flags "
+                "each"
+            )
         return reports.astype(np.bool_, copy=False)
 
     def supported(self, reports: Array, scores: Array) -> Array:
@@ -141,16 +155,21 @@ class SetChannel(LabelChannel):
 
     def check_enumerable(self, reports: int) -> None:
         if reports > _ENUMERABLE:
-            raise BadInput(f"the law has {reports} outcomes; at most {_ENUMERABLE} are listed, use pair_law for larger k")
+            raise BadInput(
+                f"the law has {reports} outcomes; at most {_ENUMERABLE} are listed, use pair_law "
+                "for larger k"
+            )
 
 
 def close_enough(reached: float, asked: float) -> bool:
-    """Whether integer weights reach the epsilon asked for closely enough to settle on their word size."""
+    """Whether integer weights reach the epsilon asked for closely enough to settle on their word
+    size."""
     return asked - reached <= min(5e-4, asked / 100)
 
 
 def two_levels(k: int, epsilon: float) -> dict[str, int]:
-    """Word size and weights of randomised response: high / low <= e^epsilon and high + (k - 1) low <= 2^bits.
+    """Word size and weights of randomised response: high / low <= e^epsilon and high + (k - 1) low
+    <= 2^bits.
 
     The narrowest word that comes close is taken; `high` is rounded down, the private side.
     """

@@ -22,12 +22,20 @@ from confide.protocol.channels.base import (
 )
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.exponentials import exp_below, log_up
-from confide.protocol.exact.sampling import Entropy, bernoulli, in_chunks, uniform, words, words_below
+from confide.protocol.exact.sampling import (
+    Entropy,
+    bernoulli,
+    in_chunks,
+    uniform,
+    words,
+    words_below,
+)
 
 
 @dataclass(frozen=True)
 class KaryRR(LabelChannel):
-    """k-ary randomised response: the own label with weight `high`, every other with weight `low`. Reports are labels."""
+    """k-ary randomised response: the own label with weight `high`, every other with weight `low`.
+    Reports are labels."""
 
     bits: int = field(init=False)
     low: int = field(init=False)
@@ -48,8 +56,9 @@ class KaryRR(LabelChannel):
     def randomize(self, values: Array, entropy: Entropy) -> Array:
         """Labels in, labels out (the smallest unsigned type that holds 2k).
 
-        The word divided by `low` counts the other labels after the own one; what is left over (weight `high`) goes all
-        the way round to the own label. Only vectorised integer arithmetic: a table would be slower.
+        The word divided by `low` counts the other labels after the own one; what is left over
+        (weight `high`) goes all the way round to the own label. Only vectorised integer arithmetic:
+        a table would be slower.
         """
         values = self.check_labels(values)
         k, total = self.k, self.high + (self.k - 1) * self.low
@@ -94,8 +103,8 @@ class KaryRR(LabelChannel):
 
 @dataclass(frozen=True)
 class SubsetSelection(SetChannel):
-    """Subset selection (Ye & Barg 2018): a set of `size` labels, the own one in it with probability `inside / 2^64`,
-    the others uniform."""
+    """Subset selection (Ye & Barg 2018): a set of `size` labels, the own one in it with probability
+    `inside / 2^64`, the others uniform."""
 
     size: int = field(init=False)
     inside: int = field(init=False)
@@ -104,7 +113,10 @@ class SubsetSelection(SetChannel):
     def _integers(self) -> dict[str, int]:
         bound = exp_below(self.epsilon)
         size = max(1, round(self.k / (bound + 1)))
-        return {"size": size, "inside": int((1 << 64) * size * bound / (size * bound + self.k - size))}
+        return {
+            "size": size,
+            "inside": int((1 << 64) * size * bound / (size * bound + self.k - size)),
+        }
 
     @property
     def hit(self) -> Fraction:
@@ -120,7 +132,8 @@ class SubsetSelection(SetChannel):
 
         def work(part: slice) -> None:
             own = values[part].astype(np.int64)
-            # Column j stands for label own + j, so column 0 is the own label; turned back at the end.
+            # Column j stands for label own + j, so column 0 is the own label; turned back at the
+            # end.
             turned = np.zeros((own.size, self.k), dtype=np.bool_)
             turned[:, 0] = bernoulli(self.inside, own.size, entropy)
             for kept, others in ((True, self.size - 1), (False, self.size)):
@@ -138,7 +151,9 @@ class SubsetSelection(SetChannel):
         within = self.hit / math.comb(self.k - 1, self.size - 1)
         without = (1 - self.hit) / math.comb(self.k - 1, self.size)
         return {
-            tuple(label in chosen for label in range(self.k)): within if value in chosen else without
+            tuple(label in chosen for label in range(self.k)): within
+            if value in chosen
+            else without
             for chosen in itertools.combinations(range(self.k), self.size)
         }
 
@@ -171,8 +186,8 @@ class SubsetSelection(SetChannel):
 
 @dataclass(frozen=True)
 class UnaryEncoding(SetChannel):
-    """Optimised unary encoding (Wang et al. 2017): the own flag is on with probability 1/2, every other with
-    `noise / 2^bits`, about 1/(e^epsilon + 1)."""
+    """Optimised unary encoding (Wang et al. 2017): the own flag is on with probability 1/2, every
+    other with `noise / 2^bits`, about 1/(e^epsilon + 1)."""
 
     bits: int = field(init=False)
     noise: int = field(init=False)
@@ -216,7 +231,12 @@ class UnaryEncoding(SetChannel):
         return {
             flags: half
             * math.prod(
-                (self.spill if on else 1 - self.spill for label, on in enumerate(flags) if label != value), start=Fraction(1)
+                (
+                    self.spill if on else 1 - self.spill
+                    for label, on in enumerate(flags)
+                    if label != value
+                ),
+                start=Fraction(1),
             )
             for flags in itertools.product((False, True), repeat=self.k)
         }
@@ -241,7 +261,8 @@ class UnaryEncoding(SetChannel):
 
 @dataclass(frozen=True)
 class Bit(Channel):
-    """Randomised response on one bit (Warner 1965): told as it is with weight `high`, flipped with weight `low`."""
+    """Randomised response on one bit (Warner 1965): told as it is with weight `high`, flipped with
+    weight `low`."""
 
     bits: int = field(init=False)
     low: int = field(init=False)
@@ -262,7 +283,10 @@ class Bit(Channel):
     def randomize(self, values: Array, entropy: Entropy) -> Flags:
         values = np.asarray(values)
         if values.ndim != 1 or not ((values == 0) | (values == 1)).all():
-            raise BadInput(f"bits have shape {values.shape} and type {values.dtype}; accepted is one row of 0 and 1")
+            raise BadInput(
+                f"bits have shape {values.shape} and type {values.dtype}; accepted is one row of 0 "
+                "and 1"
+            )
         word = words_below(self.high + self.low, values.size, self.bits, entropy)
         return values.astype(np.bool_) ^ (word < word.dtype.type(self.low))
 
@@ -282,7 +306,8 @@ class Bit(Channel):
 
 
 def uniform_subsets(count: int, items: int, size: int, entropy: Entropy) -> Flags:
-    """`count` uniform subsets of `size` out of `items`, as flags (Floyd's algorithm, one column of draws a step)."""
+    """`count` uniform subsets of `size` out of `items`, as flags (Floyd's algorithm, one column of
+    draws a step)."""
     chosen = np.zeros((count, items), dtype=np.bool_)
     rows = np.arange(count)
     for last in range(items - size, items):
@@ -301,7 +326,8 @@ CHANNELS: dict[str, Callable[..., Channel]] = {**LABEL_CHANNELS, "bit": Bit}
 
 
 def auto(*, k: int, epsilon: float, expected_size: float = 2.0) -> LabelChannel:
-    """The label channel of least variance for sets of the expected size; of near equals (1 %) the shortest report."""
+    """The label channel of least variance for sets of the expected size; of near equals (1 %) the
+    shortest report."""
     size = min(max(expected_size, 1.0), float(k))
     made = [make(k=k, epsilon=epsilon) for make in LABEL_CHANNELS.values()]
     least = min(channel.variance(size) for channel in made)

@@ -1,4 +1,5 @@
-"""Public grids of thresholds. Bin j holds the scores in (grid[j - 1], grid[j]]; a threshold is always a right edge."""
+"""Public grids of thresholds. Bin j holds the scores in (grid[j - 1], grid[j]]; a threshold is
+always a right edge."""
 
 from functools import lru_cache
 from typing import Any
@@ -19,7 +20,11 @@ _CHUNK = 1 << 14
 
 def check_bins(bins: int) -> None:
     """Accept a number of bins whose weights 63 bits can hold."""
-    if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or not 2 <= bins <= MOST_BINS:
+    if (
+        isinstance(bins, bool)
+        or not isinstance(bins, int | np.integer)
+        or not 2 <= bins <= MOST_BINS
+    ):
         raise BadInput(f"bins is {bins!r}; accepted is an integer from 2 to {MOST_BINS}")
 
 
@@ -36,13 +41,21 @@ def bin_indices(scores: NDArray[Any], grid: Floats) -> NDArray[np.int64]:
     """The bin of every score: O(n) on a uniform grid, O(n log m) on any other."""
     scores, grid = np.asarray(scores, dtype=np.float64), np.asarray(grid, dtype=np.float64)
     if scores.ndim != 1 or grid.ndim != 1:
-        raise BadInput(f"scores of shape {scores.shape} on a grid of shape {grid.shape}; accepted is one row each")
+        raise BadInput(
+            f"scores of shape {scores.shape} on a grid of shape {grid.shape}; accepted is one row "
+            "each"
+        )
     check_bins(grid.size)
     # A NaN fails this comparison too.
     if scores.size and not (scores.max() <= grid[-1] and scores.min() > -np.inf):
-        raise BadInput(f"scores run from {scores.min()} to {scores.max()}; accepted are numbers up to the last edge {grid[-1]}")
+        raise BadInput(
+            f"scores run from {scores.min()} to {scores.max()}; accepted are numbers up to the "
+            f"last edge {grid[-1]}"
+        )
     uniform = np.array_equal(grid, uniform_grid(grid.size)) and bool((scores >= 0).all())
-    return _uniform_bins(scores, grid) if uniform else np.searchsorted(grid, scores).astype(np.int64)
+    return (
+        _uniform_bins(scores, grid) if uniform else np.searchsorted(grid, scores).astype(np.int64)
+    )
 
 
 def _uniform_bins(scores: Floats, grid: Floats) -> NDArray[np.int64]:
@@ -53,7 +66,8 @@ def _uniform_bins(scores: Floats, grid: Floats) -> NDArray[np.int64]:
         place = scores[part] * grid.size
         at[part] = place
         place -= at[part]
-        # A product this near a whole number may lie on the other side of its edge; there the edges themselves decide.
+        # A product this near a whole number may lie on the other side of its edge; there the edges
+        # themselves decide.
         near = start + np.flatnonzero((place < _NEAR) | (place > 1 - _NEAR))
         at[near] = np.searchsorted(grid, scores[near])
     return at

@@ -1,7 +1,8 @@
 """Exact sampling from integers of entropy: no floating-point number decides a probability here.
 
-A source of entropy is a callable `entropy(size) -> bytes`. `os_entropy` is the operating system's; `SeededEntropy` is for
-simulations and says so on everything it touches through `randomness(entropy)`.
+A source of entropy is a callable `entropy(size) -> bytes`. `os_entropy` is the operating system's;
+`SeededEntropy` is for simulations and says so on everything it touches through
+`randomness(entropy)`.
 """
 
 import hashlib
@@ -30,7 +31,8 @@ os_entropy: Entropy = os.urandom
 
 
 class SeededEntropy:
-    """A repeatable stream (ChaCha20 under a key hashed from the seed), for simulations and tests only."""
+    """A repeatable stream (ChaCha20 under a key hashed from the seed), for simulations and tests
+    only."""
 
     def __init__(self, *seed: int | str) -> None:
         key = hashlib.sha256(repr(seed).encode()).digest()
@@ -54,8 +56,8 @@ def words(count: int, bits: int, entropy: Entropy) -> NDArray[Any]:
 def in_chunks(work: Callable[[slice], None], count: int, size: int, entropy: Entropy) -> None:
     """Call `work` on slices of at most `size` rows that cover `count`.
 
-    The operating system's source may be read from several threads at once (it and numpy let go of the interpreter's
-    lock); any other source is read in order, so that a seed means one result.
+    The operating system's source may be read from several threads at once (it and numpy let go of
+    the interpreter's lock); any other source is read in order, so that a seed means one result.
     """
     parts = [slice(start, min(start + size, count)) for start in range(0, count, size)]
     if entropy is os_entropy and len(parts) > 1:
@@ -67,7 +69,8 @@ def in_chunks(work: Callable[[slice], None], count: int, size: int, entropy: Ent
 
 
 def words_below(limit: int, count: int, bits: int, entropy: Entropy) -> NDArray[Any]:
-    """`count` uniform words in [0, limit): a word at or above the limit is drawn again, so no value is favoured."""
+    """`count` uniform words in [0, limit): a word at or above the limit is drawn again, so no value
+    is favoured."""
     drawn = words(count, bits, entropy)
     if limit == 1 << bits:
         return drawn
@@ -81,7 +84,8 @@ def words_below(limit: int, count: int, bits: int, entropy: Entropy) -> NDArray[
 
 
 def uniform(m: int, count: int, entropy: Entropy) -> Integers:
-    """`count` exact uniform integers in [0, m), by rejection (a bare modulo would favour the small ones)."""
+    """`count` exact uniform integers in [0, m), by rejection (a bare modulo would favour the small
+    ones)."""
     if not 1 <= m <= 1 << 62:
         raise BadInput(f"uniform choice among {m}; between 1 and 2^62 values are possible")
     bits = 16 if m <= 1 << 12 else 32 if m <= 1 << 28 else 64
@@ -114,7 +118,8 @@ def _bernoulli_fraction(p: Fraction, entropy: Entropy) -> bool:
 
 
 def _bernoulli_exp(gamma: Fraction, entropy: Entropy) -> bool:
-    """One exact draw with probability exp(-gamma), gamma >= 0 rational (Canonne, Kamath, Steinke 2020, Algorithm 1)."""
+    """One exact draw with probability exp(-gamma), gamma >= 0 rational (Canonne, Kamath, Steinke
+    2020, Algorithm 1)."""
     while gamma > 1:
         if not _bernoulli_exp(Fraction(1), entropy):
             return False

@@ -1,7 +1,9 @@
-"""What a calibration procedure asks and what it is told: the only things that pass between an algorithm and its driver.
+"""What a calibration procedure asks and what it is told: the only things that pass between an
+algorithm and its driver.
 
-A record's position in [0, 1) is fixed by its owner (a keyed hash in a federation, a shuffle in simulation). A query
-addresses a slice of positions; the slices of one campaign never overlap, so every record answers at most once.
+A record's position in [0, 1) is fixed by its owner (a keyed hash in a federation, a shuffle in
+simulation). A query addresses a slice of positions; the slices of one campaign never overlap, so
+every record answers at most once.
 """
 
 from collections.abc import Generator
@@ -19,7 +21,8 @@ from confide.protocol.errors import BadInput
 
 @dataclass(frozen=True)
 class BitQuery:
-    """Ask the records of a slice for one randomised bit 1{S <= q}; the slice is cut evenly, a part to each threshold."""
+    """Ask the records of a slice for one randomised bit 1{S <= q}; the slice is cut evenly, a part
+    to each threshold."""
 
     channel: Bit
     start: float
@@ -29,7 +32,9 @@ class BitQuery:
     def __post_init__(self) -> None:
         _check_slice(self.start, self.stop)
         if not self.thresholds or not all(0 <= q <= 1 for q in self.thresholds):
-            raise BadInput(f"thresholds are {self.thresholds}; accepted is at least one number, all in [0, 1]")
+            raise BadInput(
+                f"thresholds are {self.thresholds}; accepted is at least one number, all in [0, 1]"
+            )
 
     def part(self, positions: NDArray[np.float64]) -> NDArray[np.int64]:
         """The index of the threshold that each position of the slice is asked about."""
@@ -40,7 +45,8 @@ class BitQuery:
 
 @dataclass(frozen=True)
 class LabelQuery:
-    """Ask the records of a slice for their label through a channel, together with their features."""
+    """Ask the records of a slice for their label through a channel, together with their
+    features."""
 
     channel: LabelChannel
     start: float = 0.0
@@ -58,20 +64,29 @@ class BitTally:
     ones: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if len(self.answers) != len(self.ones) or not all(0 <= k <= n for k, n in zip(self.ones, self.answers, strict=True)):
-            raise BadInput(f"tally of {self.answers} answers with {self.ones} ones; ones must lie between 0 and the answers")
+        if len(self.answers) != len(self.ones) or not all(
+            0 <= k <= n for k, n in zip(self.ones, self.answers, strict=True)
+        ):
+            raise BadInput(
+                f"tally of {self.answers} answers with {self.ones} ones; ones must lie between 0 "
+                "and the answers"
+            )
 
 
 @dataclass(frozen=True)
 class LabelTally:
-    """The reports of a label query and the scores of every label for their features, in an order independent of both."""
+    """The reports of a label query and the scores of every label for their features, in an order
+    independent of both."""
 
     scores: NDArray[Any]
     reports: NDArray[Any]
 
     def __post_init__(self) -> None:
         if self.scores.ndim != 2 or len(self.scores) != len(self.reports):
-            raise BadInput(f"scores of shape {self.scores.shape} with {len(self.reports)} reports; accepted is a row a report")
+            raise BadInput(
+                f"scores of shape {self.scores.shape} with {len(self.reports)} reports; accepted "
+                "is a row a report"
+            )
 
 
 @dataclass(frozen=True)
@@ -83,14 +98,18 @@ class HistogramQuery:
 
 @dataclass(frozen=True)
 class CountQuery:
-    """Ask every owner how many of its scores are at or below a threshold, with noise of the owner's own."""
+    """Ask every owner how many of its scores are at or below a threshold, with noise of the owner's
+    own."""
 
     threshold: float
     variance: int
 
     def __post_init__(self) -> None:
         if not 0 <= self.threshold <= 1 or self.variance < 1:
-            raise BadInput(f"threshold {self.threshold}, variance {self.variance}; accepted are [0, 1] and at least 1")
+            raise BadInput(
+                f"threshold {self.threshold}, variance {self.variance}; accepted are [0, 1] and at "
+                "least 1"
+            )
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
-"""What a plan says of federated training: a stack of linear layers, DP-SGD at every owner, weights averaged between rounds.
+"""What a plan says of federated training: a stack of linear layers, DP-SGD at every owner, weights
+averaged between rounds.
 
-Weights travel as float32 numbers in a row: of each layer its matrix, output by output, then its biases.
+Weights travel as float32 numbers in a row: of each layer its matrix, output by output, then its
+biases.
 """
 
 import math
@@ -20,9 +22,10 @@ Weights = NDArray[np.float32]
 # The label of all noise in training.
 NOISE = "discrete Gaussian on integers"
 
-# An owner keeps its weights within +-WEIGHT_BOUND, and multiplies and adds them without rounding: with a layer of 2^17 or more
-# fewer than 16 bits of a value would be left for that. It holds a number of every layer for at least 256 records at a time, so
-# the sum of the widths is bounded too, which bounds each of them.
+# An owner keeps its weights within +-WEIGHT_BOUND, and multiplies and adds them without rounding:
+# with a layer of 2^17 or more fewer than 16 bits of a value would be left for that. It holds a
+# number of every layer for at least 256 records at a time, so the sum of the widths is bounded too,
+# which bounds each of them.
 WEIGHT_BOUND = 32.0
 MOST_WIDTHS = 1 << 17
 MOST_LAYERS = 16
@@ -30,7 +33,8 @@ MOST_STEPS = 1 << 20
 # Weights times steps of a round: some minutes of an owner's time.
 MOST_WORK = 1 << 29
 
-# Within these every step is exact or its error proved, no update overflows, and what a plan costs is computed in milliseconds.
+# Within these every step is exact or its error proved, no update overflows, and what a plan costs
+# is computed in milliseconds.
 LIMITS: dict[str, tuple[float, float]] = {
     "noise_multiplier": (LEAST_NOISE, MOST_NOISE),
     "sampling_rate": (1e-6, 1.0),
@@ -51,10 +55,11 @@ def check_limit(name: str, value: float) -> None:
 
 @dataclass(frozen=True)
 class Terms:
-    """The public numbers of a federated training; `layers` are the widths from features to labels, with ReLU between them.
+    """The public numbers of a federated training; `layers` are the widths from features to labels,
+    with ReLU between them.
 
-    A step divides its noisy sum by `batch`, a public number; features are clipped to [0, 1], the public bounds of the plan.
-    An owner rounds `sampling_rate` down to 32 bits.
+    A step divides its noisy sum by `batch`, a public number; features are clipped to [0, 1], the
+    public bounds of the plan. An owner rounds `sampling_rate` down to 32 bits.
     """
 
     layers: tuple[int, ...]
@@ -67,19 +72,33 @@ class Terms:
     learning_rate: float
 
     def __post_init__(self) -> None:
-        if not (2 <= len(self.layers) <= MOST_LAYERS and min(self.layers) >= 1 and sum(self.layers) <= MOST_WIDTHS):
+        if not (
+            2 <= len(self.layers) <= MOST_LAYERS
+            and min(self.layers) >= 1
+            and sum(self.layers) <= MOST_WIDTHS
+        ):
             raise BadInput(
-                f"layers are {self.layers[:MOST_LAYERS]}, {len(self.layers)} in all; accepted are 2 to {MOST_LAYERS} widths of "
+                f"layers are {self.layers[:MOST_LAYERS]}, {len(self.layers)} in all; accepted are "
+                f"2 to {MOST_LAYERS} widths of "
                 f"at least 1, and of at most {MOST_WIDTHS} together"
             )
         if self.size > MOST_WEIGHTS:
-            raise BadInput(f"layers {self.layers} have {self.size} weights; accepted are at most {MOST_WEIGHTS}")
+            raise BadInput(
+                f"layers {self.layers} have {self.size} weights; accepted are at most "
+                f"{MOST_WEIGHTS}"
+            )
         for name in LIMITS:
             check_limit(name, getattr(self, name))
         if self.size * self.local_steps > MOST_WORK:
-            raise BadInput(f"{self.local_steps} steps of {self.size} weights a round; accepted are {MOST_WORK} in all steps")
+            raise BadInput(
+                f"{self.local_steps} steps of {self.size} weights a round; accepted are "
+                f"{MOST_WORK} in all steps"
+            )
         if self.rounds * self.local_steps > MOST_STEPS:
-            raise BadInput(f"{self.rounds} rounds of {self.local_steps} steps; accepted are 1 to {MOST_STEPS} steps in all")
+            raise BadInput(
+                f"{self.rounds} rounds of {self.local_steps} steps; accepted are 1 to {MOST_STEPS} "
+                "steps in all"
+            )
 
     @property
     def size(self) -> int:
@@ -97,9 +116,11 @@ class Terms:
         Owners hold disjoint records, so it is what the model costs too.
         """
         return training_epsilon(
-            noise_multiplier=self.noise_multiplier, sampling_rate=self.sampling_rate, steps=self.rounds * self.local_steps,
+            noise_multiplier=self.noise_multiplier,
+            sampling_rate=self.sampling_rate,
+            steps=self.rounds * self.local_steps,
             delta=delta,
-        )  # fmt: skip
+        )
 
 
 def split(terms: Terms, weights: NDArray[Any]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
@@ -112,7 +133,8 @@ def split(terms: Terms, weights: NDArray[Any]) -> Iterator[tuple[NDArray[Any], N
 
 
 def first_weights(terms: Terms) -> Weights:
-    """Where training starts: a public draw (uniform, by the width of each layer), the same for everybody."""
+    """Where training starts: a public draw (uniform, by the width of each layer), the same for
+    everybody."""
     rng = np.random.default_rng(list(terms.layers))
     parts: list[Any] = []
     for inputs, outputs in terms.shapes:

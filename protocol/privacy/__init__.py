@@ -1,1 +1,2 @@
-"""What mechanisms cost: privacy losses, profiles, budgets, and the bounds that carry coverage over."""
+"""What mechanisms cost: privacy losses, profiles, budgets, and the bounds that carry coverage
+over."""

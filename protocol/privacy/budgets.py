@@ -1,4 +1,5 @@
-"""Budgets: how much noise, how many steps and which share of a total (epsilon, delta); every answer is within the budget."""
+"""Budgets: how much noise, how many steps and which share of a total (epsilon, delta); every answer
+is within the budget."""
 
 import math
 import sys
@@ -20,7 +21,8 @@ _NOTHING = Profile()
 
 @dataclass(frozen=True)
 class Budget:
-    """A total (epsilon, delta) and the accountant that decides whether a profile stays within it."""
+    """A total (epsilon, delta) and the accountant that decides whether a profile stays within
+    it."""
 
     epsilon: float
     delta: float
@@ -31,7 +33,8 @@ class Budget:
         check_probability("delta", self.delta)
 
     def excess(self, profile: Profile) -> float:
-        """Log of what a profile spends over what is allowed: at most 0 within the budget, and growing with the cost."""
+        """Log of what a profile spends over what is allowed: at most 0 within the budget, and
+        growing with the cost."""
         if self.accountant == PLD:
             spent, allowed = profile.delta(self.epsilon), self.delta
         else:
@@ -43,8 +46,11 @@ class Budget:
         return self.excess(profile) <= 0
 
 
-def noise_multiplier(budget: Budget, *, sampling_rate: float, steps: int, spent: Profile = _NOTHING) -> float:
-    """The least noise (within 0.1%, from above) with which `steps` of DP-SGD after `spent` stay within the budget."""
+def noise_multiplier(
+    budget: Budget, *, sampling_rate: float, steps: int, spent: Profile = _NOTHING
+) -> float:
+    """The least noise (within 0.1%, from above) with which `steps` of DP-SGD after `spent` stay
+    within the budget."""
 
     def training(inverse: float) -> Mechanism:
         return SampledGaussian(1 / inverse, sampling_rate, steps)
@@ -52,11 +58,14 @@ def noise_multiplier(budget: Budget, *, sampling_rate: float, steps: int, spent:
     return 1 / remaining(budget, training, spent=spent)
 
 
-def remaining(budget: Budget, mechanism: Callable[[float], Mechanism], *, spent: Profile = _NOTHING) -> float:
-    """The largest x (within 0.1%, from below) for which `mechanism(x)` after `spent` stays within the budget.
+def remaining(
+    budget: Budget, mechanism: Callable[[float], Mechanism], *, spent: Profile = _NOTHING
+) -> float:
+    """The largest x (within 0.1%, from below) for which `mechanism(x)` after `spent` stays within
+    the budget.
 
-    `mechanism` costs more as x grows: `remaining(budget, Gaussian, spent=training)` is the mu left for calibration,
-    `remaining(budget, Pure, spent=training)` the epsilon.
+    `mechanism` costs more as x grows: `remaining(budget, Gaussian, spent=training)` is the mu left
+    for calibration, `remaining(budget, Pure, spent=training)` the epsilon.
     """
 
     def excess(log_x: float) -> float:
@@ -65,10 +74,12 @@ def remaining(budget: Budget, mechanism: Callable[[float], Mechanism], *, spent:
     low = math.log(_LEAST)
     if excess(low) > 0:
         raise BadInput(
-            f"({budget.epsilon:g}, {budget.delta:g}) leaves nothing worth using beside what is spent already; "
+            f"({budget.epsilon:g}, {budget.delta:g}) leaves nothing worth using beside what is "
+            "spent already; "
             "accepted is a larger budget, or less spent before"
         )
-    # From the private side upwards, so that no profile far beyond the budget, slow to compute, is asked for.
+    # From the private side upwards, so that no profile far beyond the budget, slow to compute, is
+    # asked for.
     high = low
     while excess(high) <= 0:
         low, high = high, high + math.log(2)
@@ -80,18 +91,26 @@ def remaining(budget: Budget, mechanism: Callable[[float], Mechanism], *, spent:
     return math.exp(found)
 
 
-def affordable_steps(budget: Budget, mechanism: SampledGaussian, *, spent: Profile = _NOTHING) -> int:
-    """How many of the mechanism's steps stay within the budget after `spent`: known before the first one is taken."""
+def affordable_steps(
+    budget: Budget, mechanism: SampledGaussian, *, spent: Profile = _NOTHING
+) -> int:
+    """How many of the mechanism's steps stay within the budget after `spent`: known before the
+    first one is taken."""
 
     def allowed(steps: int) -> bool:
         return budget.allows(
-            spent.then(SampledGaussian(mechanism.noise_multiplier, mechanism.sampling_rate, steps)) if steps else spent
+            spent.then(SampledGaussian(mechanism.noise_multiplier, mechanism.sampling_rate, steps))
+            if steps
+            else spent
         )
 
     if allowed(mechanism.steps):
         return mechanism.steps
     if not allowed(0):
-        raise BadInput(f"what is spent already exceeds ({budget.epsilon:g}, {budget.delta:g}); nothing more may be done")
+        raise BadInput(
+            f"what is spent already exceeds ({budget.epsilon:g}, {budget.delta:g}); nothing more "
+            "may be done"
+        )
     low, high = 0, mechanism.steps
     while high - low > 1:
         middle = (low + high) // 2
@@ -101,7 +120,8 @@ def affordable_steps(budget: Budget, mechanism: SampledGaussian, *, spent: Profi
 
 @dataclass(frozen=True)
 class Allocation:
-    """How a budget is shared: noise for training, and the mu of the calibration (N queries: sigma = sqrt(N) / mu)."""
+    """How a budget is shared: noise for training, and the mu of the calibration (N queries: sigma =
+    sqrt(N) / mu)."""
 
     training: SampledGaussian
     calibration: Gaussian
@@ -112,8 +132,13 @@ class Allocation:
 
 
 def allocate(budget: Budget, *, share: float, sampling_rate: float, steps: int) -> Allocation:
-    """Train within (share * epsilon, delta), then calibrate with all that the whole budget has left (SCP S6.1)."""
+    """Train within (share * epsilon, delta), then calibrate with all that the whole budget has left
+    (SCP S6.1)."""
     check_probability("share", share)
     part = Budget(share * budget.epsilon, budget.delta, budget.accountant)
-    training = SampledGaussian(noise_multiplier(part, sampling_rate=sampling_rate, steps=steps), sampling_rate, steps)
-    return Allocation(training, Gaussian(remaining(budget, Gaussian, spent=Profile().then(training))))
+    training = SampledGaussian(
+        noise_multiplier(part, sampling_rate=sampling_rate, steps=steps), sampling_rate, steps
+    )
+    return Allocation(
+        training, Gaussian(remaining(budget, Gaussian, spent=Profile().then(training)))
+    )

@@ -1,9 +1,12 @@
-"""What a sequence of mechanisms costs: delta at every epsilon, never one point of it, and always from above.
+"""What a sequence of mechanisms costs: delta at every epsilon, never one point of it, and always
+from above.
 
-A `Profile` holds one sequence of mechanisms for each group of records that were treated alike. A record is in one group, so
-the whole costs what the worst group costs (parallel composition); within a group, mechanisms compose one after the other and
-adaptively. Adjacency is add-remove. Trainings are composed with the losses of continuous noise; what their discrete noise may
-cost beyond (`lattice_slack`, about 2e-11 of epsilon for 1,000 steps at noise multiplier 1) is added to every answer.
+A `Profile` holds one sequence of mechanisms for each group of records that were treated alike. A
+record is in one group, so the whole costs what the worst group costs (parallel composition); within
+a group, mechanisms compose one after the other and adaptively. Adjacency is add-remove. Trainings
+are composed with the losses of continuous noise; what their discrete noise may cost beyond
+(`lattice_slack`, about 2e-11 of epsilon for 1,000 steps at noise multiplier 1) is added to every
+answer.
 """
 
 import math
@@ -23,8 +26,9 @@ RDP = "rdp"
 # Orders of Renyi divergence, as Opacus has them by default.
 ORDERS = np.array([1 + x / 10 for x in range(1, 100)] + list(range(12, 64)), dtype=np.float64)
 
-# What doubles lose: the closed form this much relatively (tested with 400 digits); a convolution by FFT this much a step,
-# absolutely, which is an estimate with room to spare and no theorem. It matters for deltas below 1e-9 only.
+# What doubles lose: the closed form this much relatively (tested with 400 digits); a convolution by
+# FFT this much a step, absolutely, which is an estimate with room to spare and no theorem. It
+# matters for deltas below 1e-9 only.
 _CLOSED, _CONVOLVED = 1e-9, 1e-15
 _MOST_EPSILON = 1e4
 # Discrete noise differs from continuous noise as it may, except with probability e^-70.
@@ -41,11 +45,14 @@ class Profile:
 
     def __post_init__(self) -> None:
         if not self.groups:
-            raise BadInput("a profile has no groups of records; one that spends nothing is Profile()")
+            raise BadInput(
+                "a profile has no groups of records; one that spends nothing is Profile()"
+            )
         object.__setattr__(self, "groups", tuple(dict.fromkeys(self.groups)))
 
     def then(self, *others: "Profile | Mechanism") -> "Profile":
-        """This, followed by others on the same records; groups of both are crossed, which can only overstate."""
+        """This, followed by others on the same records; groups of both are crossed, which can only
+        overstate."""
         groups = self.groups
         for other in others:
             following = other.groups if isinstance(other, Profile) else ((other,),)
@@ -53,15 +60,18 @@ class Profile:
         return Profile(groups)
 
     def delta(self, epsilon: float) -> float:
-        """The least delta at which this is (epsilon, delta)-DP, rounded up; epsilon may be negative."""
+        """The least delta at which this is (epsilon, delta)-DP, rounded up; epsilon may be
+        negative."""
         return max(_delta(group, epsilon, added_only=False) for group in self.groups)
 
     def delta_added(self, epsilon: float) -> float:
-        """As `delta`, for one direction only: P_D(E) <= e^epsilon P_D'(E) + delta when D' is D and one more record."""
+        """As `delta`, for one direction only: P_D(E) <= e^epsilon P_D'(E) + delta when D' is D and
+        one more record."""
         return max(_delta(group, epsilon, added_only=True) for group in self.groups)
 
     def epsilon(self, delta: float, *, accountant: str = PLD) -> float:
-        """An epsilon >= 0 at which this is (epsilon, delta)-DP, rounded up; infinite when there is none."""
+        """An epsilon >= 0 at which this is (epsilon, delta)-DP, rounded up; infinite when there is
+        none."""
         check_probability("delta", delta)
         if accountant == RDP:
             return max(_renyi_epsilon(group, delta) for group in self.groups)
@@ -71,14 +81,17 @@ class Profile:
 
 
 def parallel(*profiles: Profile) -> Profile:
-    """Profiles on disjoint sets of records (owners, or halves of a split): each record pays for its own only."""
+    """Profiles on disjoint sets of records (owners, or halves of a split): each record pays for its
+    own only."""
     return Profile(tuple(group for profile in profiles for group in profile.groups))
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2), rounded up (Dong, Roth, Su 2022, Corollary 1).
+    """Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2), rounded up (Dong, Roth, Su 2022,
+    Corollary 1).
 
-    Beyond the middle both terms are written as a density times a Mills ratio, which leaves no small difference of tails.
+    Beyond the middle both terms are written as a density times a Mills ratio, which leaves no small
+    difference of tails.
     """
     # Loading scipy takes longer than anything else an owner's command does.
     from scipy.special import erfcx, log_ndtr, ndtr
@@ -87,7 +100,9 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     if low < 0:
         value = ndtr(-low) - math.exp(epsilon + log_ndtr(-high))
     else:
-        value = math.exp(-(low**2) / 2) / 2 * (erfcx(low / math.sqrt(2)) - erfcx(high / math.sqrt(2)))
+        value = (
+            math.exp(-(low**2) / 2) / 2 * (erfcx(low / math.sqrt(2)) - erfcx(high / math.sqrt(2)))
+        )
     return min(1.0, float(value) * (1 + _CLOSED) + sys.float_info.min)
 
 
@@ -106,11 +121,14 @@ def _delta(group: Sequence, epsilon: float, *, added_only: bool) -> float:
 
 
 def _lattice(group: Sequence, epsilon: float) -> tuple[float, float, float]:
-    """What the discrete noise of all trainings may cost beyond continuous noise: `lattice_slack`, and all tails together.
+    """What the discrete noise of all trainings may cost beyond continuous noise: `lattice_slack`,
+    and all tails together.
 
     With a tail of e^(-_TAIL - epsilon) what it adds to delta is at most e^-_TAIL a training.
     """
-    slacks = [part.slack(_TAIL + max(epsilon, 0.0)) for part in group if isinstance(part, SampledGaussian)]
+    slacks = [
+        part.slack(_TAIL + max(epsilon, 0.0)) for part in group if isinstance(part, SampledGaussian)
+    ]
     return sum(b1 for b1, _ in slacks), sum(b2 for _, b2 in slacks), len(slacks) * math.exp(-_TAIL)
 
 
@@ -120,7 +138,8 @@ def _less(epsilon: float, shift: float) -> float:
 
 
 def _only_gaussian(group: Sequence) -> float | None:
-    """The mu of a group that is Gaussian throughout (or empty): then the profile has a closed form."""
+    """The mu of a group that is Gaussian throughout (or empty): then the profile has a closed
+    form."""
     if all(isinstance(part, Gaussian) for part in group):
         return math.hypot(*(part.mu for part in group if isinstance(part, Gaussian)))
     return None
@@ -129,7 +148,9 @@ def _only_gaussian(group: Sequence) -> float | None:
 @lru_cache(maxsize=16)
 def _loss(group: Sequence) -> Any:
     grid = spacing(group)
-    return reduce(lambda one, other: one.compose(other), (_part(mechanism, grid) for mechanism in group))
+    return reduce(
+        lambda one, other: one.compose(other), (_part(mechanism, grid) for mechanism in group)
+    )
 
 
 @lru_cache(maxsize=16)
@@ -154,7 +175,8 @@ def _renyi_epsilon(group: Sequence, delta: float) -> float:
 
 
 def _least(enough: Any) -> float:
-    """The least epsilon >= 0 that is enough, within a part in 10^7 and from above; infinite beyond any meaning."""
+    """The least epsilon >= 0 that is enough, within a part in 10^7 and from above; infinite beyond
+    any meaning."""
     if enough(0.0):
         return 0.0
     high = 1.0

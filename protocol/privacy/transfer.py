@@ -1,8 +1,10 @@
-"""Coverage carried from training with the test record to training without it, by the training's whole privacy profile.
+"""Coverage carried from training with the test record to training without it, by the training's
+whole privacy profile.
 
-A model trained on n+1 exchangeable records misses any one of them as often as any other. Privacy carries that to the model
-trained on n: miss(D_n) <= e^epsilon miss(D_n+1) + delta(epsilon) at every real epsilon, where delta is that of one direction,
-D_n against D_n+1 (DPCP Theorems 11 and 12, with the whole profile in place of one point).
+A model trained on n+1 exchangeable records misses any one of them as often as any other. Privacy
+carries that to the model trained on n: miss(D_n) <= e^epsilon miss(D_n+1) + delta(epsilon) at every
+real epsilon, where delta is that of one direction, D_n against D_n+1 (DPCP Theorems 11 and 12, with
+the whole profile in place of one point).
 """
 
 from collections.abc import Callable
@@ -18,7 +20,8 @@ _ROUNDING = 1e-12
 
 
 def miss_bound(profile: Profile, miss: float) -> float:
-    """inf over epsilon of e^epsilon * miss + delta(epsilon): how often a model without the record misses it, from above."""
+    """inf over epsilon of e^epsilon * miss + delta(epsilon): how often a model without the record
+    misses it, from above."""
     if not 0.0 <= miss <= 1.0:
         raise BadInput(f"miss is {miss!r}; it must lie between 0 and 1")
     _, highest = _best(profile, lambda epsilon, delta: -(np.exp(epsilon) * miss + delta))
@@ -28,8 +31,9 @@ def miss_bound(profile: Profile, miss: float) -> float:
 def best_point(profile: Profile, *, alpha: float, beta: float) -> tuple[float, float]:
     """The epsilon whose point of the profile allows the largest miss, and that miss, rounded down.
 
-    One epsilon suffices for the bound, so the largest miss with miss_bound(miss) <= alpha - beta is the supremum over epsilon
-    of e^-epsilon (alpha - beta - delta(epsilon)). It does not depend on the number of records.
+    One epsilon suffices for the bound, so the largest miss with miss_bound(miss) <= alpha - beta is
+    the supremum over epsilon of e^-epsilon (alpha - beta - delta(epsilon)). It does not depend on
+    the number of records.
     """
     check_probability("alpha", alpha)
     if not 0.0 <= beta < alpha:
@@ -39,10 +43,12 @@ def best_point(profile: Profile, *, alpha: float, beta: float) -> tuple[float, f
 
 
 def largest_level(profile: Profile, *, alpha: float, beta: float, n: int) -> float | None:
-    """The largest a' with miss_bound(a' + 1/(n+1)) <= alpha - beta, rounded down; None when no a' >= 0 is small enough.
+    """The largest a' with miss_bound(a' + 1/(n+1)) <= alpha - beta, rounded down; None when no a'
+    >= 0 is small enough.
 
-    A private quantile that fails with probability at most beta, at rank ceil((1 - a')(n+1)) of the in-sample scores, then
-    covers with probability at least 1 - alpha. `profile` is that of the training alone.
+    A private quantile that fails with probability at most beta, at rank ceil((1 - a')(n+1)) of the
+    in-sample scores, then covers with probability at least 1 - alpha. `profile` is that of the
+    training alone.
     """
     if n < 1:
         raise BadInput(f"n is {n}; at least 1 record is needed")
@@ -51,15 +57,20 @@ def largest_level(profile: Profile, *, alpha: float, beta: float, n: int) -> flo
 
 
 def _best(
-    profile: Profile, value: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
+    profile: Profile,
+    value: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]],
 ) -> tuple[float, float]:
-    """The epsilon of the highest value(epsilon, delta(epsilon)) on a grid narrowed four times, and that value.
+    """The epsilon of the highest value(epsilon, delta(epsilon)) on a grid narrowed four times, and
+    that value.
 
-    Any epsilon is valid, so at worst the answer is loose. Each grid holds the best epsilon of the one before.
+    Any epsilon is valid, so at worst the answer is loose. Each grid holds the best epsilon of the
+    one before.
     """
     centre, width, best = 0.0, 16.0, -np.inf
     for _ in range(5):
         epsilons = centre + width * _GRID
-        values = value(epsilons, np.array([profile.delta_added(epsilon) for epsilon in epsilons.tolist()]))
+        values = value(
+            epsilons, np.array([profile.delta_added(epsilon) for epsilon in epsilons.tolist()])
+        )
         centre, width, best = float(epsilons[values.argmax()]), width / 8, float(values.max())
     return centre, best

@@ -1,7 +1,8 @@
-"""Zero-concentrated differential privacy: what counts with discrete Gaussian noise cost, without any accounting library.
+"""Zero-concentrated differential privacy: what counts with discrete Gaussian noise cost, without
+any accounting library.
 
-A count of sensitivity 1 with discrete Gaussian noise of variance v is 1/(2v)-zCDP, and adaptive queries add up (Canonne,
-Kamath, Steinke 2020, Theorem 14).
+A count of sensitivity 1 with discrete Gaussian noise of variance v is 1/(2v)-zCDP, and adaptive
+queries add up (Canonne, Kamath, Steinke 2020, Theorem 14).
 """
 
 import math
@@ -38,7 +39,10 @@ def zcdp_within(epsilon: float, delta: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if zcdp_epsilon(middle, delta) <= epsilon else (low, middle)
     if low < 1e-9:
-        raise BadInput(f"epsilon {epsilon} with delta {delta} leaves nothing to Gaussian noise; accepted are larger ones")
+        raise BadInput(
+            f"epsilon {epsilon} with delta {delta} leaves nothing to Gaussian noise; accepted are "
+            "larger ones"
+        )
     return low
 
 
@@ -48,7 +52,8 @@ def search_steps(bins: int) -> int:
 
 
 def search_variance(*, bins: int, epsilon: float, delta: float) -> int:
-    """The least whole variance with which all counts of a bisection together stay within (epsilon, delta)."""
+    """The least whole variance with which all counts of a bisection together stay within (epsilon,
+    delta)."""
     variance = math.ceil(search_steps(bins) / (2 * Fraction(zcdp_within(epsilon, delta))))
     while zcdp_epsilon(search_steps(bins) / (2 * variance), delta) > epsilon:
         variance += 1

@@ -1,11 +1,12 @@
 """Conformity scores in [0, 1], lower conforming better.
 
-A classification score is one elementwise function of a *ranking*: for a label, its probability, the probability mass
-ranked strictly above it, and its rank (ties broken by the label's index). There are two rankings, one of the true label
-alone (a masked sum, no sorting) and one of every label (a sort). Both feed the same function, and both sum exactly:
-probabilities are first rounded to a fixed grid (2^-40 for float64, 2^-23 for float32) on which floating-point addition of
-numbers that total less than two has no rounding error, in whatever order. So `all_scores` and `true_scores` agree to the bit.
-Probabilities closer than the grid count as ties.
+A classification score is one elementwise function of a *ranking*: for a label, its probability, the
+probability mass ranked strictly above it, and its rank (ties broken by the label's index). There
+are two rankings, one of the true label alone (a masked sum, no sorting) and one of every label (a
+sort). Both feed the same function, and both sum exactly: probabilities are first rounded to a fixed
+grid (2^-40 for float64, 2^-23 for float32) on which floating-point addition of numbers that total
+less than two has no rounding error, in whatever order. So `all_scores` and `true_scores` agree to
+the bit. Probabilities closer than the grid count as ties.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,7 +44,8 @@ class Ranking(Protocol):
 
     @property
     def larger(self) -> Array:
-        """Total probability of the labels with a larger probability, exact on the grid: `above` without the ties."""
+        """Total probability of the labels with a larger probability, exact on the grid: `above`
+        without the ties."""
 
     @property
     def rank(self) -> Array:
@@ -72,18 +74,23 @@ def aps(r: Ranking) -> Array:
 
 
 def aps_randomized(r: Ranking) -> Array:
-    """Mass of larger probabilities plus u p_y (Romano et al. 2020); the own mass enters once, so the score stays within 1."""
+    """Mass of larger probabilities plus u p_y (Romano et al. 2020); the own mass enters once, so
+    the score stays within 1."""
     return r.larger + r.u * r.own
 
 
 def raps(r: Ranking) -> Array:
-    """APS plus a penalty for every rank beyond the free ones (Angelopoulos et al. 2021), divided by its largest value."""
+    """APS plus a penalty for every rank beyond the free ones (Angelopoulos et al. 2021), divided by
+    its largest value."""
     extra = np.maximum(r.rank + 1 - RAPS_FREE_RANKS, 0)
-    return (r.above + r.own + RAPS_PENALTY * extra) / (1 + RAPS_PENALTY * max(r.labels - RAPS_FREE_RANKS, 0))
+    return (r.above + r.own + RAPS_PENALTY * extra) / (
+        1 + RAPS_PENALTY * max(r.labels - RAPS_FREE_RANKS, 0)
+    )
 
 
 def saps(r: Ranking) -> Array:
-    """Largest probability plus a penalty a rank (Huang et al. 2024, u = 1), divided by its largest value."""
+    """Largest probability plus a penalty a rank (Huang et al. 2024, u = 1), divided by its largest
+    value."""
     return (r.top + SAPS_PENALTY * r.rank) / (1 + SAPS_PENALTY * (r.labels - 1))
 
 
@@ -117,7 +124,9 @@ class _AnyRanking:
     @property
     def u(self) -> Array:
         if self.uniforms is None:
-            raise BadInput("a randomised score needs u, one uniform number in [0, 1] a record; none was given")
+            raise BadInput(
+                "a randomised score needs u, one uniform number in [0, 1] a record; none was given"
+            )
         return self.uniforms
 
     @cached_property
@@ -130,7 +139,8 @@ class _AnyRanking:
 
 @dataclass(frozen=True)
 class TrueRanking(_AnyRanking):
-    """The ranking of one label a record; what takes every label into account goes in slices that stay in the cache."""
+    """The ranking of one label a record; what takes every label into account goes in slices that
+    stay in the cache."""
 
     truth: Array
 
@@ -157,7 +167,9 @@ class TrueRanking(_AnyRanking):
     def _sliced(self, question: Callable[["_Slice"], Array]) -> Array:
         out = np.empty(len(self.truth), dtype=_working(self.probs.dtype))
         for rows in _chunks(self.probs):
-            out[rows] = question(_Slice(self.probs[rows].astype(out.dtype, copy=False), None, self.truth[rows]))
+            out[rows] = question(
+                _Slice(self.probs[rows].astype(out.dtype, copy=False), None, self.truth[rows])
+            )
         return out
 
 
@@ -171,12 +183,15 @@ class _Slice(_AnyRanking):
 
     @cached_property
     def _tied_before(self) -> Array:
-        """How many labels of lower index tie with the true one: almost always none, so only tied rows are looked at."""
+        """How many labels of lower index tie with the true one: almost always none, so only tied
+        rows are looked at."""
         tied = self.grid == self._grid_own[:, None]
         before = np.zeros(len(self.truth), dtype=self.probs.dtype)
         if np.count_nonzero(tied) > len(self.truth):
             rows = np.flatnonzero(_row_counts(tied, self.probs.dtype) > 1)
-            before[rows] = np.sum(tied[rows] & (np.arange(self.labels) < self.truth[rows, None]), axis=1)
+            before[rows] = np.sum(
+                tied[rows] & (np.arange(self.labels) < self.truth[rows, None]), axis=1
+            )
         return before
 
     @cached_property
@@ -184,7 +199,13 @@ class _Slice(_AnyRanking):
         return self.grid > self._grid_own[:, None]
 
     def larger(self) -> Array:
-        return np.einsum("ij,ij->i", self.grid, self._larger.view(np.int8), dtype=self.probs.dtype, casting="unsafe")
+        return np.einsum(
+            "ij,ij->i",
+            self.grid,
+            self._larger.view(np.int8),
+            dtype=self.probs.dtype,
+            casting="unsafe",
+        )
 
     def above(self) -> Array:
         return self.larger() + self._tied_before * self._grid_own
@@ -245,7 +266,8 @@ class FullRanking(_AnyRanking):
 
 
 def check_probabilities(probs: ArrayLike) -> Array:
-    """The array itself when it is (n, K >= 2), finite, non-negative and every row sums to one within 1e-3."""
+    """The array itself when it is (n, K >= 2), finite, non-negative and every row sums to one
+    within 1e-3."""
     probs = _check_shape(probs)
     for rows in _chunks(probs):
         part = probs[rows]
@@ -254,7 +276,8 @@ def check_probabilities(probs: ArrayLike) -> Array:
         if wrong.any():
             at = int(np.argmax(wrong))
             raise BadInput(
-                f"probabilities of record {rows.start + at} sum to {totals[at]:.6g} with least {part[at].min():.6g}; "
+                f"probabilities of record {rows.start + at} sum to {totals[at]:.6g} with least "
+                f"{part[at].min():.6g}; "
                 "accepted are rows without NaN, none below 0, that sum to 1 within 0.001"
             )
     return probs
@@ -264,18 +287,29 @@ def check_labels(labels: ArrayLike, *, n: int, k: int) -> Array:
     """The labels as an array when there are n of them, integers from 0 to k - 1."""
     labels = np.asarray(labels)
     if labels.shape != (n,) or labels.dtype.kind not in "iu":
-        raise BadInput(f"labels have shape {labels.shape} and type {labels.dtype}; accepted are {n} integers, one a record")
+        raise BadInput(
+            f"labels have shape {labels.shape} and type {labels.dtype}; accepted are {n} integers, "
+            "one a record"
+        )
     if n and not (labels.min() >= 0 and labels.max() < k):
-        raise BadInput(f"labels run from {labels.min()} to {labels.max()}; accepted are 0 to {k - 1}, a column each")
+        raise BadInput(
+            f"labels run from {labels.min()} to {labels.max()}; accepted are 0 to {k - 1}, a "
+            "column each"
+        )
     return labels
 
 
-def true_scores(score: Score, probs: ArrayLike, labels: ArrayLike, *, u: ArrayLike | None = None) -> Array:
-    """(n,) scores of the given labels, without sorting; equal to the bit to those entries of `all_scores`."""
+def true_scores(
+    score: Score, probs: ArrayLike, labels: ArrayLike, *, u: ArrayLike | None = None
+) -> Array:
+    """(n,) scores of the given labels, without sorting; equal to the bit to those entries of
+    `all_scores`."""
     probs = _check_shape(probs)
     labels = check_labels(labels, n=len(probs), k=probs.shape[1])
     uniforms = _check_uniforms(u, len(probs))
-    return np.clip(score(TrueRanking(probs, uniforms, labels)), 0, 1).astype(_working(probs.dtype), copy=False)
+    return np.clip(score(TrueRanking(probs, uniforms, labels)), 0, 1).astype(
+        _working(probs.dtype), copy=False
+    )
 
 
 def all_scores(score: Score, probs: ArrayLike, *, u: ArrayLike | None = None) -> Array:
@@ -285,7 +319,9 @@ def all_scores(score: Score, probs: ArrayLike, *, u: ArrayLike | None = None) ->
     out = np.empty(probs.shape, dtype=_working(probs.dtype))
     for rows in _chunks(probs):
         part = probs[rows].astype(out.dtype, copy=False)
-        out[rows] = np.clip(score(FullRanking(part, None if uniforms is None else uniforms[rows])), 0, 1)
+        out[rows] = np.clip(
+            score(FullRanking(part, None if uniforms is None else uniforms[rows])), 0, 1
+        )
     return out
 
 
@@ -293,11 +329,14 @@ def _pick(table: Array, columns: Array) -> Array:
     """One entry a row; on one flat row that is faster than with two indices."""
     if not table.flags.c_contiguous:
         return table[np.arange(len(columns)), columns]
-    return table.reshape(-1).take(np.arange(0, table.size, table.shape[1]) + columns.astype(np.int64, copy=False))
+    return table.reshape(-1).take(
+        np.arange(0, table.size, table.shape[1]) + columns.astype(np.int64, copy=False)
+    )
 
 
 def _row_counts(flags: Array, dtype: np.dtype[Any]) -> Array:
-    """True flags a row; a matrix-vector product counts faster than a sum of booleans, and as exactly."""
+    """True flags a row; a matrix-vector product counts faster than a sum of booleans, and as
+    exactly."""
     return flags.astype(dtype) @ np.ones(flags.shape[1], dtype=dtype)
 
 
@@ -315,7 +354,8 @@ def _check_shape(probs: ArrayLike) -> Array:
     probs = np.asarray(probs)
     if probs.ndim != 2 or probs.shape[1] < 2 or probs.dtype.kind != "f":
         raise BadInput(
-            f"probabilities have shape {probs.shape} and type {probs.dtype}; accepted are floats, one row a record and one "
+            f"probabilities have shape {probs.shape} and type {probs.dtype}; accepted are floats, "
+            "one row a record and one "
             "column for each of at least 2 labels"
         )
     return probs

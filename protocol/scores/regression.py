@@ -1,4 +1,5 @@
-"""Regression scores in [0, 1] and the intervals they turn a threshold into; the bound is public, never taken from the data."""
+"""Regression scores in [0, 1] and the intervals they turn a threshold into; the bound is public,
+never taken from the data."""
 
 import math
 from collections.abc import Callable
@@ -24,12 +25,16 @@ def _numbers(what: str, values: ArrayLike) -> NDArray[np.float64]:
     """Float64 throughout: differences of small integers would wrap around."""
     found = np.asarray(values)
     if found.dtype.kind not in "iuf" or not np.isfinite(found).all():
-        raise BadInput(f"{what} hold values that are no finite numbers, such as nan; accepted are finite numbers")
+        raise BadInput(
+            f"{what} hold values that are no finite numbers, such as nan; accepted are finite "
+            "numbers"
+        )
     return found.astype(np.float64)
 
 
 def column(what: str, values: ArrayLike) -> NDArray[np.float64]:
-    """One number a record. A column of a table, (n, 1), is n numbers: against n targets it would stand for n x n."""
+    """One number a record. A column of a table, (n, 1), is n numbers: against n targets it would
+    stand for n x n."""
     found = _numbers(what, values)
     if found.ndim == 2 and found.shape[1] == 1:
         return found[:, 0]
@@ -41,13 +46,18 @@ def column(what: str, values: ArrayLike) -> NDArray[np.float64]:
 def _quantiles(values: ArrayLike) -> NDArray[np.float64]:
     found = _numbers("predictions", values)
     if found.ndim != 2 or found.shape[1] != 2:
-        raise BadInput(f"predictions have shape {found.shape}; CQR takes two columns, lower and upper quantile")
+        raise BadInput(
+            f"predictions have shape {found.shape}; CQR takes two columns, lower and upper quantile"
+        )
     return found
 
 
 def _check_rows(predictions: Array, targets: Array) -> None:
     if len(predictions) != len(targets):
-        raise BadInput(f"{len(predictions)} predictions with {len(targets)} targets; accepted is a target a prediction")
+        raise BadInput(
+            f"{len(predictions)} predictions with {len(targets)} targets; accepted is a target a "
+            "prediction"
+        )
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,8 @@ class AbsoluteResidual:
         return np.minimum(np.abs(targets - predictions) / self.bound, 1.0)
 
     def interval(self, predictions: ArrayLike, threshold: float) -> tuple[Array, Array]:
-        """All y whose score is at most the threshold; at 1 that is the whole line, because scores are clipped there."""
+        """All y whose score is at most the threshold; at 1 that is the whole line, because scores
+        are clipped there."""
         predictions = column("predictions", predictions)
         half = math.inf if threshold >= 1 else threshold * self.bound
         return predictions - half, predictions + half
@@ -73,7 +84,8 @@ class AbsoluteResidual:
 
 @dataclass(frozen=True)
 class QuantileResidual:
-    """CQR (Romano, Patterson, Candes 2019): v = max(lo - y, y - hi), clipped to +-bound and moved to [0, 1]."""
+    """CQR (Romano, Patterson, Candes 2019): v = max(lo - y, y - hi), clipped to +-bound and moved
+    to [0, 1]."""
 
     bound: float
 
@@ -87,7 +99,8 @@ class QuantileResidual:
         return np.clip((excess / self.bound + 1) / 2, 0.0, 1.0)
 
     def interval(self, predictions: ArrayLike, threshold: float) -> tuple[Array, Array]:
-        """All y whose score is at most the threshold: the whole line at 1, nothing where the ends shrink past each other."""
+        """All y whose score is at most the threshold: the whole line at 1, nothing where the ends
+        shrink past each other."""
         predictions = _quantiles(predictions)
         shift = math.inf if threshold >= 1 else (2 * threshold - 1) * self.bound
         return predictions[:, 0] - shift, predictions[:, 1] + shift

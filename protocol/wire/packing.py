@@ -1,4 +1,5 @@
-"""Queries and batches of reports as bytes, packed column by column. Untrusted batches are checked in `check_batch` alone."""
+"""Queries and batches of reports as bytes, packed column by column. Untrusted batches are checked
+in `check_batch` alone."""
 
 import hashlib
 from dataclasses import dataclass
@@ -10,7 +11,15 @@ from numpy.typing import NDArray
 from confide.protocol.channels.base import Channel, LabelChannel
 from confide.protocol.channels.kinds import Bit, KaryRR, SubsetSelection
 from confide.protocol.errors import BadInput, Refused
-from confide.protocol.methods.queries import BitQuery, CountQuery, HistogramQuery, LabelQuery, OwnerQuery, Query, TrainingQuery
+from confide.protocol.methods.queries import (
+    BitQuery,
+    CountQuery,
+    HistogramQuery,
+    LabelQuery,
+    OwnerQuery,
+    Query,
+    TrainingQuery,
+)
 from confide.protocol.plan import EXACT_COUNTS, MOST_RECORDS, NOISED_COUNTS, VERSION, Plan, parse
 from confide.protocol.scores.classification import check_probabilities
 from confide.protocol.wire import wire_pb2 as wire
@@ -51,7 +60,8 @@ class Batch:
 
 @dataclass(frozen=True)
 class OwnerAnswer:
-    """What one owner answers as a whole: a histogram; its number of records and its noised count; or its weights."""
+    """What one owner answers as a whole: a histogram; its number of records and its noised count;
+    or its weights."""
 
     owner: bytes
     values: Array
@@ -72,7 +82,13 @@ def write_query(query: Query, *, plan: bytes, round_: int) -> bytes:
         start, stop = query.start, query.stop
         thresholds = query.thresholds if isinstance(query, BitQuery) else ()
     message = wire.Query(
-        version=VERSION, plan=plan, round=round_, start=start, stop=stop, thresholds=thresholds, weights=weights
+        version=VERSION,
+        plan=plan,
+        round=round_,
+        start=start,
+        stop=stop,
+        thresholds=thresholds,
+        weights=weights,
     )
     return message.SerializeToString(deterministic=True)
 
@@ -91,7 +107,9 @@ def read_query(data: bytes, *, plan: Plan, plan_digest: bytes) -> tuple[Query, i
         if isinstance(channel, Bit):
             if len(message.thresholds) > MOST_THRESHOLDS:
                 raise Refused(wire.Code.MALFORMED)
-            return BitQuery(channel, message.start, message.stop, tuple(message.thresholds)), message.round
+            return BitQuery(
+                channel, message.start, message.stop, tuple(message.thresholds)
+            ), message.round
         if message.thresholds or not isinstance(channel, LabelChannel):
             raise Refused(wire.Code.MALFORMED)
         return LabelQuery(channel, message.start, message.stop), message.round
@@ -126,32 +144,47 @@ def query_digest(data: bytes) -> bytes:
 def write_batch(batch: Batch, *, channel: Channel, plan: bytes, round_: int) -> wire.ReportBatch:
     """Pack the columns of a batch."""
     return wire.ReportBatch(
-        version=VERSION, plan=plan, round=round_, ids=np.ascontiguousarray(batch.ids).tobytes(),
+        version=VERSION,
+        plan=plan,
+        round=round_,
+        ids=np.ascontiguousarray(batch.ids).tobytes(),
         parts=b"" if batch.parts is None else batch.parts.astype(U2).tobytes(),
         reports=_pack(batch.reports, channel),
-        probabilities=b"" if batch.probabilities is None else batch.probabilities.astype(F4).tobytes(),
+        probabilities=b""
+        if batch.probabilities is None
+        else batch.probabilities.astype(F4).tobytes(),
         seeded=batch.seeded,
-    )  # fmt: skip
+    )
 
 
 def write_owner_answer(answer: OwnerAnswer, *, plan: bytes, round_: int) -> wire.ReportBatch:
     """Pack an owner's counts (integers) or weights (floats)."""
     whole = answer.values.dtype.kind == "i"
     return wire.ReportBatch(
-        version=VERSION, plan=plan, round=round_, ids=answer.owner, seeded=answer.seeded,
+        version=VERSION,
+        plan=plan,
+        round=round_,
+        ids=answer.owner,
+        seeded=answer.seeded,
         counts=answer.values.astype(I8).tobytes() if whole else b"",
         weights=b"" if whole else answer.values.astype(F4).tobytes(),
-    )  # fmt: skip
+    )
 
 
 def read_owner_answer(
-    message: wire.ReportBatch, *, query: OwnerQuery, plan: bytes, round_: int, most: int = MOST_RECORDS
+    message: wire.ReportBatch,
+    *,
+    query: OwnerQuery,
+    plan: bytes,
+    round_: int,
+    most: int = MOST_RECORDS,
 ) -> OwnerAnswer:
-    """Unpack what an owner of at most so many records answers as a whole; anything that cannot be an answer to this query is
-    refused with a code.
+    """Unpack what an owner of at most so many records answers as a whole; anything that cannot be
+    an answer to this query is refused with a code.
 
-    A noised count of n records lies in [-8 sigma, n + 8 sigma]: an honest one outside has a probability below 2 e^-32, 3e-14
-    (discrete Gaussians are sub-Gaussian, Canonne, Kamath, Steinke 2020).
+    A noised count of n records lies in [-8 sigma, n + 8 sigma]: an honest one outside has a
+    probability below 2 e^-32, 3e-14 (discrete Gaussians are sub-Gaussian, Canonne, Kamath, Steinke
+    2020).
     """
     _check_envelope(message, plan=plan, round_=round_)
     if len(message.ids) != ID_BYTES or message.parts or message.reports or message.probabilities:
@@ -159,11 +192,15 @@ def read_owner_answer(
     if isinstance(query, TrainingQuery):
         if message.counts:
             raise Refused(wire.Code.MALFORMED)
-        return OwnerAnswer(message.ids, _weights(message.weights, query.weights.size), message.seeded)
+        return OwnerAnswer(
+            message.ids, _weights(message.weights, query.weights.size), message.seeded
+        )
     if message.weights:
         raise Refused(wire.Code.MALFORMED)
     exact = isinstance(query, HistogramQuery)
-    counts = _column(message.counts, I8, query.bins if isinstance(query, HistogramQuery) else 2).astype(np.int64)
+    counts = _column(
+        message.counts, I8, query.bins if isinstance(query, HistogramQuery) else 2
+    ).astype(np.int64)
     owned = counts if exact else counts[:1]
     if owned.min() < 0 or owned.max() > most or int(owned.sum()) > most:
         raise Refused(wire.Code.OUT_OF_ALPHABET)
@@ -175,8 +212,11 @@ def read_owner_answer(
     return OwnerAnswer(message.ids, counts, message.seeded)
 
 
-def check_batch(message: wire.ReportBatch, *, query: BitQuery | LabelQuery, plan: bytes, round_: int) -> int:
-    """How many reports a batch holds that answers this query; anything else is refused whole, with a code."""
+def check_batch(
+    message: wire.ReportBatch, *, query: BitQuery | LabelQuery, plan: bytes, round_: int
+) -> int:
+    """How many reports a batch holds that answers this query; anything else is refused whole, with
+    a code."""
     _check_envelope(message, plan=plan, round_=round_)
     if message.counts or message.weights:
         raise Refused(wire.Code.MALFORMED)
@@ -199,14 +239,21 @@ def check_batch(message: wire.ReportBatch, *, query: BitQuery | LabelQuery, plan
     return n
 
 
-def read_batch(message: wire.ReportBatch, *, query: BitQuery | LabelQuery, plan: bytes, round_: int) -> Batch:
+def read_batch(
+    message: wire.ReportBatch, *, query: BitQuery | LabelQuery, plan: bytes, round_: int
+) -> Batch:
     """Unpack a batch that passes the check."""
     n = check_batch(message, query=query, plan=plan, round_=round_)
     ids = np.frombuffer(message.ids, dtype=np.uint8).reshape(n, ID_BYTES)
     reports = _unpack(message.reports, query.channel, n)
     if isinstance(query, BitQuery):
         return Batch(ids, reports, parts=_column(message.parts, U2, n), seeded=message.seeded)
-    return Batch(ids, reports, probabilities=_rows(message.probabilities, n, query.channel.k), seeded=message.seeded)
+    return Batch(
+        ids,
+        reports,
+        probabilities=_rows(message.probabilities, n, query.channel.k),
+        seeded=message.seeded,
+    )
 
 
 def _check_envelope(message: wire.ReportBatch, *, plan: bytes, round_: int) -> None:
@@ -219,7 +266,8 @@ def _check_envelope(message: wire.ReportBatch, *, plan: bytes, round_: int) -> N
 
 
 def _check_distinct(ids: bytes) -> None:
-    """No id stands twice in a batch. Ids are hashes: where halves of them differ there is no need to compare the whole."""
+    """No id stands twice in a batch. Ids are hashes: where halves of them differ there is no need
+    to compare the whole."""
     halves = np.frombuffer(ids, dtype=np.uint64)
     first = np.sort(halves[::2])
     if (first[1:] == first[:-1]).any():
@@ -230,14 +278,18 @@ def _check_distinct(ids: bytes) -> None:
 
 
 def _check_reports(data: bytes, channel: Channel, n: int) -> None:
-    """Labels are below k; of flags, those beyond the last report are off, and of a subset, as many are on as it has members."""
+    """Labels are below k; of flags, those beyond the last report are off, and of a subset, as many
+    are on as it has members."""
     if isinstance(channel, KaryRR):
         _check_whole(data, n, below=channel.k)
         return
     flags = n * _width(channel)
     if len(data) != -(-flags // 8) or (flags % 8 and data[-1] >> flags % 8):
         raise Refused(wire.Code.MALFORMED)
-    if isinstance(channel, SubsetSelection) and (_unpack(data, channel, n).sum(axis=1) != channel.size).any():
+    if (
+        isinstance(channel, SubsetSelection)
+        and (_unpack(data, channel, n).sum(axis=1) != channel.size).any()
+    ):
         raise Refused(wire.Code.OUT_OF_ALPHABET)
 
 

@@ -1,4 +1,5 @@
-"""The calls of the gRPC service as plain values, read off the compiled description: what both sides build their ends from."""
+"""The calls of the gRPC service as plain values, read off the compiled description: what both sides
+build their ends from."""
 
 import ipaddress
 import re
@@ -11,8 +12,9 @@ from confide.protocol.wire import service_pb2
 
 CAMPAIGN, AUTHORIZATION, MESSAGES = "confide-campaign", "authorization", "confide-messages"
 CAMPAIGN_DIGITS = 16
-# Answers of many reports are split into messages of this size; eight reports of the most labels that a plan may have are not
-# split, and take somewhat more. No aggregator may take less than the larger.
+# Answers of many reports are split into messages of this size; eight reports of the most labels
+# that a plan may have are not split, and take somewhat more. No aggregator may take less than the
+# larger.
 PIECE_BYTES = 1 << 20
 LARGEST_PIECE = PIECE_BYTES + (1 << 16)
 
@@ -30,7 +32,9 @@ def _calls() -> dict[str, Call]:
     service = service_pb2.DESCRIPTOR.services_by_name["Aggregator"]
     return {
         method.name: Call(
-            f"/{service.full_name}/{method.name}", GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+            f"/{service.full_name}/{method.name}",
+            GetMessageClass(method.input_type),
+            GetMessageClass(method.output_type),
         )
         for method in service.methods
     }

@@ -1,4 +1,5 @@
-"""Long answers cut into short ones: each a whole answer of its own, so any may be lost, repeated or come first."""
+"""Long answers cut into short ones: each a whole answer of its own, so any may be lost, repeated or
+come first."""
 
 from collections.abc import Iterator
 
@@ -15,7 +16,8 @@ _HEADER_BYTES = 128
 
 
 def split_answer(answer: bytes, plan: Plan, *, most: int) -> Iterator[bytes]:
-    """The answer as answers of at most `most` bytes, or of eight reports. The same answer is always cut the same way."""
+    """The answer as answers of at most `most` bytes, or of eight reports. The same answer is always
+    cut the same way."""
     batch = parse(wire.Answer, answer).batch
     n = len(batch.ids) // ID_BYTES
     if len(answer) <= most or n <= _ROWS or plan.central:
@@ -30,11 +32,18 @@ def split_answer(answer: bytes, plan: Plan, *, most: int) -> Iterator[bytes]:
             return column[first * width // 8 : -(-last * width // 8)] if column else b""
 
         piece = wire.ReportBatch(
-            version=batch.version, plan=batch.plan, round=batch.round, ids=part(batch.ids, 8 * ID_BYTES),
-            parts=part(batch.parts, 16), reports=part(batch.reports, bits),
-            probabilities=part(batch.probabilities, 32 * plan.labels), seeded=batch.seeded,
-        )  # fmt: skip
-        yield wire.Answer(version=VERSION, code=wire.Code.OK, batch=piece).SerializeToString(deterministic=True)
+            version=batch.version,
+            plan=batch.plan,
+            round=batch.round,
+            ids=part(batch.ids, 8 * ID_BYTES),
+            parts=part(batch.parts, 16),
+            reports=part(batch.reports, bits),
+            probabilities=part(batch.probabilities, 32 * plan.labels),
+            seeded=batch.seeded,
+        )
+        yield wire.Answer(version=VERSION, code=wire.Code.OK, batch=piece).SerializeToString(
+            deterministic=True
+        )
 
 
 def _bits(plan: Plan) -> int:

@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 from confide.client.training.scaling import public_scaling
 from confide.protocol.embedded import letters, predictions
 from confide.protocol.errors import BadInput
-from confide.protocol.scores.classification import SCORES, all_scores, check_labels, check_probabilities, true_scores
+from confide.protocol.scores.classification import (
+    SCORES,
+    all_scores,
+    check_labels,
+    check_probabilities,
+    true_scores,
+)
 from confide.protocol.scores.regression import AbsoluteResidual, column
 from confide.simulation.data.synthetic import LINE_BOUND, line
 
@@ -28,7 +34,8 @@ CLASSIFICATION, REGRESSION = "classification", "regression"
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores of what is true, and of everything that could be predicted (labels), or the width of a threshold (numbers)."""
+    """Scores of what is true, and of everything that could be predicted (labels), or the width of a
+    threshold (numbers)."""
 
     own: Array
     every: Array | None
@@ -85,7 +92,8 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Lessons:
-    """Features on a public scale with labels, or with numbers whose residuals have a public bound."""
+    """Features on a public scale with labels, or with numbers whose residuals have a public
+    bound."""
 
     name: str
     features: Array
@@ -103,7 +111,8 @@ def from_npz(path: Path) -> Population:
 
 
 def embedded() -> Population:
-    """The provider's predictions for all records of the embedded data set that it did not learn from."""
+    """The provider's predictions for all records of the embedded data set that it did not learn
+    from."""
     return Population("letter (embedded)", *predictions())
 
 
@@ -122,26 +131,44 @@ def lessons(path: Path | None, task: str, bound: float | None, limits: Range | N
     """Records to learn from, features clipped to public limits and scaled to [-1, 1] by them."""
     what = "labels" if task == CLASSIFICATION else "targets"
     if path is None and limits is not None:
-        raise BadInput("--feature-range is given without --data; the records that come with the project have their own limits")
+        raise BadInput(
+            "--feature-range is given without --data; the records that come with the project have "
+            "their own limits"
+        )
     if path is not None:
         if limits is None:
-            raise BadInput("features need public limits, known without the records: --feature-range LOW HIGH")
+            raise BadInput(
+                "features need public limits, known without the records: --feature-range LOW HIGH"
+            )
         features, targets = read_arrays(path, features="(n, d)", **{what: "(n,)"})
         if what == "targets":
-            return _about(path, lambda: _scaled(str(path), features, column(what, targets), limits, _given(bound)))
+            return _about(
+                path,
+                lambda: _scaled(str(path), features, column(what, targets), limits, _given(bound)),
+            )
         return _about(path, lambda: _scaled(str(path), features, targets, limits, None))
     if task == CLASSIFICATION:
         return _scaled("letter (embedded)", *letters(), (0.0, 1.0), None)
     features, targets, _ = line(20_000, np.random.default_rng(0))
-    return _scaled("line (made up)", features, targets, (-1.0, 1.0), LINE_BOUND if bound is None else bound)
+    return _scaled(
+        "line (made up)", features, targets, (-1.0, 1.0), LINE_BOUND if bound is None else bound
+    )
 
 
-def _scaled(name: str, features: Array, targets: Array, limits: Range, bound: float | None) -> Lessons:
+def _scaled(
+    name: str, features: Array, targets: Array, limits: Range, bound: float | None
+) -> Lessons:
     if features.ndim != 2 or targets.shape != features.shape[:1]:
-        raise BadInput(f"features have shape {features.shape}, targets {targets.shape}; accepted are (n, d) and (n,)")
+        raise BadInput(
+            f"features have shape {features.shape}, targets {targets.shape}; accepted are (n, d) "
+            "and (n,)"
+        )
     for what, values in (("features", features), ("targets", targets)):
         if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
-            raise BadInput(f"{what} hold values that are no finite numbers, such as nan; accepted are finite numbers")
+            raise BadInput(
+                f"{what} hold values that are no finite numbers, such as nan; accepted are finite "
+                "numbers"
+            )
     return Lessons(name, public_scaling(*limits)(features), targets, bound)
 
 
@@ -158,14 +185,21 @@ def read_arrays(path: Path, **shapes: str) -> list[Array]:
         with np.load(path, allow_pickle=False) as archive:
             missing = [name for name in shapes if name not in archive]
             if missing:
-                raise BadInput(f"{path} holds {sorted(archive)}; missing: {', '.join(missing)} (accepted: {accepted})")
+                raise BadInput(
+                    f"{path} holds {sorted(archive)}; missing: {', '.join(missing)} (accepted: "
+                    f"{accepted})"
+                )
             return [archive[name] for name in shapes]
     except BadInput:
         raise
     except FileNotFoundError:
-        raise BadInput(f"{path} does not exist; accepted is an npz file with arrays {accepted}") from None
+        raise BadInput(
+            f"{path} does not exist; accepted is an npz file with arrays {accepted}"
+        ) from None
     except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise BadInput(f"{path} cannot be read as an npz file with arrays {accepted}: {error}") from None
+        raise BadInput(
+            f"{path} cannot be read as an npz file with arrays {accepted}: {error}"
+        ) from None
 
 
 def _about(path: Path, make: Any) -> Any:

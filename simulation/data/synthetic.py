@@ -1,4 +1,5 @@
-"""Records made up from public numbers: classes as clusters around corners of a cube, and a location with truncated noise."""
+"""Records made up from public numbers: classes as clusters around corners of a cube, and a location
+with truncated noise."""
 
 import math
 from dataclasses import dataclass
@@ -15,10 +16,11 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
-    """Gaussian clusters of random shape around corners of the cube [-separation, separation]^d, several for each label.
+    """Gaussian clusters of random shape around corners of the cube [-separation, separation]^d,
+    several for each label.
 
-    The problem of SCP section S6.3.2: five labels, ten features, all of them informative, separation 0.6, one label in a
-    hundred drawn anew.
+    The problem of SCP section S6.3.2: five labels, ten features, all of them informative,
+    separation 0.6, one label in a hundred drawn anew.
     """
 
     centres: Floats
@@ -28,32 +30,53 @@ class Clusters:
 
     @classmethod
     def drawn(
-        cls, rng: np.random.Generator, *, labels: int = 5, features: int = 10, each: int = 2, separation: float = 0.6,
+        cls,
+        rng: np.random.Generator,
+        *,
+        labels: int = 5,
+        features: int = 10,
+        each: int = 2,
+        separation: float = 0.6,
         flipped: float = 0.01,
-    ) -> "Clusters":  # fmt: skip
+    ) -> "Clusters":
         count = labels * each
         if not 1 <= count <= 1 << features:
-            raise BadInput(f"{count} clusters at the corners of a cube of {features} dimensions, which has {1 << features}")
+            raise BadInput(
+                f"{count} clusters at the corners of a cube of {features} dimensions, which has "
+                f"{1 << features}"
+            )
         corners = rng.choice(1 << features, count, replace=False)
         centres = separation * (2.0 * ((corners[:, None] >> np.arange(features)) & 1) - 1.0)
-        return cls(centres.astype(np.float64), rng.uniform(-1, 1, (count, features, features)), labels, flipped)
+        return cls(
+            centres.astype(np.float64),
+            rng.uniform(-1, 1, (count, features, features)),
+            labels,
+            flipped,
+        )
 
     @property
     def scaling(self) -> Scaling:
         """By the spread that features have on average over all such problems: a public number."""
         d = self.centres.shape[1]
         width = math.sqrt(d / 3 + float(self.centres[0, 0] ** 2))
-        return Scaling(np.full(d, -5 * width), np.full(d, 5 * width), np.zeros(d), np.full(d, width))
+        return Scaling(
+            np.full(d, -5 * width), np.full(d, 5 * width), np.zeros(d), np.full(d, width)
+        )
 
     def draw(self, n: int, rng: np.random.Generator) -> tuple[Floats, Integers]:
         """Features and labels of n records."""
         at = rng.integers(0, len(self.centres), n)
-        features = np.einsum("ni,nij->nj", rng.normal(size=(n, self.centres.shape[1])), self.shapes[at]) + self.centres[at]
+        features = (
+            np.einsum("ni,nij->nj", rng.normal(size=(n, self.centres.shape[1])), self.shapes[at])
+            + self.centres[at]
+        )
         anew = rng.random(n) < self.flipped
         return features, np.where(anew, rng.integers(0, self.labels, n), at % self.labels)
 
 
-def located(n: int, rng: np.random.Generator, *, location: float = 5.0, sigma: float = 5.0) -> Floats:
+def located(
+    n: int, rng: np.random.Generator, *, location: float = 5.0, sigma: float = 5.0
+) -> Floats:
     """y - x of DPCP section 5.1: a location and normal noise cut at three standard deviations."""
     noise = rng.normal(size=n)
     while (outside := np.abs(noise) > 3).any():
@@ -61,12 +84,14 @@ def located(n: int, rng: np.random.Generator, *, location: float = 5.0, sigma: f
     return location + sigma * noise
 
 
-# Residuals of `line` around the truth are within 1.5; a model that is half-way there stays within this.
+# Residuals of `line` around the truth are within 1.5; a model that is half-way there stays within
+# this.
 LINE_BOUND = 4.0
 
 
 def line(n: int, rng: np.random.Generator, *, features: int = 5) -> tuple[Floats, Floats, Floats]:
-    """Features in [-1, 1], targets, and the truth they scatter around: a line with noise cut at three deviations of 0.5."""
+    """Features in [-1, 1], targets, and the truth they scatter around: a line with noise cut at
+    three deviations of 0.5."""
     x = rng.uniform(-1, 1, (n, features))
     truth = x @ np.linspace(-1, 1, features)
     return x, truth + located(n, rng, location=0.0, sigma=0.5), truth

@@ -1,4 +1,5 @@
-"""Private split calibration with a trusted curator: a histogram of scores, and a quantile mechanism of one's choice."""
+"""Private split calibration with a trusted curator: a histogram of scores, and a quantile mechanism
+of one's choice."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ from confide.simulation.evaluate.trials import Repeated, Row, measured
 
 @dataclass(frozen=True, kw_only=True)
 class Central(Repeated):
-    """Calibration of a given model; `variant` is the quantile mechanism. n is public, a record is replaced."""
+    """Calibration of a given model; `variant` is the quantile mechanism. n is public, a record is
+    replaced."""
 
     method: str = "central"
     variant: str = DEFAULT
@@ -36,19 +38,32 @@ class Central(Repeated):
         check_probability("beta", self.beta)
         check_bins(self.bins)
         if self.beta >= self.alpha:
-            raise BadInput(f"beta is {self.beta} and alpha {self.alpha}; beta must be below alpha, of which it is a part")
+            raise BadInput(
+                f"beta is {self.beta} and alpha {self.alpha}; beta must be below alpha, of which "
+                "it is a part"
+            )
         if (self.variant in GAUSSIAN) != (self.privacy_delta > 0):
-            needs = "needs --privacy-delta above 0" if self.variant in GAUSSIAN else "is pure, so --privacy-delta must be 0"
+            needs = (
+                "needs --privacy-delta above 0"
+                if self.variant in GAUSSIAN
+                else "is pure, so --privacy-delta must be 0"
+            )
             raise BadInput(f"privacy_delta is {self.privacy_delta}; {self.variant} {needs}")
 
     @property
     def mechanism(self) -> Mechanism:
         return within_budget(
-            self.variant, bins=self.bins, beta=self.beta, adjacency=REPLACE_ONE, epsilon=self.epsilon, delta=self.privacy_delta
+            self.variant,
+            bins=self.bins,
+            beta=self.beta,
+            adjacency=REPLACE_ONE,
+            epsilon=self.epsilon,
+            delta=self.privacy_delta,
         )
 
     def rank(self, mechanism: Mechanism) -> int:
-        """With room for the mechanism's failure where it is certified; the nominal one where nothing is."""
+        """With room for the mechanism's failure where it is certified; the nominal one where
+        nothing is."""
         if mechanism.certificate == CERTIFIED:
             return certified_rank(n=self.n, alpha=self.alpha, beta=self.beta)
         if self.variant == "dpcp":
@@ -62,8 +77,12 @@ class Central(Repeated):
         splits = self.splits(records, rng)
         scored = records.scored(self.score, rng.random(len(records)))
         for calibration, test, entropy in splits:
-            threshold = mechanism.release(histogram(scored.own[calibration], grid), rank, entropy).threshold
-            yield measured(threshold, scored.own[test], scored.mean_size(test, threshold), level=level)
+            threshold = mechanism.release(
+                histogram(scored.own[calibration], grid), rank, entropy
+            ).threshold
+            yield measured(
+                threshold, scored.own[test], scored.mean_size(test, threshold), level=level
+            )
 
     def resolved(self, records: Population | Predictions, rows: list[Row]) -> Row:
         mechanism = self.mechanism

@@ -1,4 +1,5 @@
-"""Training and calibrating on one's own records: run a pipeline, measure it on rows that took no part."""
+"""Training and calibrating on one's own records: run a pipeline, measure it on rows that took no
+part."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -49,7 +50,9 @@ class Trainings:
     def run(self, pipeline: Pipeline) -> tuple[Fitted, float]:
         """The model of a pipeline and its threshold."""
         half = len(self.rows) // 2
-        first, second = (self.rows[:half], self.rows[half:]) if pipeline.halves else (self.rows, self.rows)
+        first, second = (
+            (self.rows[:half], self.rows[half:]) if pipeline.halves else (self.rows, self.rows)
+        )
         key = pipeline.halves, pipeline.training
         if key not in self._made:
             self._made[key] = self.learner.fit(first, pipeline.training, self.entropy)
@@ -66,7 +69,9 @@ def measure(trainings: Trainings, pipeline: Pipeline, test: Rows) -> Row:
     """One run of a pipeline, on rows that it has not seen."""
     fitted, threshold = trainings.run(pipeline)
     sizes = fitted.sizes(test, threshold)
-    row = measured(threshold, fitted.scores(test), float(sizes.mean()), level=pipeline.promise.level)
+    row = measured(
+        threshold, fitted.scores(test), float(sizes.mean()), level=pipeline.promise.level
+    )
     return row | {"singletons": float(np.mean(sizes == 1))}
 
 
@@ -78,7 +83,8 @@ def _planned(variant: str, terms: Terms, recipe: Recipe) -> Pipeline:
 
 @dataclass(frozen=True, kw_only=True)
 class FullData(Repeated):
-    """Train and calibrate on n records; `variant` is a pipeline, (epsilon, privacy_delta) the budget of both together."""
+    """Train and calibrate on n records; `variant` is a pipeline, (epsilon, privacy_delta) the
+    budget of both together."""
 
     method: str = "full-data"
     variant: str = "certified"
@@ -99,16 +105,26 @@ class FullData(Repeated):
 
     def learner(self, records: Lessons) -> Network:
         targets = records.targets
-        task = Labels(targets, self.score) if records.bound is None else Numbers(targets.astype(np.float64), records.bound)
+        task = (
+            Labels(targets, self.score)
+            if records.bound is None
+            else Numbers(targets.astype(np.float64), records.bound)
+        )
         return Network(records.features, task, self.recipe)
 
     @property
     def pipeline(self) -> Pipeline:
         budget = Budget(self.epsilon, self.privacy_delta, self.accountant)
         terms = Terms(
-            self.n, budget, alpha=self.alpha, beta=self.beta, share=self.share, bins=self.bins, buffer=self.buffer,
+            self.n,
+            budget,
+            alpha=self.alpha,
+            beta=self.beta,
+            share=self.share,
+            bins=self.bins,
+            buffer=self.buffer,
             stability=self.stability,
-        )  # fmt: skip
+        )
         return _planned(self.variant, terms, self.recipe)
 
     def run(self, records: Lessons) -> Iterator[Row]:
@@ -122,26 +138,40 @@ class FullData(Repeated):
             yield row | {"model": fitted.digest.hex()}
 
     def card(self, records: Lessons, result: dict[str, Any], *, issued: datetime) -> Card:
-        """The contract card of the certified pipeline, for the model and the threshold of the first trial; not yet signed."""
+        """The contract card of the certified pipeline, for the model and the threshold of the first
+        trial; not yet signed."""
         pipeline = self.pipeline
         if not (isinstance(pipeline.training, SampledGaussian) and pipeline.method == "certified"):
-            raise BadInput(f"variant is {self.variant}; a card needs a certificate for private training: accepted is certified")
+            raise BadInput(
+                f"variant is {self.variant}; a card needs a certificate for private training: "
+                "accepted is certified"
+            )
         assert isinstance(pipeline.quantile, RankExponential)
         level = round(1 - self.alpha, 12)
-        contract = FullDataContract(records.name, level, self.beta, self.epsilon, self.privacy_delta)
+        contract = FullDataContract(
+            records.name, level, self.beta, self.epsilon, self.privacy_delta
+        )
         origin = provenance(plan=None, issued=issued.isoformat(), training_noise=NOISE)
         trial = result["trials"][0]
         shown = {name: trial[name] for name in ("coverage", "mean_size") if trial[name] is not None}
         released = Released(
-            bytes.fromhex(trial["model"]), self.score if records.bound is None else ABSOLUTE_RESIDUAL, trial["threshold"],
+            bytes.fromhex(trial["model"]),
+            self.score if records.bound is None else ABSOLUTE_RESIDUAL,
+            trial["threshold"],
             result["arguments"]["randomness"],
-        )  # fmt: skip
-        formal = full_data_formal(contract, pipeline.training, pipeline.quantile, n=self.n, released=released)
+        )
+        formal = full_data_formal(
+            contract, pipeline.training, pipeline.quantile, n=self.n, released=released
+        )
         return Card(formal, shown, origin, view=PUBLIC)
 
     def resolved(self, records: Lessons, rows: list[Row]) -> Row:
         pipeline = self.pipeline
-        spent = None if pipeline.profile is None else pipeline.profile.epsilon(self.privacy_delta, accountant=self.accountant)
+        spent = (
+            None
+            if pipeline.profile is None
+            else pipeline.profile.epsilon(self.privacy_delta, accountant=self.accountant)
+        )
         return {
             "labels": None if records.bound is not None else int(records.targets.max()) + 1,
             "bound": records.bound,

@@ -1,7 +1,9 @@
-"""What calibration on the training records needs of a learner: private training at a stated cost, and scores in [0, 1].
+"""What calibration on the training records needs of a learner: private training at a stated cost,
+and scores in [0, 1].
 
-Records are named by their row numbers; the learner holds them. Besides networks (`confide.simulation.evaluate.networks`) there are two whose
-truth has a closed form: a location parameter (DPCP section 5.1) and a memoriser, the worst that privacy allows.
+Records are named by their row numbers; the learner holds them. Besides networks
+(`confide.simulation.evaluate.networks`) there are two whose truth has a closed form: a location
+parameter (DPCP section 5.1) and a memoriser, the worst that privacy allows.
 """
 
 import math
@@ -36,11 +38,13 @@ class Planned(Protocol):
     """Training as it is planned, before there are records."""
 
     def mechanism(self, n: int, budget: Budget) -> Mechanism:
-        """The training mechanism for about n records that makes the most of a budget; n is public here."""
+        """The training mechanism for about n records that makes the most of a budget; n is public
+        here."""
 
 
 class Learner(Planned, Protocol):
-    """Training that is permutation-invariant and, given a mechanism, as private as that mechanism under add-remove."""
+    """Training that is permutation-invariant and, given a mechanism, as private as that mechanism
+    under add-remove."""
 
     def __len__(self) -> int:
         """Records held."""
@@ -67,11 +71,13 @@ class LocationFit:
 
 @dataclass(frozen=True)
 class Location:
-    """The mean of y - x, clipped to +-`bound`, with Laplace noise (DPCP section 5.1); scores are residuals over `scale`.
+    """The mean of y - x, clipped to +-`bound`, with Laplace noise (DPCP section 5.1); scores are
+    residuals over `scale`.
 
-    The sum is divided by a public number of records, so one more moves it by at most bound/n. DPCP divides by the number it
-    has, with noise 6 sigma/(n epsilon): private when a record is replaced, but not when one is added, because then the two
-    noise scales differ and the ratio of their tails has no bound. Its transfer from n to n+1 records needs the latter.
+    The sum is divided by a public number of records, so one more moves it by at most bound/n. DPCP
+    divides by the number it has, with noise 6 sigma/(n epsilon): private when a record is replaced,
+    but not when one is added, because then the two noise scales differ and the ratio of their tails
+    has no bound. Its transfer from n to n+1 records needs the latter.
     """
 
     rest: Floats
@@ -88,13 +94,17 @@ class Location:
         mean = float(np.clip(self.rest[rows], -self.bound, self.bound).mean())
         if mechanism is not None:
             if not isinstance(mechanism, Pure):
-                raise BadInput(f"a location is released by Laplace noise, which {type(mechanism).__name__} does not describe")
+                raise BadInput(
+                    f"a location is released by Laplace noise, which {type(mechanism).__name__} "
+                    "does not describe"
+                )
             mean += self.bound / (len(rows) * mechanism.epsilon) * _laplace(entropy)
         return LocationFit(self.rest, mean, AbsoluteResidual(self.scale))
 
 
 def _uniform(count: int, entropy: Entropy) -> Floats:
-    """Numbers inside (0, 1), for mechanisms as they were published: noise in floating point, and in simulations only."""
+    """Numbers inside (0, 1), for mechanisms as they were published: noise in floating point, and in
+    simulations only."""
     return np.asarray(((words(count, 64, entropy) >> np.uint64(11)) + 0.5) * 2.0**-53)
 
 
@@ -106,7 +116,8 @@ def _laplace(entropy: Entropy) -> float:
 
 @dataclass(frozen=True)
 class Memory:
-    """For every record there could be, whether it was trained on, plus noise: its score is small if it seems so."""
+    """For every record there could be, whether it was trained on, plus noise: its score is small if
+    it seems so."""
 
     seen: Floats
     spread: float
@@ -120,11 +131,12 @@ class Memory:
 
 @dataclass(frozen=True)
 class Memoriser:
-    """Learns nothing and remembers its records as well as mu-GDP allows: the construction of SCP Theorem 2(b).
+    """Learns nothing and remembers its records as well as mu-GDP allows: the construction of SCP
+    Theorem 2(b).
 
-    In-sample scores are those of N(1, 1/mu^2), others of N(0, 1/mu^2): the share a of in-sample scores above a threshold and
-    the share of others above it are exactly the two errors of the trade-off curve. So no bound from privacy alone can be
-    better, and one that is not valid shows.
+    In-sample scores are those of N(1, 1/mu^2), others of N(0, 1/mu^2): the share a of in-sample
+    scores above a threshold and the share of others above it are exactly the two errors of the
+    trade-off curve. So no bound from privacy alone can be better, and one that is not valid shows.
     """
 
     total: int

@@ -35,7 +35,9 @@ class Setting(Repeated):
 
     def __post_init__(self) -> None:
         check_choice("method", self.method, LOCAL_VARIANTS)
-        check_choice(f"variant of {self.method}", self.variant, (*LOCAL_VARIANTS[self.method], "non-private"))
+        check_choice(
+            f"variant of {self.method}", self.variant, (*LOCAL_VARIANTS[self.method], "non-private")
+        )
         check_choice("score", self.score, SCORES)
         accepted = ("auto", *LABEL_CHANNELS) if self.method == "labels" else ("auto", "bit")
         check_choice(f"channel of {self.method}", self.channel, accepted)
@@ -45,7 +47,8 @@ class Setting(Repeated):
             raise BadInput(f"max_corrupt is {self.max_corrupt}; it must be 0 or more")
 
     def make_channel(self, k: int) -> LabelChannel | Bit | None:
-        """The channel that `auto` or the name stands for over k labels; published label variants are defined for k-RR."""
+        """The channel that `auto` or the name stands for over k labels; published label variants
+        are defined for k-RR."""
         if self.variant == "non-private":
             return None
         if self.method == "bits":
@@ -59,9 +62,13 @@ class Setting(Repeated):
     def procedure(self, channel: Channel) -> Any:
         """The calibration procedure of this setting."""
         return make_procedure(
-            variant=self.variant, channel=channel, alpha=self.alpha, delta=self.failure_probability, n=self.n,
+            variant=self.variant,
+            channel=channel,
+            alpha=self.alpha,
+            delta=self.failure_probability,
+            n=self.n,
             max_corrupt=self.max_corrupt,
-        )  # fmt: skip
+        )
 
     def run(self, records: Population) -> Iterator[Row]:
         channel = self.make_channel(records.probs.shape[1])
@@ -80,9 +87,12 @@ class Setting(Repeated):
                 row["shuffle_epsilon"] = users.shuffle_epsilon(channel, self.max_corrupt)
             else:
                 certificate = drive(
-                    self.procedure(channel), LabelUsers(every[calibration], records.labels[calibration], entropy)
+                    self.procedure(channel),
+                    LabelUsers(every[calibration], records.labels[calibration], entropy),
                 )
-            size = float(np.count_nonzero(every[test] <= np.float64(certificate.threshold)) / len(test))
+            size = float(
+                np.count_nonzero(every[test] <= np.float64(certificate.threshold)) / len(test)
+            )
             yield {
                 **measured(certificate.threshold, own[test], size, level=certificate.level),
                 "trivial": certificate.trivial,
@@ -99,12 +109,15 @@ class Setting(Repeated):
             "exact_epsilon": None if channel is None else channel.epsilon,
             "kind": "marginal" if channel is None else "PAC",
             "Delta": rows[0]["Delta"],
-            "shuffle": NO_AMPLIFICATION if self.method == "labels" else f"bits, at delta {SHUFFLE_DELTA}, smallest crowd",
+            "shuffle": NO_AMPLIFICATION
+            if self.method == "labels"
+            else f"bits, at delta {SHUFFLE_DELTA}, smallest crowd",
         }
 
 
 class _Observed:
-    """Bit users, watched for the smallest crowd that any answer was shuffled in: same round, same threshold."""
+    """Bit users, watched for the smallest crowd that any answer was shuffled in: same round, same
+    threshold."""
 
     def __init__(self, users: BitUsers) -> None:
         self._users = users
@@ -121,4 +134,6 @@ class _Observed:
         """Only honest reports hide anybody."""
         if self._crowd is None:
             return None
-        return shuffled_epsilon(local_epsilon=channel.epsilon, n=max(1, self._crowd - max_corrupt), delta=SHUFFLE_DELTA)
+        return shuffled_epsilon(
+            local_epsilon=channel.epsilon, n=max(1, self._crowd - max_corrupt), delta=SHUFFLE_DELTA
+        )

@@ -1,4 +1,5 @@
-"""Small networks trained by DP-SGD, for labels and for numbers, seen through their conformal scores."""
+"""Small networks trained by DP-SGD, for labels and for numbers, seen through their conformal
+scores."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -46,12 +47,15 @@ class Recipe:
 
     def mechanism(self, n: int, budget: Budget) -> Mechanism:
         rate, steps = self.sampling_rate(n), self.steps(n)
-        return SampledGaussian(noise_multiplier(budget, sampling_rate=rate, steps=steps), rate, steps)
+        return SampledGaussian(
+            noise_multiplier(budget, sampling_rate=rate, steps=steps), rate, steps
+        )
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Classification: softmax and cross-entropy; a score of class probabilities, sets of labels. Their number is public."""
+    """Classification: softmax and cross-entropy; a score of class probabilities, sets of labels.
+    Their number is public."""
 
     labels: NDArray[Any]
     score: str = "hps"
@@ -71,7 +75,9 @@ class Labels:
         return F.cross_entropy(outputs, targets, reduction="none")
 
     def scores(self, outputs: Tensor, rows: Rows) -> NDArray[Any]:
-        return true_scores(SCORES[self.score], self._probs(outputs), self.labels[rows], u=_uniform(rows))
+        return true_scores(
+            SCORES[self.score], self._probs(outputs), self.labels[rows], u=_uniform(rows)
+        )
 
     def sizes(self, outputs: Tensor, rows: Rows, threshold: float) -> NDArray[Any]:
         every = all_scores(SCORES[self.score], self._probs(outputs), u=_uniform(rows))
@@ -91,7 +97,9 @@ class Numbers:
 
     def __post_init__(self) -> None:
         if self.values.ndim != 1 or not np.isfinite(self.values).all():
-            raise BadInput(f"targets have shape {self.values.shape}; accepted is one row of finite numbers")
+            raise BadInput(
+                f"targets have shape {self.values.shape}; accepted is one row of finite numbers"
+            )
         AbsoluteResidual(self.bound)
 
     @property
@@ -113,7 +121,8 @@ class Numbers:
 
 
 def _uniform(rows: Rows) -> NDArray[np.float64]:
-    """One number in (0, 1) a record, the same for every model: randomised scores stay functions of the record."""
+    """One number in (0, 1) a record, the same for every model: randomised scores stay functions of
+    the record."""
     return np.random.default_rng(0).random(int(rows.max()) + 1)[rows]
 
 
@@ -134,7 +143,8 @@ class NetworkFit:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A network on features that are already on a public scale (or a private one that was charged for)."""
+    """A network on features that are already on a public scale (or a private one that was charged
+    for)."""
 
     features: NDArray[Any]
     task: Labels | Numbers
@@ -142,9 +152,14 @@ class Network:
 
     def __post_init__(self) -> None:
         if self.features.ndim != 2 or len(self.features) != len(self.task.targets):
-            raise BadInput(f"features have shape {self.features.shape}, with {len(self.task.targets)} targets; a row each")
+            raise BadInput(
+                f"features have shape {self.features.shape}, with {len(self.task.targets)} "
+                "targets; a row each"
+            )
         if not np.isfinite(self.features).all():
-            raise BadInput("features hold values that are not finite, such as nan; accepted are finite numbers")
+            raise BadInput(
+                "features hold values that are not finite, such as nan; accepted are finite numbers"
+            )
 
     def __len__(self) -> int:
         return len(self.features)
@@ -156,14 +171,28 @@ class Network:
         n, recipe = len(rows), self.recipe
         clip = recipe.clip
         if mechanism is None:
-            mechanism, clip = SampledGaussian(_NO_NOISE, recipe.sampling_rate(n), recipe.steps(n)), _NO_CLIP
+            mechanism, clip = (
+                SampledGaussian(_NO_NOISE, recipe.sampling_rate(n), recipe.steps(n)),
+                _NO_CLIP,
+            )
         if not isinstance(mechanism, SampledGaussian):
-            raise BadInput(f"a network is trained by DP-SGD, which {type(mechanism).__name__} does not describe")
-        schedule = Schedule(mechanism.noise_multiplier, mechanism.sampling_rate, mechanism.steps, clip, recipe.batch)
+            raise BadInput(
+                f"a network is trained by DP-SGD, which {type(mechanism).__name__} does not "
+                "describe"
+            )
+        schedule = Schedule(
+            mechanism.noise_multiplier, mechanism.sampling_rate, mechanism.steps, clip, recipe.batch
+        )
         trained = train(
-            self._initial(entropy), self.features[rows], self.task.targets[rows], loss=self.task.loss, schedule=schedule,
-            optimizer=lambda parameters: torch.optim.Adam(parameters, lr=recipe.rate), entropy=entropy, device="cpu",
-        )  # fmt: skip
+            self._initial(entropy),
+            self.features[rows],
+            self.task.targets[rows],
+            loss=self.task.loss,
+            schedule=schedule,
+            optimizer=lambda parameters: torch.optim.Adam(parameters, lr=recipe.rate),
+            entropy=entropy,
+            device="cpu",
+        )
         with torch.no_grad():
             weights = b"".join(weight.numpy().tobytes() for weight in trained.model.parameters())
             outputs = trained.model(torch.from_numpy(self.features.astype(np.float32)))

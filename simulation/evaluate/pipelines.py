@@ -1,7 +1,8 @@
-"""Methods that train and calibrate, as values: what is trained on, with which noise, at which rank, and what that promises.
+"""Methods that train and calibrate, as values: what is trained on, with which noise, at which rank,
+and what that promises.
 
-A pipeline is made from public numbers alone; running it adds nothing to its promise. Full-data methods train on all records
-and calibrate on the same; split methods use disjoint halves.
+A pipeline is made from public numbers alone; running it adds nothing to its promise. Full-data
+methods train on all records and calibrate on the same; split methods use disjoint halves.
 """
 
 from collections.abc import Callable
@@ -33,10 +34,12 @@ from confide.protocol.privacy.losses import DiscreteGaussian, Mechanism, Pure, S
 from confide.protocol.privacy.profiles import Profile, parallel
 from confide.simulation.evaluate.learners import Planned
 
-# DPCP's quantile needs a public n, DP-SGD is accounted for under add-remove; nobody has put the two together.
+# DPCP's quantile needs a public n, DP-SGD is accounted for under add-remove; nobody has put the two
+# together.
 MIXED = "training: add-remove; quantile: replace-one"
 NOT_PRIVATE = "not private"
-# Scores of an overconfident model crowd near 1, and exponential mechanisms pay for the logarithm of the bins only.
+# Scores of an overconfident model crowd near 1, and exponential mechanisms pay for the logarithm of
+# the bins only.
 BINS = 1 << 14
 # Rounding of a noise scale into a rho, from the private side.
 _SHY = 1 - 1e-12
@@ -44,9 +47,11 @@ _SHY = 1 - 1e-12
 
 @dataclass(frozen=True)
 class Terms:
-    """What is asked of every method alike. `n`, the records to train and calibrate on, is a public number.
+    """What is asked of every method alike. `n`, the records to train and calibrate on, is a public
+    number.
 
-    `share` of epsilon goes to training (full-data methods); `buffer` is DP-SCP-F's, unless `stability` gives Theorem 3's.
+    `share` of epsilon goes to training (full-data methods); `buffer` is DP-SCP-F's, unless
+    `stability` gives Theorem 3's.
     """
 
     n: int
@@ -64,7 +69,10 @@ class Terms:
         check_probability("share", self.share)
         check_bins(self.bins)
         if self.beta >= self.alpha:
-            raise BadInput(f"beta is {self.beta} and alpha {self.alpha}; beta must be below alpha, of which it is a part")
+            raise BadInput(
+                f"beta is {self.beta} and alpha {self.alpha}; beta must be below alpha, of which "
+                "it is a part"
+            )
         if self.n < 2:
             raise BadInput(f"n is {self.n}; at least 2 records are needed")
         if self.buffer < 0:
@@ -91,9 +99,11 @@ class Promise:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Train on all rows or the first half, then take a quantile of the scores of all rows or the second half.
+    """Train on all rows or the first half, then take a quantile of the scores of all rows or the
+    second half.
 
-    Without a training mechanism training is not private; without a quantile mechanism the quantile is exact.
+    Without a training mechanism training is not private; without a quantile mechanism the quantile
+    is exact.
     """
 
     method: str
@@ -131,9 +141,12 @@ def _full(terms: Terms, plan: Planned) -> tuple[Mechanism, Profile]:
 
 
 def differential(terms: Terms, plan: Planned) -> Pipeline:
-    """Differential CP (DPCP section 3.2): private training, exact quantile at a lowered level; its threshold is not private."""
+    """Differential CP (DPCP section 3.2): private training, exact quantile at a lowered level; its
+    threshold is not private."""
     training, spent = _full(terms, plan)
-    level = dpcp_level(alpha=terms.alpha, epsilon=spent.epsilon(terms.budget.delta), delta=terms.budget.delta)
+    level = dpcp_level(
+        alpha=terms.alpha, epsilon=spent.epsilon(terms.budget.delta), delta=terms.budget.delta
+    )
     promise = Promise(CERTIFIED, level=1 - terms.alpha)
     rank = differential_rank(n=terms.n, level=level)
     return Pipeline("differential", rank, promise, training, None, False, None, NOT_PRIVATE)
@@ -142,12 +155,16 @@ def differential(terms: Terms, plan: Planned) -> Pipeline:
 def dpcp(terms: Terms, plan: Planned) -> Pipeline:
     """DPCP: level e^-eps1 (alpha - delta), and epsilon - eps1 for its exponential mechanism."""
     training, spent = _full(terms, plan)
-    level = dpcp_level(alpha=terms.alpha, epsilon=terms.share * terms.budget.epsilon, delta=terms.budget.delta)
+    level = dpcp_level(
+        alpha=terms.alpha, epsilon=terms.share * terms.budget.epsilon, delta=terms.budget.delta
+    )
     quantile = Dpcp(bins=terms.bins, epsilon=(1 - terms.share) * terms.budget.epsilon)
     profile = spent.then(Pure(quantile.epsilon))
     rank = dpcp_rank(n=terms.n, level=level)
     if quantile.target(rank) >= terms.n:
-        raise BadInput(f"n is {terms.n}; dpcp at level {level:.4g} needs more than 2/(epsilon level) records")
+        raise BadInput(
+            f"n is {terms.n}; dpcp at level {level:.4g} needs more than 2/(epsilon level) records"
+        )
     return Pipeline("dpcp", rank, Promise(CONDITIONAL), training, quantile, False, profile, MIXED)
 
 
@@ -163,12 +180,17 @@ def _floors(terms: Terms, training: Mechanism) -> tuple[float, float | None]:
     if not isinstance(training, SampledGaussian):
         return floor, None
     return floor, never_selected_bound(
-        alpha=terms.alpha, beta=terms.beta, n=terms.n, sampling_rate=training.sampling_rate, steps=training.steps
+        alpha=terms.alpha,
+        beta=terms.beta,
+        n=terms.n,
+        sampling_rate=training.sampling_rate,
+        steps=training.steps,
     )
 
 
 def scp_f(terms: Terms, plan: Planned) -> Pipeline:
-    """DP-SCP-F: the nominal rank, a buffer and the search's offset. Known of its coverage are floors only."""
+    """DP-SCP-F: the nominal rank, a buffer and the search's offset. Known of its coverage are
+    floors only."""
     training, spent = _full(terms, plan)
     cost, rho = _noisy_counts(terms, spent)
     floor, never = _floors(terms, training)
@@ -180,10 +202,14 @@ def scp_f(terms: Terms, plan: Planned) -> Pipeline:
         "floors only" if stability is None else CONDITIONAL,
         black_box_floor=floor,
         never_selected_bound=never,
-        stability_bound=None if stability is None else stability.bound(alpha=terms.alpha, beta=terms.beta, n=terms.n),
+        stability_bound=None
+        if stability is None
+        else stability.bound(alpha=terms.alpha, beta=terms.beta, n=terms.n),
         buffer_is=HEURISTIC_BUFFER if stability is None else "Theorem 3's",
     )
-    quantile = GaussianSearch(bins=terms.bins, beta=terms.beta, rho=rho, buffer=buffer, adjacency=ADD_REMOVE)
+    quantile = GaussianSearch(
+        bins=terms.bins, beta=terms.beta, rho=rho, buffer=buffer, adjacency=ADD_REMOVE
+    )
     return Pipeline("scp-f", rank, promise, training, quantile, False, spent.then(cost), ADD_REMOVE)
 
 
@@ -193,17 +219,22 @@ def scp_a(terms: Terms, plan: Planned) -> Pipeline:
     cost, rho = _noisy_counts(terms, spent)
     rank = terms.nominal_rank(terms.n)
     quantile = GaussianSearch(bins=terms.bins, rho=rho, variant="A", adjacency=ADD_REMOVE)
-    return Pipeline("scp-a", rank, Promise(ASYMPTOTIC), training, quantile, False, spent.then(cost), ADD_REMOVE)
+    return Pipeline(
+        "scp-a", rank, Promise(ASYMPTOTIC), training, quantile, False, spent.then(cost), ADD_REMOVE
+    )
 
 
 def certified(terms: Terms, plan: Planned) -> Pipeline:
-    """Certified full-data: a rank that the training's whole profile carries to 1 - alpha, by the rank-exponential mechanism."""
+    """Certified full-data: a rank that the training's whole profile carries to 1 - alpha, by the
+    rank-exponential mechanism."""
     training, spent = _full(terms, plan)
     transfer = Transfer.of(spent, alpha=terms.alpha, beta=terms.beta)
     quantile = _one_sided(terms, spent)
     promise = Promise(CERTIFIED, level=1 - terms.alpha)
     total = spent.then(Pure(quantile.epsilon))
-    return Pipeline("certified", transfer.rank(terms.n), promise, training, quantile, False, total, ADD_REMOVE)
+    return Pipeline(
+        "certified", transfer.rank(terms.n), promise, training, quantile, False, total, ADD_REMOVE
+    )
 
 
 def _one_sided(terms: Terms, spent: Profile) -> RankExponential:
@@ -223,7 +254,9 @@ def split(terms: Terms, plan: Planned) -> Pipeline:
     rank = terms.nominal_rank(rest)
     quantile = NoisyMidpoint(bins=terms.bins, rho=rho, adjacency=ADD_REMOVE)
     total = parallel(spent, Profile().then(cost))
-    return Pipeline("split", rank, Promise(UNCERTIFIED), training, quantile, True, total, ADD_REMOVE)
+    return Pipeline(
+        "split", rank, Promise(UNCERTIFIED), training, quantile, True, total, ADD_REMOVE
+    )
 
 
 def split_certified(terms: Terms, plan: Planned) -> Pipeline:
@@ -237,14 +270,17 @@ def split_certified(terms: Terms, plan: Planned) -> Pipeline:
 
 
 def pscp(terms: Terms, plan: Planned) -> Pipeline:
-    """PSCP, DPCP's baseline: halves, half the epsilon for each, PPS with its own choice of gamma."""
+    """PSCP, DPCP's baseline: halves, half the epsilon for each, PPS with its own choice of
+    gamma."""
     training, spent, rest = _halves(terms, plan, terms.part(0.5))
     epsilon = terms.budget.epsilon / 2
     gamma = pps_gamma(n=rest, alpha=terms.alpha, epsilon=epsilon, bins=terms.bins)
     quantile = Pps(bins=terms.bins, beta=gamma * terms.alpha, epsilon=epsilon)
     promise = Promise(CERTIFIED, level=1 - terms.alpha)
     rank = pps_rank(n=rest, alpha=terms.alpha, gamma=gamma)
-    return Pipeline("pscp", rank, promise, training, quantile, True, spent.then(Pure(epsilon)), MIXED)
+    return Pipeline(
+        "pscp", rank, promise, training, quantile, True, spent.then(Pure(epsilon)), MIXED
+    )
 
 
 PIPELINES: dict[str, Callable[[Terms, Planned], Pipeline]] = {

@@ -1,4 +1,5 @@
-"""Repeated trials: what every evaluation shares, from the split of the records to the file with the result."""
+"""Repeated trials: what every evaluation shares, from the split of the records to the file with the
+result."""
 
 import json
 from abc import ABC, abstractmethod
@@ -30,7 +31,8 @@ class Records(Protocol):
 
 
 class Trial(NamedTuple):
-    """Rows to calibrate on (and to train on, where that is part of the method), rows to test on, and the trial's chance."""
+    """Rows to calibrate on (and to train on, where that is part of the method), rows to test on,
+    and the trial's chance."""
 
     calibration: NDArray[np.int64]
     test: NDArray[np.int64]
@@ -67,7 +69,8 @@ class Repeated(ABC):
         total = len(records)
         if not 1 <= self.n < total:
             raise BadInput(
-                f"n is {self.n}; {records.name} has {total} records, so accepted are 1 to {total - 1} (the rest is the test)"
+                f"n is {self.n}; {records.name} has {total} records, so accepted are 1 to "
+                f"{total - 1} (the rest is the test)"
             )
         for trial in range(self.trials):
             order = rng.permutation(total)
@@ -87,14 +90,19 @@ def measured(threshold: float, own: NDArray[Any], mean_size: float, *, level: fl
 
 
 def summarise(records: Records, setting: Repeated, rows: list[Row]) -> dict[str, Any]:
-    """Everything resolved, every trial, means and standard deviations (population form, 0 for one trial).
+    """Everything resolved, every trial, means and standard deviations (population form, 0 for one
+    trial).
 
     A measure that some trial does not have (no level promised, an unbounded interval) has neither.
     """
     source: Entropy = os_entropy if setting.seed is None else SeededEntropy(setting.seed)
     shared = {"data": records.name, "records": len(records), "randomness": randomness(source)}
     columns = {name: [row[name] for row in rows] for name in MEASURES}
-    whole = {name: np.array(column, dtype=np.float64) for name, column in columns.items() if None not in column}
+    whole = {
+        name: np.array(column, dtype=np.float64)
+        for name, column in columns.items()
+        if None not in column
+    }
     return {
         "arguments": {**asdict(setting), **shared, **setting.resolved(records, rows)},
         "trials": rows,
@@ -103,8 +111,11 @@ def summarise(records: Records, setting: Repeated, rows: list[Row]) -> dict[str,
     }
 
 
-def evaluate(records: Any, setting: Repeated, *, progress: Progress = lambda: None) -> tuple[dict[str, Any], bool]:
-    """Run all trials; on Ctrl-C keep those that finished. The flag tells whether it ran to the end."""
+def evaluate(
+    records: Any, setting: Repeated, *, progress: Progress = lambda: None
+) -> tuple[dict[str, Any], bool]:
+    """Run all trials; on Ctrl-C keep those that finished. The flag tells whether it ran to the
+    end."""
     rows: list[Row] = []
     try:
         for row in setting.run(records):

@@ -1,4 +1,5 @@
-"""Alembic's entry: runs the versions on the connection, and in the transaction, that `confide.aggregator.storage.database.upgrade` opened."""
+"""Alembic's entry: runs the versions on the connection, and in the transaction, that
+`confide.aggregator.storage.database.upgrade` opened."""
 
 from alembic import context
 

@@ -1,7 +1,9 @@
-"""Deciding a card again from its formal layer alone, with code that shares nothing with the code that wrote it.
+"""Deciding a card again from its formal layer alone, with code that shares nothing with the code
+that wrote it.
 
-Every clause is recomputed and compared with what the card says; those that differ are named. What cannot be recomputed without
-data (that the counts were as the card says, that owners ran the channel it names) is what the signature vouches for.
+Every clause is recomputed and compared with what the card says; those that differ are named. What
+cannot be recomputed without data (that the counts were as the card says, that owners ran the
+channel it names) is what the signature vouches for.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,14 +16,21 @@ from confide.protocol.cards.verify.local import local
 from confide.protocol.cards.verify.plan import planned
 from confide.protocol.errors import ConfideError
 
-TRACKS: dict[str, Callable[[Layer], Iterator[Finding]]] = {"central": central, "local": local, "full-data": full_data}
+TRACKS: dict[str, Callable[[Layer], Iterator[Finding]]] = {
+    "central": central,
+    "local": local,
+    "full-data": full_data,
+}
 
 
 def verify(card: Card, *, key: bytes | None = None, unsigned: bool = False) -> list[Finding]:
-    """Every clause of a card, recomputed; a key demands that signer. `unsigned` excuses a card that has no signature at all."""
+    """Every clause of a card, recomputed; a key demands that signer. `unsigned` excuses a card that
+    has no signature at all."""
     findings = []
     if card.key or card.signature or not unsigned:
-        findings.append(Finding("signature", card.signature_holds, f"key {card.key.hex() or 'none'}"))
+        findings.append(
+            Finding("signature", card.signature_holds, f"key {card.key.hex() or 'none'}")
+        )
     if key is not None:
         findings.append(Finding("signer", card.key == key, f"expected {key.hex()}"))
     private = set(AUDITOR_ONLY) & set(card.diagnostic)
@@ -30,7 +39,21 @@ def verify(card: Card, *, key: bytes | None = None, unsigned: bool = False) -> l
     try:
         findings += TRACKS[card.formal["track"]](card.formal)
         findings += planned(card)
-    except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError, ConfideError) as error:
-        # Numbers that fit the schema and not each other: whatever they do to the arithmetic, the card does not hold.
-        findings.append(Finding("recomputable", False, f"the formal layer contradicts itself ({type(error).__name__})"))
+    except (
+        ArithmeticError,
+        LookupError,
+        TypeError,
+        ValueError,
+        MemoryError,
+        ConfideError,
+    ) as error:
+        # Numbers that fit the schema and not each other: whatever they do to the arithmetic, the
+        # card does not hold.
+        findings.append(
+            Finding(
+                "recomputable",
+                False,
+                f"the formal layer contradicts itself ({type(error).__name__})",
+            )
+        )
     return findings

@@ -1,4 +1,5 @@
-"""Deciding a central card again: every searched configuration, the selection, and what was suggested."""
+"""Deciding a central card again: every searched configuration, the selection, and what was
+suggested."""
 
 import math
 from collections.abc import Iterator
@@ -19,20 +20,41 @@ def central(formal: Layer) -> Iterator[Finding]:
             yield same(f"searched/{i}/{name}", entry[name], expected[name])
     feasible = [i for i, entry in enumerate(searched) if _judged(contract, entry)["feasible"]]
     budgets = {(searched[i]["epsilon_train"], searched[i]["epsilon_calibration"]) for i in feasible}
-    shortlist = sorted(min((i for i in feasible if _budget(searched[i]) == budget), key=lambda i: (*_order(searched[i]), i))
-                       for budget in budgets)  # fmt: skip
+    shortlist = sorted(
+        min(
+            (i for i in feasible if _budget(searched[i]) == budget),
+            key=lambda i: (*_order(searched[i]), i),
+        )
+        for budget in budgets
+    )
     yield same("shortlist", formal["shortlist"], shortlist)
     selected = min(shortlist, key=lambda i: (*_order(searched[i]), i)) if shortlist else None
     yield same("selected", formal["selected"], selected)
     fewest = min(sum(not holds for holds in entry["flags"].values()) for entry in searched)
-    nearest = [i for i, entry in enumerate(searched) if sum(not holds for holds in entry["flags"].values()) == fewest]
-    best = selected if selected is not None else max(nearest, key=lambda i: (searched[i]["level"] or 0.0, -i))
+    nearest = [
+        i
+        for i, entry in enumerate(searched)
+        if sum(not holds for holds in entry["flags"].values()) == fewest
+    ]
+    best = (
+        selected
+        if selected is not None
+        else max(nearest, key=lambda i: (searched[i]["level"] or 0.0, -i))
+    )
     yield same("best", formal["best"], best)
     shown = searched[best]
     last = released_flags(formal["released"])
     clauses = _judged(contract, shown)["flags"] | last
-    yield from decided(formal, {"configuration": bool(shortlist), **last}, [name for name in clauses if not clauses[name]])
-    margin = None if shown["level"] is None else float(number(shown["level"]) - number(contract["coverage"]))
+    yield from decided(
+        formal,
+        {"configuration": bool(shortlist), **last},
+        [name for name in clauses if not clauses[name]],
+    )
+    margin = (
+        None
+        if shown["level"] is None
+        else float(number(shown["level"]) - number(contract["coverage"]))
+    )
     yield same("margin", formal["margin"], margin)
     for name in ("epsilon", "delta"):
         total = float(number(shown[f"{name}_train"]) + number(shown[f"{name}_calibration"]))
@@ -42,19 +64,34 @@ def central(formal: Layer) -> Iterator[Finding]:
     released = formal["released"]
     if released is not None:
         yield from released_score(formal)
-        yield Finding("searched", len(searched) == 1, "a campaign has the one configuration of its plan")
+        yield Finding(
+            "searched", len(searched) == 1, "a campaign has the one configuration of its plan"
+        )
         edge = (released["bin"] + 1) / shown["bins"]
         yield same("released/threshold", released["threshold"], edge)
         yield Finding("released/bin", released["bin"] < shown["bins"], f"of {shown['bins']} bins")
         bounded = isinstance(shown["inflation_ranks"], int)
-        whole = released["complete"] == bounded if shown["noised_by"] == "aggregator" else bounded or not released["complete"]
-        yield Finding("released/complete", whole, "only where the inflation has a bound; always so where nobody can stay away")
+        whole = (
+            released["complete"] == bounded
+            if shown["noised_by"] == "aggregator"
+            else bounded or not released["complete"]
+        )
+        yield Finding(
+            "released/complete",
+            whole,
+            "only where the inflation has a bound; always so where nobody can stay away",
+        )
         top = released["bin"] == shown["bins"] - 1
-        yield Finding("released", bool(shortlist) or top, "an infeasible contract can release the top of the grid only")
+        yield Finding(
+            "released",
+            bool(shortlist) or top,
+            "an infeasible contract can release the top of the grid only",
+        )
 
 
 def _unit(contract: Layer) -> Iterator[Finding]:
-    """Every mechanism here protects one record, so a client only where the card says that no client has more."""
+    """Every mechanism here protects one record, so a client only where the card says that no client
+    has more."""
     bound = 1 if contract["unit"] == "client" else None
     yield same("contract/records_per_client", contract["records_per_client"], bound)
 
@@ -72,11 +109,17 @@ def _order(entry: Layer) -> tuple[float, ...]:
 def _judged(contract: Layer, entry: Layer) -> Layer:
     """What follows from a configuration under a contract."""
     n, rank = entry["n"], math.ceil((entry["n"] + 1) * number(entry["gamma"]))
-    bound = recompute.inflation(entry, beta=contract["beta"], adjacency=contract["adjacency"], rank=rank)
+    bound = recompute.inflation(
+        entry, beta=contract["beta"], adjacency=contract["adjacency"], rank=rank
+    )
     certified = bound is not recompute.NOT_CERTIFIED
     inflation = bound if certified and rank <= n else None
     share = inflation / n if isinstance(inflation, int) else None
-    level = float(max(Fraction(0), number(entry["gamma"]) - number(contract["beta"]))) if certified else None
+    level = (
+        float(max(Fraction(0), number(entry["gamma"]) - number(contract["beta"])))
+        if certified
+        else None
+    )
     most = contract["max_inflation"]
     flags = {
         "certified": certified,
@@ -84,13 +127,18 @@ def _judged(contract: Layer, entry: Layer) -> Layer:
         "coverage": level is not None and level >= contract["coverage"],
         "epsilon_train": entry["epsilon_train"] <= contract["epsilon_train"],
         "epsilon_calibration": entry["epsilon_calibration"] <= contract["epsilon_calibration"],
-        "delta": number(entry["delta_train"]) + number(entry["delta_calibration"]) <= number(contract["delta"]),
+        "delta": number(entry["delta_train"]) + number(entry["delta_calibration"])
+        <= number(contract["delta"]),
         "inflation": most is None or (share is not None and share <= most),
     }
     return {
-        "rank": rank, "level": level, "inflation_ranks": inflation, "inflation_share": share, "flags": flags,
+        "rank": rank,
+        "level": level,
+        "inflation_ranks": inflation,
+        "inflation_share": share,
+        "flags": flags,
         "feasible": all(flags.values()),
-    }  # fmt: skip
+    }
 
 
 # What each kind of change may touch, in the contract and in a searched configuration.
@@ -103,21 +151,39 @@ MOST_RECORDS, MOST_EPSILON = 10**9, 40.0
 
 
 def _suggestions(formal: Layer, shortlist: list[int]) -> Iterator[Finding]:
-    """Each suggested change is of the kind it says, enough, and a little less of it is not; none is kept back."""
+    """Each suggested change is of the kind it says, enough, and a little less of it is not; none is
+    kept back."""
     given = {suggestion["change"] for suggestion in formal["suggestions"]}
     yield Finding("suggestions", len(given) == len(formal["suggestions"]), "one of a kind")
     if shortlist:
         yield Finding("suggestions", not given, "a feasible contract needs none")
         return
     for kind in CHANGES:
-        yield Finding(f"suggestions/{kind}", (kind in given) == _helps(kind, formal), "whether such a change can help")
+        yield Finding(
+            f"suggestions/{kind}",
+            (kind in given) == _helps(kind, formal),
+            "whether such a change can help",
+        )
     for i, suggestion in enumerate(formal["suggestions"]):
         contract, entry = suggestion["contract"], suggestion["configuration"]
         terms, parts = CHANGES[suggestion["change"]]
-        kept = all(contract[name] == formal["contract"][name] for name in contract if name not in terms)
-        found = any(all(entry[name] == other[name] for name in entry if name not in parts) for other in formal["searched"])
-        yield Finding(f"suggestions/{i}/kind", kept and found, "only what the kind names may differ from what was searched")
-        yield Finding(f"suggestions/{i}", _judged(contract, entry)["feasible"], "following it must make the contract feasible")
+        kept = all(
+            contract[name] == formal["contract"][name] for name in contract if name not in terms
+        )
+        found = any(
+            all(entry[name] == other[name] for name in entry if name not in parts)
+            for other in formal["searched"]
+        )
+        yield Finding(
+            f"suggestions/{i}/kind",
+            kept and found,
+            "only what the kind names may differ from what was searched",
+        )
+        yield Finding(
+            f"suggestions/{i}",
+            _judged(contract, entry)["feasible"],
+            "following it must make the contract feasible",
+        )
         enough = _judged(*_slightly_less(suggestion, formal))["feasible"]
         yield Finding(f"suggestions/{i}/change", not enough, "a smaller change would do")
 
@@ -129,12 +195,18 @@ def _helps(kind: str, formal: Layer) -> bool:
         if kind == "more records" and _judged(contract, entry | {"n": MOST_RECORDS})["feasible"]:
             return True
         if kind == "more epsilon":
-            wide = contract | {"epsilon_train": max(contract["epsilon_train"], entry["epsilon_train"])}
+            wide = contract | {
+                "epsilon_train": max(contract["epsilon_train"], entry["epsilon_train"])
+            }
             wide |= {"epsilon_calibration": max(contract["epsilon_calibration"], MOST_EPSILON)}
             if _judged(wide, entry | {"epsilon_calibration": MOST_EPSILON})["feasible"]:
                 return True
         lower = contract | {"coverage": entry["level"] or 0.0}
-        if kind == "lower target" and 0 < lower["coverage"] < contract["coverage"] and _judged(lower, entry)["feasible"]:
+        if (
+            kind == "lower target"
+            and 0 < lower["coverage"] < contract["coverage"]
+            and _judged(lower, entry)["feasible"]
+        ):
             return True
     return False
 
@@ -150,6 +222,9 @@ def _slightly_less(suggestion: Layer, formal: Layer) -> tuple[Layer, Layer]:
         for name in ("epsilon_train", "epsilon_calibration"):
             if contract[name] > formal["contract"][name]:
                 contract[name] -= step
-        if all(entry["epsilon_calibration"] != other["epsilon_calibration"] for other in formal["searched"]):
+        if all(
+            entry["epsilon_calibration"] != other["epsilon_calibration"]
+            for other in formal["searched"]
+        ):
             entry["epsilon_calibration"] -= step
     return contract, entry

@@ -18,7 +18,8 @@ class Finding:
 
 
 def same(clause: str, found: Any, expected: Any) -> Finding:
-    """A number or word of the card against the one recomputed, to the last bit: nothing here needs rounding."""
+    """A number or word of the card against the one recomputed, to the last bit: nothing here needs
+    rounding."""
     equal = found == expected and isinstance(found, bool) == isinstance(expected, bool)
     return Finding(clause, equal, f"the card says {found}, recomputed {expected}")
 

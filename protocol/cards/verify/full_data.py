@@ -1,4 +1,5 @@
-"""Deciding a full-data card again: the training's privacy profile from first principles, and all that follows from it."""
+"""Deciding a full-data card again: the training's privacy profile from first principles, and all
+that follows from it."""
 
 import math
 from collections.abc import Iterator
@@ -16,9 +17,11 @@ from confide.protocol.cards.verify.released import decided, released_flags, rele
 
 Floats = NDArray[np.float64]
 
-# What this computation of a profile may be off by, relatively. The card's is rounded up, by more than the rounding here.
+# What this computation of a profile may be off by, relatively. The card's is rounded up, by more
+# than the rounding here.
 _RELATIVE = 1e-4
-# Below this a delta is no longer told from rounding: neither computation could tell a lie from the truth.
+# Below this a delta is no longer told from rounding: neither computation could tell a lie from the
+# truth.
 LEAST_DELTA = 1e-7
 _CELLS, _POINTS = 400_000, 1 << 20
 _WIDEST = 12.0
@@ -40,8 +43,13 @@ def full_data(formal: Layer) -> Iterator[Finding]:
     for i, point in enumerate(formal["profile"]):
         least = training.delta(point["epsilon"], added=True)
         holds = point["delta"] >= least * (1 - _RELATIVE)
-        yield Finding(f"profile/{i}", holds, f"delta at epsilon {point['epsilon']} is at least {least:.6g}")
-    miss = max(math.exp(-point["epsilon"]) * (float(alpha - beta) - point["delta"]) for point in formal["profile"])
+        yield Finding(
+            f"profile/{i}", holds, f"delta at epsilon {point['epsilon']} is at least {least:.6g}"
+        )
+    miss = max(
+        math.exp(-point["epsilon"]) * (float(alpha - beta) - point["delta"])
+        for point in formal["profile"]
+    )
     close = abs(found["miss"] - max(0.0, miss)) <= 1e-9 * abs(miss)
     yield Finding("calibration/miss", close, f"{max(0.0, miss)} by the points of the profile")
     n, rank = found["n"], math.ceil((1 - Fraction(found["miss"])) * (found["n"] + 1)) + 1
@@ -56,8 +64,13 @@ def full_data(formal: Layer) -> Iterator[Finding]:
     }
     bound = recompute.inflation(entry, beta=contract["beta"], adjacency="add-remove", rank=rank)
     certified = bound is not recompute.NOT_CERTIFIED
-    yield same("calibration/inflation_ranks", found["inflation_ranks"], bound if certified else None)
-    spent = max(training.with_pure(formal["total"]["epsilon"], found["epsilon"], added=added) for added in (True, False))
+    yield same(
+        "calibration/inflation_ranks", found["inflation_ranks"], bound if certified else None
+    )
+    spent = max(
+        training.with_pure(formal["total"]["epsilon"], found["epsilon"], added=added)
+        for added in (True, False)
+    )
     holds = spent <= formal["total"]["delta"] * (1 + _RELATIVE)
     yield Finding("total", holds, f"delta at epsilon {formal['total']['epsilon']} is {spent:.6g}")
     flags = {
@@ -72,32 +85,42 @@ def full_data(formal: Layer) -> Iterator[Finding]:
     threshold = formal["released"]["threshold"]
     on_grid = threshold > 0 and threshold == round(threshold * found["bins"]) / found["bins"]
     yield Finding("released/threshold", on_grid, f"the right end of one of {found['bins']} bins")
-    yield Finding("released", rank <= n or threshold == 1, "without a rank only the top of the grid can be released")
+    yield Finding(
+        "released",
+        rank <= n or threshold == 1,
+        "without a rank only the top of the grid can be released",
+    )
     yield same("margin", formal["margin"], 0.0)
 
 
 class Training:
-    """Steps of DP-SGD with Poisson sampling and continuous noise: the law of their privacy loss, by Fourier transform.
+    """Steps of DP-SGD with Poisson sampling and continuous noise: the law of their privacy loss, by
+    Fourier transform.
 
-    One step's loss is shared among neighbouring points of a grid so that moments are kept: the first where the composed law is
-    narrow, the first three where it is smooth, because a variance that sharing adds would add up over millions of steps. What
-    is transformed is the step's law less a unit mass at 0, and its power is taken as exp(steps log1p(.)): a step that hardly
-    loses anything differs from that mass by little, which is kept to its last digits.
+    One step's loss is shared among neighbouring points of a grid so that moments are kept: the
+    first where the composed law is narrow, the first three where it is smooth, because a variance
+    that sharing adds would add up over millions of steps. What is transformed is the step's law
+    less a unit mass at 0, and its power is taken as exp(steps log1p(.)): a step that hardly loses
+    anything differs from that mass by little, which is kept to its last digits.
     """
 
     def __init__(self, noise_multiplier: float, sampling_rate: float, steps: int) -> None:
         self._sigma, self._rate, self._steps = noise_multiplier, sampling_rate, steps
 
     def delta(self, epsilon: float, *, added: bool) -> float:
-        """E[(1 - e^(epsilon - loss))+]; added: the law without the record over the one with it, else the other way round."""
+        """E[(1 - e^(epsilon - loss))+]; added: the law without the record over the one with it,
+        else the other way round."""
         losses, masses = _law(self._sigma, self._rate, self._steps, added)
         above = np.searchsorted(losses, epsilon)
         return max(0.0, float(masses[above:] @ -np.expm1(epsilon - losses[above:])))
 
     def with_pure(self, epsilon: float, pure: float, *, added: bool) -> float:
-        """Delta after one more mechanism that is pure-DP: at worst a randomised bit, whose loss is +pure or -pure."""
+        """Delta after one more mechanism that is pure-DP: at worst a randomised bit, whose loss is
+        +pure or -pure."""
         keep = 1 / (1 + math.exp(-pure))
-        return keep * self.delta(epsilon - pure, added=added) + (1 - keep) * self.delta(epsilon + pure, added=added)
+        return keep * self.delta(epsilon - pure, added=added) + (1 - keep) * self.delta(
+            epsilon + pure, added=added
+        )
 
 
 @lru_cache(maxsize=8)
@@ -115,7 +138,9 @@ def _law(sigma: float, rate: float, steps: int, added: bool) -> tuple[Floats, Fl
         law += np.bincount((low.astype(np.int64) + offset) % _POINTS, mass * weight, _POINTS)
     law[0] -= mass.sum()
     together = np.fft.irfft(np.exp(steps * np.log1p(np.fft.rfft(law))), _POINTS)
-    return np.arange(-_POINTS // 2, _POINTS // 2, dtype=np.float64) * spacing, np.fft.fftshift(together)
+    return np.arange(-_POINTS // 2, _POINTS // 2, dtype=np.float64) * spacing, np.fft.fftshift(
+        together
+    )
 
 
 def _step(sigma: float, rate: float, added: bool) -> tuple[Floats, Floats]:
@@ -124,12 +149,17 @@ def _step(sigma: float, rate: float, added: bool) -> tuple[Floats, Floats]:
     without = _cells(x / sigma)
     middle = (x[1:] + x[:-1]) / 2
     stays = math.log1p(-rate) if rate < 1 else -math.inf
-    gain = np.asarray(np.logaddexp(stays, math.log(rate) + (2 * middle - 1) / (2 * sigma**2)), dtype=np.float64)
-    return (-gain, without) if added else (gain, (1 - rate) * without + rate * _cells((x - 1) / sigma))
+    gain = np.asarray(
+        np.logaddexp(stays, math.log(rate) + (2 * middle - 1) / (2 * sigma**2)), dtype=np.float64
+    )
+    return (
+        (-gain, without) if added else (gain, (1 - rate) * without + rate * _cells((x - 1) / sigma))
+    )
 
 
 def _cells(edges: Floats) -> Floats:
-    """Standard normal masses between edges, each from the tail it is nearer to: differences near 1 would lose their digits."""
+    """Standard normal masses between edges, each from the tail it is nearer to: differences near 1
+    would lose their digits."""
     return np.where(edges[1:] > 0, -np.diff(ndtr(-edges)), np.diff(ndtr(edges)))
 
 
@@ -145,7 +175,11 @@ def _linear(u: Floats) -> dict[int, Floats]:
 
 
 def _cubic(u: Floats) -> dict[int, Floats]:
-    """Lagrange's weights of the four points around u: functions up to degree three are kept. Some are negative."""
+    """Lagrange's weights of the four points around u: functions up to degree three are kept. Some
+    are negative."""
     return {
-        -1: -u * (u - 1) * (u - 2) / 6, 0: (u * u - 1) * (u - 2) / 2, 1: -u * (u + 1) * (u - 2) / 2, 2: u * (u * u - 1) / 6,
-    }  # fmt: skip
+        -1: -u * (u - 1) * (u - 2) / 6,
+        0: (u * u - 1) * (u - 2) / 2,
+        1: -u * (u + 1) * (u - 2) / 2,
+        2: u * (u * u - 1) / 6,
+    }

@@ -1,4 +1,5 @@
-"""Deciding the card of a local-DP campaign again: its level, and the thresholds its tallies certify."""
+"""Deciding the card of a local-DP campaign again: its level, and the thresholds its tallies
+certify."""
 
 import math
 from collections.abc import Iterator
@@ -33,7 +34,9 @@ def local(formal: Layer) -> Iterator[Finding]:
     yield from released_score(formal)
     for name in ("score", "threshold"):
         yield same(f"released/{name}", formal["released"][name], found[name])
-    yield same("margin", formal["margin"], float(number(found["level"]) - number(contract["coverage"])))
+    yield same(
+        "margin", formal["margin"], float(number(found["level"]) - number(contract["coverage"]))
+    )
     yield from _form(formal)
     yield from _level(found, contract["max_corrupt"])
     if found["method"] == "bits" and found["variant"] in ("certified", "one-shot"):
@@ -44,59 +47,85 @@ def local(formal: Layer) -> Iterator[Finding]:
 
 
 def _form(formal: Layer) -> Iterator[Finding]:
-    """That the parts belong together: methods with their variants and channels, and the assumptions of a PAC statement."""
+    """That the parts belong together: methods with their variants and channels, and the assumptions
+    of a PAC statement."""
     contract, found = formal["contract"], formal["certificate"]
-    yield Finding("certificate/variant", found["variant"] in LOCAL_VARIANTS[found["method"]], f"of {found['method']}")
+    yield Finding(
+        "certificate/variant",
+        found["variant"] in LOCAL_VARIANTS[found["method"]],
+        f"of {found['method']}",
+    )
     channels = ("bit",) if found["method"] == "bits" else LABEL_CHANNELS
     if found["variant"].startswith("published") and found["method"] == "labels":
         channels = ("k-rr",)
-    yield Finding("certificate/channel", found["channel"] in channels, f"one of {', '.join(channels)}")
+    yield Finding(
+        "certificate/channel", found["channel"] in channels, f"one of {', '.join(channels)}"
+    )
     yield same("contract/adjacency", contract["adjacency"], "replace-one")
     yield same("contract/unit", contract["unit"], "record")
     yield same("certificate/assumptions", found["assumptions"], [IID, MIXTURE, DROPOUTS])
     counted = [rung["n"] for rung in found["rungs"] if "n" in rung]
     together = sum(counted) if found["variant"] == "certified" else max(counted, default=0)
-    yield Finding("certificate/n", together <= found["n"], f"the rungs alone count {together} reports")
+    yield Finding(
+        "certificate/n", together <= found["n"], f"the rungs alone count {together} reports"
+    )
     if found["method"] == "labels":
         yield same("certificate/planned", found["planned"], None)
     trivial = found["threshold"] >= 1
     yield Finding(
-        "certificate/reason", (found["reason"] is not None) == trivial, "given where the threshold is 1, and only there"
+        "certificate/reason",
+        (found["reason"] is not None) == trivial,
+        "given where the threshold is 1, and only there",
     )
     if not trivial:
-        yield Finding("certificate/threshold", found["n"] > 0, "without a report only the top of the grid covers")
+        yield Finding(
+            "certificate/threshold",
+            found["n"] > 0,
+            "without a report only the top of the grid covers",
+        )
 
 
 def _level(found: Layer, max_corrupt: int) -> Iterator[Finding]:
-    """The level follows from alpha, and for the published variants from a slack that n and epsilon leave no smaller."""
+    """The level follows from alpha, and for the published variants from a slack that n and epsilon
+    leave no smaller."""
     slack = found["slack"]
     if not found["variant"].startswith("published"):
         yield same("certificate/slack", slack, None)
     elif found["n"]:
         least = _least_slack(found, max_corrupt)
-        # Of bits only the answers of all rounds are on the card, so the smallest round is known from above.
+        # Of bits only the answers of all rounds are on the card, so the smallest round is known
+        # from above.
         most = least if found["method"] == "labels" else math.inf
         holds = slack is not None and least * (1 - CLOSE) <= slack <= most * (1 + CLOSE)
         yield Finding("certificate/slack", holds, f"at least {least:.6g}, at most {most:.6g}")
     else:
         yield same("certificate/slack", slack, None)
-    expected = max(0.0, 1 - found["alpha"] - (slack or 0.0)) if found["variant"] == "published" else 1 - found["alpha"]
+    expected = (
+        max(0.0, 1 - found["alpha"] - (slack or 0.0))
+        if found["variant"] == "published"
+        else 1 - found["alpha"]
+    )
     if found["variant"] == "published" and slack is None:
         expected = 0.0
     yield same("certificate/level", found["level"], expected)
 
 
 def _least_slack(found: Layer, max_corrupt: int) -> float:
-    """Delta_L of n reports, or Delta_S of ten rounds of at most planned/10 answers, with the worst of the corrupt ones.
+    """Delta_L of n reports, or Delta_S of ten rounds of at most planned/10 answers, with the worst
+    of the corrupt ones.
 
-    A report of k-RR counts (1{it is in the set} - s/(e^eps + k - 1)) (e^eps + k - 1)/(e^eps - 1) for a set of s labels, so a
-    lie about report and set moves the sum by at most (e^eps + 2k - 3)/(e^eps - 1).
+    A report of k-RR counts (1{it is in the set} - s/(e^eps + k - 1)) (e^eps + k - 1)/(e^eps - 1)
+    for a set of s labels, so a lie about report and set moves the sum by at most (e^eps + 2k -
+    3)/(e^eps - 1).
     """
     e, n, delta = math.exp(found["epsilon"]), found["n"], found["delta"]
     if found["method"] == "labels":
         noise = found["labels"] / (e + found["labels"] - 1)
         lie = (e + 2 * found["labels"] - 3) / (e - 1)
-        return math.sqrt(math.log(4 / delta) / (2 * n)) * (1 + noise) / (1 - noise) + max_corrupt * lie / n
+        return (
+            math.sqrt(math.log(4 / delta) / (2 * n)) * (1 + noise) / (1 - noise)
+            + max_corrupt * lie / n
+        )
     answers = min(n, found["planned"] // ROUNDS)
     if not answers:
         return 0.0
@@ -113,7 +142,11 @@ def _bit_rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
     for i, rung in enumerate(found["rungs"]):
         name = f"certificate/rungs/{i}"
         allowed = (0.0 if failed is None else failed) <= rung["threshold"] < certified
-        yield Finding(f"{name}/threshold", allowed and level > 0, f"below {certified}, from {failed or 0.0}, at level {level}")
+        yield Finding(
+            f"{name}/threshold",
+            allowed and level > 0,
+            f"below {certified}, from {failed or 0.0}, at level {level}",
+        )
         rest = sum(planned[i + 1 :]) if found["variant"] == "certified" else 0
         yield same(f"{name}/rest", rung["rest"], rest)
         yield same(f"{name}/level", rung["level"], level)
@@ -123,9 +156,10 @@ def _bit_rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
         ones = max(0, rung["ones"] - max_corrupt)
         after = _level_after(ones, rung["n"], rest, level, rate, share)
         yield Finding(
-            f"{name}/level_after", rung["level_after"] <= after * (1 + CLOSE),
+            f"{name}/level_after",
+            rung["level_after"] <= after * (1 + CLOSE),
             f"the card says {rung['level_after']}, recomputed {after}",
-        )  # fmt: skip
+        )
         if rung["level_after"] == 1.0:
             certified, level, failed = rung["threshold"], 0.0 if risen else found["delta"], None
         else:
@@ -134,7 +168,8 @@ def _bit_rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
 
 
 def _level_after(ones: int, n: int, rest: int, level: float, rate: float, share: float) -> float:
-    """The conditional level after a stage, from tails of the regularised incomplete beta function."""
+    """The conditional level after a stage, from tails of the regularised incomplete beta
+    function."""
 
     def tail(count: int, size: int) -> float:
         return 1.0 if count <= 0 else 0.0 if count > size else float(bdtrc(count - 1, size, rate))
@@ -145,12 +180,21 @@ def _level_after(ones: int, n: int, rest: int, level: float, rate: float, share:
     if rest == 0:
         return 0.0
     counts = np.arange(stop)
-    masses = np.exp(gammaln(n + 1) - gammaln(counts + 1) - gammaln(n - counts + 1)
-                    + counts * math.log(rate) + (n - counts) * math.log1p(-rate))  # fmt: skip
+    masses = np.exp(
+        gammaln(n + 1)
+        - gammaln(counts + 1)
+        - gammaln(n - counts + 1)
+        + counts * math.log(rate)
+        + (n - counts) * math.log1p(-rate)
+    )
 
     def spent(pooled: int) -> float:
         needed = pooled - counts
-        later = np.where(needed <= 0, 1.0, np.where(needed > rest, 0.0, bdtrc(np.clip(needed - 1, 0, rest), rest, rate)))
+        later = np.where(
+            needed <= 0,
+            1.0,
+            np.where(needed > rest, 0.0, bdtrc(np.clip(needed - 1, 0, rest), rest, rate)),
+        )
         return tail(stop, n) + float(masses @ later)
 
     pooled = recompute.first(lambda count: spent(count) <= level, n + rest + 1)
@@ -158,24 +202,38 @@ def _level_after(ones: int, n: int, rest: int, level: float, rate: float, share:
 
 
 def _label_rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
-    """Rungs go down from 1, all but perhaps the last passed, and passing takes the capital that delta and liars ask for.
+    """Rungs go down from 1, all but perhaps the last passed, and passing takes the capital that
+    delta and liars ask for.
 
-    A bet is sqrt(2 log(1/delta) / (n v)) or 3/(4 m), whichever is less, with v the running variance of numbers in [0, 1], at
-    most 3/8, and m below 1 the mean under test. A lie gains log(1 + bet (1 - m)) - log(1 - bet m), at least log(1 + bet).
-    With m at least 1/2, as for alpha up to 1/2, no report earns more than log(1 + 3/4).
+    A bet is sqrt(2 log(1/delta) / (n v)) or 3/(4 m), whichever is less, with v the running variance
+    of numbers in [0, 1], at most 3/8, and m below 1 the mean under test. A lie gains log(1 + bet (1
+    - m)) - log(1 - bet m), at least log(1 + bet). With m at least 1/2, as for alpha up to 1/2, no
+    report earns more than log(1 + 3/4).
     """
     bet = math.sqrt(2 * math.log(1 / found["delta"]) / (0.375 * found["n"])) if found["n"] else 0.0
     least = math.log(1 / found["delta"]) + min(max_corrupt, found["n"]) * math.log1p(min(bet, 0.75))
     certified, going = 1.0, True
     for i, rung in enumerate(found["rungs"]):
         name = f"certificate/rungs/{i}"
-        yield Finding(f"{name}/threshold", going and rung["threshold"] <= certified, "rungs go down until one fails")
-        enough = rung["needed"] >= least * (1 - CLOSE) and (max_corrupt > 0 or rung["needed"] <= least * (1 + CLOSE))
-        yield Finding(f"{name}/needed", enough, f"{least:.6g} by delta and {max_corrupt} reports that may be lies")
+        yield Finding(
+            f"{name}/threshold",
+            going and rung["threshold"] <= certified,
+            "rungs go down until one fails",
+        )
+        enough = rung["needed"] >= least * (1 - CLOSE) and (
+            max_corrupt > 0 or rung["needed"] <= least * (1 + CLOSE)
+        )
+        yield Finding(
+            f"{name}/needed",
+            enough,
+            f"{least:.6g} by delta and {max_corrupt} reports that may be lies",
+        )
         if found["alpha"] <= 0.5:
             earned = found["n"] * math.log(1.75)
             yield Finding(
-                f"{name}/log_capital", rung["log_capital"] <= earned, f"{found['n']} reports earn at most {earned:.6g}"
+                f"{name}/log_capital",
+                rung["log_capital"] <= earned,
+                f"{found['n']} reports earn at most {earned:.6g}",
             )
         going = rung["log_capital"] >= rung["needed"]
         certified = rung["threshold"] if going else certified
@@ -183,14 +241,29 @@ def _label_rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
 
 
 def _shuffle(formal: Layer) -> Iterator[Finding]:
-    """Amplification is for bits, at the delta that cards state, among no more reports than there were."""
+    """Amplification is for bits, at the delta that cards state, among no more reports than there
+    were."""
     shuffle, found = formal["shuffle"], formal["certificate"]
     if "epsilon" not in shuffle:
         return
-    possible = found["method"] == "bits" and shuffle["n"] <= found["n"] and shuffle["delta"] == SHUFFLE_DELTA
-    yield Finding("shuffle", possible, f"bits only, at delta {SHUFFLE_DELTA}, among at most {found['n']} reports")
+    possible = (
+        found["method"] == "bits"
+        and shuffle["n"] <= found["n"]
+        and shuffle["delta"] == SHUFFLE_DELTA
+    )
+    yield Finding(
+        "shuffle",
+        possible,
+        f"bits only, at delta {SHUFFLE_DELTA}, among at most {found['n']} reports",
+    )
     if not possible:
         return
-    divergence = recompute.shuffle_divergence(shuffle["epsilon"], local=found["epsilon"], n=shuffle["n"])
+    divergence = recompute.shuffle_divergence(
+        shuffle["epsilon"], local=found["epsilon"], n=shuffle["n"]
+    )
     holds = divergence <= shuffle["delta"] * (1 + 1e-3) or shuffle["epsilon"] >= found["epsilon"]
-    yield Finding("shuffle/epsilon", holds, f"delta at {shuffle['epsilon']} is {divergence:.3g} of {shuffle['delta']:.3g}")
+    yield Finding(
+        "shuffle/epsilon",
+        holds,
+        f"delta at {shuffle['epsilon']} is {divergence:.3g} of {shuffle['delta']:.3g}",
+    )

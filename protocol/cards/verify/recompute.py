@@ -1,4 +1,5 @@
-"""The numbers a card claims, computed a second time: written from the definitions, not from the code that calibrates."""
+"""The numbers a card claims, computed a second time: written from the definitions, not from the
+code that calibrates."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -12,7 +13,8 @@ from scipy.stats import binom
 
 NOT_CERTIFIED: Final = "not certified"
 STAGE_SHARES = (0.1875, 0.1875, 0.1875, 0.1875)
-# What the exponential mechanisms start their integer weights at, and what the noisy comparisons cut their tails at.
+# What the exponential mechanisms start their integer weights at, and what the noisy comparisons cut
+# their tails at.
 WEIGHT = 1 << 40
 WORD, RAREST = 1 << 64, 1 << 24
 LOWER_SHARE = 0.75
@@ -24,10 +26,13 @@ Bound = int | None | str
 
 
 def inflation(entry: dict[str, Any], *, beta: float, adjacency: str, rank: int) -> Bound:
-    """Ranks by which a certified mechanism may exceed the one asked for, except with probability beta; None: no bound."""
+    """Ranks by which a certified mechanism may exceed the one asked for, except with probability
+    beta; None: no bound."""
     if entry["noised_by"] == "owners":
         return _owner_noised(entry, beta) if adjacency == "replace-one" else NOT_CERTIFIED
-    if entry["mechanism"] not in INFLATION or (entry["mechanism"] == "pps" and adjacency != "replace-one"):
+    if entry["mechanism"] not in INFLATION or (
+        entry["mechanism"] == "pps" and adjacency != "replace-one"
+    ):
         return NOT_CERTIFIED
     try:
         return INFLATION[entry["mechanism"]](entry, Fraction(beta), rank)
@@ -45,7 +50,8 @@ def _power(exponent: float) -> Fraction:
 
 
 def _descent(start: int, ratio: Fraction, least: int) -> Iterator[int]:
-    """start, then each divided by the ratio and rounded up, as long as that falls and the one before is above `least`."""
+    """start, then each divided by the ratio and rounded up, as long as that falls and the one
+    before is above `least`."""
     if math.log(start / least) > MOST_ENTRIES * math.log(ratio):
         raise Endless
     value, down, up = start, ratio.denominator, ratio.numerator
@@ -114,7 +120,8 @@ def _laplace_counts(entry: dict[str, Any], beta: Fraction, rank: int) -> Bound:
 
 
 def _above_threshold(entry: dict[str, Any], beta: Fraction, rank: int) -> Bound:
-    """Silence of k bins one short of the rank, and of the threshold's noise, by adding up over that noise."""
+    """Silence of k bins one short of the rank, and of the threshold's noise, by adding up over that
+    noise."""
     bins = entry["bins"]
     ratio = _power(entry["epsilon_calibration"] / 2)
     tails = np.array(_rarity(ratio), dtype=np.float64) / WORD
@@ -159,14 +166,19 @@ def _gaussian_search(entry: dict[str, Any], beta: Fraction, rank: int) -> Bound:
 
 
 def _owner_noised(entry: dict[str, Any], beta: float) -> Bound:
-    """As the search, with the sum of all owners' noises: their law by convolving it with itself, doubling each time."""
+    """As the search, with the sum of all owners' noises: their law by convolving it with itself,
+    doubling each time."""
     steps, variance = math.ceil(math.log2(entry["bins"])), entry["noise_variance"]
     if entry["mechanism"] != "gaussian-search" or not 0 < entry["delta_calibration"] < 1:
         return NOT_CERTIFIED
     if not variance:
         rho = zcdp(entry["epsilon_calibration"], entry["delta_calibration"])
         variance = math.ceil(steps / (2 * rho) * (1 - 1e-12)) if rho >= 1e-9 else 0
-    if not variance or zcdp_cost(steps / (2 * variance), entry["delta_calibration"]) > entry["epsilon_calibration"]:
+    if (
+        not variance
+        or zcdp_cost(steps / (2 * variance), entry["delta_calibration"])
+        > entry["epsilon_calibration"]
+    ):
         return NOT_CERTIFIED
     owners, each = entry["owners"], beta / steps
     reach = math.ceil(12 * math.sqrt(variance * owners)) + 4
@@ -211,7 +223,8 @@ INFLATION: dict[str, Callable[[dict[str, Any], Fraction, int], Bound]] = {
 
 
 def first(holds: Callable[[int], bool], most: int) -> int:
-    """The least integer from 0 on at which a growing property holds; `most` if it holds nowhere below."""
+    """The least integer from 0 on at which a growing property holds; `most` if it holds nowhere
+    below."""
     low, high = -1, most
     while high - low > 1:
         middle = (low + high) // 2
@@ -220,13 +233,18 @@ def first(holds: Callable[[int], bool], most: int) -> int:
 
 
 def shuffle_divergence(epsilon: float, *, local: float, n: int) -> float:
-    """The hockey-stick divergence of Feldman, McMillan and Talwar's pair at e^epsilon, by adding it up cell by cell."""
+    """The hockey-stick divergence of Feldman, McMillan and Talwar's pair at e^epsilon, by adding it
+    up cell by cell."""
     p, rate = 1 / (1 + math.exp(-local)), 2 / (math.exp(local) + 1)
     total = 0.0
     for c in range(int(binom.ppf(1e-13, n - 1, rate)), int(binom.isf(1e-13, n - 1, rate)) + 1):
         reach = 8 * math.sqrt(c) + 8
         a = np.arange(max(0, int(c / 2 - reach)), min(c + 1, int(c / 2 + reach)) + 1)
         with_one, without = binom.pmf(a - 1, c, 0.5), binom.pmf(a, c, 0.5)
-        excess = p * with_one + (1 - p) * without - math.exp(epsilon) * ((1 - p) * with_one + p * without)
+        excess = (
+            p * with_one
+            + (1 - p) * without
+            - math.exp(epsilon) * ((1 - p) * with_one + p * without)
+        )
         total += float(binom.pmf(c, n - 1, rate)) * float(np.maximum(excess, 0).sum())
     return total

@@ -23,7 +23,10 @@ def upgrade() -> None:
         sa.Column("state", sa.String(16), nullable=False),
         sa.Column("reason", sa.Text),
         sa.Column("created", sa.Double, nullable=False),
-        *(sa.Column(name, sa.Double) for name in ("opened", "closed", "calibrated", "published", "purged")),
+        *(
+            sa.Column(name, sa.Double)
+            for name in ("opened", "closed", "calibrated", "published", "purged")
+        ),
         sa.Column("leader", sa.String(64)),
         sa.Column("leased_until", sa.Double, nullable=False),
     )

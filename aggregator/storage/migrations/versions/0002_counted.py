@@ -8,7 +8,9 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    op.add_column("queries", sa.Column("batches", sa.BigInteger, nullable=False, server_default="0"))
+    op.add_column(
+        "queries", sa.Column("batches", sa.BigInteger, nullable=False, server_default="0")
+    )
     op.execute(
         "UPDATE queries SET batches = (SELECT count(*) FROM batches"
         " WHERE batches.campaign = queries.campaign AND batches.round = queries.round)"
