@@ -26,7 +26,7 @@ from confide.aggregator.procedures.central import Draw
 from confide.protocol.cards.card import AUDITOR
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy, os_entropy
-from confide.protocol.methods.training import NOISE
+from confide.protocol.methods.training import NOISE, TrainingTerms
 from confide.protocol.plan import Plan, digest, sign_plan
 from confide.protocol.simulated import ALWAYS, CONTENT, EMBEDDED_MODEL, SIMULATION_KEY
 
@@ -67,7 +67,7 @@ def main(grid: Grid, context: Context) -> None:
     for name, plan in plans.items():
         signed = sign_plan(plan, key)
         asking = Asking(grid, nodes, signed, float(config["timeout"]))
-        if plan.training is not None:
+        if plan.terms.track is None:
             train(plan, asking, folder, given if simulation else None)
             continue
         draw = Audited(kept_draw(folder, plan, seed=given["seed"], run=context.run_id))
@@ -78,6 +78,7 @@ def main(grid: Grid, context: Context) -> None:
             "campaign": name,
             "plan": signed.hex(),
             **asdict(outcome.certificate),
+            "channel": outcome.certificate.mechanism,
             "received": outcome.received,
             **measured,
         }
@@ -136,29 +137,28 @@ def output_folder(path: str) -> Path | None:
 
 def train(plan: Plan, asking: "Asking", folder: Path | None, given: dict[str, Any] | None) -> None:
     """Run a training, say what it cost, and write the weights and the plan's terms."""
-    assert plan.training is not None
+    terms = plan.terms
+    assert isinstance(terms, TrainingTerms)
     learned, received = run_training(plan, asking)
     about = {
         "campaign": plan.campaign,
-        "epsilon": plan.training.epsilon(plan.privacy_delta),
+        "epsilon": terms.spent(plan.privacy_delta),
         "delta": plan.privacy_delta,
         "adjacency": "replace-one",
         "unit": "record",
         "noise": NOISE,
-        "terms": asdict(plan.training),
+        "terms": asdict(terms),
         "owners": learned.owners,
         "received": received,
     }
     if given is not None:
-        about["accuracy"] = simulated_accuracy(plan.training, learned.weights, **given)
+        about["accuracy"] = simulated_accuracy(terms, learned.weights, **given)
     log.info(
         "confide: %s",
         {name: value for name, value in about.items() if name not in ("terms", "owners")},
     )
     if folder is not None:
-        np.savez(
-            folder / "training-weights.npz", weights=learned.weights, layers=plan.training.layers
-        )
+        np.savez(folder / "training-weights.npz", weights=learned.weights, layers=terms.layers)
         (folder / "training-federated-averaging.json").write_text(
             json.dumps(about, indent=2) + "\n"
         )

@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,7 @@ from confide.protocol.plan import digest
 from tests.support.answers import answer, bit_batch
 from tests.support.chaos import chaos
 from tests.support.hostile import Wire, fuzz
-from tests.support.owners import PLAN
+from tests.support.owners import PLAN, changed
 from tests.support.postgres import postgres
 from tests.support.servers import Place, eventually, plan_now
 
@@ -72,7 +71,7 @@ def killed(place: Place, folder: Path, *, reports: int, kills: int, seed: int) -
 
 def fuzzed(place: Place, *, messages: int, seed: int) -> bool:
     """Whether a server took none of so many random messages and is still there."""
-    plan = plan_now(replace(PLAN, variant="one-shot"))
+    plan = plan_now(changed(PLAN, variant="one-shot"))
     campaign, token = place.campaign(plan), place.enrol("nobody's friend")
     server = place.serve("--rate", "1e9")
     eventually(lambda: place.store.rounds(campaign))

@@ -27,7 +27,7 @@ from scipy.stats import beta
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from confide.protocol.scores.classification import SCORES
+from confide.protocol.scores.registry import SCORES
 from tests.support.coverage import METHODS, PATHS, POPULATIONS, Cell
 
 DELTA = 0.1

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from confide.client.transport.grpc_client import Aggregator
 from confide.client.transport.retry import Patience
-from confide.protocol.channels.kinds import Bit
+from confide.protocol.channels.bit import Bit
 from confide.protocol.plan import digest
 from confide.protocol.wire.service import AUTHORIZATION, CALLS, CAMPAIGN, LARGEST_PIECE
 from tests.support.answers import answer, bit_batch

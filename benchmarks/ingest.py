@@ -17,7 +17,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,12 +26,14 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from confide.protocol.methods.queries import BitQuery
-from confide.protocol.plan import digest
+from confide.protocol.methods.base import Batch
+from confide.protocol.methods.bits import BitQuery
+from confide.protocol.plan import digest, read_query
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.packing import Batch, read_query, write_batch
+from confide.protocol.wire.encoding import VERSION, serialise
+from confide.protocol.wire.packing import write_batch
 from confide.protocol.wire.service import AUTHORIZATION, CALLS, CAMPAIGN
-from tests.support.owners import PLAN
+from tests.support.owners import PLAN, changed
 from tests.support.postgres import postgres
 from tests.support.servers import Place, eventually, plan_now
 
@@ -63,9 +64,9 @@ def answers(
     for _ in range(count):
         ids = np.frombuffer(rng.bytes(16 * reports), dtype=np.uint8).reshape(reports, 16)
         parts = rng.integers(0, len(query.thresholds), reports)
-        batch = Batch(ids, rng.random(reports) < 0.5, parts=parts)
-        packed = write_batch(batch, channel=query.channel, plan=plan, round_=0)
-        yield wire.Answer(version=1, batch=packed).SerializeToString(deterministic=True)
+        batch = Batch(ids, {"reports": rng.random(reports) < 0.5, "parts": parts})
+        packed = write_batch(batch, query=query, plan=plan, round_=0)
+        yield serialise(wire.Answer(version=VERSION, batch=packed))
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -85,7 +86,7 @@ class Sides:
         self.echo_channel = grpc.insecure_channel(
             f"127.0.0.1:{int(self.echo_process.stdout.readline())}"
         )
-        self.plan = plan_now(replace(PLAN, variant="one-shot", expected_records=1_000_000_000))
+        self.plan = plan_now(changed(PLAN, variant="one-shot", expected_records=1_000_000_000))
         self.place = Place(folder, url)
         campaign, token = self.place.campaign(self.plan), self.place.enrol("owner")
         self.server = self.place.serve("--rate", "1e9", insecure=True)

@@ -22,10 +22,14 @@ from rich.table import Table
 
 from confide.aggregator.procedures import bits, labels
 from confide.aggregator.procedures.ladder import even_in_size
-from confide.protocol.channels.kinds import Bit, KaryRR, SubsetSelection, auto
+from confide.protocol.channels.bit import Bit
+from confide.protocol.channels.randomized_response import KaryRR
+from confide.protocol.channels.registry import auto
+from confide.protocol.channels.subset_selection import SubsetSelection
 from confide.protocol.embedded import PROVIDER_RECORDS, discriminant, letters
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.scores.classification import SCORES, all_scores, true_scores
+from confide.protocol.scores.registry import SCORES
+from confide.protocol.scores.scoring import all_scores, true_scores
 from confide.simulation.driver import BitUsers, LabelUsers, drive
 
 ALPHA = DELTA = 0.1

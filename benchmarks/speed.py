@@ -34,9 +34,11 @@ from rich.table import Table
 from confide.aggregator.procedures import bits, labels
 from confide.aggregator.procedures.nonprivate import split_conformal
 from confide.aggregator.procedures.sweep import noise_aware_threshold
-from confide.protocol.channels.kinds import Bit, KaryRR
+from confide.protocol.channels.bit import Bit
+from confide.protocol.channels.randomized_response import KaryRR
 from confide.protocol.exact.sampling import os_entropy
-from confide.protocol.scores.classification import SCORES, true_scores
+from confide.protocol.scores.registry import SCORES
+from confide.protocol.scores.scoring import true_scores
 from confide.simulation.driver import BitUsers, LabelUsers, drive
 
 Array = NDArray[Any]

@@ -21,14 +21,15 @@ from rich.console import Console
 from rich.table import Table
 
 from confide.aggregator.campaigns.admission import Intake, Sent
-from confide.aggregator.procedures.registry import make_procedure
+from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.registry import plan_procedure
 from confide.client.ledger import Ledger
 from confide.client.policy import Policy
 from confide.client.records.reader import Records
 from confide.client.respond import Respondent
 from confide.protocol.exact.sampling import os_entropy
-from confide.protocol.plan import Plan, digest, sign_plan
-from confide.protocol.wire.packing import write_query
+from confide.protocol.methods.bits import BitTerms
+from confide.protocol.plan import Plan, digest, sign_plan, write_query
 from confide.simulation.federation import federation
 
 OWNERS = 20
@@ -41,14 +42,10 @@ def in_process(users: int, folder: Path) -> dict[str, float]:
     key, now = Ed25519PrivateKey.generate(), datetime.now(UTC)
     plan = Plan(
         campaign="throughput",
-        method="bits",
-        variant="certified",
+        terms=BitTerms(variant="certified", epsilon=2.0, delta=0.1),
         score="hps",
-        channel="bit",
-        epsilon=2.0,
         labels=LABELS,
         alpha=0.1,
-        delta=0.1,
         expected_records=users,
         minimum_reports=1,
         model=bytes(32),
@@ -85,14 +82,7 @@ def in_process(users: int, folder: Path) -> dict[str, float]:
         )
     spent["reading and naming records"] = time.perf_counter() - started
     signed, name = sign_plan(plan, key), digest(plan.to_bytes())
-    procedure: Any = make_procedure(
-        variant="certified",
-        channel=plan.make_channel(),
-        alpha=0.1,
-        delta=0.1,
-        n=users,
-        max_corrupt=0,
-    )
+    procedure: Any = plan_procedure(plan, draw_afresh)
     intake, tally = Intake(plan), None
     for round_ in range(100):
         started = time.perf_counter()

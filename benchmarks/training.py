@@ -53,8 +53,13 @@ from confide.protocol.embedded import deal, owned
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.lattice import CLIP_UNITS, sensitivity
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy, words
-from confide.protocol.methods.queries import TrainingTally
-from confide.protocol.methods.training import Terms, Weights, first_weights, predict
+from confide.protocol.methods.training import (
+    TrainingTally,
+    TrainingTerms,
+    Weights,
+    first_weights,
+    predict,
+)
 from confide.protocol.privacy.losses import SampledGaussian
 from confide.protocol.privacy.profiles import Profile
 from confide.protocol.privacy.renyi import training_noise
@@ -130,7 +135,7 @@ def clipping(arguments: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def embedded_terms() -> tuple[Terms, float]:
+def embedded_terms() -> tuple[TrainingTerms, float]:
     """The terms of the run configuration, and its delta."""
     file = Path(__file__).parent.parent / "pyproject.toml"
     config = tomllib.loads(file.read_text())["tool"]["flwr"]["app"]["config"]
@@ -138,17 +143,27 @@ def embedded_terms() -> tuple[Terms, float]:
     epsilon, delta = config["epsilon"], config["privacy-delta"]
     noise = training_noise(epsilon=epsilon, delta=delta, sampling_rate=rate, steps=rounds * local)
     layers = tuple(int(width) for width in config["layers"].split())
-    return Terms(
-        layers, noise, rate, rounds, local, config["clip"], config["batch"], config["learning-rate"]
-    ), delta
+    terms = TrainingTerms(
+        epsilon=epsilon,
+        privacy_delta=delta,
+        layers=layers,
+        noise_multiplier=noise,
+        sampling_rate=rate,
+        rounds=rounds,
+        local_steps=local,
+        clip=config["clip"],
+        batch=config["batch"],
+        learning_rate=config["learning-rate"],
+    )
+    return terms, delta
 
 
-def float_noise(terms: Terms, entropy: Entropy) -> NDArray[np.float64]:
+def float_noise(terms: TrainingTerms, entropy: Entropy) -> NDArray[np.float64]:
     uniform = ((words(terms.size, 64, entropy) >> np.uint64(11)) + 0.5) * 2.0**-53
     return np.asarray(terms.noise_multiplier * sensitivity(terms.size) * ndtri(uniform))
 
 
-def exact_noise(terms: Terms, entropy: Entropy) -> NDArray[np.int64]:
+def exact_noise(terms: TrainingTerms, entropy: Entropy) -> NDArray[np.int64]:
     return discrete_gaussian(
         (Fraction(terms.noise_multiplier) * sensitivity(terms.size)) ** 2, terms.size, entropy
     )
@@ -159,7 +174,7 @@ def step(arguments: argparse.Namespace) -> list[Row]:
     features, labels = (array[:1_000] for array in owned())
     weights = bounded(first_weights(terms))
 
-    def take(noise: Callable[[Terms, Entropy], NDArray[Any]] | None) -> Callable[[], None]:
+    def take(noise: Callable[[TrainingTerms, Entropy], NDArray[Any]] | None) -> Callable[[], None]:
         def taken() -> None:
             rows = poisson_batch(1_000, terms.sampling_rate, os_entropy)
             sums = Stack(terms, weights).clipped_sum(features[rows], labels[rows])
@@ -183,7 +198,7 @@ def step(arguments: argparse.Namespace) -> list[Row]:
 
 
 def float_learn(
-    terms: Terms,
+    terms: TrainingTerms,
     weights: Weights,
     features: NDArray[Any],
     labels: NDArray[Any],
@@ -201,7 +216,9 @@ def float_learn(
     return current.astype(np.float32)
 
 
-def trained_accuracy(terms: Terms, learns: Callable[..., Weights], name: str, seed: int) -> float:
+def trained_accuracy(
+    terms: TrainingTerms, learns: Callable[..., Weights], name: str, seed: int
+) -> float:
     """How often a model that ten owners trained is right on the letters that nobody was dealt."""
     features, labels = owned()
     shares, rest = deal(labels, owners=10, records=10_000, seed=seed)

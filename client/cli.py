@@ -32,9 +32,10 @@ from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.command_line import CommandLine
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.files import write_whole
-from confide.protocol.plan import open_plan, parse
+from confide.protocol.plan import open_plan
 from confide.protocol.terminal import clear_errors, printable
 from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.encoding import parse
 
 app = CommandLine(__doc__)
 
@@ -419,7 +420,7 @@ def contribute(
         plan, digest = open_plan(signed, trusted=policy.aggregators, now=datetime.now(UTC))
     except Refused as refused:
         _fail(f"this plan is refused before it is read: {_why(refused.code, signed)}")
-    if plan.training is None and model is None and not respondent.scored:
+    if plan.terms.features is None and model is None and not respondent.scored:
         raise BadInput(
             f"{records} holds features and no probabilities; accepted is also --model, the file "
             "that scores them"

@@ -3,8 +3,7 @@
 import math
 
 from confide.client.policy import Policy
-from confide.protocol.methods.training import Terms
-from confide.protocol.plan import EXACT_COUNTS, Plan
+from confide.protocol.plan import Plan
 from confide.protocol.wire import wire_pb2 as wire
 
 REASONS: dict[int, str] = {
@@ -25,38 +24,27 @@ REASONS: dict[int, str] = {
 def explain(plan: Plan, policy: Policy) -> str:
     """A page for the owner: who asks, what leaves, what it can tell, and whether the policy allows
     it."""
-    epsilon, leaves = (
-        _training(plan, plan.training)
-        if plan.training
-        else _central(plan)
-        if plan.central
-        else _local(plan)
-    )
-    purpose = (
-        "trains a model"
-        if plan.training
-        else f"calibrates prediction sets at {1 - plan.alpha:.0%} coverage"
-    )
+    found = plan.terms.explain(labels=plan.labels, alpha=plan.alpha)
     refusals = policy.refusals(plan)
     verdict = (
         "allowed" if not refusals else "refused: " + "; ".join(REASONS[code] for code in refusals)
     )
     return "\n".join(
         [
-            f"Campaign {plan.campaign!r}: {purpose}, method {plan.method} "
+            f"Campaign {plan.campaign!r}: {found.purpose}, method {plan.method} "
             f"({plan.variant}), {plan.labels} labels.",
             f"Valid {plan.issued:%Y-%m-%d} to {plan.expires:%Y-%m-%d} (UTC). Model "
             f"{plan.model.hex()}.",
             "",
-            leaves,
+            found.leaves,
             "",
-            f"Privacy: epsilon {epsilon:.4f} a record, whatever it says and whatever it could have "
-            "said instead (replace-one).",
+            f"Privacy: epsilon {found.epsilon:.4f} a record, whatever it says and whatever it "
+            "could have said instead (replace-one).",
             (
                 "If someone guessed 50 : 50 about a record, your answers can move them to at most "
-                f"{_odds(epsilon)}."
+                f"{_odds(found.epsilon)}."
             ),
-            *CAVEATS.get(plan.channel, CAVEATS.get(plan.method, ())),
+            *found.caveats,
             *(
                 [f"With probability up to {plan.privacy_delta:g} that bound does not hold."]
                 if plan.privacy_delta
@@ -71,21 +59,6 @@ def explain(plan: Plan, policy: Policy) -> str:
     )
 
 
-CAVEATS = {
-    "labels": (
-        (
-            "That bound is for the label only: the probabilities are not protected. Whoever made "
-            "the model decides what its"
-        ),
-        '"probabilities" say: they may spell out the features of the record.',
-    ),
-    EXACT_COUNTS: (
-        "That bound is for what the aggregator publishes. The aggregator itself sees your exact "
-        "counts.",
-    ),
-}
-
-
 def _odds(epsilon: float) -> str:
     """What even odds become at worst, rounded up: 73.2 : 26.8 at epsilon 1. More digits where one
     would say certainty."""
@@ -97,7 +70,7 @@ def _odds(epsilon: float) -> str:
 
 def _scoring(plan: Plan, policy: Policy) -> tuple[str, ...]:
     """How records meet the model."""
-    if plan.training is not None:
+    if plan.terms.features is not None:
         return ()
     if plan.model in policy.vetted_models:
         return (
@@ -108,46 +81,4 @@ def _scoring(plan: Plan, policy: Policy) -> tuple[str, ...]:
     return (
         "The model sees one record at a time, so its answer for a record depends on that record "
         "only.",
-    )
-
-
-def _local(plan: Plan) -> tuple[float, str]:
-    channel = plan.make_channel()
-    keep = float(channel.hit)
-    leaves = {
-        "bits": (
-            "one bit: whether the record's score is below a threshold, told truly with "
-            f"probability {keep:.1%}."
-        ),
-        "labels": (
-            f"its label through the channel {plan.channel} (the true label is supported with "
-            f"probability {keep:.1%}), and the "
-            "model's probabilities for it IN CLEAR."
-        ),
-    }
-    return channel.epsilon, "From each record, at most once, leaves " + leaves[plan.method]
-
-
-def _training(plan: Plan, terms: Terms) -> tuple[float, str]:
-    return plan.epsilon, (
-        f"Up to {terms.rounds} times leave the weights of a model after {terms.local_steps} steps "
-        "of DP-SGD on your records: "
-        f"each step sees about {terms.sampling_rate:.1%} of them, and adds noise of "
-        f"{terms.noise_multiplier:.2f} times the "
-        "most that one record can change."
-    )
-
-
-def _central(plan: Plan) -> tuple[float, str]:
-    if plan.channel == EXACT_COUNTS:
-        return plan.epsilon, (
-            f"Once leave the EXACT counts of your records' scores in {plan.bins:,} bins. The "
-            "aggregator promises to publish "
-            f"one threshold, drawn by {plan.mechanism}."
-        )
-    return plan.epsilon, (
-        f"Up to {plan.rounds} times leaves the number of your records whose score is below a "
-        "threshold, each time with fresh "
-        f"noise of standard deviation {math.sqrt(plan.noise_variance):.1f} added here; and, once, "
-        "how many records you have."
     )

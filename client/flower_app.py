@@ -15,9 +15,9 @@ from confide.client.home import Home
 from confide.client.owner import open_owner
 from confide.client.respond import Respondent
 from confide.client.simulated import simulated_owner, stays_away
-from confide.protocol.plan import VERSION
 from confide.protocol.simulated import CONTENT
 from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.encoding import VERSION
 
 log = logging.getLogger(__name__)
 

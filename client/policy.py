@@ -8,7 +8,8 @@ from typing import Any
 
 from confide.client.ledger import Cost, Limits
 from confide.protocol.errors import BadInput, Refused, check_epsilon
-from confide.protocol.plan import EXACT_COUNTS, VARIANTS, Plan
+from confide.protocol.methods.registry import METHODS
+from confide.protocol.plan import Plan
 from confide.protocol.wire import wire_pb2 as wire
 
 TEMPLATE = """\
@@ -86,10 +87,10 @@ class Policy:
                 raise BadInput(
                     f"{name} is {getattr(self, name)!r}; it must be 0 or more and below 1"
                 )
-        unknown = self.methods - set(VARIANTS)
+        unknown = self.methods - set(METHODS)
         if unknown:
             raise BadInput(
-                f"methods holds {', '.join(sorted(unknown))}; accepted: {', '.join(VARIANTS)}"
+                f"methods holds {', '.join(sorted(unknown))}; accepted: {', '.join(METHODS)}"
             )
         if self.minimum_group < 1:
             raise BadInput(f"minimum_group is {self.minimum_group}; at least 1")
@@ -112,12 +113,13 @@ class Policy:
             wire.Code.EPSILON_PER_RECORD: plan.epsilon > self.epsilon_per_record,
             wire.Code.DELTA_PER_CAMPAIGN: plan.privacy_delta
             > min(self.delta_per_campaign, self.delta_per_record),
-            wire.Code.EXACT_COUNTS_MAY_NOT_LEAVE: plan.channel == EXACT_COUNTS
+            wire.Code.EXACT_COUNTS_MAY_NOT_LEAVE: plan.terms.shows_exact_counts
             and not self.exact_counts_may_leave,
-            wire.Code.FEATURES_MAY_NOT_LEAVE: plan.method == "labels"
+            wire.Code.FEATURES_MAY_NOT_LEAVE: plan.terms.shows_probabilities
             and not self.features_may_leave,
             # A plan of training names no file that scores records.
-            wire.Code.MODEL_NOT_ALLOWED: plan.training is None and plan.model not in self.models,
+            wire.Code.MODEL_NOT_ALLOWED: plan.terms.features is None
+            and plan.model not in self.models,
         }
         return [code for code, is_broken in broken.items() if is_broken]
 

@@ -8,8 +8,8 @@ records.
 import hashlib
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -22,35 +22,61 @@ from confide.client.records.models import Model
 from confide.client.records.reader import Records
 from confide.client.records.score_cache import probabilities
 from confide.protocol.errors import Refused
-from confide.protocol.exact.gaussian import discrete_gaussian
-from confide.protocol.exact.grids import bin_indices, uniform_grid
 from confide.protocol.exact.lattice import MOST_BATCH
 from confide.protocol.exact.sampling import SEEDED, Entropy, randomness
-from confide.protocol.methods.queries import (
-    BitQuery,
-    CentralQuery,
-    HistogramQuery,
-    LabelQuery,
-    OwnerQuery,
-    Query,
-    TrainingQuery,
-)
-from confide.protocol.plan import VERSION, Plan, open_plan, signer
-from confide.protocol.scores.classification import RANDOMIZED, SCORES, true_scores
+from confide.protocol.methods.base import Batch, Query
+from confide.protocol.plan import Plan, open_plan, query_digest, read_query, signer
+from confide.protocol.scores.registry import SCORES
+from confide.protocol.scores.scoring import true_scores
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.packing import (
-    ID_BYTES,
-    Batch,
-    OwnerAnswer,
-    query_digest,
-    read_query,
-    write_batch,
-    write_owner_answer,
-)
+from confide.protocol.wire.columns import Array
+from confide.protocol.wire.encoding import ID_BYTES, VERSION, serialise
+from confide.protocol.wire.packing import write_batch
 
 log = logging.getLogger(__name__)
 
-Array = NDArray[Any]
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The records that answer one query, as the method sees them (`Subjects`)."""
+
+    owner: "Respondent"
+    plan: Plan
+    digest: bytes
+    places: Array
+    positions: NDArray[np.float64]
+    entropy: Entropy
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @property
+    def labels(self) -> Array:
+        return self.owner.records.labels[self.places]
+
+    def probabilities(self) -> Array:
+        return self.owner.probabilities(self.places)
+
+    def scores(self) -> Array:
+        """A function of the record, the plan and the owner's secret.
+
+        A label that the plan does not have is never covered, so its score is 1: to fail would tell
+        that somebody has it.
+        """
+        scores, labels = np.ones(len(self)), self.labels
+        known = (labels >= 0) & (labels < self.plan.labels)
+        places = self.places[known]
+        score, probs = SCORES[self.plan.score], self.owner.probabilities(places)
+        u = self.owner.units(self.digest, places, b"score") if score.randomized else None
+        scores[known] = true_scores(score, probs, labels[known], u=u)
+        return scores
+
+    def train(self, terms: Any, weights: Array) -> Array:
+        from confide.client.training.local_round import learn
+
+        features = self.owner.records.features
+        assert features is not None
+        return learn(terms, weights, features[self.places], self.labels, entropy=self.entropy)
 
 
 class Respondent:
@@ -72,7 +98,7 @@ class Respondent:
         """`policy` is asked anew for every answer, so that a change holds at once; `model` scores
         records that have features, and its results are kept in the folder `cache`."""
         ledger.bind(secret)
-        self._records, self._policy, self._ledger = records, policy, ledger
+        self.records, self._policy, self._ledger = records, policy, ledger
         self._secret, self._entropy, self._now = secret, entropy, now
         self._model, self._cache = model, cache
         self._own = [self._hash(name, b"record", 16) for name in records.names]
@@ -90,7 +116,7 @@ class Respondent:
     @property
     def scored(self) -> bool:
         """Whether the records came with probabilities, so that no model is needed."""
-        return self._records.probs is not None
+        return self.records.probs is not None
 
     def admit(self, *, new: bool) -> int:
         """Tell the ledger of these records and whose they are; returns how many records, or
@@ -137,9 +163,7 @@ class Respondent:
             return remembered
         self._check_records(plan)
         taking, positions = self._taking_part(plan_digest)
-        inside = taking
-        if not isinstance(asked, OwnerQuery):
-            inside = taking[(positions[taking] >= asked.start) & (positions[taking] < asked.stop)]
+        inside = taking[(positions[taking] >= asked.start) & (positions[taking] < asked.stop)]
         if len(inside) < policy.minimum_group:
             raise Refused(wire.Code.GROUP_TOO_SMALL)
         question = Question(
@@ -148,7 +172,7 @@ class Respondent:
             aggregator=signer(signed_plan),
             query=name,
             round_=round_,
-            rounds=plan.rounds if isinstance(asked, OwnerQuery) else 0,
+            rounds=plan.terms.rounds,
         )
         asks: dict[str, Any] = {
             "cost": Cost(plan.epsilon, plan.privacy_delta),
@@ -157,13 +181,15 @@ class Respondent:
         }
         # Run for an answer that can be given, and before anything is charged: whatever records
         # hold, it cannot fail.
-        if plan.training is None and self._ledger.able(question, **asks):
+        if plan.terms.features is None and self._ledger.able(question, **asks):
             self._score(plan, vetted=plan.model in policy.vetted_models)
         answer = self._ledger.answer(
             question,
             **asks,
             draw=lambda places: self._draw(
-                plan, plan_digest, asked, round_, inside[places], positions
+                asked,
+                round_,
+                self._chosen(plan, plan_digest, inside[places], positions, whole=asked.whole),
             ),
             now=self._now(),
         )
@@ -180,40 +206,44 @@ class Respondent:
         if not self._ledger.may_leave(plan_digest, query, policy.limits):
             raise Refused(wire.Code.EPSILON_PER_RECORD)
 
-    def _draw(
+    def _chosen(
         self,
         plan: Plan,
         plan_digest: bytes,
-        asked: Query,
-        round_: int,
-        chosen: Array,
+        places: Array,
         positions: NDArray[np.float64],
-    ) -> bytes:
+        *,
+        whole: bool,
+    ) -> tuple[Array, _Chosen]:
+        """The records that answer, and the ids of their reports; of an owner as a whole, its own.
+
+        Reports stand in the order of their ids: the order of the file would tell which reports of
+        two campaigns are the same record's.
+        """
+        names = [self._hash(plan_digest, b"owner", ID_BYTES)]
+        if not whole:
+            named = sorted(
+                (self._hash(plan_digest + self._names[i], b"report", ID_BYTES), i)
+                for i in places.tolist()
+            )
+            names, places = [name for name, _ in named], np.array([i for _, i in named])
+        ids = np.frombuffer(b"".join(names), dtype=np.uint8).reshape(-1, ID_BYTES)
+        return ids, _Chosen(self, plan, plan_digest, places, positions[places], self._entropy)
+
+    def _draw(self, asked: Query, round_: int, chosen: tuple[Array, _Chosen]) -> bytes:
         """The chosen records' answer, drawn now. It must not leave before the ledger holds it."""
-        if isinstance(asked, OwnerQuery):
-            if isinstance(asked, TrainingQuery):
-                values = self._learn(plan, asked, chosen)
-            else:
-                values = self._count(plan, plan_digest, asked, chosen)
-            owner = self._hash(plan_digest, b"owner", ID_BYTES)
-            answer = OwnerAnswer(owner, values, seeded=randomness(self._entropy) == SEEDED)
-            packed = write_owner_answer(answer, plan=plan_digest, round_=round_)
-        else:
-            batch = self._randomize(plan, plan_digest, asked, chosen, positions)
-            packed = write_batch(batch, channel=asked.channel, plan=plan_digest, round_=round_)
-        return wire.Answer(version=VERSION, code=wire.Code.OK, batch=packed).SerializeToString(
-            deterministic=True
-        )
+        ids, subjects = chosen
+        seeded = randomness(self._entropy) == SEEDED
+        batch = Batch(ids, asked.answer(subjects), seeded=seeded)
+        packed = write_batch(batch, query=asked, plan=subjects.digest, round_=round_)
+        return serialise(wire.Answer(version=VERSION, code=wire.Code.OK, batch=packed))
 
     def _check_records(self, plan: Plan) -> None:
         """Records must be scored by the model the plan names, over as many labels; to train, they
         must have features."""
-        records = self._records
-        if plan.training is not None:
-            if records.features is None or records.features.shape != (
-                len(records),
-                plan.training.layers[0],
-            ):
+        records, width = self.records, plan.terms.features
+        if width is not None:
+            if records.features is None or records.features.shape != (len(records), width):
                 raise Refused(wire.Code.MODEL_NOT_ALLOWED)
             if len(records) > MOST_BATCH:
                 raise Refused(wire.Code.TOO_LARGE)
@@ -228,79 +258,14 @@ class Respondent:
         hold, this does not fail."""
         if self._scored is None or self._scored[0] != (plan.labels, vetted):
             found = probabilities(
-                self._records, self._model, labels=plan.labels, vetted=vetted, cache=self._cache
+                self.records, self._model, labels=plan.labels, vetted=vetted, cache=self._cache
             )
             self._scored = (plan.labels, vetted), found
 
-    def _probabilities(self, chosen: Array) -> Array:
+    def probabilities(self, places: Array) -> Array:
+        """The model's probabilities of these records, which were scored before."""
         assert self._scored is not None
-        return self._scored[1][chosen]
-
-    def _count(self, plan: Plan, plan_digest: bytes, asked: CentralQuery, chosen: Array) -> Array:
-        """How many of the chosen records fall into each bin; or at or below a threshold, with this
-        owner's noise."""
-        scores = self._scores(plan, plan_digest, chosen)
-        if isinstance(asked, HistogramQuery):
-            return np.bincount(bin_indices(scores, uniform_grid(asked.bins)), minlength=asked.bins)
-        noise = discrete_gaussian(Fraction(asked.variance), 1, self._entropy)[0]
-        return np.array([len(chosen), np.count_nonzero(scores <= asked.threshold) + noise])
-
-    def _learn(self, plan: Plan, asked: TrainingQuery, chosen: Array) -> Array:
-        """This owner's steps of the round, with chance of their own."""
-        from confide.client.training.local_round import learn
-
-        assert plan.training is not None
-        assert self._records.features is not None
-        features, labels = self._records.features[chosen], self._records.labels[chosen]
-        return learn(plan.training, asked.weights, features, labels, entropy=self._entropy)
-
-    def _scores(self, plan: Plan, plan_digest: bytes, chosen: Array) -> Array:
-        """The scores of the true labels, a function of the record, the plan and the owner's secret.
-
-        A label that the plan does not have is never covered, so its score is 1: to fail would tell
-        that somebody has it.
-        """
-        scores, labels = np.ones(len(chosen)), self._records.labels[chosen]
-        known = (labels >= 0) & (labels < plan.labels)
-        u = self._units(plan_digest, chosen[known], b"score") if plan.score in RANDOMIZED else None
-        scores[known] = true_scores(
-            SCORES[plan.score], self._probabilities(chosen[known]), labels[known], u=u
-        )
-        return scores
-
-    def _randomize(
-        self,
-        plan: Plan,
-        plan_digest: bytes,
-        asked: BitQuery | LabelQuery,
-        chosen: Array,
-        positions: NDArray[np.float64],
-    ) -> Batch:
-        # In the order of their ids: the order of the file would tell which reports of two campaigns
-        # are the same record's.
-        named = sorted(
-            (self._hash(plan_digest + self._names[i], b"report", ID_BYTES), i)
-            for i in chosen.tolist()
-        )
-        ids = np.frombuffer(b"".join(name for name, _ in named), dtype=np.uint8).reshape(
-            -1, ID_BYTES
-        )
-        chosen = np.array([i for _, i in named])
-        seeded = randomness(self._entropy) == SEEDED
-        if isinstance(asked, BitQuery):
-            scores = self._scores(plan, plan_digest, chosen)
-            parts = asked.part(positions[chosen])
-            bits = scores <= np.asarray(asked.thresholds, dtype=np.float64)[parts]
-            return Batch(
-                ids, asked.channel.randomize(bits, self._entropy), parts=parts, seeded=seeded
-            )
-        probs, labels = self._probabilities(chosen), self._records.labels[chosen]
-        # A label that the plan does not have is reported as the one the model finds least likely:
-        # the last to be covered.
-        labels = np.where((labels >= 0) & (labels < plan.labels), labels, probs.argmin(axis=1))
-        return Batch(
-            ids, asked.channel.randomize(labels, self._entropy), probabilities=probs, seeded=seeded
-        )
+        return self._scored[1][places]
 
     def _taking_part(self, plan_digest: bytes) -> tuple[Array, NDArray[np.float64]]:
         """The records that take part in this campaign, one of every person, and where each record
@@ -311,7 +276,7 @@ class Respondent:
         """
         if self._placed is None or self._placed[0] != plan_digest:
             everyone = np.arange(len(self._names))
-            positions = self._units(plan_digest, everyone, b"position")
+            positions = self.units(plan_digest, everyone, b"position")
             if len(set(self._names)) < len(self._names):
                 everyone = self._one_each(plan_digest)
             self._placed = plan_digest, everyone, positions
@@ -325,7 +290,7 @@ class Respondent:
             drawn[person] = min(drawn.get(person, ticket), ticket)
         return np.array(sorted(i for _, i in drawn.values()))
 
-    def _units(self, plan_digest: bytes, chosen: Array, purpose: bytes) -> NDArray[np.float64]:
+    def units(self, plan_digest: bytes, chosen: Array, purpose: bytes) -> NDArray[np.float64]:
         """Uniform numbers in [0, 1), one a record, that only the owner can foretell: 53 bits of a
         keyed hash."""
         words = b"".join(

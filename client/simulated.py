@@ -17,13 +17,13 @@ from confide.client.records.reader import Records
 from confide.client.respond import Respondent
 from confide.protocol.embedded import deal, owned, predictions
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy
-from confide.protocol.plan import VARIANTS
+from confide.protocol.methods.registry import METHODS
 from confide.protocol.simulated import EMBEDDED_MODEL, RUN_FOLDER, SIMULATION_PUBLIC
 
 SIMULATION_POLICY = Policy(
     epsilon_per_record=40.0,
     epsilon_per_campaign=40.0,
-    methods=frozenset(VARIANTS),
+    methods=frozenset(METHODS),
     features_may_leave=True,
     minimum_group=1,
     aggregators=frozenset({SIMULATION_PUBLIC}),

@@ -50,18 +50,14 @@ class LabelRung:
         return self.log_capital >= self.needed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """A threshold and what is guaranteed of it.
+    """A threshold and what is guaranteed of it, whatever the method.
 
     kind `PAC`: with probability at least 1 - delta over calibration and mechanism, coverage is at
     least `level`. kind `marginal`: coverage is at least `level` on average over calibration,
-    mechanism and test point. `epsilon` is the exact local epsilon of the channel used, for the
-    privacy unit and adjacency named; `slack` is the Delta of the published variants; `planned` is
-    the number of records the stages of a search were planned for. Of a central calibration,
-    `epsilon` with `privacy_delta` is what the release costs, `rank` what it aimed at, `inflation`
-    by how many ranks it may be too high, each side except with probability `beta`, and `owners` how
-    many were counted.
+    mechanism and test point. `epsilon` with `privacy_delta` is what a record has paid, for the
+    privacy unit and adjacency named.
     """
 
     method: str
@@ -70,27 +66,64 @@ class Certificate:
     threshold: float
     level: float
     alpha: float
-    delta: float | None
     n: int
-    channel: str | None
     epsilon: float | None
-    slack: float | None = None
-    max_corrupt: int = 0
-    planned: int | None = None
+    privacy_delta: float = 0.0
     unit: str = "record"
     adjacency: str = "replace-one"
     randomness: str = NOT_STATED
-    rungs: tuple[BitRung | LabelRung, ...] = ()
     reason: str | None = None
     assumptions: tuple[str, ...] = (IID, MIXTURE, DROPOUTS)
-    privacy_delta: float = 0.0
-    beta: float | None = None
-    bins: int | None = None
-    rank: int | None = None
-    inflation: int | None = None
-    owners: int | None = None
 
     @property
     def trivial(self) -> bool:
         """Threshold 1 holds every label: true of any model, and useless."""
         return self.threshold >= 1.0
+
+    @property
+    def mechanism(self) -> str | None:
+        """The channel or mechanism that the privacy comes from; None without any."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalCertificate(Certificate):
+    """Of reports that are private one by one.
+
+    `epsilon` is the exact local one of the channel; `slack` is the Delta of the published variants;
+    `planned` is the number of records the stages of a search were planned for.
+    """
+
+    delta: float
+    channel: str
+    slack: float | None = None
+    max_corrupt: int = 0
+    planned: int | None = None
+    rungs: tuple[BitRung | LabelRung, ...] = ()
+
+    @property
+    def mechanism(self) -> str:
+        return self.channel
+
+
+@dataclass(frozen=True, kw_only=True)
+class CentralCertificate(Certificate):
+    """Of a threshold released from counts.
+
+    `rank` is what the release aimed at, `inflation` by how many ranks it may be too high, each side
+    except with probability `beta`; `bin` is the released one of `bins`, and `owners` how many were
+    counted.
+    """
+
+    release: str
+    beta: float
+    bins: int
+    bin: int
+    rank: int | None = None
+    inflation: int | None = None
+    owners: int
+    assumptions: tuple[str, ...] = (EXCHANGEABLE, DROPOUTS, HONEST_COUNTS)
+
+    @property
+    def mechanism(self) -> str:
+        return self.release

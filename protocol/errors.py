@@ -11,6 +11,7 @@ word for word.
 """
 
 import math
+from collections.abc import Iterable
 
 
 class ConfideError(Exception):
@@ -39,3 +40,9 @@ def check_epsilon(epsilon: float) -> None:
     """Accept a privacy parameter whose channels 64-bit integers can hold."""
     if not (math.isfinite(epsilon) and 1e-6 <= epsilon <= 40.0):
         raise BadInput(f"epsilon is {epsilon!r}; it must be a finite number from 1e-6 to 40")
+
+
+def check_choice(what: str, value: str, accepted: Iterable[str]) -> None:
+    """Accept one of the given names."""
+    if value not in accepted:
+        raise BadInput(f"{what} is {value!r}; accepted: {', '.join(accepted)}")

@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
-from confide.protocol.scores.classification import Score, all_scores, check_probabilities
+from confide.protocol.scores.base import Score
+from confide.protocol.scores.probabilities import check_probabilities
+from confide.protocol.scores.scoring import all_scores
 
 
 @dataclass(frozen=True)

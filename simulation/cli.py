@@ -19,7 +19,8 @@ from confide.protocol.cards.verify.card import verify
 from confide.protocol.command_line import CommandLine
 from confide.protocol.embedded import deal, predictions
 from confide.protocol.errors import BadInput
-from confide.protocol.plan import RELEASES
+from confide.protocol.methods.central import RELEASES
+from confide.protocol.scores.registry import SCORES
 from confide.protocol.simulated import ALWAYS, EMBEDDED_MODEL, SIMULATION_PUBLIC
 from confide.protocol.terminal import INTERRUPTED, clear_errors, columns
 from confide.simulation.data.population import embedded
@@ -82,9 +83,7 @@ def federation(
     campaigns: Annotated[
         str, typer.Option(help="method:variant, one after the other (labels, bits, central)")
     ] = DEMO_CAMPAIGNS,
-    score: Annotated[
-        str, typer.Option(help="hps, aps, aps-randomized, raps, saps or top-k")
-    ] = "hps",
+    score: Annotated[str, typer.Option(help=", ".join(SCORES))] = "hps",
     epsilon: Annotated[
         float, typer.Option(help="local privacy loss allowed a record and campaign")
     ] = 2.0,

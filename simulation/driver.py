@@ -8,30 +8,27 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from confide.aggregator.campaigns.driver import run_procedure
 from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy, randomness
-from confide.protocol.methods.queries import BitQuery, BitTally, LabelQuery, LabelTally
+from confide.protocol.methods.bits import BitQuery, BitTally
+from confide.protocol.methods.labels import LabelQuery, LabelTally
 
 AnyQuery = TypeVar("AnyQuery")
 AnyTally = TypeVar("AnyTally")
+AnyCertificate = TypeVar("AnyCertificate", bound=Certificate)
 
 
 def drive(
-    procedure: Generator[AnyQuery, AnyTally, Certificate], answer: Callable[[AnyQuery], AnyTally]
-) -> Certificate:
+    procedure: Generator[AnyQuery, AnyTally, AnyCertificate],
+    answer: Callable[[AnyQuery], AnyTally],
+) -> AnyCertificate:
     """Run a procedure to its certificate, answering each query as it comes; users with an `entropy`
     have it stamped."""
-    try:
-        query = next(procedure)
-        while True:
-            query = procedure.send(answer(query))
-    except StopIteration as finished:
-        certificate: Certificate = finished.value
-        entropy = getattr(answer, "entropy", None)
-        return (
-            certificate if entropy is None else replace(certificate, randomness=randomness(entropy))
-        )
+    certificate = run_procedure(procedure, lambda query, _: answer(query))
+    entropy = getattr(answer, "entropy", None)
+    return certificate if entropy is None else replace(certificate, randomness=randomness(entropy))
 
 
 @dataclass(frozen=True)

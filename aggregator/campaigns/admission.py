@@ -11,33 +11,33 @@ import numpy as np
 
 from confide.aggregator.campaigns.allowance import most_in_campaign, most_in_round
 from confide.aggregator.campaigns.report_ids import ReportIds
-from confide.aggregator.campaigns.tally import tally_batches, tally_owners
 from confide.protocol.errors import Refused
-from confide.protocol.methods.queries import OwnerQuery, Query, Tally
-from confide.protocol.plan import MOST_RECORDS, VERSION, Plan, digest, parse
-from confide.protocol.scores.classification import SCORES
+from confide.protocol.methods.base import MOST_RECORDS, Batch, Query, Tally
+from confide.protocol.plan import Plan, digest
+from confide.protocol.scores.registry import SCORES
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.packing import (
-    Batch,
-    OwnerAnswer,
-    check_batch,
-    read_batch,
-    read_owner_answer,
-)
+from confide.protocol.wire.encoding import VERSION, parse
+from confide.protocol.wire.packing import check_batch, read_batch
 
 # Looking it up takes longer than what it is compared for.
 OK = wire.Code.OK
 
 
+class Sent(NamedTuple):
+    """An answer, and who sent it: the node or the token it came from, whatever it says of
+    itself."""
+
+    sender: bytes
+    answer: bytes
+
+
 def read_answer(
-    answer: bytes, *, query: Query, plan: bytes, round_: int, most: int = MOST_RECORDS
-) -> Batch | OwnerAnswer:
+    sent: Sent, *, query: Query, plan: bytes, round_: int, most: int = MOST_RECORDS
+) -> Batch:
     """What an answer to this query says, of an owner with at most so many records; anything else is
     refused with a code, its own if the owner gave one."""
-    batch = _batch(answer, plan=plan, round_=round_)
-    if isinstance(query, OwnerQuery):
-        return read_owner_answer(batch, query=query, plan=plan, round_=round_, most=most)
-    return read_batch(batch, query=query, plan=plan, round_=round_)
+    batch = _batch(sent.answer, plan=plan, round_=round_)
+    return read_batch(batch, query=query, plan=plan, round_=round_, most=most, sender=sent.sender)
 
 
 class Checked(NamedTuple):
@@ -54,14 +54,8 @@ def check_answer(
 ) -> Checked:
     """What `read_answer` would find, without unpacking it."""
     batch = _batch(answer, plan=plan, round_=round_)
-    if isinstance(query, OwnerQuery):
-        return Checked(
-            len(read_owner_answer(batch, query=query, plan=plan, round_=round_, most=most)),
-            batch.seeded,
-        )
-    return Checked(
-        check_batch(batch, query=query, plan=plan, round_=round_), batch.seeded, batch.ids
-    )
+    n = check_batch(batch, query=query, plan=plan, round_=round_, most=most)
+    return Checked(n, batch.seeded, b"" if query.whole else batch.ids)
 
 
 def _batch(answer: bytes, *, plan: bytes, round_: int) -> wire.ReportBatch:
@@ -74,14 +68,6 @@ def _batch(answer: bytes, *, plan: bytes, round_: int) -> wire.ReportBatch:
     return batch
 
 
-class Sent(NamedTuple):
-    """An answer, and who sent it: the node or the token it came from, whatever it says of
-    itself."""
-
-    sender: bytes
-    answer: bytes
-
-
 class Intake:
     """The answers to the queries of one campaign, held in memory."""
 
@@ -89,7 +75,6 @@ class Intake:
         self._plan, self._digest, self._most = plan, digest(plan.to_bytes()), most_in_campaign(plan)
         self._known = ReportIds()
         self._batches: list[Batch] = []
-        self._owners: dict[bytes, OwnerAnswer] = {}
         self._query: Query | None = None
         self._round = -1
         self._in_round: Counter[bytes] = Counter()
@@ -100,13 +85,8 @@ class Intake:
 
     def open(self, query: Query, round_: int) -> None:
         """Start taking answers to a query; answers to earlier ones are late from now on."""
-        self._query, self._round, self._batches, self._owners, self._in_round = (
-            query,
-            round_,
-            [],
-            {},
-            Counter(),
-        )
+        self._query, self._round = query, round_
+        self._batches, self._in_round = [], Counter()
 
     def admit(self, sent: Sent) -> wire.Receipt:
         """Take an answer in, or say why not."""
@@ -124,20 +104,16 @@ class Intake:
         if self._query is None:
             raise Refused(wire.Code.WRONG_ROUND)
         found = read_answer(
-            sent.answer, query=self._query, plan=self._digest, round_=self._round, most=self._most
+            sent, query=self._query, plan=self._digest, round_=self._round, most=self._most
         )
-        fresh = (
-            self._once(sent.sender, found)
-            if isinstance(found, OwnerAnswer)
-            else self._fresh(sent.sender, found)
-        )
+        fresh = self._once(found) if self._query.whole else self._fresh(found)
         self.seeded |= found.seeded and fresh > 0
         self.counted[sent.sender] += fresh
         return fresh, len(found) - fresh
 
-    def _fresh(self, sender: bytes, batch: Batch) -> int:
+    def _fresh(self, batch: Batch) -> int:
         assert self._query is not None
-        places = np.flatnonzero(self._known.fresh(batch.ids))
+        sender, places = batch.sender, np.flatnonzero(self._known.fresh(batch.ids))
         in_round, in_all = self._in_round[sender] + len(places), self.counted[sender] + len(places)
         if len(places) and (
             in_round > most_in_round(self._plan, self._query) or in_all > self._most
@@ -148,17 +124,17 @@ class Intake:
         self._batches.append(batch.only(places))
         return len(places)
 
-    def _once(self, sender: bytes, answer: OwnerAnswer) -> int:
+    def _once(self, batch: Batch) -> int:
         """Asked as a whole, who sends answers a round once, under whatever ids."""
-        if sender in self._owners:
+        if self._in_round[batch.sender]:
             return 0
-        self._owners[sender] = answer
+        self._in_round[batch.sender] = 1
+        self._batches.append(batch)
         return 1
 
     def tally(self) -> Tally:
         """What the open query's answers add up to so far."""
         if self._query is None:
             raise Refused(wire.Code.WRONG_ROUND)
-        if isinstance(self._query, OwnerQuery):
-            return tally_owners(self._query, self._owners)
-        return tally_batches(self._query, self._batches, SCORES[self._plan.score])
+        tally: Tally = self._query.tally(self._batches, SCORES[self._plan.score])
+        return tally

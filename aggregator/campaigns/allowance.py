@@ -2,7 +2,7 @@
 
 import math
 
-from confide.protocol.methods.queries import BitQuery, LabelQuery, Query
+from confide.protocol.methods.base import Query
 from confide.protocol.plan import Plan
 
 # Above what is expected: who plans a campaign does not know the number of records exactly, and
@@ -20,7 +20,7 @@ def most_in_round(plan: Plan, query: Query, records: int | None = None) -> int:
     """How many reports an owner may send to a round: 1.25 times those of its records that the slice
     lets expect, and 1,000 more for chance, but no more than it has records. Asked as a whole it
     answers once."""
-    if not isinstance(query, BitQuery | LabelQuery):
+    if query.whole:
         return 1
     expected = (plan.expected_records if records is None else records) * (query.stop - query.start)
     return min(most_in_campaign(plan, records), FEW + math.ceil(SLACK * expected))

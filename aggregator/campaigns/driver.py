@@ -1,21 +1,67 @@
 """Running a campaign: a procedure asks, answers come in, and what arrived is what counts."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import count
+from typing import TypeVar
 
 from confide.aggregator.campaigns.admission import Intake, Sent
-from confide.aggregator.procedures.averaging import Learned, federated_averaging
+from confide.aggregator.procedures.averaging import Learned
 from confide.aggregator.procedures.central import Draw, draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.protocol.certificate import NOT_STATED, Certificate
 from confide.protocol.errors import ConfideError
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SEEDED
-from confide.protocol.methods.queries import BitTally, CountTally, HistogramTally, Tally
-from confide.protocol.plan import Plan, digest
-from confide.protocol.wire.packing import write_query
+from confide.protocol.methods.base import Query, Tally
+from confide.protocol.plan import Plan, digest, write_query
 
+AnyQuery = TypeVar("AnyQuery")
+AnyTally = TypeVar("AnyTally")
+AnyResult = TypeVar("AnyResult")
+# Sends a query to every owner and yields the answers that come back in time.
 Ask = Callable[[bytes], Iterable[Sent]]
+
+
+def run_procedure(
+    procedure: Generator[AnyQuery, AnyTally, AnyResult],
+    tallies: Callable[[AnyQuery, int], AnyTally],
+) -> AnyResult:
+    """Give a procedure the tally of every query it asks, and return what it returns.
+
+    Simulations, Flower and the durable server all run procedures by this function; they differ in
+    where tallies come from.
+    """
+    try:
+        query = next(procedure)
+        for round_ in count():
+            query = procedure.send(tallies(query, round_))
+    except StopIteration as finished:
+        result: AnyResult = finished.value
+        return result
+    raise AssertionError("rounds never end by themselves")
+
+
+class Evidence:
+    """A source of tallies that notes what a certificate rests on.
+
+    `crowds` are the reports that answered each threshold together, and `sizes` the records of every
+    owner that answers as a whole, as the first round has them: the calibration set, which is
+    complete before anything is released.
+    """
+
+    def __init__(self, plan: Plan, tallies: Callable[[Query, int], Tally]) -> None:
+        self._plan, self._tallies = plan, tallies
+        self.crowds: list[int] = []
+        self.sizes: list[int] = []
+
+    def __call__(self, query: Query, round_: int) -> Tally:
+        tally = self._tallies(query, round_)
+        self.crowds += tally.crowds()
+        if not self.sizes and tally.owner_sizes():
+            self.sizes = tally.owner_sizes()
+            # Checked here, so that nothing is released of too few.
+            check_owners(self._plan, self.sizes)
+        return tally
 
 
 class TooFew(ConfideError):
@@ -48,24 +94,31 @@ class Outcome:
 
 
 def run_campaign(plan: Plan, ask: Ask, *, draw: Draw = draw_afresh) -> Outcome:
-    """Drive the plan's procedure; `ask` sends one query to every owner and yields the answers that
-    come back in time."""
-    found: list[int] = []
-    sizes: list[int] = []
-
-    def watch(tally: Tally) -> None:
-        found.extend(crowds(tally))
-        sizes.extend(() if sizes else owner_sizes(plan, tally))
-
-    certificate, intake = _conduct(plan, plan_procedure(plan, draw), ask, watch)
+    """Run the plan's procedure over owners that are asked now."""
+    intake = Intake(plan)
+    evidence = Evidence(plan, asked_now(plan, ask, intake))
+    certificate = run_procedure(plan_procedure(plan, draw), evidence)
     return conclude(
         plan,
         certificate,
         received=dict(intake.codes),
         seeded=intake.seeded,
-        crowds=found,
-        sizes=sizes or list(intake.counted.values()),
+        crowds=evidence.crowds,
+        sizes=evidence.sizes or list(intake.counted.values()),
     )
+
+
+def asked_now(plan: Plan, ask: Ask, intake: Intake) -> Callable[[Query, int], Tally]:
+    """A source that asks owners and admits what comes back."""
+    name = digest(plan.to_bytes())
+
+    def tally(query: Query, round_: int) -> Tally:
+        intake.open(query, round_)
+        for answer in ask(write_query(query, plan=name, round_=round_)):
+            intake.admit(answer)
+        return intake.tally()
+
+    return tally
 
 
 def conclude(
@@ -105,55 +158,19 @@ def check_owners(plan: Plan, sizes: Iterable[int]) -> None:
         )
 
 
-def owner_sizes(plan: Plan, tally: Tally) -> list[int]:
-    """The records of every owner that answers as a whole, as the first round has them: the
-    calibration set, which is complete before anything is released. Checked here, so that nothing is
-    released of too few. Of reports, nothing."""
-    if isinstance(tally, HistogramTally):
-        sizes = list(tally.sizes)
-    elif isinstance(tally, CountTally):
-        sizes = [size for size, _ in tally.answers.values()]
-    else:
-        return []
-    check_owners(plan, sizes)
-    return sizes
-
-
-def crowds(tally: Tally) -> list[int]:
-    """How many reports answered each threshold, of those that got any."""
-    return [count for count in tally.answers if count] if isinstance(tally, BitTally) else []
-
-
 def run_training(plan: Plan, ask: Ask) -> tuple[Learned, dict[str, int]]:
-    """Drive a plan of federated training; returns the common weights and how answers were received,
+    """Run a plan of federated training; returns the common weights and how answers were received,
     by code."""
-    assert plan.training is not None
-    learned, intake = _conduct(plan, federated_averaging(plan.training), ask, lambda _: None)
+    intake = Intake(plan)
+    learned: Learned = run_procedure(
+        plan_procedure(plan, draw_afresh), asked_now(plan, ask, intake)
+    )
     if not any(learned.owners):
         raise TooFewReports(
             f"no owner took part in the training; answers received: {_summary(intake.codes)}"
         )
     check_owners(plan, intake.counted.values())
     return learned, dict(intake.codes)
-
-
-def _conduct(
-    plan: Plan, procedure: Any, ask: Ask, watch: Callable[[Tally], None]
-) -> tuple[Any, Intake]:
-    """Send a procedure's queries and give it the tallies, until it returns."""
-    name = digest(plan.to_bytes())
-    intake = Intake(plan)
-    round_, tally = 0, None
-    while True:
-        try:
-            query = procedure.send(tally)
-        except StopIteration as finished:
-            return finished.value, intake
-        intake.open(query, round_)
-        for answer in ask(write_query(query, plan=name, round_=round_)):
-            intake.admit(answer)
-        round_, tally = round_ + 1, intake.tally()
-        watch(tally)
 
 
 def _summary(received: Mapping[str, int]) -> str:

@@ -1,6 +1,7 @@
 """The plan of a campaign from a flat table of settings: Flower's run configuration, or an
 operator's file."""
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -8,36 +9,47 @@ from confide.aggregator.campaigns.settings import check
 from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.aggregator.quantiles.registry import GAUSSIAN
-from confide.protocol.channels.kinds import auto
-from confide.protocol.methods.training import Terms
-from confide.protocol.plan import EXACT_COUNTS, NOISED_COUNTS, Plan
+from confide.protocol.channels.registry import AUTO, auto
+from confide.protocol.errors import BadInput, check_choice
+from confide.protocol.methods.base import Terms
+from confide.protocol.methods.bits import BitTerms
+from confide.protocol.methods.central import OWNER_NOISED, SEARCH, CentralTerms
+from confide.protocol.methods.labels import LabelTerms
+from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.plan import Plan
 from confide.protocol.privacy.renyi import training_noise
 from confide.protocol.privacy.zcdp import search_variance
 
 Validity = tuple[datetime, datetime]
+# Makes the terms of a variant from settings.
+Maker = Callable[[str, Any], Terms]
+
+TERMS: dict[str, Maker] = {}
+
+
+def register(method: str, maker: Maker) -> None:
+    """Let settings name a method."""
+    if TERMS.setdefault(method, maker) is not maker:
+        raise BadInput(f"method {method!r} reads settings already; accepted is another name")
 
 
 def valid_from(now: datetime, *, days: float) -> Validity:
     """From a little earlier, for owners whose clocks are behind, and for so many days."""
     check({"days": days})
-    return now.replace(microsecond=0) - timedelta(minutes=5), now.replace(
-        microsecond=0
-    ) + timedelta(days=days)
+    start = now.replace(microsecond=0)
+    return start - timedelta(minutes=5), start + timedelta(days=days)
 
 
 def make_plan(name: str, config: Any, *, title: str, valid: Validity) -> Plan:
     """The plan of the campaign `method:variant` under a title that tells it from others."""
     check({**config, "campaign": name, "title": title})
     method, _, variant = name.partition(":")
-    epsilon, labels = float(config["epsilon"]), int(config["labels"])
-    specific = SPECIFIC.get(method, _local)(name, config)
+    check_choice("method", method, TERMS)
     plan = Plan(
         campaign=title,
-        method=method,
-        variant=variant,
+        terms=TERMS[method](variant, config),
         score=str(config["score"]),
-        epsilon=epsilon,
-        labels=labels,
+        labels=int(config["labels"]),
         alpha=float(config["alpha"]),
         expected_records=int(config["records"]),
         minimum_reports=int(config["minimum-reports"]),
@@ -45,53 +57,61 @@ def make_plan(name: str, config: Any, *, title: str, valid: Validity) -> Plan:
         model=bytes.fromhex(config["model"]),
         issued=valid[0],
         expires=valid[1],
-        **specific,
     )
-    if plan.training is None:
-        # What the procedure does not accept is said now, and not when the campaign is open.
-        next(plan_procedure(plan, draw_afresh), None)
+    # What the procedure does not accept is said now, and not when the campaign is open.
+    next(plan_procedure(plan, draw_afresh), None)
     return plan
 
 
-def _local(name: str, config: Any) -> dict[str, Any]:
-    method, _, variant = name.partition(":")
-    channel = "bit"
-    if method == "labels":
-        wanted, published = str(config["channel"]), variant.startswith("published")
-        best = (
-            "k-rr"
-            if published
-            else auto(k=int(config["labels"]), epsilon=float(config["epsilon"])).name
-        )
-        channel = best if wanted == "auto" else wanted
-    return {
-        "channel": channel,
-        "delta": float(config["failure-probability"]),
-        "max_corrupt": int(config["max-corrupt"]),
-    }
+def _bits(variant: str, config: Any) -> BitTerms:
+    return BitTerms(
+        variant=variant,
+        epsilon=float(config["epsilon"]),
+        delta=float(config["failure-probability"]),
+        max_corrupt=int(config["max-corrupt"]),
+    )
 
 
-def _central(name: str, config: Any) -> dict[str, Any]:
+def _labels(variant: str, config: Any) -> LabelTerms:
+    """Channel auto is the best one; published variants are defined for uniform noise only."""
+    channel, epsilon = str(config["channel"]), float(config["epsilon"])
+    if channel == AUTO:
+        uniform = variant.startswith("published")
+        channel = auto(k=int(config["labels"]), epsilon=epsilon, uniform_noise=uniform).name
+    return LabelTerms(
+        variant=variant,
+        channel=channel,
+        epsilon=epsilon,
+        delta=float(config["failure-probability"]),
+        max_corrupt=int(config["max-corrupt"]),
+    )
+
+
+def _central(variant: str, config: Any) -> CentralTerms:
     bins, delta = int(config["bins"]), float(config["privacy-delta"])
-    chosen: dict[str, Any] = {"delta": 0.0, "bins": bins, "beta": float(config["beta"])}
-    if name.endswith(":owner-noised"):
-        variance = search_variance(bins=bins, epsilon=float(config["epsilon"]), delta=delta)
-        given = {
-            "channel": NOISED_COUNTS,
-            "mechanism": "gaussian-search",
-            "privacy_delta": delta,
-            "noise_variance": variance,
-        }
-        return chosen | given
+    epsilon, beta = float(config["epsilon"]), float(config["beta"])
+    if variant == OWNER_NOISED:
+        return CentralTerms(
+            variant=variant,
+            mechanism=SEARCH,
+            epsilon=epsilon,
+            privacy_delta=delta,
+            bins=bins,
+            beta=beta,
+            noise_variance=search_variance(bins=bins, epsilon=epsilon, delta=delta),
+        )
     mechanism = str(config["mechanism"])
-    return chosen | {
-        "channel": EXACT_COUNTS,
-        "mechanism": mechanism,
-        "privacy_delta": delta if mechanism in GAUSSIAN else 0.0,
-    }
+    return CentralTerms(
+        variant=variant,
+        mechanism=mechanism,
+        epsilon=epsilon,
+        privacy_delta=delta if mechanism in GAUSSIAN else 0.0,
+        bins=bins,
+        beta=beta,
+    )
 
 
-def _training(name: str, config: Any) -> dict[str, Any]:
+def _training(variant: str, config: Any) -> TrainingTerms:
     """Noise from the budget: the least with which all rounds together stay within (epsilon,
     privacy-delta), replace-one."""
     rounds, local, rate = (
@@ -100,10 +120,12 @@ def _training(name: str, config: Any) -> dict[str, Any]:
         float(config["sampling-rate"]),
     )
     epsilon, delta = float(config["epsilon"]), float(config["privacy-delta"])
-    layers = tuple(int(width) for width in str(config["layers"]).split())
     noise = training_noise(epsilon=epsilon, delta=delta, sampling_rate=rate, steps=rounds * local)
-    terms = Terms(
-        layers=layers,
+    return TrainingTerms(
+        variant=variant,
+        epsilon=epsilon,
+        privacy_delta=delta,
+        layers=tuple(int(width) for width in str(config["layers"]).split()),
         noise_multiplier=noise,
         sampling_rate=rate,
         rounds=rounds,
@@ -112,7 +134,9 @@ def _training(name: str, config: Any) -> dict[str, Any]:
         batch=float(config["batch"]),
         learning_rate=float(config["learning-rate"]),
     )
-    return {"channel": "dp-sgd", "delta": 0.0, "privacy_delta": delta, "training": terms}
 
 
-SPECIFIC = {"central": _central, "training": _training}
+register("labels", _labels)
+register("bits", _bits)
+register("central", _central)
+register("training", _training)

@@ -5,12 +5,14 @@ Every path asks this same question: what comes over Flower, and what comes over 
 """
 
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.protocol.wire.packing import ID_BYTES
+from confide.protocol.methods.base import Batch
+from confide.protocol.wire.encoding import ID_BYTES
 
 Array = NDArray[Any]
 
@@ -40,6 +42,20 @@ def again(names: Array) -> Array:
         order = np.argsort(names, kind="stable")
         repeated[order[1:]] = names[order[1:]] == names[order[:-1]]
     return repeated
+
+
+def counted_once(batches: Sequence[Batch], earlier: Sequence[Array]) -> list[Batch]:
+    """The batches without the ids that are among the earlier ones or in a batch before: an id
+    counts once in a campaign."""
+    if not batches:
+        return []
+    known = sum(len(ids) for ids in earlier)
+    repeated = again(folded(np.concatenate([*earlier, *(batch.ids for batch in batches)])))
+    edges = known + np.cumsum([0, *(len(batch) for batch in batches)])
+    return [
+        batch.only(np.flatnonzero(~repeated[start:stop])) if repeated[start:stop].any() else batch
+        for batch, start, stop in zip(batches, edges[:-1], edges[1:], strict=True)
+    ]
 
 
 class ReportIds:

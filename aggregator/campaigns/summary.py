@@ -10,8 +10,9 @@ import numpy as np
 from confide.aggregator.procedures.nonprivate import split_conformal
 from confide.protocol.certificate import Certificate
 from confide.protocol.embedded import deal, owned, predictions
-from confide.protocol.methods.training import Terms, Weights, predict
-from confide.protocol.scores.classification import SCORES, all_scores, true_scores
+from confide.protocol.methods.training import TrainingTerms, Weights, predict
+from confide.protocol.scores.registry import SCORES
+from confide.protocol.scores.scoring import all_scores, true_scores
 
 Row = dict[str, Any]
 
@@ -78,7 +79,13 @@ def simulated(
 
 
 def simulated_accuracy(
-    terms: Terms, weights: Weights, *, score: str, records: int, replacement: bool, seed: int
+    terms: TrainingTerms,
+    weights: Weights,
+    *,
+    score: str,
+    records: int,
+    replacement: bool,
+    seed: int,
 ) -> float:
     """How often a model trained in a simulation is right on the embedded records that nobody was
     dealt."""
@@ -101,4 +108,4 @@ def non_private(*, score: str, alpha: float, records: int, replacement: bool, se
     measured = simulated(
         certificate, score=score, records=records, replacement=replacement, seed=seed
     )
-    return {"campaign": "non-private", **asdict(certificate), **measured}
+    return {"campaign": "non-private", **asdict(certificate), "channel": None, **measured}

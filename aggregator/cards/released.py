@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Layer
+from confide.protocol.certificate import Certificate
 from confide.protocol.exact.sampling import OPERATING_SYSTEM
+from confide.protocol.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,11 @@ class Released:
         """Noise that can be drawn again protects nobody, and threshold 1 predicts every label of
         any model."""
         return {RANDOMNESS: self.randomness == OPERATING_SYSTEM, INFORMATIVE: self.threshold < 1}
+
+
+def campaign_released(plan: Plan, certificate: Certificate) -> Released:
+    """What a campaign released."""
+    return Released(plan.model, plan.score, certificate.threshold, certificate.randomness)
 
 
 def decision(failed: Iterable[str]) -> str:

@@ -19,9 +19,9 @@ from confide.aggregator.quantiles.base import ADD_REMOVE, CERTIFIED, REPLACE_ONE
 from confide.aggregator.quantiles.registry import GAUSSIAN, MECHANISMS, within_budget
 from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Layer
 from confide.protocol.certificate import MARGINAL
-from confide.protocol.errors import BadInput, check_epsilon, check_probability
+from confide.protocol.errors import BadInput, check_choice, check_epsilon, check_probability
 from confide.protocol.exact.grids import check_bins
-from confide.protocol.plan import MOST_RECORDS, check_choice
+from confide.protocol.methods.base import MOST_RECORDS
 from confide.protocol.privacy.zcdp import search_steps, search_variance
 
 MOST_OWNERS = 100_000

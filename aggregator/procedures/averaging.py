@@ -10,8 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from confide.protocol.methods.queries import TrainingQuery, TrainingTally
-from confide.protocol.methods.training import Terms, Weights, first_weights
+from confide.protocol.methods.training import (
+    TrainingQuery,
+    TrainingTally,
+    TrainingTerms,
+    Weights,
+    first_weights,
+)
+from confide.protocol.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -22,12 +28,18 @@ class Learned:
     owners: tuple[int, ...]
 
 
-def federated_averaging(terms: Terms) -> Generator[TrainingQuery, TrainingTally, Learned]:
+def federated_averaging(terms: TrainingTerms) -> Generator[TrainingQuery, TrainingTally, Learned]:
     """Average what arrives; a round in which nobody answers changes nothing."""
     weights, owners = first_weights(terms), []
     for _ in range(terms.rounds):
-        tally = yield TrainingQuery(weights)
+        tally = yield TrainingQuery(terms, weights)
         owners.append(len(tally.weights))
         if tally.weights:
             weights = np.stack(tally.weights).mean(axis=0, dtype=np.float64).astype(np.float32)
     return Learned(weights, tuple(owners))
+
+
+def of_plan(plan: Plan) -> Generator[TrainingQuery, TrainingTally, Learned]:
+    """The procedure of a plan of this method."""
+    assert isinstance(plan.terms, TrainingTerms)
+    return federated_averaging(plan.terms)

@@ -7,6 +7,9 @@ arrived.
 """
 
 import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +19,11 @@ from scipy.stats import binom, norm
 from confide.aggregator.procedures.certify import Search, null_rate, tail
 from confide.aggregator.procedures.curve import Curve, fit_curve
 from confide.aggregator.procedures.ladder import LOGIT_REACH, Ladder, check_ladder, public_ladder
-from confide.protocol.certificate import PAC, BitRung, Certificate
-from confide.protocol.channels.kinds import Bit
+from confide.protocol.certificate import PAC, BitRung, LocalCertificate
+from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput, check_probability
-from confide.protocol.methods.queries import BitProcedure, BitQuery, BitTally
+from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTally, BitTerms
+from confide.protocol.plan import Plan
 
 Floats = NDArray[np.float64]
 
@@ -98,17 +102,17 @@ def published(
     reason = None
     if high >= 1.0:
         reason = f"no round saw enough ones: Delta is {slack:.3f} with {smallest} answers a round"
-    return Certificate(
-        "bits",
-        "published-star" if star else "published",
-        PAC,
-        high,
-        level,
-        alpha,
-        delta,
-        arrived,
-        channel.name,
-        channel.epsilon,
+    return LocalCertificate(
+        method="bits",
+        variant="published-star" if star else "published",
+        kind=PAC,
+        threshold=high,
+        level=level,
+        alpha=alpha,
+        delta=delta,
+        n=arrived,
+        channel=channel.name,
+        epsilon=channel.epsilon,
         slack=slack if smallest else None,
         max_corrupt=max_corrupt,
         planned=n,
@@ -119,8 +123,8 @@ def published(
 class _Answers:
     """All answers so far, for the curve; a threshold of 0 or 1 says nothing and is left out."""
 
-    def __init__(self, channel: Bit, level: float) -> None:
-        self._channel, self._level = channel, level
+    def __init__(self, channel: Bit, aim: float) -> None:
+        self._channel, self.aim = channel, aim
         self._u: list[float] = []
         self._n: list[int] = []
         self._ones: list[int] = []
@@ -136,7 +140,7 @@ class _Answers:
         u, n, ones = (
             np.array(column, dtype=np.float64) for column in (self._u, self._n, self._ones)
         )
-        return fit_curve(u, n, ones, channel=self._channel, level=self._level)
+        return fit_curve(u, n, ones, channel=self._channel, level=self.aim)
 
 
 def certified(
@@ -149,24 +153,40 @@ def certified(
     what `Search` allows. Seven rounds.
     """
     _check(alpha, delta, n, max_corrupt)
-    m0 = null_rate(channel, alpha)
-    stage_sizes = _stage_sizes(n)
-    if tail(max(0, sum(stage_sizes) - max_corrupt), sum(stage_sizes), m0) > delta:
-        return _finish(
-            "certified",
-            channel,
-            alpha,
-            delta,
-            n,
-            0,
-            max_corrupt,
-            (),
-            1.0,
-            _too_few(m0, delta, n, max_corrupt),
+    asked = _Asked("certified", channel, alpha, delta, n, max_corrupt)
+    sizes = [int(n * share) for share in STAGE_SHARES]
+    if asked.hopeless(sum(sizes)):
+        return asked.too_few()
+    answers = _Answers(channel, _aim(asked.m0, channel, alpha, sum(sizes)))
+    arrived, start = yield from _narrowed(channel, answers)
+    search, rungs = asked.search(), []
+    for i, share in enumerate(STAGE_SHARES):
+        last, rest = i == len(STAGE_SHARES) - 1, sum(sizes[i:])
+        q = _place(asked, answers.curve(), search, rest, last=last)
+        if q is None:
+            break
+        stop = 1.0 if last else start + share
+        tally = yield BitQuery(channel, start, stop, (q,))
+        answers.add((q,), tally)
+        arrived += tally.answers[0]
+        start = stop
+        rungs.append(search.test(q, n=tally.answers[0], ones=tally.ones[0], rest=rest - sizes[i]))
+        if search.finished:
+            break
+    reason = None
+    if search.certified >= 1:
+        reason = (
+            f"no threshold passed: {len(rungs)} stages on {arrived} answers did not reach 1 - alpha"
         )
+    return asked.finish(arrived=arrived, rungs=rungs, threshold=search.certified, reason=reason)
+
+
+def _narrowed(channel: Bit, answers: _Answers) -> Generator[BitQuery, BitTally, tuple[int, float]]:
+    """The search rounds: each asks twelve thresholds across a window that the answers narrow.
+
+    Returns how many answers arrived, and where the records begin that were not asked.
+    """
     arrived, start = 0, 0.0
-    aim = _aim(m0, channel, alpha, sum(stage_sizes))
-    answers = _Answers(channel, aim)
     window = (-LOGIT_REACH, LOGIT_REACH)
     for share in SEARCH_SHARES:
         thresholds = tuple(expit(np.linspace(*window, SEARCH_THRESHOLDS)).tolist())
@@ -174,50 +194,8 @@ def certified(
         answers.add(thresholds, tally)
         arrived += sum(tally.answers)
         start += share
-        window = _narrow(answers.curve(), aim, window)
-    search, rungs = Search(delta=delta, m0=m0, max_corrupt=max_corrupt), []
-    for i, share in enumerate(STAGE_SHARES):
-        rest = sum(stage_sizes[i:])
-        q = _place(
-            answers.curve(),
-            search,
-            rest,
-            last=i == len(STAGE_SHARES) - 1,
-            m0=m0,
-            channel=channel,
-            alpha=alpha,
-        )
-        if q is None:
-            break
-        stop = 1.0 if i == len(STAGE_SHARES) - 1 else start + share
-        tally = yield BitQuery(channel, start, stop, (q,))
-        answers.add((q,), tally)
-        arrived += tally.answers[0]
-        start = stop
-        rungs.append(
-            search.test(q, n=tally.answers[0], ones=tally.ones[0], rest=rest - stage_sizes[i])
-        )
-        if search.finished:
-            break
-    reason = (
-        None
-        if search.certified < 1
-        else (
-            f"no threshold passed: {len(rungs)} stages on {arrived} answers did not reach 1 - alpha"
-        )
-    )
-    return _finish(
-        "certified",
-        channel,
-        alpha,
-        delta,
-        n,
-        arrived,
-        max_corrupt,
-        tuple(rungs),
-        search.certified,
-        reason,
-    )
+        window = _narrow(answers.curve(), answers.aim, window)
+    return arrived, start
 
 
 def one_shot(
@@ -237,139 +215,111 @@ def one_shot(
     promises most power; then the rungs are walked down from 1 at level delta each until one fails.
     """
     _check(alpha, delta, n, max_corrupt)
-    m0 = null_rate(channel, alpha)
+    asked = _Asked("one-shot", channel, alpha, delta, n, max_corrupt)
     rungs_at = public_ladder(ONE_SHOT_RUNGS) if ladder is None else check_ladder(ladder)
     rungs_at = rungs_at[rungs_at < 1]
     count = len(rungs_at)
-    if tail(max(0, 2 * n // 3 - max_corrupt), 2 * n // 3, m0) > delta:
-        return _finish(
-            "one-shot",
-            channel,
-            alpha,
-            delta,
-            n,
-            0,
-            max_corrupt,
-            (),
-            1.0,
-            _too_few(m0, delta, n, max_corrupt),
-        )
+    if asked.hopeless(2 * n // 3):
+        return asked.too_few()
     tally = yield BitQuery(channel, 0.0, 1.0, tuple(rungs_at.tolist()) * 3)
     answered, ones = (np.array(column).reshape(3, count) for column in (tally.answers, tally.ones))
     arrived = int(answered.sum())
-    plan = _Answers(channel, _aim(m0, channel, alpha, max(1, arrived // 8)))
-    plan.add(
-        tuple(rungs_at.tolist()), BitTally(tuple(answered[0].tolist()), tuple(ones[0].tolist()))
-    )
+    plan = _Answers(channel, _aim(asked.m0, channel, alpha, max(1, arrived // 8)))
+    planning = BitTally(tuple(answered[0].tolist()), tuple(ones[0].tolist()))
+    plan.add(tuple(rungs_at.tolist()), planning)
     expected, _ = plan.curve().predict(logit(rungs_at))
     tested, hits = answered[1:].sum(axis=0), ones[1:].sum(axis=0)
-    search, rungs = Search(delta=delta, m0=m0, max_corrupt=max_corrupt), []
+    search, rungs = asked.search(), []
     for j in range(count - 1, -1, -1):
         back = np.cumsum(tested[j::-1])
         promise = np.cumsum((tested * (expected - (1 - alpha)))[j::-1]) / np.sqrt(
             np.maximum(back, 1)
         )
         run = slice(j - int(promise.argmax()), j + 1)
-        rungs.append(
-            search.test(
-                float(rungs_at[j]), n=int(tested[run].sum()), ones=int(hits[run].sum()), rest=0
-            )
-        )
+        tried, passed = int(tested[run].sum()), int(hits[run].sum())
+        rungs.append(search.test(float(rungs_at[j]), n=tried, ones=passed, rest=0))
         if search.finished:
             break
-    reason = (
-        None
-        if search.certified < 1
-        else f"the highest rung below 1 did not pass on {rungs[0].n} answers"
+    reason = None
+    if search.certified >= 1:
+        reason = f"the highest rung below 1 did not pass on {rungs[0].n} answers"
+    return asked.finish(arrived=arrived, rungs=rungs, threshold=search.certified, reason=reason)
+
+
+def of_plan(plan: Plan) -> BitProcedure:
+    """The procedure of a plan of this method."""
+    terms = plan.terms
+    assert isinstance(terms, BitTerms)
+    return procedure(
+        variant=terms.variant,
+        channel=terms.make_channel(labels=plan.labels),
+        alpha=plan.alpha,
+        delta=terms.delta,
+        n=plan.expected_records,
+        max_corrupt=terms.max_corrupt,
     )
-    return _finish(
-        "one-shot",
-        channel,
-        alpha,
-        delta,
-        n,
-        arrived,
-        max_corrupt,
-        tuple(rungs),
-        search.certified,
-        reason,
-    )
 
 
-def replay(certificate: Certificate, channel: Bit) -> float:
-    """The threshold that the rungs of a certificate justify, decided again from their tallies
-    alone.
+def procedure(*, variant: str, n: int, **asked: Any) -> BitProcedure:
+    """The procedure of a variant; `n` is the number of records expected."""
+    if variant == "certified":
+        return certified(n=n, **asked)
+    if variant == "one-shot":
+        return one_shot(n=n, **asked)
+    return published(n=n, star=variant == "published-star", **asked)
 
-    The answers that were still to come at each stage are taken from the plan, not from the
-    certificate's rungs.
-    """
-    if (
-        certificate.delta is None
-        or certificate.planned is None
-        or certificate.variant not in ("certified", "one-shot")
-    ):
-        raise BadInput(
-            f"variant {certificate.variant} cannot be decided again; certified and one-shot bits "
-            "campaigns can"
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a tested campaign promises and expects; `finish` puts it on a certificate."""
+
+    variant: str
+    channel: Bit
+    alpha: float
+    delta: float
+    n: int
+    max_corrupt: int
+
+    @property
+    def m0(self) -> float:
+        """The rate of ones that coverage 1 - alpha gives."""
+        return null_rate(self.channel, self.alpha)
+
+    def hopeless(self, answers: int) -> bool:
+        """Whether not even ones alone, in so many answers, would certify anything."""
+        honest = max(0, answers - self.max_corrupt)
+        return tail(honest, answers, self.m0) > self.delta
+
+    def search(self) -> Search:
+        return Search(delta=self.delta, m0=self.m0, max_corrupt=self.max_corrupt)
+
+    def finish(
+        self, *, arrived: int, rungs: Sequence[BitRung], threshold: float, reason: str | None
+    ) -> LocalCertificate:
+        return LocalCertificate(
+            method="bits",
+            variant=self.variant,
+            kind=PAC,
+            threshold=threshold,
+            level=1 - self.alpha,
+            alpha=self.alpha,
+            delta=self.delta,
+            n=arrived,
+            channel=self.channel.name,
+            epsilon=self.channel.epsilon,
+            max_corrupt=self.max_corrupt,
+            planned=self.n,
+            rungs=tuple(rungs),
+            reason=reason,
         )
-    if channel.epsilon != certificate.epsilon:
-        raise BadInput(
-            f"the channel has epsilon {channel.epsilon}, the certificate {certificate.epsilon}"
+
+    def too_few(self) -> LocalCertificate:
+        needed = math.ceil(math.log(self.delta) / math.log(self.m0))
+        reason = (
+            f"too few reports: {self.n} records, of which {self.max_corrupt} may be corrupt; the "
+            f"test alone takes at least {needed} honest answers to certify anything"
         )
-    sizes = _stage_sizes(certificate.planned)
-    m0 = null_rate(channel, certificate.alpha)
-    search = Search(delta=certificate.delta, m0=m0, max_corrupt=certificate.max_corrupt)
-    for i, rung in enumerate(certificate.rungs):
-        if not isinstance(rung, BitRung) or (
-            certificate.variant == "certified" and i >= len(sizes)
-        ):
-            raise BadInput(f"rung {i + 1} is not one of a bits campaign of this variant")
-        rest = sum(sizes[i + 1 :]) if certificate.variant == "certified" else 0
-        search.test(rung.threshold, n=rung.n, ones=rung.ones, rest=rest)
-    return search.certified
-
-
-def _stage_sizes(n: int) -> list[int]:
-    return [int(n * share) for share in STAGE_SHARES]
-
-
-def _finish(
-    variant: str,
-    channel: Bit,
-    alpha: float,
-    delta: float,
-    planned: int,
-    n: int,
-    max_corrupt: int,
-    rungs: tuple[BitRung, ...],
-    threshold: float,
-    reason: str | None,
-) -> Certificate:
-    return Certificate(
-        "bits",
-        variant,
-        PAC,
-        threshold,
-        1 - alpha,
-        alpha,
-        delta,
-        n,
-        channel.name,
-        channel.epsilon,
-        max_corrupt=max_corrupt,
-        planned=planned,
-        rungs=rungs,
-        reason=reason,
-    )
-
-
-def _too_few(m0: float, delta: float, n: int, max_corrupt: int) -> str:
-    needed = math.ceil(math.log(delta) / math.log(m0))
-    return (
-        f"too few reports: {n} records, of which {max_corrupt} may be corrupt; the test alone "
-        f"takes at least {needed} honest "
-        "answers to certify anything"
-    )
+        return self.finish(arrived=0, rungs=(), threshold=1.0, reason=reason)
 
 
 def _spread(rate: float, channel: Bit) -> float:
@@ -397,9 +347,7 @@ def _narrow(curve: Curve, aim: float, window: tuple[float, float]) -> tuple[floa
     )
 
 
-def _place(
-    curve: Curve, search: Search, rest: int, *, last: bool, m0: float, channel: Bit, alpha: float
-) -> float | None:
+def _place(asked: _Asked, curve: Curve, search: Search, rest: int, *, last: bool) -> float | None:
     """The allowed threshold of least expected excess coverage, if all answers to come were asked
     there; None if none helps.
 
@@ -407,9 +355,9 @@ def _place(
     """
     grid = curve.grid()
     coverage, error = curve.predict(grid)
-    hit, spill = float(channel.hit), float(channel.spill)
+    hit, spill, alpha = float(asked.channel.hit), float(asked.channel.spill), asked.alpha
     rate = spill + (hit - spill) * coverage
-    needed = float(binom.isf(search.level, rest, m0)) + 1
+    needed = float(binom.isf(search.level, rest, asked.m0)) + 1
     doubt = error if last else error / 2
     spread = np.sqrt(rest * rate * (1 - rate) + (rest * (hit - spill) * doubt) ** 2)
     passes = norm.cdf((rest * rate - needed) / np.maximum(spread, 1e-9))

@@ -7,6 +7,7 @@ replace-one: how many records an owner has is public.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -14,25 +15,20 @@ import numpy as np
 from confide.aggregator.quantiles.base import REPLACE_ONE, Mechanism, Release
 from confide.aggregator.quantiles.histogram import Histogram, certified_rank
 from confide.aggregator.quantiles.registry import within_budget
-from confide.protocol.certificate import (
-    DROPOUTS,
-    EXCHANGEABLE,
-    HONEST_COUNTS,
-    MARGINAL,
-    NOT_STATED,
-    Certificate,
-)
+from confide.protocol.certificate import MARGINAL, NOT_STATED, CentralCertificate
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import Floats, uniform_grid
 from confide.protocol.exact.sampling import os_entropy
-from confide.protocol.methods.queries import (
+from confide.protocol.methods.base import MOST_RECORDS
+from confide.protocol.methods.central import (
+    CentralTerms,
     CountProcedure,
     CountQuery,
     HistogramProcedure,
     HistogramQuery,
 )
-from confide.protocol.plan import MOST_RECORDS, Plan
-from confide.protocol.privacy.zcdp import search_steps, zcdp_epsilon
+from confide.protocol.plan import Plan
+from confide.protocol.privacy.zcdp import zcdp_epsilon
 
 # A release is drawn through this, so that who drives a procedure can keep it: a retry must never
 # draw again.
@@ -49,35 +45,39 @@ def draw_afresh(mechanism: Mechanism, histogram: Histogram, rank: int) -> Releas
 _FOURIER_ERROR = 1e-13
 
 
-def trusted(plan: Plan, draw: Draw) -> HistogramProcedure:
+def of_plan(plan: Plan, draw: Draw) -> HistogramProcedure | CountProcedure:
+    """The procedure of a plan of this method; `draw` makes a trusted release, and keeps it."""
+    terms = plan.terms
+    assert isinstance(terms, CentralTerms)
+    if terms.shows_exact_counts:
+        return trusted(terms, alpha=plan.alpha, draw=draw)
+    return owner_noised(terms, alpha=plan.alpha)
+
+
+def trusted(terms: CentralTerms, *, alpha: float, draw: Draw) -> HistogramProcedure:
     """Sum exact histograms and release once, at the rank that gives coverage 1 - alpha (CARD
     Theorem 5.1)."""
     mechanism = within_budget(
-        plan.mechanism,
-        bins=plan.bins,
-        beta=plan.beta,
+        terms.mechanism,
+        bins=terms.bins,
+        beta=terms.beta,
         adjacency=REPLACE_ONE,
-        epsilon=plan.epsilon,
-        delta=plan.privacy_delta,
+        epsilon=terms.epsilon,
+        delta=terms.privacy_delta,
     )
-    epsilon = mechanism.privacy.epsilon_at(plan.privacy_delta)
-    tally = yield HistogramQuery(plan.bins)
+    epsilon = mechanism.privacy.epsilon_at(terms.privacy_delta)
+    tally = yield HistogramQuery(terms.bins)
     n = int(tally.counts.sum())
-    rank, reason = _rank(n, plan)
+    rank, reason = _rank(n, alpha=alpha, beta=terms.beta)
+    made = _Certified(terms, alpha, epsilon, n, tally.owners)
     if rank is None:
-        return _certificate(plan, epsilon, n=n, owners=tally.owners, threshold=1.0, reason=reason)
-    release = draw(mechanism, Histogram(tally.counts, uniform_grid(plan.bins)), rank)
-    top = (
-        "the release is the top of the grid: too few records for this epsilon"
-        if release.threshold >= 1
-        else None
-    )
-    return _certificate(
-        plan,
-        epsilon,
-        n=n,
-        owners=tally.owners,
-        threshold=release.threshold,
+        return made.certificate(bin_=terms.bins - 1, reason=reason)
+    release = draw(mechanism, Histogram(tally.counts, uniform_grid(terms.bins)), rank)
+    top = None
+    if release.threshold >= 1:
+        top = "the release is the top of the grid: too few records for this epsilon"
+    return made.certificate(
+        bin_=release.bin,
         reason=top,
         rank=rank,
         inflation=release.inflation,
@@ -85,7 +85,7 @@ def trusted(plan: Plan, draw: Draw) -> HistogramProcedure:
     )
 
 
-def owner_noised(plan: Plan) -> CountProcedure:
+def owner_noised(terms: CentralTerms, *, alpha: float) -> CountProcedure:
     """Buffered right-endpoint search (SCP Algorithm 2) on counts that every owner has noised.
 
     The owners of the first round are the calibration set: n and the rank come from them. An owner
@@ -94,50 +94,40 @@ def owner_noised(plan: Plan) -> CountProcedure:
     all who answered that round except with probability beta/steps: by a union bound over the steps
     the threshold is at or above the r-th score except with probability beta.
     """
-    grid, steps = uniform_grid(plan.bins), search_steps(plan.bins)
-    epsilon = zcdp_epsilon(steps / (2 * plan.noise_variance), plan.privacy_delta)
-    left, right, complete = -1, plan.bins - 1, True
+    grid, steps, variance = uniform_grid(terms.bins), terms.rounds, terms.noise_variance
+    epsilon = zcdp_epsilon(steps / (2 * variance), terms.privacy_delta)
+    left, right, complete = -1, terms.bins - 1, True
     enrolled: dict[bytes, int] = {}
     n, rank, reason = 0, None, None
     while right - left > 1:
         middle = (left + right) // 2
-        tally = yield CountQuery(float(grid[middle]), plan.noise_variance)
+        tally = yield CountQuery(float(grid[middle]), variance)
         if not enrolled:
             enrolled = {owner: size for owner, (size, _) in tally.answers.items()}
             n = sum(enrolled.values())
-            rank, reason = _rank(n, plan)
+            rank, reason = _rank(n, alpha=alpha, beta=terms.beta)
         if rank is None:
             break
         # Who has another number of records than at first counts something else: it stays away.
         counts = [
             count for owner, (size, count) in tally.answers.items() if enrolled.get(owner) == size
         ]
-        offset = noise_offset(plan.noise_variance, len(counts), plan.beta / steps)
+        offset = noise_offset(variance, len(counts), terms.beta / steps)
         complete &= len(counts) == len(enrolled)
         reached = bool(counts) and sum(counts) >= rank + offset
         left, right = (left, middle) if reached else (middle, right)
-    if reason is None and right == plan.bins - 1:
+    if reason is None and right == terms.bins - 1:
         reason = (
             "no count below the top of the grid was high enough: too few records for this epsilon "
             "and so many owners"
         )
-    # A bin with N_j >= r + 2 offset is passed over only by a noise below -offset, as long as nobody
-    # stays away.
-    inflation = (
-        2 * noise_offset(plan.noise_variance, len(enrolled), plan.beta / steps)
-        if complete and enrolled
-        else None
-    )
-    return _certificate(
-        plan,
-        epsilon,
-        n=n,
-        owners=len(enrolled),
-        threshold=float(grid[right]),
-        reason=reason,
-        rank=rank,
-        inflation=None if rank is None else inflation,
-    )
+    inflation = None
+    if complete and enrolled and rank is not None:
+        # A bin with N_j >= r + 2 offset is passed over only by a noise below -offset, as long as
+        # nobody stays away.
+        inflation = 2 * noise_offset(variance, len(enrolled), terms.beta / steps)
+    made = _Certified(terms, alpha, epsilon, n, len(enrolled))
+    return made.certificate(bin_=right, reason=reason, rank=rank, inflation=inflation)
 
 
 def noise_offset(variance: int, owners: int, beta: float) -> int:
@@ -169,7 +159,7 @@ def _tails(variance: int, owners: int) -> Floats:
     return np.append(np.cumsum(upper[::-1])[::-1], 0.0) + reach * _FOURIER_ERROR
 
 
-def _rank(n: int, plan: Plan) -> tuple[int | None, str | None]:
+def _rank(n: int, *, alpha: float, beta: float) -> tuple[int | None, str | None]:
     if n == 0:
         return None, "no records were counted"
     if n > MOST_RECORDS:
@@ -177,41 +167,48 @@ def _rank(n: int, plan: Plan) -> tuple[int | None, str | None]:
             f"more than {MOST_RECORDS:,} records were counted; accepted are at most so many"
         )
     try:
-        return certified_rank(n=n, alpha=plan.alpha, beta=plan.beta), None
+        return certified_rank(n=n, alpha=alpha, beta=beta), None
     except BadInput as error:
         return None, str(error)
 
 
-def _certificate(
-    plan: Plan,
-    epsilon: float,
-    *,
-    n: int,
-    owners: int,
-    threshold: float,
-    reason: str | None,
-    rank: int | None = None,
-    inflation: int | None = None,
-    randomness: str | None = None,
-) -> Certificate:
-    return Certificate(
-        plan.method,
-        plan.variant,
-        MARGINAL,
-        threshold,
-        1 - plan.alpha,
-        plan.alpha,
-        None,
-        n,
-        plan.mechanism,
-        epsilon,
-        reason=reason,
-        assumptions=(EXCHANGEABLE, DROPOUTS, HONEST_COUNTS),
-        privacy_delta=plan.privacy_delta,
-        beta=plan.beta,
-        bins=plan.bins,
-        rank=rank,
-        inflation=inflation,
-        owners=owners,
-        randomness=randomness or NOT_STATED,
-    )
+@dataclass(frozen=True)
+class _Certified:
+    """What every certificate of a campaign says, whatever was released."""
+
+    terms: CentralTerms
+    alpha: float
+    epsilon: float
+    n: int
+    owners: int
+
+    def certificate(
+        self,
+        *,
+        bin_: int,
+        reason: str | None,
+        rank: int | None = None,
+        inflation: int | None = None,
+        randomness: str | None = None,
+    ) -> CentralCertificate:
+        terms = self.terms
+        return CentralCertificate(
+            method=terms.method,
+            variant=terms.variant,
+            kind=MARGINAL,
+            threshold=float(uniform_grid(terms.bins)[bin_]),
+            level=1 - self.alpha,
+            alpha=self.alpha,
+            n=self.n,
+            epsilon=self.epsilon,
+            privacy_delta=terms.privacy_delta,
+            randomness=randomness or NOT_STATED,
+            reason=reason,
+            release=terms.mechanism,
+            beta=terms.beta,
+            bins=terms.bins,
+            bin=bin_,
+            rank=rank,
+            inflation=inflation,
+            owners=self.owners,
+        )

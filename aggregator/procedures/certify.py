@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from confide.protocol.certificate import BitRung
-from confide.protocol.channels.kinds import Bit
+from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
 
 Floats = NDArray[np.float64]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from confide.aggregator.procedures.ladder import LOGIT_REACH
-from confide.protocol.channels.kinds import Bit
+from confide.protocol.channels.bit import Bit
 
 Floats = NDArray[np.float64]
 

@@ -7,6 +7,7 @@ certificate.
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +15,12 @@ from numpy.typing import NDArray
 from confide.aggregator.procedures.certify import betting_evidence
 from confide.aggregator.procedures.ladder import Ladder, check_ladder, public_ladder
 from confide.aggregator.procedures.sweep import noise_aware_threshold
-from confide.protocol.certificate import PAC, Certificate, LabelRung
+from confide.protocol.certificate import PAC, LabelRung, LocalCertificate
 from confide.protocol.channels.base import LabelChannel
-from confide.protocol.channels.kinds import KaryRR
+from confide.protocol.channels.registry import label_channels
 from confide.protocol.errors import BadInput, check_probability
-from confide.protocol.methods.queries import LabelProcedure, LabelQuery, LabelTally
+from confide.protocol.methods.labels import LabelProcedure, LabelQuery, LabelTally, LabelTerms
+from confide.protocol.plan import Plan
 
 Floats = NDArray[np.float64]
 
@@ -47,8 +49,11 @@ def published(
     reproduction.
     """
     _check(alpha, delta, max_corrupt)
-    if not isinstance(channel, KaryRR):
-        raise BadInput(f"channel is {channel.name}; the published variants are defined for k-rr")
+    if not channel.uniform_noise:
+        defined = ", ".join(label_channels(uniform_noise=True))
+        raise BadInput(
+            f"channel is {channel.name}; the published variants are defined for {defined}"
+        )
     if method not in ("sweep", "bisection"):
         raise BadInput(f"method is {method!r}; accepted are sweep and bisection")
     tally = yield LabelQuery(channel)
@@ -68,17 +73,17 @@ def published(
             f"too few reports: Delta is {slack:.3f} with {n} of them, no threshold below 1 reaches "
             "the target"
         )
-    return Certificate(
-        "labels",
-        "published-star" if star else "published",
-        PAC,
-        1.0 if threshold is None else threshold,
-        level,
-        alpha,
-        delta,
-        n,
-        channel.name,
-        channel.epsilon,
+    return LocalCertificate(
+        method="labels",
+        variant="published-star" if star else "published",
+        kind=PAC,
+        threshold=1.0 if threshold is None else threshold,
+        level=level,
+        alpha=alpha,
+        delta=delta,
+        n=n,
+        channel=channel.name,
+        epsilon=channel.epsilon,
         slack=slack if n else None,
         max_corrupt=max_corrupt,
         reason=reason,
@@ -147,21 +152,41 @@ def certified(
             if rungs
             else "no rung below 1"
         )
-    return Certificate(
-        "labels",
-        "certified",
-        PAC,
-        threshold,
-        1 - alpha,
-        alpha,
-        delta,
-        n,
-        channel.name,
-        channel.epsilon,
+    return LocalCertificate(
+        method="labels",
+        variant="certified",
+        kind=PAC,
+        threshold=threshold,
+        level=1 - alpha,
+        alpha=alpha,
+        delta=delta,
+        n=n,
+        channel=channel.name,
+        epsilon=channel.epsilon,
         max_corrupt=max_corrupt,
         rungs=tuple(rungs),
         reason=reason,
     )
+
+
+def of_plan(plan: Plan) -> LabelProcedure:
+    """The procedure of a plan of this method."""
+    terms = plan.terms
+    assert isinstance(terms, LabelTerms)
+    return procedure(
+        variant=terms.variant,
+        channel=terms.make_channel(labels=plan.labels),
+        alpha=plan.alpha,
+        delta=terms.delta,
+        max_corrupt=terms.max_corrupt,
+    )
+
+
+def procedure(*, variant: str, **asked: Any) -> LabelProcedure:
+    """The procedure of a variant."""
+    if variant == "certified":
+        return certified(**asked)
+    return published(star=variant == "published-star", **asked)
 
 
 def x_range(channel: LabelChannel) -> tuple[float, float]:

@@ -20,16 +20,14 @@ def split_conformal(scores: NDArray[Any], *, alpha: float) -> Certificate:
     threshold = float(np.partition(scores, rank - 1)[rank - 1]) if rank <= n else 1.0
     reason = f"too few records: rank {rank} of {n}" if rank > n else None
     return Certificate(
-        "non-private",
-        "non-private",
-        MARGINAL,
-        threshold,
-        1 - alpha,
-        alpha,
-        None,
-        n,
-        None,
-        None,
+        method="non-private",
+        variant="non-private",
+        kind=MARGINAL,
+        threshold=threshold,
+        level=1 - alpha,
+        alpha=alpha,
+        n=n,
+        epsilon=None,
         reason=reason,
         assumptions=("records are exchangeable",),
     )

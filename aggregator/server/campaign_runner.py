@@ -8,45 +8,27 @@ advance the same campaign write the same rows.
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from itertools import count
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from confide.aggregator.campaigns.admission import read_answer
-from confide.aggregator.campaigns.driver import TooFew, conclude, crowds, owner_sizes
+from confide.aggregator.campaigns.driver import Evidence, TooFew, conclude, run_procedure
 from confide.aggregator.campaigns.releases import Audited, read_release
-from confide.aggregator.campaigns.tally import (
-    counted_once,
-    empty_tally,
-    tally_batches,
-    tally_owners,
-)
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.clock import Clock
 from confide.aggregator.logs import place_of
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.aggregator.quantiles.base import Mechanism, Release
 from confide.aggregator.quantiles.histogram import Histogram
+from confide.aggregator.server.stored_rounds import OtherVersion, StoredRounds, Unanswered
 from confide.aggregator.storage import views
 from confide.aggregator.storage.store import CLOSED, DEADLINE, ENOUGH, OPEN, Campaign, Round, Store
 from confide.protocol.cards.card import AUDITOR, PUBLIC
 from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy
-from confide.protocol.methods.queries import BitTally, CountTally, OwnerQuery, Query, Tally
-from confide.protocol.scores.classification import SCORES
-from confide.protocol.wire.packing import (
-    ID_BYTES,
-    Array,
-    Batch,
-    OwnerAnswer,
-    read_query,
-    write_query,
-)
 
 log = logging.getLogger(__name__)
 
@@ -187,78 +169,22 @@ class Conductor:
         """Run a fresh procedure through what is known, up to the query that has no answers yet or
         to its end."""
         draw = Audited(self._draw(campaign))
-        procedure: Any = plan_procedure(campaign.plan, draw)
-        tally: Tally | None = None
-        found: list[int] = []
-        sizes: list[int] = []
-        for number in count():
-            try:
-                query = procedure.send(tally)
-            except StopIteration as finished:
-                self._finish(campaign, finished.value, found, sizes, draw.diagnostic)
-                return
-            asked = write_query(query, plan=campaign.digest, round_=number)
-            if number >= len(rounds):
-                if campaign.state == OPEN and self._now() < campaign.plan.expires.timestamp():
-                    self._store.ask(
-                        campaign.id,
-                        number,
-                        asked,
-                        now=self._now(),
-                        seconds=campaign.settings.round_seconds,
-                    )
-                    log.info("round opened", extra={"campaign": campaign.id, "round": number})
-                    return
-                tally = empty_tally(query, SCORES[campaign.plan.score])
-                continue
-            if rounds[number].query != asked:
-                reason = (
-                    f"round {number} was asked by another version of this program, which must "
-                    "finish the campaign"
-                )
-                self._store.fail(campaign.id, reason, now=self._now())
-                return
-            tally = self._tally(campaign, rounds, number)
-            found += crowds(tally)
-            sizes += [] if sizes else owner_sizes(campaign.plan, tally)
-
-    def _tally(self, campaign: Campaign, rounds: list[Round], number: int) -> Tally:
-        """The stored tally, or the batches counted; small tallies that are no more exact than the
-        reports are kept."""
-        kept = rounds[number].tally
-        if kept is not None:
-            return tally_from_json(kept)
-        query, _ = read_query(rounds[number].query, plan=campaign.plan, plan_digest=campaign.digest)
-        found = list(self._answers(campaign, query, number))
-        if isinstance(query, OwnerQuery):
-            tally = tally_owners(
-                query, {name: answer for name, answer in found if isinstance(answer, OwnerAnswer)}
+        evidence = Evidence(campaign.plan, StoredRounds(self._store, campaign, rounds, self._now()))
+        try:
+            certificate = run_procedure(plan_procedure(campaign.plan, draw), evidence)
+        except Unanswered as next_:
+            self._store.ask(
+                campaign.id,
+                next_.round,
+                next_.query,
+                now=self._now(),
+                seconds=campaign.settings.round_seconds,
             )
+            log.info("round opened", extra={"campaign": campaign.id, "round": next_.round})
+        except OtherVersion as error:
+            self._store.fail(campaign.id, str(error), now=self._now())
         else:
-            earlier = [
-                ids for before in range(number) for ids in self._ids(campaign, rounds, before)
-            ]
-            fresh = counted_once([batch for _, batch in found if isinstance(batch, Batch)], earlier)
-            tally = tally_batches(query, fresh, SCORES[campaign.plan.score])
-        as_json = tally_to_json(tally)
-        if as_json is not None:
-            self._store.keep_tally(campaign.id, number, as_json)
-        return tally
-
-    def _answers(
-        self, campaign: Campaign, query: Query, number: int
-    ) -> Iterator[tuple[bytes, Batch | OwnerAnswer]]:
-        for owner, answer in self._store.answers(campaign.id, number):
-            yield (
-                owner.to_bytes(8, "big"),
-                read_answer(answer, query=query, plan=campaign.digest, round_=number),
-            )
-
-    def _ids(self, campaign: Campaign, rounds: list[Round], number: int) -> Iterator[Array]:
-        query, _ = read_query(rounds[number].query, plan=campaign.plan, plan_digest=campaign.digest)
-        for _, batch in self._answers(campaign, query, number):
-            assert isinstance(batch, Batch)
-            yield batch.ids.reshape(-1, ID_BYTES)
+            self._finish(campaign, certificate, evidence, draw.diagnostic)
 
     def _draw(self, campaign: Campaign) -> Callable[[Mechanism, Histogram, int], Release]:
         """A release is stored before it is used; found there, it is not drawn again."""
@@ -276,17 +202,20 @@ class Conductor:
         self,
         campaign: Campaign,
         certificate: Certificate,
-        found: list[int],
-        sizes: list[int],
+        evidence: Evidence,
         audit: dict[str, float],
     ) -> None:
         """Issue the signed card, if there is enough to issue one."""
         plan, now = campaign.plan, self._now()
         received = views.received(self._store.engine, campaign.id)
         seeded = views.seeded(self._store.engine, campaign.id)
-        sizes = sizes or views.contributions(self._store.engine, campaign.id)
         outcome = conclude(
-            plan, certificate, received=received, seeded=seeded, crowds=found, sizes=sizes
+            plan,
+            certificate,
+            received=received,
+            seeded=seeded,
+            crowds=evidence.crowds,
+            sizes=evidence.sizes or views.contributions(self._store.engine, campaign.id),
         )
         card = campaign_card(plan, outcome, diagnostic={}, issued=datetime.fromtimestamp(now, UTC))
         made = {PUBLIC: card.sign(self._key).to_json()}
@@ -294,22 +223,3 @@ class Conductor:
             made[AUDITOR] = replace(card, diagnostic=audit, view=AUDITOR).sign(self._key).to_json()
         self._store.calibrate(campaign.id, made, now=now)
         log.info("calibrated", extra={"campaign": campaign.id, "reports": certificate.n})
-
-
-def tally_to_json(tally: Tally) -> str | None:
-    """Tallies of bits and of noised counts; the others are large or exact, and are counted again
-    from the batches."""
-    if isinstance(tally, BitTally):
-        return json.dumps({"answers": tally.answers, "ones": tally.ones})
-    if isinstance(tally, CountTally):
-        return json.dumps({"owners": {name.hex(): pair for name, pair in tally.answers.items()}})
-    return None
-
-
-def tally_from_json(text: str) -> BitTally | CountTally:
-    values = json.loads(text)
-    if "owners" in values:
-        return CountTally(
-            {bytes.fromhex(name): (pair[0], pair[1]) for name, pair in values["owners"].items()}
-        )
-    return BitTally(tuple(values["answers"]), tuple(values["ones"]))

@@ -12,10 +12,10 @@ from confide.aggregator.storage.deposit import Packed
 from confide.aggregator.storage.enrolment import Owner
 from confide.aggregator.storage.store import ENOUGH, OPEN, Campaign, Round, Store
 from confide.protocol.errors import BadInput, Refused
-from confide.protocol.methods.queries import HistogramQuery, OwnerQuery, Query
-from confide.protocol.plan import parse
+from confide.protocol.methods.base import Query
+from confide.protocol.plan import read_query
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.packing import read_query
+from confide.protocol.wire.encoding import parse
 
 # The key is no secret: an owner that makes two batches of one name loses the second, and nobody
 # else does.
@@ -43,7 +43,7 @@ class Standing:
     @property
     def whole(self) -> bool:
         """Whether an owner answers the last round as a whole, and so once."""
-        return isinstance(self.query, OwnerQuery)
+        return self.query is not None and self.query.whole
 
     def most(self, owner: Owner) -> tuple[int, int]:
         """How many reports of an owner the last round takes, and the campaign."""
@@ -128,12 +128,12 @@ class Desk:
             return changed
 
     def too_large(self, message_bytes: int) -> set[str]:
-        """The campaigns that ask for histograms, which are not split, of more bytes than that."""
+        """The campaigns that ask for answers of more bytes than that which cannot be split."""
         asked = {name: one.query for name, one in self._standings.items() if one.taking}
         return {
             name
             for name, query in asked.items()
-            if isinstance(query, HistogramQuery) and 8 * query.bins > message_bytes
+            if query is not None and query.answer_bytes > message_bytes
         }
 
     def knows(self, campaign: str) -> bool:

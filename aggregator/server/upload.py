@@ -13,8 +13,8 @@ from confide.aggregator.storage.deposit import Packed, Parcel, Stored
 from confide.aggregator.storage.enrolment import Owner
 from confide.aggregator.storage.report_writer import Writer
 from confide.protocol.errors import Refused
-from confide.protocol.plan import VERSION
 from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.encoding import VERSION
 
 # A stream is written piece by piece, so that it may be long, and goes on while so many pieces are
 # on their way to disk.

@@ -16,8 +16,9 @@ from confide.aggregator.storage.database import tidy, writing
 from confide.aggregator.storage.schema import batches, campaigns, cards, parts, queries, releases
 from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.errors import BadInput, Refused
-from confide.protocol.plan import Plan, digest, parse, signer
+from confide.protocol.plan import Plan, digest, signer
 from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.encoding import parse
 from confide.protocol.wire.service import campaign_id
 
 DRAFT, OPEN, CLOSED, CALIBRATED, PUBLISHED = "draft", "open", "closed", "calibrated", "published"

@@ -11,8 +11,9 @@ from sqlalchemy import Engine, case, func, select
 from confide.aggregator.storage.schema import batches, campaigns, owners, parts, queries, rejections
 from confide.aggregator.storage.store import Settings
 from confide.protocol.errors import BadInput, Refused
-from confide.protocol.plan import Plan, parse
+from confide.protocol.plan import Plan, digest, read_query
 from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.encoding import parse
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ def rounds(engine: Engine, one: Overview) -> list[RoundView]:
 
 
 def _expected(plan: Plan, query: bytes) -> int:
-    asked = parse(wire.Query, query)
+    asked, _ = read_query(query, plan=plan, plan_digest=digest(plan.to_bytes()))
     return round(plan.expected_records * (asked.stop - asked.start))
 
 

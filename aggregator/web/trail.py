@@ -4,7 +4,7 @@ they leave the crossing."""
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,10 @@ import numpy as np
 from scipy.stats import binom, norm
 
 from confide.aggregator.storage.store import Campaign, Round
-from confide.protocol.methods.queries import BitQuery, CountQuery
-from confide.protocol.wire.packing import read_query
+from confide.protocol.methods.base import Query
+from confide.protocol.methods.bits import BitQuery
+from confide.protocol.methods.central import CountQuery
+from confide.protocol.plan import read_query
 
 # The probability that a bracket does not hold the crossing: half of it for each end.
 DOUBT = 0.05
@@ -82,10 +84,8 @@ def points(campaign: Campaign, rounds: Sequence[Round]) -> list[Point]:
         query, _ = read_query(one.query, plan=campaign.plan, plan_digest=campaign.digest)
         tally = None if one.tally is None else json.loads(one.tally)
         level = 1 - campaign.plan.alpha
-        if isinstance(query, BitQuery):
-            found += _bit_points(one.number, query, tally, level)
-        elif isinstance(query, CountQuery):
-            found.append(_count_point(one.number, query, tally, level))
+        if type(query) in POINTS:
+            found += POINTS[type(query)](one.number, query, tally, level)
     return found
 
 
@@ -120,16 +120,24 @@ def _bit_points(number: int, query: BitQuery, tally: Any, level: float) -> list[
     ]
 
 
-def _count_point(number: int, query: CountQuery, tally: Any, level: float) -> Point:
+def _count_points(number: int, query: CountQuery, tally: Any, level: float) -> list[Point]:
     """Noised counts: normal, with the noise of every owner and the chance of which records there
     are."""
     pairs = list(tally["owners"].values()) if tally else []
     n = sum(pair[0] for pair in pairs)
     if not n:
-        return Point(number, query.threshold, 0)
+        return [Point(number, query.threshold, 0)]
     share, error = (
         sum(pair[1] for pair in pairs) / n,
         math.sqrt(query.variance * len(pairs) + n * level * (1 - level)) / n,
     )
     z = (share - level) / error
-    return Point(number, query.threshold, n, share, error, float(norm.sf(z)), float(norm.cdf(z)))
+    above, below = float(norm.sf(z)), float(norm.cdf(z))
+    return [Point(number, query.threshold, n, share, error, above, below)]
+
+
+# Queries about thresholds whose answers can be drawn, and how.
+POINTS: dict[type[Query], Callable[[int, Any, Any, float], list[Point]]] = {
+    BitQuery: _bit_points,
+    CountQuery: _count_points,
+}

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
-from confide.protocol.scores.classification import check_probabilities
+from confide.protocol.scores.probabilities import check_probabilities
 
 Array = NDArray[Any]
 

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.exact.lattice import CLIP_UNITS, MOST_BATCH, chunk_rows
-from confide.protocol.methods.training import WEIGHT_BOUND, Terms, split
+from confide.protocol.methods.training import WEIGHT_BOUND, TrainingTerms, split
 
 Floats = NDArray[np.float64]
 
@@ -79,7 +79,7 @@ class Traces:
 class Stack:
     """The layers of public weights, rounded to the grid."""
 
-    def __init__(self, terms: Terms, weights: NDArray[Any]) -> None:
+    def __init__(self, terms: TrainingTerms, weights: NDArray[Any]) -> None:
         widths = terms.layers
         rounded = np.rint(bounded(weights) * 2.0**_WEIGHT_FRACTION)
         self._layers = list(split(terms, rounded))

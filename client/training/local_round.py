@@ -19,11 +19,11 @@ from confide.protocol.errors import BadInput
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.lattice import CLIP_UNITS, MOST_BATCH, sensitivity
 from confide.protocol.exact.sampling import Entropy
-from confide.protocol.methods.training import Terms, Weights
+from confide.protocol.methods.training import TrainingTerms, Weights
 
 
 def learn(
-    terms: Terms,
+    terms: TrainingTerms,
     weights: Weights,
     features: NDArray[Any],
     labels: NDArray[Any],
@@ -52,7 +52,7 @@ def learn(
 
 
 def moved(
-    terms: Terms, weights: NDArray[np.float64], noisy: NDArray[np.int64]
+    terms: TrainingTerms, weights: NDArray[np.float64], noisy: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """The weights after a step whose noisy sum is given in lattice units. Finite: at most 1e3 1e6
     (2^20 + noise) is added."""

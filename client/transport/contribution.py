@@ -15,10 +15,10 @@ from confide.client.ledger import Ledger
 from confide.client.respond import Respondent
 from confide.client.transport.retry import Patience
 from confide.protocol.errors import ConfideError
-from confide.protocol.plan import Plan, parse
+from confide.protocol.plan import Plan, query_digest
 from confide.protocol.wire import service_pb2
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.packing import ID_BYTES, query_digest
+from confide.protocol.wire.encoding import ID_BYTES, parse
 from confide.protocol.wire.service import PIECE_BYTES
 from confide.protocol.wire.splitting import split_answer
 

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from confide.protocol.errors import BadInput
 
-FORMAT = "confide-card/1"
+FORMAT = "confide-card/2"
 CODE_VERSION = "0.1.0"
 PUBLIC, AUDITOR = "public", "auditor"
 # Clauses about what was released; the others are those of a track.
@@ -29,7 +29,7 @@ RANDOMNESS, INFORMATIVE = "randomness", "informative"
 # records.
 AUDITOR_ONLY = ("width", "observed_inflation")
 # Signatures cover this prefix too, so that a signature over a card means nothing anywhere else.
-_SIGNED = b"confide card v1\0"
+_SIGNED = b"confide card v2\0"
 
 # The field of Ed25519, and the y-coordinates of its points of small order (RFC 8032 gives the
 # curve).

@@ -1,4 +1,4 @@
-"""What all channels share: a law of integers, and the pure-protocol form of the label channels.
+"""What all channels share: a law of integers, reports as bytes, and the form of label channels.
 
 Every channel holds the integers its sampler compares with, and its law is the law of those
 integers: `law(value)` gives exact `Fraction`s, `epsilon` the exact worst log-ratio of that law
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from confide.protocol.errors import BadInput, check_epsilon
 from confide.protocol.exact.exponentials import exp_below, log_up
 from confide.protocol.exact.sampling import Entropy
+from confide.protocol.wire.columns import check_flags, pack_flags, unpack_flags
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
@@ -29,8 +30,10 @@ _ENUMERABLE = 1 << 16
 
 @dataclass(frozen=True)
 class Channel(ABC):
-    """A local randomiser with both halves in one value: `randomize` for the client, `weights` for
-    the aggregator."""
+    """A local randomiser in one value, from drawing a report to reading it.
+
+    Clients call `randomize` and `pack`; the aggregator calls `check`, `unpack` and `weights`.
+    """
 
     epsilon: float
     requested: float = field(init=False)
@@ -63,13 +66,31 @@ class Channel(ABC):
 
     @abstractmethod
     def law(self, value: int) -> dict[Any, Fraction]:
-        """The exact probability of every report; set-valued channels refuse beyond 2^16 reports
-        (`pair_law` serves any k)."""
+        """The exact probability of every report.
+
+        Channels whose reports are sets refuse beyond 2^16 reports; `pair_law` serves any k.
+        """
+
+    @property
+    @abstractmethod
+    def report_bits(self) -> int:
+        """How many bits a packed report takes."""
+
+    @abstractmethod
+    def pack(self, reports: Array) -> bytes:
+        """Reports as bytes, without a gap between them."""
+
+    @abstractmethod
+    def check(self, data: bytes, n: int) -> None:
+        """Refuse, with a code, untrusted bytes that are not n packed reports of this channel."""
+
+    @abstractmethod
+    def unpack(self, data: bytes, n: int) -> Array:
+        """The n reports in bytes that passed `check`."""
 
     @abstractmethod
     def pair_law(self, value: int, rival: int) -> PairLaw:
-        """The law, under `value` and under `rival`, of (report supports value, report supports
-        rival).
+        """The law of (report supports value, report supports rival), under `value` and `rival`.
 
         Given these two flags a report has the same conditional law under both values, so nothing
         else of it tells them apart: the worst ratio of this law is the worst ratio of the channel,
@@ -83,13 +104,16 @@ class Channel(ABC):
 
 @dataclass(frozen=True)
 class LabelChannel(Channel):
-    """A pure protocol over k labels (Wang et al. 2017, USENIX Security): a report supports some
-    labels, and
+    """A pure protocol over k labels (Wang et al. 2017, USENIX Security).
+
+    A report supports some labels, and
 
     w(y) = (1{report supports y} - spill) / (hit - spill),     E[w(y)] = 1{own label is y}.
     """
 
     k: int = field(kw_only=True)
+    # Whether a report is either the own label or one drawn uniformly from all k.
+    uniform_noise: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 2 <= self.k <= MOST_LABELS:
@@ -141,6 +165,19 @@ class LabelChannel(Channel):
 class SetChannel(LabelChannel):
     """A label channel whose reports are rows of k flags."""
 
+    @property
+    def report_bits(self) -> int:
+        return self.k
+
+    def pack(self, reports: Array) -> bytes:
+        return pack_flags(reports)
+
+    def check(self, data: bytes, n: int) -> None:
+        check_flags(data, n * self.k)
+
+    def unpack(self, data: bytes, n: int) -> Array:
+        return unpack_flags(data, n * self.k).reshape(n, self.k)
+
     def supports(self, reports: Array) -> Flags:
         reports = np.asarray(reports)
         if reports.ndim != 2 or reports.shape[1] != self.k:
@@ -162,16 +199,15 @@ class SetChannel(LabelChannel):
 
 
 def close_enough(reached: float, asked: float) -> bool:
-    """Whether integer weights reach the epsilon asked for closely enough to settle on their word
-    size."""
+    """Whether integer weights come close enough to the epsilon asked for."""
     return asked - reached <= min(5e-4, asked / 100)
 
 
 def two_levels(k: int, epsilon: float) -> dict[str, int]:
-    """Word size and weights of randomised response: high / low <= e^epsilon and high + (k - 1) low
-    <= 2^bits.
+    """Word size and weights of randomised response.
 
-    The narrowest word that comes close is taken; `high` is rounded down, the private side.
+    high / low <= e^epsilon and high + (k - 1) low <= 2^bits. The narrowest word that comes
+    close is taken; `high` is rounded down, the private side.
     """
     bound = exp_below(epsilon)
     for bits in (16, 32, 64):

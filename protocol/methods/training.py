@@ -1,21 +1,36 @@
-"""What a plan says of federated training: a stack of linear layers, DP-SGD at every owner, weights
-averaged between rounds.
+"""Method training: DP-SGD on a stack of linear layers at every owner, weights averaged between
+rounds.
 
 Weights travel as float32 numbers in a row: of each layer its matrix, output by output, then its
 biases.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from confide.protocol.errors import BadInput
+from confide.protocol.errors import BadInput, Refused, check_probability
 from confide.protocol.exact.lattice import MOST_BATCH, MOST_WEIGHTS
+from confide.protocol.methods.base import (
+    Batch,
+    Columns,
+    Explanation,
+    Subjects,
+    Tally,
+    Terms,
+    WholeQuery,
+)
+from confide.protocol.methods.central import check_delta
 from confide.protocol.privacy.renyi import LEAST_NOISE, MOST_NOISE, training_epsilon
+from confide.protocol.scores.base import Score
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.columns import F4, column
+from confide.protocol.wire.encoding import parse, serialise
 
 Weights = NDArray[np.float32]
 
@@ -54,7 +69,50 @@ def check_limit(name: str, value: float) -> None:
 
 
 @dataclass(frozen=True)
-class Terms:
+class TrainingTally(Tally):
+    """The weights of every owner that answered."""
+
+    weights: list[NDArray[np.float32]]
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingQuery(WholeQuery):
+    """Ask every owner to go on from these weights for its steps of the round."""
+
+    terms: "TrainingTerms"
+    weights: Weights
+
+    def to_body(self) -> bytes:
+        return serialise(wire.TrainingQuery(weights=self.weights.astype(F4).tobytes()))
+
+    def answer(self, subjects: Subjects) -> Columns:
+        return {"weights": subjects.train(self.terms, self.weights)}
+
+    def pack(self, columns: Columns) -> bytes:
+        return serialise(wire.Weights(weights=columns["weights"].astype(F4).tobytes()))
+
+    def check(self, body: bytes, n: int, *, most: int) -> None:
+        _finite(parse(wire.Weights, body).weights, self.terms.size)
+
+    def unpack(self, body: bytes, n: int) -> Columns:
+        message = wire.Weights.FromString(body)
+        return {"weights": np.frombuffer(message.weights, dtype=F4)[None, :]}
+
+    def tally(self, batches: Sequence[Batch], score: Score) -> TrainingTally:
+        """In the order of the ids that owners give: an average of floats depends on the order."""
+        ordered = sorted(batches, key=lambda batch: (batch.ids.tobytes(), batch.sender))
+        return TrainingTally([batch.columns["weights"][0] for batch in ordered])
+
+
+def _finite(data: bytes, size: int) -> Weights:
+    weights: Weights = column(data, F4, size)
+    if not np.isfinite(weights).all():
+        raise Refused(wire.Code.OUT_OF_ALPHABET)
+    return weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingTerms(Terms):
     """The public numbers of a federated training; `layers` are the widths from features to labels,
     with ReLU between them.
 
@@ -62,31 +120,27 @@ class Terms:
     public bounds of the plan. An owner rounds `sampling_rate` down to 32 bits.
     """
 
+    variant: str = "federated-averaging"
+    privacy_delta: float = 0.0
     layers: tuple[int, ...]
     noise_multiplier: float
     sampling_rate: float
-    rounds: int
+    rounds: int = 0
     local_steps: int
     clip: float
     batch: float
     learning_rate: float
 
+    method: ClassVar[str] = "training"
+    variants: ClassVar[tuple[str, ...]] = ("federated-averaging",)
+    message: ClassVar[type[Message]] = wire.TrainingTerms
+    track: ClassVar[str | None] = None
+
     def __post_init__(self) -> None:
-        if not (
-            2 <= len(self.layers) <= MOST_LAYERS
-            and min(self.layers) >= 1
-            and sum(self.layers) <= MOST_WIDTHS
-        ):
-            raise BadInput(
-                f"layers are {self.layers[:MOST_LAYERS]}, {len(self.layers)} in all; accepted are "
-                f"2 to {MOST_LAYERS} widths of "
-                f"at least 1, and of at most {MOST_WIDTHS} together"
-            )
-        if self.size > MOST_WEIGHTS:
-            raise BadInput(
-                f"layers {self.layers} have {self.size} weights; accepted are at most "
-                f"{MOST_WEIGHTS}"
-            )
+        super().__post_init__()
+        check_delta(self.privacy_delta)
+        check_probability("privacy_delta", self.privacy_delta)
+        self._check_layers()
         for name in LIMITS:
             check_limit(name, getattr(self, name))
         if self.size * self.local_steps > MOST_WORK:
@@ -99,6 +153,53 @@ class Terms:
                 f"{self.rounds} rounds of {self.local_steps} steps; accepted are 1 to {MOST_STEPS} "
                 "steps in all"
             )
+        spent = self.spent(self.privacy_delta)
+        if spent > self.epsilon:
+            raise BadInput(
+                f"{self.rounds * self.local_steps} steps with noise multiplier "
+                f"{self.noise_multiplier} cost epsilon {spent:.6g} at delta {self.privacy_delta}; "
+                f"the plan says {self.epsilon}"
+            )
+
+    def _check_layers(self) -> None:
+        if not (
+            2 <= len(self.layers) <= MOST_LAYERS
+            and min(self.layers) >= 1
+            and sum(self.layers) <= MOST_WIDTHS
+        ):
+            raise BadInput(
+                f"layers are {self.layers[:MOST_LAYERS]}, {len(self.layers)} in all; accepted are "
+                f"2 to {MOST_LAYERS} widths of at least 1, and of at most {MOST_WIDTHS} together"
+            )
+        if self.size > MOST_WEIGHTS:
+            raise BadInput(
+                f"layers {self.layers} have {self.size} weights; accepted are at most "
+                f"{MOST_WEIGHTS}"
+            )
+
+    def check(self, *, labels: int, alpha: float) -> None:
+        if self.layers[-1] != labels:
+            raise BadInput(
+                f"layers end in {self.layers[-1]} and labels are {labels}; the last layer must "
+                "have them all"
+            )
+
+    @property
+    def features(self) -> int | None:
+        return self.layers[0]
+
+    def read_query(self, body: bytes, *, labels: int) -> TrainingQuery:
+        return TrainingQuery(self, _finite(parse(wire.TrainingQuery, body).weights, self.size))
+
+    def explain(self, *, labels: int, alpha: float) -> Explanation:
+        return Explanation(
+            self.epsilon,
+            "trains a model",
+            f"Up to {self.rounds} times leave the weights of a model after {self.local_steps} "
+            "steps of DP-SGD on your records: each step sees about "
+            f"{self.sampling_rate:.1%} of them, and adds noise of {self.noise_multiplier:.2f} "
+            "times the most that one record can change.",
+        )
 
     @property
     def size(self) -> int:
@@ -110,7 +211,7 @@ class Terms:
         """Inputs and outputs of every layer."""
         return list(zip(self.layers, self.layers[1:], strict=False))
 
-    def epsilon(self, delta: float) -> float:
+    def spent(self, delta: float) -> float:
         """What all rounds cost a record of an owner when it is replaced by another, rounded up.
 
         Owners hold disjoint records, so it is what the model costs too.
@@ -123,7 +224,9 @@ class Terms:
         )
 
 
-def split(terms: Terms, weights: NDArray[Any]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+def split(
+    terms: TrainingTerms, weights: NDArray[Any]
+) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """The matrix (outputs, inputs) and biases of every layer."""
     start = 0
     for inputs, outputs in terms.shapes:
@@ -132,7 +235,7 @@ def split(terms: Terms, weights: NDArray[Any]) -> Iterator[tuple[NDArray[Any], N
         start = end + outputs
 
 
-def first_weights(terms: Terms) -> Weights:
+def first_weights(terms: TrainingTerms) -> Weights:
     """Where training starts: a public draw (uniform, by the width of each layer), the same for
     everybody."""
     rng = np.random.default_rng(list(terms.layers))
@@ -143,7 +246,7 @@ def first_weights(terms: Terms) -> Weights:
     return np.concatenate(parts).astype(np.float32)
 
 
-def predict(terms: Terms, weights: Weights, features: NDArray[Any]) -> NDArray[np.float64]:
+def predict(terms: TrainingTerms, weights: Weights, features: NDArray[Any]) -> NDArray[np.float64]:
     """Class probabilities."""
     values = np.clip(np.asarray(features, dtype=np.float64), 0, 1)
     layers = list(split(terms, weights))

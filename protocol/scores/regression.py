@@ -1,5 +1,7 @@
-"""Regression scores in [0, 1] and the intervals they turn a threshold into; the bound is public,
-never taken from the data."""
+"""Regression scores in [0, 1] and the intervals they turn a threshold into.
+
+The bound of a score is public, never taken from the data.
+"""
 
 import math
 from collections.abc import Callable
@@ -33,8 +35,10 @@ def _numbers(what: str, values: ArrayLike) -> NDArray[np.float64]:
 
 
 def column(what: str, values: ArrayLike) -> NDArray[np.float64]:
-    """One number a record. A column of a table, (n, 1), is n numbers: against n targets it would
-    stand for n x n."""
+    """One number a record, from (n,) or (n, 1).
+
+    A column of a table, (n, 1), would broadcast against n targets to n x n numbers.
+    """
     found = _numbers(what, values)
     if found.ndim == 2 and found.shape[1] == 1:
         return found[:, 0]
@@ -75,8 +79,10 @@ class AbsoluteResidual:
         return np.minimum(np.abs(targets - predictions) / self.bound, 1.0)
 
     def interval(self, predictions: ArrayLike, threshold: float) -> tuple[Array, Array]:
-        """All y whose score is at most the threshold; at 1 that is the whole line, because scores
-        are clipped there."""
+        """All y whose score is at most the threshold.
+
+        At 1 that is the whole line, because scores are clipped there.
+        """
         predictions = column("predictions", predictions)
         half = math.inf if threshold >= 1 else threshold * self.bound
         return predictions - half, predictions + half
@@ -84,8 +90,10 @@ class AbsoluteResidual:
 
 @dataclass(frozen=True)
 class QuantileResidual:
-    """CQR (Romano, Patterson, Candes 2019): v = max(lo - y, y - hi), clipped to +-bound and moved
-    to [0, 1]."""
+    """CQR (Romano, Patterson, Candes 2019).
+
+    v = max(lo - y, y - hi), clipped to +-bound and moved to [0, 1].
+    """
 
     bound: float
 
@@ -99,8 +107,10 @@ class QuantileResidual:
         return np.clip((excess / self.bound + 1) / 2, 0.0, 1.0)
 
     def interval(self, predictions: ArrayLike, threshold: float) -> tuple[Array, Array]:
-        """All y whose score is at most the threshold: the whole line at 1, nothing where the ends
-        shrink past each other."""
+        """All y whose score is at most the threshold.
+
+        At 1 that is the whole line; where the ends pass each other it is nothing.
+        """
         predictions = _quantiles(predictions)
         shift = math.inf if threshold >= 1 else (2 * threshold - 1) * self.bound
         return predictions[:, 0] - shift, predictions[:, 1] + shift

@@ -73,57 +73,84 @@ TIMED_OUT: Code
 UNAVAILABLE: Code
 
 class Plan(_message.Message):
-    __slots__ = ("version", "campaign", "method", "variant", "score", "channel", "epsilon", "labels", "alpha", "delta", "expected_records", "minimum_reports", "max_corrupt", "model", "issued", "expires", "mechanism", "bins", "beta", "privacy_delta", "noise_variance", "training", "minimum_owners")
+    __slots__ = ("version", "campaign", "method", "terms", "score", "labels", "alpha", "expected_records", "minimum_reports", "minimum_owners", "model", "issued", "expires")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CAMPAIGN_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
-    VARIANT_FIELD_NUMBER: _ClassVar[int]
+    TERMS_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
-    CHANNEL_FIELD_NUMBER: _ClassVar[int]
-    EPSILON_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     ALPHA_FIELD_NUMBER: _ClassVar[int]
-    DELTA_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_RECORDS_FIELD_NUMBER: _ClassVar[int]
     MINIMUM_REPORTS_FIELD_NUMBER: _ClassVar[int]
-    MAX_CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    MINIMUM_OWNERS_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     ISSUED_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_FIELD_NUMBER: _ClassVar[int]
-    MECHANISM_FIELD_NUMBER: _ClassVar[int]
-    BINS_FIELD_NUMBER: _ClassVar[int]
-    BETA_FIELD_NUMBER: _ClassVar[int]
-    PRIVACY_DELTA_FIELD_NUMBER: _ClassVar[int]
-    NOISE_VARIANCE_FIELD_NUMBER: _ClassVar[int]
-    TRAINING_FIELD_NUMBER: _ClassVar[int]
-    MINIMUM_OWNERS_FIELD_NUMBER: _ClassVar[int]
     version: int
     campaign: str
     method: str
-    variant: str
+    terms: bytes
     score: str
-    channel: str
-    epsilon: float
     labels: int
     alpha: float
-    delta: float
     expected_records: int
     minimum_reports: int
-    max_corrupt: int
+    minimum_owners: int
     model: bytes
     issued: int
     expires: int
+    def __init__(self, version: _Optional[int] = ..., campaign: _Optional[str] = ..., method: _Optional[str] = ..., terms: _Optional[bytes] = ..., score: _Optional[str] = ..., labels: _Optional[int] = ..., alpha: _Optional[float] = ..., expected_records: _Optional[int] = ..., minimum_reports: _Optional[int] = ..., minimum_owners: _Optional[int] = ..., model: _Optional[bytes] = ..., issued: _Optional[int] = ..., expires: _Optional[int] = ...) -> None: ...
+
+class BitTerms(_message.Message):
+    __slots__ = ("variant", "epsilon", "delta", "max_corrupt")
+    VARIANT_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    MAX_CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    variant: str
+    epsilon: float
+    delta: float
+    max_corrupt: int
+    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ...) -> None: ...
+
+class LabelTerms(_message.Message):
+    __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt")
+    VARIANT_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    MAX_CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    variant: str
+    channel: str
+    epsilon: float
+    delta: float
+    max_corrupt: int
+    def __init__(self, variant: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ...) -> None: ...
+
+class CentralTerms(_message.Message):
+    __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance")
+    VARIANT_FIELD_NUMBER: _ClassVar[int]
+    MECHANISM_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    PRIVACY_DELTA_FIELD_NUMBER: _ClassVar[int]
+    BINS_FIELD_NUMBER: _ClassVar[int]
+    BETA_FIELD_NUMBER: _ClassVar[int]
+    NOISE_VARIANCE_FIELD_NUMBER: _ClassVar[int]
+    variant: str
     mechanism: str
+    epsilon: float
+    privacy_delta: float
     bins: int
     beta: float
-    privacy_delta: float
     noise_variance: int
-    training: Training
-    minimum_owners: int
-    def __init__(self, version: _Optional[int] = ..., campaign: _Optional[str] = ..., method: _Optional[str] = ..., variant: _Optional[str] = ..., score: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., labels: _Optional[int] = ..., alpha: _Optional[float] = ..., delta: _Optional[float] = ..., expected_records: _Optional[int] = ..., minimum_reports: _Optional[int] = ..., max_corrupt: _Optional[int] = ..., model: _Optional[bytes] = ..., issued: _Optional[int] = ..., expires: _Optional[int] = ..., mechanism: _Optional[str] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., training: _Optional[_Union[Training, _Mapping]] = ..., minimum_owners: _Optional[int] = ...) -> None: ...
+    def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ...) -> None: ...
 
-class Training(_message.Message):
-    __slots__ = ("layers", "noise_multiplier", "sampling_rate", "rounds", "local_steps", "clip", "batch", "learning_rate")
+class TrainingTerms(_message.Message):
+    __slots__ = ("variant", "epsilon", "privacy_delta", "layers", "noise_multiplier", "sampling_rate", "rounds", "local_steps", "clip", "batch", "learning_rate")
+    VARIANT_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    PRIVACY_DELTA_FIELD_NUMBER: _ClassVar[int]
     LAYERS_FIELD_NUMBER: _ClassVar[int]
     NOISE_MULTIPLIER_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_RATE_FIELD_NUMBER: _ClassVar[int]
@@ -132,6 +159,9 @@ class Training(_message.Message):
     CLIP_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    variant: str
+    epsilon: float
+    privacy_delta: float
     layers: _containers.RepeatedScalarFieldContainer[int]
     noise_multiplier: float
     sampling_rate: float
@@ -140,7 +170,7 @@ class Training(_message.Message):
     clip: float
     batch: float
     learning_rate: float
-    def __init__(self, layers: _Optional[_Iterable[int]] = ..., noise_multiplier: _Optional[float] = ..., sampling_rate: _Optional[float] = ..., rounds: _Optional[int] = ..., local_steps: _Optional[int] = ..., clip: _Optional[float] = ..., batch: _Optional[float] = ..., learning_rate: _Optional[float] = ...) -> None: ...
+    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., layers: _Optional[_Iterable[int]] = ..., noise_multiplier: _Optional[float] = ..., sampling_rate: _Optional[float] = ..., rounds: _Optional[int] = ..., local_steps: _Optional[int] = ..., clip: _Optional[float] = ..., batch: _Optional[float] = ..., learning_rate: _Optional[float] = ...) -> None: ...
 
 class SignedPlan(_message.Message):
     __slots__ = ("plan", "key", "signature")
@@ -153,46 +183,90 @@ class SignedPlan(_message.Message):
     def __init__(self, plan: _Optional[bytes] = ..., key: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class Query(_message.Message):
-    __slots__ = ("version", "plan", "round", "start", "stop", "thresholds", "weights")
+    __slots__ = ("version", "plan", "round", "body")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
-    START_FIELD_NUMBER: _ClassVar[int]
-    STOP_FIELD_NUMBER: _ClassVar[int]
-    THRESHOLDS_FIELD_NUMBER: _ClassVar[int]
-    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
     version: int
     plan: bytes
     round: int
+    body: bytes
+    def __init__(self, version: _Optional[int] = ..., plan: _Optional[bytes] = ..., round: _Optional[int] = ..., body: _Optional[bytes] = ...) -> None: ...
+
+class BitQuery(_message.Message):
+    __slots__ = ("start", "stop", "thresholds")
+    START_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLDS_FIELD_NUMBER: _ClassVar[int]
     start: float
     stop: float
     thresholds: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, start: _Optional[float] = ..., stop: _Optional[float] = ..., thresholds: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class LabelQuery(_message.Message):
+    __slots__ = ("start", "stop")
+    START_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    start: float
+    stop: float
+    def __init__(self, start: _Optional[float] = ..., stop: _Optional[float] = ...) -> None: ...
+
+class CountQuery(_message.Message):
+    __slots__ = ("threshold",)
+    THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    threshold: float
+    def __init__(self, threshold: _Optional[float] = ...) -> None: ...
+
+class TrainingQuery(_message.Message):
+    __slots__ = ("weights",)
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     weights: bytes
-    def __init__(self, version: _Optional[int] = ..., plan: _Optional[bytes] = ..., round: _Optional[int] = ..., start: _Optional[float] = ..., stop: _Optional[float] = ..., thresholds: _Optional[_Iterable[float]] = ..., weights: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, weights: _Optional[bytes] = ...) -> None: ...
 
 class ReportBatch(_message.Message):
-    __slots__ = ("version", "plan", "round", "ids", "parts", "reports", "probabilities", "seeded", "counts", "weights")
+    __slots__ = ("version", "plan", "round", "ids", "seeded", "body")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
-    PARTS_FIELD_NUMBER: _ClassVar[int]
-    REPORTS_FIELD_NUMBER: _ClassVar[int]
-    PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
     SEEDED_FIELD_NUMBER: _ClassVar[int]
-    COUNTS_FIELD_NUMBER: _ClassVar[int]
-    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
     version: int
     plan: bytes
     round: int
     ids: bytes
+    seeded: bool
+    body: bytes
+    def __init__(self, version: _Optional[int] = ..., plan: _Optional[bytes] = ..., round: _Optional[int] = ..., ids: _Optional[bytes] = ..., seeded: _Optional[bool] = ..., body: _Optional[bytes] = ...) -> None: ...
+
+class BitReports(_message.Message):
+    __slots__ = ("parts", "reports")
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
     parts: bytes
     reports: bytes
+    def __init__(self, parts: _Optional[bytes] = ..., reports: _Optional[bytes] = ...) -> None: ...
+
+class LabelReports(_message.Message):
+    __slots__ = ("reports", "probabilities")
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
+    PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
+    reports: bytes
     probabilities: bytes
-    seeded: bool
+    def __init__(self, reports: _Optional[bytes] = ..., probabilities: _Optional[bytes] = ...) -> None: ...
+
+class Counts(_message.Message):
+    __slots__ = ("counts",)
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
     counts: bytes
+    def __init__(self, counts: _Optional[bytes] = ...) -> None: ...
+
+class Weights(_message.Message):
+    __slots__ = ("weights",)
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     weights: bytes
-    def __init__(self, version: _Optional[int] = ..., plan: _Optional[bytes] = ..., round: _Optional[int] = ..., ids: _Optional[bytes] = ..., parts: _Optional[bytes] = ..., reports: _Optional[bytes] = ..., probabilities: _Optional[bytes] = ..., seeded: _Optional[bool] = ..., counts: _Optional[bytes] = ..., weights: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, weights: _Optional[bytes] = ...) -> None: ...
 
 class Receipt(_message.Message):
     __slots__ = ("version", "code", "accepted", "duplicates")

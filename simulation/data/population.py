@@ -16,14 +16,10 @@ from numpy.typing import NDArray
 from confide.client.training.scaling import public_scaling
 from confide.protocol.embedded import letters, predictions
 from confide.protocol.errors import BadInput
-from confide.protocol.scores.classification import (
-    SCORES,
-    all_scores,
-    check_labels,
-    check_probabilities,
-    true_scores,
-)
+from confide.protocol.scores.probabilities import check_labels, check_probabilities
+from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.regression import AbsoluteResidual, column
+from confide.protocol.scores.scoring import all_scores, true_scores
 from confide.simulation.data.synthetic import LINE_BOUND, line
 
 Array = NDArray[Any]

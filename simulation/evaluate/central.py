@@ -10,10 +10,9 @@ from confide.aggregator.procedures.full_data import dpcp_rank
 from confide.aggregator.quantiles.base import CERTIFIED, REPLACE_ONE, Mechanism
 from confide.aggregator.quantiles.histogram import certified_rank, conformal_rank, histogram
 from confide.aggregator.quantiles.registry import DEFAULT, GAUSSIAN, MECHANISMS, within_budget
-from confide.protocol.errors import BadInput, check_epsilon, check_probability
+from confide.protocol.errors import BadInput, check_choice, check_epsilon, check_probability
 from confide.protocol.exact.grids import check_bins, uniform_grid
-from confide.protocol.plan import check_choice
-from confide.protocol.scores.classification import SCORES
+from confide.protocol.scores.registry import SCORES
 from confide.simulation.data.population import Population, Predictions
 from confide.simulation.evaluate.trials import Repeated, Row, measured
 

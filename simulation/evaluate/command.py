@@ -17,8 +17,10 @@ from rich.table import Table
 from confide.aggregator.campaigns.settings import FAILURE, check_used
 from confide.aggregator.procedures.full_data import PUBLISHED_BUFFER, Stability
 from confide.aggregator.quantiles.registry import DEFAULT
-from confide.protocol.errors import BadInput
-from confide.protocol.plan import LOCAL_VARIANTS, check_choice
+from confide.protocol.channels.registry import AUTO, LABEL_CHANNELS
+from confide.protocol.errors import BadInput, check_choice
+from confide.protocol.methods.registry import local_variants
+from confide.protocol.scores.registry import SCORES
 from confide.protocol.simulated import SIMULATION_KEY
 from confide.protocol.terminal import INTERRUPTED, clear_errors, columns
 from confide.simulation.data.population import CLASSIFICATION, REGRESSION, lessons, predicted
@@ -26,8 +28,8 @@ from confide.simulation.evaluate.central import Central
 from confide.simulation.evaluate.local import Setting
 from confide.simulation.evaluate.trials import Repeated, evaluate, write_json
 
-METHODS = (*LOCAL_VARIANTS, "central", "full-data")
-_LOCAL, _CENTRAL = tuple(LOCAL_VARIANTS), ("central", "full-data")
+_LOCAL, _CENTRAL = tuple(local_variants()), ("central", "full-data")
+METHODS = (*_LOCAL, *_CENTRAL)
 # Options that only some methods have, or some variants of full-data.
 BELONGS = {
     "--variant": (*_LOCAL, "full-data"),
@@ -195,11 +197,9 @@ def evaluate_command(
         ),
     ] = DEFAULT,
     channel: Annotated[
-        str, typer.Option(help="auto, k-rr, subset or unary (method labels)")
-    ] = "auto",
-    score: Annotated[
-        str, typer.Option(help="hps, aps, aps-randomized, raps, saps or top-k")
-    ] = "hps",
+        str, typer.Option(help=f"{', '.join((AUTO, *LABEL_CHANNELS))} (method labels)")
+    ] = AUTO,
+    score: Annotated[str, typer.Option(help=", ".join(SCORES))] = "hps",
     epsilon: Annotated[
         float, typer.Option(help="privacy loss allowed a record, local or in all")
     ] = 1.0,
@@ -287,7 +287,7 @@ def evaluate_command(
             raise BadInput(FAILURE)
         check_choice("method", method, METHODS)
         check_choice("task", task, (CLASSIFICATION, REGRESSION))
-        if task == REGRESSION and method in LOCAL_VARIANTS:
+        if task == REGRESSION and method in _LOCAL:
             raise BadInput(f"task is regression with method {method}; accepted: central, full-data")
         given = given_options(context)
         check_used(given, [f"{method}:{variant}"], BELONGS)
@@ -314,7 +314,7 @@ def evaluate_command(
             "seed": seed,
         }
         setting: Repeated
-        if method in LOCAL_VARIANTS:
+        if method in _LOCAL:
             setting = Setting(
                 method=method,
                 variant=variant,

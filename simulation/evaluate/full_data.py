@@ -17,15 +17,14 @@ from confide.aggregator.procedures.full_data import PUBLISHED_BUFFER, Stability
 from confide.aggregator.quantiles.histogram import histogram
 from confide.aggregator.quantiles.rank_exponential import RankExponential
 from confide.protocol.cards.card import PUBLIC, Card
-from confide.protocol.errors import BadInput
+from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.exact.grids import uniform_grid
 from confide.protocol.exact.sampling import Entropy
 from confide.protocol.methods.training import NOISE
-from confide.protocol.plan import check_choice
 from confide.protocol.privacy.budgets import Budget
 from confide.protocol.privacy.losses import Mechanism, SampledGaussian
 from confide.protocol.privacy.profiles import PLD
-from confide.protocol.scores.classification import SCORES
+from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.regression import ABSOLUTE_RESIDUAL
 from confide.simulation.data.population import Lessons
 from confide.simulation.evaluate.learners import Fitted, Learner, Rows

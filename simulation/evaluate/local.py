@@ -6,15 +6,17 @@ from typing import Any
 
 import numpy as np
 
+from confide.aggregator.procedures import bits, labels
 from confide.aggregator.procedures.nonprivate import split_conformal
-from confide.aggregator.procedures.registry import make_procedure
 from confide.aggregator.procedures.shuffle import NO_AMPLIFICATION, shuffled_epsilon
 from confide.protocol.channels.base import Channel, LabelChannel
-from confide.protocol.channels.kinds import LABEL_CHANNELS, Bit, auto
-from confide.protocol.errors import BadInput, check_probability
-from confide.protocol.methods.queries import BitQuery, BitTally
-from confide.protocol.plan import LOCAL_VARIANTS, check_choice
-from confide.protocol.scores.classification import SCORES, all_scores, true_scores
+from confide.protocol.channels.bit import Bit
+from confide.protocol.channels.registry import AUTO, LABEL_CHANNELS, auto
+from confide.protocol.errors import BadInput, check_choice, check_probability
+from confide.protocol.methods.bits import BitQuery, BitTally
+from confide.protocol.methods.registry import local_variants
+from confide.protocol.scores.registry import SCORES
+from confide.protocol.scores.scoring import all_scores, true_scores
 from confide.simulation.data.population import Population
 from confide.simulation.driver import BitUsers, LabelUsers, drive
 from confide.simulation.evaluate.trials import Repeated, Row, measured
@@ -28,47 +30,52 @@ class Setting(Repeated):
 
     method: str = "labels"
     variant: str = "certified"
-    channel: str = "auto"
+    channel: str = AUTO
     score: str = "hps"
     failure_probability: float = 0.1
     max_corrupt: int = 0
 
     def __post_init__(self) -> None:
-        check_choice("method", self.method, LOCAL_VARIANTS)
+        check_choice("method", self.method, local_variants())
         check_choice(
-            f"variant of {self.method}", self.variant, (*LOCAL_VARIANTS[self.method], "non-private")
+            f"variant of {self.method}",
+            self.variant,
+            (*local_variants()[self.method], "non-private"),
         )
         check_choice("score", self.score, SCORES)
-        accepted = ("auto", *LABEL_CHANNELS) if self.method == "labels" else ("auto", "bit")
-        check_choice(f"channel of {self.method}", self.channel, accepted)
+        accepted = LABEL_CHANNELS if self.method == "labels" else (Bit.name,)
+        check_choice(f"channel of {self.method}", self.channel, (AUTO, *accepted))
         super().__post_init__()
         check_probability("failure probability", self.failure_probability)
         if self.max_corrupt < 0:
             raise BadInput(f"max_corrupt is {self.max_corrupt}; it must be 0 or more")
 
     def make_channel(self, k: int) -> LabelChannel | Bit | None:
-        """The channel that `auto` or the name stands for over k labels; published label variants
-        are defined for k-RR."""
+        """The channel that `auto` or the name stands for over k labels.
+
+        Published label variants are defined for channels with uniform noise.
+        """
         if self.variant == "non-private":
             return None
         if self.method == "bits":
             return Bit(epsilon=self.epsilon)
-        if self.channel != "auto":
+        if self.channel != AUTO:
             return LABEL_CHANNELS[self.channel](k=k, epsilon=self.epsilon)
-        if self.variant.startswith("published"):
-            return LABEL_CHANNELS["k-rr"](k=k, epsilon=self.epsilon)
-        return auto(k=k, epsilon=self.epsilon)
+        published = self.variant.startswith("published")
+        return auto(k=k, epsilon=self.epsilon, uniform_noise=published)
 
     def procedure(self, channel: Channel) -> Any:
         """The calibration procedure of this setting."""
-        return make_procedure(
-            variant=self.variant,
-            channel=channel,
-            alpha=self.alpha,
-            delta=self.failure_probability,
-            n=self.n,
-            max_corrupt=self.max_corrupt,
-        )
+        asked: dict[str, Any] = {
+            "variant": self.variant,
+            "channel": channel,
+            "alpha": self.alpha,
+            "delta": self.failure_probability,
+            "max_corrupt": self.max_corrupt,
+        }
+        if self.method == "bits":
+            return bits.procedure(n=self.n, **asked)
+        return labels.procedure(**asked)
 
     def run(self, records: Population) -> Iterator[Row]:
         channel = self.make_channel(records.probs.shape[1])
@@ -97,7 +104,7 @@ class Setting(Repeated):
                 **measured(certificate.threshold, own[test], size, level=certificate.level),
                 "trivial": certificate.trivial,
                 "reason": certificate.reason,
-                "Delta": certificate.slack,
+                "Delta": getattr(certificate, "slack", None),
                 **row,
             }
 

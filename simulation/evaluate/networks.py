@@ -17,8 +17,10 @@ from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy
 from confide.protocol.privacy.budgets import Budget, noise_multiplier
 from confide.protocol.privacy.losses import Mechanism, SampledGaussian
-from confide.protocol.scores.classification import SCORES, all_scores, check_labels, true_scores
+from confide.protocol.scores.probabilities import check_labels
+from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.regression import AbsoluteResidual
+from confide.protocol.scores.scoring import all_scores, true_scores
 from confide.simulation.evaluate.learners import Rows
 
 # Without a mechanism: no clipping and no noise that could be felt, through the same code.

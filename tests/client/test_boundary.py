@@ -24,18 +24,14 @@ from confide.client.home import Home
 from confide.client.ledger import Ledger
 from confide.client.owner import open_owner
 from confide.client.training.layers import Stack
-from confide.protocol.channels.kinds import Bit
+from confide.protocol.channels.bit import Bit
 from confide.protocol.exact.lattice import CLIP_UNITS
 from confide.protocol.exact.sampling import os_entropy, words
-from confide.protocol.methods.queries import (
-    BitQuery,
-    CountQuery,
-    HistogramQuery,
-    LabelQuery,
-    TrainingQuery,
-)
-from confide.protocol.methods.training import Terms, first_weights
-from confide.protocol.plan import EXACT_COUNTS, NOISED_COUNTS, Plan, digest, sign_plan
+from confide.protocol.methods.bits import BitQuery
+from confide.protocol.methods.central import CentralTerms, CountQuery, HistogramQuery
+from confide.protocol.methods.labels import LabelQuery, LabelTerms
+from confide.protocol.methods.training import TrainingQuery, TrainingTerms, first_weights
+from confide.protocol.plan import Plan, digest, sign_plan
 from confide.protocol.privacy.renyi import training_noise
 from confide.protocol.privacy.zcdp import search_variance
 from confide.protocol.wire import wire_pb2 as wire
@@ -49,13 +45,14 @@ from tests.support.graphs import (
     written,
 )
 from tests.support.hostile import Puppet
-from tests.support.owners import KEY, PUBLIC
+from tests.support.owners import KEY, PUBLIC, changed, channel_of
 from tests.support.places import ROOT
 from tests.support.servers import client, plan_now
 
 N, SURE = 200, 20.0
 PLAN = plan_now(labels=2, epsilon=SURE)
 HALF = BitQuery(Bit(epsilon=SURE), 0.0, 1.0, (0.5,))
+LABELS = LabelTerms(variant="certified", channel="k-rr", epsilon=SURE, delta=0.1)
 
 
 def home(folder: Path, *models: bytes, **changes: Any) -> Path:
@@ -96,7 +93,16 @@ def crowd(first: float) -> Any:
 
 
 def ones(answer: wire.Answer) -> int:
-    return int(np.unpackbits(np.frombuffer(answer.batch.reports, dtype=np.uint8)).sum())
+    reports = wire.BitReports.FromString(answer.batch.body).reports
+    return int(np.unpackbits(np.frombuffer(reports, dtype=np.uint8)).sum())
+
+
+def counts_of(answer: wire.Answer) -> NDArray[np.int64]:
+    return np.frombuffer(wire.Counts.FromString(answer.batch.body).counts, dtype="<i8")
+
+
+def weights_of(answer: wire.Answer) -> bytes:
+    return wire.Weights.FromString(answer.batch.body).weights
 
 
 def test_no_record_speaks_through_another(tmp_path: Path) -> None:
@@ -108,24 +114,21 @@ def test_no_record_speaks_through_another(tmp_path: Path) -> None:
     """
     path, name = written(tmp_path, copying())
     noise = search_variance(bins=4, epsilon=SURE, delta=1e-6)
-    counts = plan_now(
-        replace(
-            PLAN,
-            method="central",
+    counts = replace(
+        PLAN,
+        terms=CentralTerms(
             variant="owner-noised",
-            channel=NOISED_COUNTS,
             mechanism="gaussian-search",
+            epsilon=SURE,
             bins=4,
-            delta=0.0,
             beta=0.01,
             privacy_delta=1e-6,
             noise_variance=noise,
-        )
+        ),
     )
-    trusted = replace(
+    trusted = changed(
         counts,
         variant="trusted",
-        channel=EXACT_COUNTS,
         mechanism="rank-exponential",
         privacy_delta=0.0,
         noise_variance=0,
@@ -145,12 +148,11 @@ def test_no_record_speaks_through_another(tmp_path: Path) -> None:
             place = home(
                 folder / kind, name, **allowed, delta_per_record="0.5", delta_per_campaign="0.5"
             )
-            with Puppet(replace(plan, model=name), query) as puppet:
+            with Puppet(changed(plan, model=name), query) as puppet:
                 assert puppet.ask(place, records, "--model", path) == 0
             (answer,) = puppet.answers
             assert answer.code == wire.Code.OK
-            values = np.frombuffer(answer.batch.counts, dtype="<i8")
-            seen[kind].append(ones(answer) if kind == "bits" else values)
+            seen[kind].append(ones(answer) if kind == "bits" else counts_of(answer))
     assert abs(seen["bits"][0] - seen["bits"][1]) == 1
     assert abs(int(seen["count"][0][1]) - int(seen["count"][1][1])) < N / 2
     assert np.abs(seen["exact"][0] - seen["exact"][1]).sum() == 2
@@ -182,7 +184,7 @@ def test_a_torch_program_is_not_opened(tmp_path: Path) -> None:
     place, records = home(tmp_path, name), people(tmp_path / "records.npz", crowd(0.9))
     code, shown = client("doctor", "--home", place, "--records", records, "--model", path)
     assert (code, "export it to .onnx" in shown) == (1, True)
-    with Puppet(replace(PLAN, model=name), HALF) as puppet:
+    with Puppet(changed(PLAN, model=name), HALF) as puppet:
         assert puppet.ask(place, records, "--model", path) == 2
     assert puppet.answers == []
     assert not mark.exists()
@@ -196,7 +198,7 @@ def test_a_model_reads_no_file_beside_it(tmp_path: Path) -> None:
     place = home(tmp_path, name)
     code, shown = client("doctor", "--home", place, "--model", path)
     assert (code, "kept outside the file" in shown) == (1, True)
-    with Puppet(replace(PLAN, model=name), HALF) as puppet:
+    with Puppet(changed(PLAN, model=name), HALF) as puppet:
         assert puppet.ask(place, records, "--model", path) == 2
     assert puppet.answers == []
     one = open_owner(Home(place), records, path)
@@ -212,7 +214,7 @@ def test_a_model_is_allowed_before_it_is_opened(tmp_path: Path) -> None:
     records = people(tmp_path / "records.npz", crowd(0.9))
     path, name = written(tmp_path, first_feature())
     place = home(tmp_path)
-    with Puppet(replace(PLAN, model=name), HALF) as puppet:
+    with Puppet(changed(PLAN, model=name), HALF) as puppet:
         assert puppet.ask(place, records, "--model", path) == 1
         assert puppet.codes == ["MODEL_NOT_ALLOWED"]
         assert client("allow", "model", path, "--home", place, "--yes")[0] == 0
@@ -224,7 +226,9 @@ def test_a_model_is_allowed_before_it_is_opened(tmp_path: Path) -> None:
         assert puppet.codes[2:] == ["OK"]
 
 
-STEPS = Terms(
+STEPS = TrainingTerms(
+    epsilon=4.0,
+    privacy_delta=1e-6,
     layers=(2, 2),
     noise_multiplier=training_noise(epsilon=4.0, delta=1e-6, sampling_rate=0.5, steps=4),
     sampling_rate=0.5,
@@ -234,29 +238,20 @@ STEPS = Terms(
     batch=100.0,
     learning_rate=1.0,
 )
-TRAINING = plan_now(
-    replace(
-        PLAN,
-        method="training",
-        variant="federated-averaging",
-        channel="dp-sgd",
-        epsilon=4.0,
-        delta=0.0,
-        privacy_delta=1e-6,
-        training=STEPS,
-    )
-)
+TRAINING = replace(PLAN, terms=STEPS)
+ROUND = TrainingQuery(STEPS, first_weights(STEPS))
 LEARNS = {"methods": '["training"]', "delta_per_record": "1e-5", "delta_per_campaign": "1e-5"}
 
 
 def raw(plan: Plan, **changes: Any) -> bytes:
     """A signed plan with numbers that no `Plan` takes."""
     message = wire.Plan.FromString(plan.to_bytes())
+    terms = wire.TrainingTerms.FromString(message.terms)
     for field, value in changes.items():
-        target = message.training if hasattr(message.training, field) else message
-        setattr(target, field, value)
+        setattr(terms if hasattr(terms, field) else message, field, value)
+    message.terms = terms.SerializeToString(deterministic=True)
     data = message.SerializeToString(deterministic=True)
-    signature = KEY.sign(b"confide plan v1\0" + data)
+    signature = KEY.sign(b"confide plan v2\0" + data)
     return wire.SignedPlan(plan=data, key=PUBLIC, signature=signature).SerializeToString(
         deterministic=True
     )
@@ -284,7 +279,7 @@ def test_numbers_that_break_arithmetic_are_no_plan(changes: dict[str, Any], tmp_
     """4 and 11. A clip of 1e200 made noise infinite, 2^20 steps kept the ledger locked: such plans
     are refused unread."""
     place, records = home(tmp_path, **LEARNS), people(tmp_path / "records.npz", crowd(0.9))
-    with Puppet(TRAINING, TrainingQuery(first_weights(STEPS))) as puppet:
+    with Puppet(TRAINING, ROUND) as puppet:
         puppet.signed = raw(TRAINING, **changes)
         puppet.campaign = digest(wire.SignedPlan.FromString(puppet.signed).plan).hex()[:16]
         assert puppet.ask(place, records) == 1
@@ -298,6 +293,7 @@ def test_numbers_that_break_arithmetic_are_no_plan(changes: dict[str, Any], tmp_
 # low-order bits.
 WIDE = replace(
     STEPS,
+    epsilon=SURE,
     layers=(20_000, 2),
     noise_multiplier=2.0,
     sampling_rate=1.0,
@@ -336,17 +332,17 @@ def test_low_order_bits_do_not_tell_who_took_part(tmp_path: Path) -> None:
     Against floating point a guess is wrong with probability about 0.015 (no weight is near 0), and
     more than 10 of 60 are with probability below 1e-8.
     """
-    plan = replace(TRAINING, epsilon=SURE, training=WIDE)
+    plan = replace(TRAINING, terms=WIDE)
     present, absent = np.array([0]), np.array([9])
     right = {"ours": 0, "floating point": 0}
     for trial in range(TRIALS):
         labels, folder = present if trial % 2 else absent, tmp_path / str(trial)
         place = home(folder, **LEARNS, minimum_group="1")
-        with Puppet(plan, TrainingQuery(np.zeros(WIDE.size, dtype=np.float32))) as puppet:
+        with Puppet(plan, TrainingQuery(WIDE, np.zeros(WIDE.size, dtype=np.float32))) as puppet:
             assert (
                 puppet.ask(place, people(folder / "records.npz", np.ones((1, 20_000)), labels)) == 0
             )
-        found = np.frombuffer(puppet.answers[0].batch.weights, dtype="<f4")
+        found = np.frombuffer(weights_of(puppet.answers[0]), dtype="<f4")
         # All weights near 0 are whole lattice units, whoever took part.
         units = found[np.abs(found) < 2.0**-8].astype(np.float64) * CLIP_UNITS
         assert np.array_equal(units, np.rint(units))
@@ -386,7 +382,7 @@ def test_a_rewritten_file_has_no_second_budget(tmp_path: Path) -> None:
     place = home(tmp_path, name, epsilon_per_record="4.0", epsilon_per_campaign="2.0")
     codes = []
     for number, records in enumerate(rewritten(tmp_path)):
-        plan = replace(PLAN, model=name, epsilon=2.0, campaign=f"campaign {number}")
+        plan = changed(PLAN, model=name, epsilon=2.0, campaign=f"campaign {number}")
         with Puppet(plan, BitQuery(Bit(epsilon=2.0), 0.0, 1.0, (0.5,))) as puppet:
             puppet.ask(place, records, "--model", path)
         codes += puppet.codes
@@ -398,7 +394,7 @@ def test_a_corrected_label_gets_no_second_draw(tmp_path: Path) -> None:
     """6. A record without an id is refused; with one it is the same whatever its label, so the same
     plan finds it spent."""
     path, name = written(tmp_path, first_feature())
-    place, plan = home(tmp_path, name), replace(PLAN, model=name)
+    place, plan = home(tmp_path, name), changed(PLAN, model=name)
     np.savez(tmp_path / "nameless.npz", labels=np.zeros(N, dtype=int), features=crowd(0.9))
     with Puppet(plan, HALF) as puppet:
         assert puppet.ask(place, tmp_path / "nameless.npz", "--model", path) == 2
@@ -417,7 +413,7 @@ def test_other_names_for_most_records_are_asked_about(tmp_path: Path) -> None:
     path, name = written(tmp_path, first_feature())
     place = home(tmp_path, name)
     records = people(tmp_path / "records.npz", crowd(0.9))
-    with Puppet(replace(PLAN, model=name), HALF) as puppet:
+    with Puppet(changed(PLAN, model=name), HALF) as puppet:
         assert puppet.ask(place, records, "--model", path) == 0
     np.savez(
         tmp_path / "other.npz",
@@ -425,7 +421,7 @@ def test_other_names_for_most_records_are_asked_about(tmp_path: Path) -> None:
         labels=np.zeros(N, dtype=int),
         features=crowd(0.9),
     )
-    with Puppet(replace(PLAN, model=name, campaign="next"), HALF) as puppet:
+    with Puppet(changed(PLAN, model=name, campaign="next"), HALF) as puppet:
         assert puppet.ask(place, tmp_path / "other.npz", "--model", path) == 2
         assert client("register", tmp_path / "other.npz", "--home", place)[0] == 2
         assert puppet.answers == []
@@ -441,11 +437,11 @@ def test_no_failure_is_an_answer(model: Any, method: str, tmp_path: Path) -> Non
     """7. A model that fails, yields no number or ends its process on a property of a record: the
     answer is OK all the same."""
     path, name = written(tmp_path, model())
-    plan: Plan = replace(PLAN, model=name)
+    plan: Plan = changed(PLAN, model=name)
     query: Any = HALF
     if method == "labels":
-        plan = replace(plan, method="labels", channel="k-rr")
-        query = LabelQuery(plan.label_channel())
+        plan = changed(plan, terms=LABELS)
+        query = LabelQuery(channel_of(plan))
     codes = []
     for number, first in enumerate((0.9, 0.1)):
         place = home(
@@ -466,10 +462,10 @@ def test_a_label_beyond_the_plan_is_not_told(label: int, method: str, tmp_path: 
     place = home(tmp_path, name, methods='["bits", "labels"]', features_may_leave="true")
     labels = np.zeros(N, dtype=np.int64)
     labels[0] = label
-    plan, query = replace(PLAN, model=name), HALF
+    plan, query = changed(PLAN, model=name), HALF
     if method == "labels":
-        plan = replace(plan, method="labels", channel="k-rr")
-    asked: Any = query if method == "bits" else LabelQuery(plan.label_channel())
+        plan = changed(plan, terms=LABELS)
+    asked: Any = query if method == "bits" else LabelQuery(channel_of(plan))
     with Puppet(plan, asked) as puppet:
         puppet.ask(place, people(tmp_path / "records.npz", crowd(0.3), labels), "--model", path)
     assert puppet.codes == ["OK"]
@@ -483,9 +479,9 @@ def test_who_has_the_secret_cannot_strip_the_noise(tmp_path: Path) -> None:
     assert client("restore", tmp_path / "backup", "--home", tmp_path / "stolen", "--yes")[0] == 0
     sent = []
     for folder in (place, tmp_path / "stolen"):
-        with Puppet(TRAINING, TrainingQuery(first_weights(STEPS))) as puppet:
+        with Puppet(TRAINING, ROUND) as puppet:
             assert puppet.ask(folder, records) == 0
-        sent.append(puppet.answers[0].batch.weights)
+        sent.append(weights_of(puppet.answers[0]))
     assert len(sent[0]) == len(sent[1]) == 4 * STEPS.size
     assert sent[0] != sent[1]
 
@@ -494,7 +490,7 @@ def test_a_new_secret_is_not_written_beside_an_old_ledger(tmp_path: Path) -> Non
     """9. `init` stops where the secret is gone; with another secret in its place everything
     stops."""
     place, records = home(tmp_path, **LEARNS), people(tmp_path / "records.npz", crowd(0.9))
-    with Puppet(TRAINING, TrainingQuery(first_weights(STEPS))) as puppet:
+    with Puppet(TRAINING, ROUND) as puppet:
         assert puppet.ask(place, records) == 0
     secret = place / "secret.key"
     kept = secret.read_bytes()
@@ -502,7 +498,7 @@ def test_a_new_secret_is_not_written_beside_an_old_ledger(tmp_path: Path) -> Non
     assert client("init", "--home", place)[0] == 2
     assert not secret.exists()
     secret.write_bytes(bytes(32))
-    with Puppet(replace(TRAINING, campaign="next"), TrainingQuery(first_weights(STEPS))) as puppet:
+    with Puppet(changed(TRAINING, campaign="next"), ROUND) as puppet:
         assert puppet.ask(place, records) == 2
         assert client("status", "--home", place)[0] == 2
     assert puppet.answers == []
@@ -514,7 +510,7 @@ def test_a_killed_client_leaves_its_spends_in_the_one_file(tmp_path: Path) -> No
     """9. Killed with signal 9 while its answer is under way: a copy of `ledger.sqlite` alone knows
     what left."""
     place, records = home(tmp_path, **LEARNS), people(tmp_path / "records.npz", crowd(0.9))
-    with Puppet(TRAINING, TrainingQuery(first_weights(STEPS))) as puppet:
+    with Puppet(TRAINING, ROUND) as puppet:
         command = [sys.executable, "-m", "confide.client.cli", *puppet.options(place, records)]
         process = subprocess.Popen(command, cwd=ROOT)
         puppet.on_submit = lambda: os.kill(process.pid, signal.SIGKILL)
@@ -527,8 +523,8 @@ def test_a_killed_client_leaves_its_spends_in_the_one_file(tmp_path: Path) -> No
 def test_a_plan_is_that_of_the_campaign_named(tmp_path: Path) -> None:
     """10. Asked for one campaign, the aggregator sends the plan of another: nothing is answered."""
     place, records = home(tmp_path, **LEARNS), people(tmp_path / "records.npz", crowd(0.9))
-    with Puppet(TRAINING, TrainingQuery(first_weights(STEPS))) as puppet:
-        puppet.signed = sign_plan(replace(TRAINING, campaign="another"), KEY)
+    with Puppet(TRAINING, ROUND) as puppet:
+        puppet.signed = sign_plan(changed(TRAINING, campaign="another"), KEY)
         assert puppet.ask(place, records) == 1
     assert puppet.answers == []
 
@@ -538,7 +534,7 @@ def test_answers_drawn_before_the_policy_was_tightened_stay(tmp_path: Path) -> N
     sends the same bytes."""
     place, records = home(tmp_path, **LEARNS), people(tmp_path / "records.npz", crowd(0.9))
     policy = (place / "policy.toml").read_text()
-    with Puppet(TRAINING, TrainingQuery(first_weights(STEPS)), receipt="UNAVAILABLE") as puppet:
+    with Puppet(TRAINING, ROUND, receipt="UNAVAILABLE") as puppet:
         assert puppet.ask(place, records) == 1
         (place / "policy.toml").write_text(
             policy.replace("epsilon_per_campaign = 20.0", "epsilon_per_campaign = 1.0")
@@ -556,7 +552,7 @@ def test_the_same_name_signed_again_is_the_same_campaign(tmp_path: Path) -> None
     place = home(tmp_path, **LEARNS, epsilon_per_campaign="4.0")
     records, codes = people(tmp_path / "records.npz", crowd(0.9)), []
     for alpha in (0.1, 0.2):
-        with Puppet(replace(TRAINING, alpha=alpha), TrainingQuery(first_weights(STEPS))) as puppet:
+        with Puppet(changed(TRAINING, alpha=alpha), ROUND) as puppet:
             puppet.ask(place, records)
         codes += puppet.codes
     assert codes == ["OK", "ALREADY_SPENT"]
@@ -566,7 +562,7 @@ def test_few_records_do_not_train(tmp_path: Path) -> None:
     """10. The policy's smallest group holds for training as for everything else; the number of
     records is public."""
     place = home(tmp_path, **LEARNS, minimum_group=str(N + 1))
-    with Puppet(TRAINING, TrainingQuery(first_weights(STEPS))) as puppet:
+    with Puppet(TRAINING, ROUND) as puppet:
         puppet.ask(place, people(tmp_path / "records.npz", crowd(0.9)))
     assert puppet.codes == ["GROUP_TOO_SMALL"]
 
@@ -591,7 +587,7 @@ def test_no_plan_takes_long_to_check(tmp_path: Path) -> None:
         "local_steps": 1 << 9,
     }
     place, records = home(tmp_path, **LEARNS), people(tmp_path / "records.npz", crowd(0.9))
-    with Puppet(TRAINING, TrainingQuery(first_weights(STEPS))) as puppet:
+    with Puppet(TRAINING, ROUND) as puppet:
         puppet.signed = raw(TRAINING, **extreme)
         puppet.campaign = digest(wire.SignedPlan.FromString(puppet.signed).plan).hex()[:16]
         command = [sys.executable, "-m", "confide.client.cli", *puppet.options(place, records)]
@@ -608,9 +604,7 @@ def test_what_probabilities_may_say_is_said(tmp_path: Path) -> None:
     """12. `explain` tells the owner that a model's probabilities may be the features in other
     words."""
     place = home(tmp_path, methods='["labels"]', features_may_leave="true")
-    (tmp_path / "plan.bin").write_bytes(
-        sign_plan(replace(PLAN, method="labels", channel="k-rr"), KEY)
-    )
+    (tmp_path / "plan.bin").write_bytes(sign_plan(changed(PLAN, terms=LABELS), KEY))
     assert (
         "may spell out the features" in client("explain", tmp_path / "plan.bin", "--home", place)[1]
     )
@@ -627,18 +621,18 @@ def test_a_person_answers_once_whatever_records_it_has(tmp_path: Path) -> None:
         "person": persons,
     }
     np.savez(tmp_path / "records.npz", ids=np.arange(N), **columns)
-    with Puppet(replace(PLAN, model=name), HALF) as puppet:
+    with Puppet(changed(PLAN, model=name), HALF) as puppet:
         assert puppet.ask(place, tmp_path / "records.npz", "--model", path) == 0
     assert len(puppet.answers[0].batch.ids) == 50 * 16
     assert Home(place).ledger().spent_by_record() == (50, SURE)
     np.savez(tmp_path / "later.npz", ids=np.arange(N) + N, **columns)
-    with Puppet(replace(PLAN, model=name, campaign="next"), HALF) as puppet:
+    with Puppet(changed(PLAN, model=name, campaign="next"), HALF) as puppet:
         assert puppet.ask(place, tmp_path / "later.npz", "--model", path) == 2
         puppet.ask(place, tmp_path / "later.npz", "--model", path, "--new-records")
         assert puppet.codes == ["ALREADY_SPENT"]
     del columns["person"]
     np.savez(tmp_path / "column.npz", ids=np.arange(N), **columns)
-    with Puppet(replace(PLAN, model=name, campaign="without the column"), HALF) as puppet:
+    with Puppet(changed(PLAN, model=name, campaign="without the column"), HALF) as puppet:
         puppet.ask(place, tmp_path / "column.npz", "--model", path)
     assert puppet.codes == ["ALREADY_SPENT"]
 
@@ -670,7 +664,7 @@ def test_a_backup_travels_by_command(tmp_path: Path) -> None:
     backup it takes none away."""
     place, records = home(tmp_path, **LEARNS), people(tmp_path / "records.npz", crowd(0.9))
     assert client("backup", tmp_path / "early", "--home", place)[0] == 0
-    with Puppet(TRAINING, TrainingQuery(first_weights(STEPS))) as puppet:
+    with Puppet(TRAINING, ROUND) as puppet:
         assert puppet.ask(place, records) == 0
     assert client("backup", tmp_path / "late", "--home", place)[0] == 0
     assert client("restore", tmp_path / "early", "--home", place, "--yes")[0] == 0

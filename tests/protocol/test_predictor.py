@@ -4,7 +4,8 @@ import torch
 
 from confide.protocol.errors import BadInput
 from confide.protocol.predictor import Predictor
-from confide.protocol.scores.classification import RANDOMIZED, SCORES, all_scores
+from confide.protocol.scores.registry import SCORES
+from confide.protocol.scores.scoring import all_scores
 
 PROBS = np.array([[0.7, 0.2, 0.1], [0.4, 0.35, 0.25]])
 
@@ -28,7 +29,7 @@ def test_a_tensor_comes_back_as_a_tensor() -> None:
     assert predictor.sizes(tensor).tolist() == sets.sum(dim=1).tolist()
 
 
-@pytest.mark.parametrize("score", sorted(SCORES.keys() - RANDOMIZED))
+@pytest.mark.parametrize("score", sorted(name for name in SCORES if not SCORES[name].randomized))
 def test_sets_do_not_depend_on_the_precision_of_probabilities(score: str) -> None:
     """A threshold that is a label's score, as owners compute it, holds that label in sets made from
     floats and from doubles."""

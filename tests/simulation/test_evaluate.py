@@ -16,7 +16,7 @@ from confide.aggregator.quantiles.registry import MECHANISMS
 from confide.protocol.cards.card import read_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.errors import BadInput
-from confide.protocol.plan import LOCAL_VARIANTS
+from confide.protocol.methods.registry import local_variants
 from confide.protocol.simulated import SIMULATION_PUBLIC
 from confide.simulation.cli import app
 from confide.simulation.data.population import Population, Predictions, embedded, from_npz, lessons
@@ -46,7 +46,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("method", "variant"),
-    [(m, v) for m, names in LOCAL_VARIANTS.items() for v in (*names, "non-private")],
+    [(m, v) for m, names in local_variants().items() for v in (*names, "non-private")],
 )
 def test_json_holds_what_was_asked_and_what_came_out(
     records: Path, method: str, variant: str

@@ -1,15 +1,19 @@
 """Answers of owners, packed by hand."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 
-from confide.protocol.channels.base import Channel
-from confide.protocol.channels.kinds import Bit
-from confide.protocol.methods.queries import BitQuery
-from confide.protocol.plan import VERSION, Plan, digest
+from confide.protocol.channels.bit import Bit
+from confide.protocol.methods.base import Batch, Query
+from confide.protocol.methods.bits import BitQuery
+from confide.protocol.methods.central import CentralTerms, HistogramQuery
+from confide.protocol.plan import Plan, digest
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.packing import Batch, OwnerAnswer, write_batch, write_owner_answer
+from confide.protocol.wire.columns import Array
+from confide.protocol.wire.encoding import VERSION, serialise
+from confide.protocol.wire.packing import write_batch
 from tests.support.owners import PLAN
 
 NAME = digest(PLAN.to_bytes())
@@ -24,28 +28,35 @@ def bit_batch(n: int, *, first: int = 0) -> Batch:
         .copy()
     )
     ids[:, :8] = np.arange(first, first + n, dtype="<u8")[:, None].view(np.uint8)
-    return Batch(ids, np.arange(n) % 3 == 0, parts=np.arange(n) % 2)
+    return Batch(ids, {"reports": np.arange(n) % 3 == 0, "parts": np.arange(n) % 2})
 
 
-def answer(
-    batch: Batch, *, round_: int = 0, plan: bytes = NAME, channel: Channel = QUERY.channel
-) -> bytes:
-    packed = write_batch(batch, channel=channel, plan=plan, round_=round_)
-    return wire.Answer(version=1, batch=packed).SerializeToString(deterministic=True)
+def one_part(batch: Batch) -> Batch:
+    """The same reports, all about the first threshold."""
+    nothing = np.zeros(len(batch), dtype=np.int64)
+    return replace(batch, columns=batch.columns | {"parts": nothing})
+
+
+def answer(batch: Batch, *, round_: int = 0, plan: bytes = NAME, query: Query = QUERY) -> bytes:
+    packed = write_batch(batch, query=query, plan=plan, round_=round_)
+    return serialise(wire.Answer(version=VERSION, batch=packed))
 
 
 def counts(plan: Plan, n: int, count: int, *, name: bytes = b"o" * 16, round_: int = 0) -> bytes:
     """An owner's number of records and its noised count."""
-    made = OwnerAnswer(name, np.array([n, count], dtype=np.int64))
-    batch = write_owner_answer(made, plan=digest(plan.to_bytes()), round_=round_)
-    return wire.Answer(version=VERSION, code=wire.Code.OK, batch=batch).SerializeToString()
+    return _counts(plan, np.array([n, count], dtype=np.int64), name, round_)
 
 
 def owner_counts(plan: Plan, count: int) -> bytes:
     """An owner's exact histogram with all its records in one bin."""
-    counts = np.zeros(plan.bins, dtype=np.int64)
-    counts[plan.bins // 2] = count
-    batch = write_owner_answer(
-        OwnerAnswer(os.urandom(16), counts), plan=digest(plan.to_bytes()), round_=0
+    assert isinstance(plan.terms, CentralTerms)
+    counts = np.zeros(plan.terms.bins, dtype=np.int64)
+    counts[plan.terms.bins // 2] = count
+    return _counts(plan, counts, os.urandom(16), 0)
+
+
+def _counts(plan: Plan, counts: Array, name: bytes, round_: int) -> bytes:
+    batch = Batch(np.frombuffer(name, dtype=np.uint8)[None, :], {"counts": counts})
+    return answer(
+        batch, query=HistogramQuery(len(counts)), plan=digest(plan.to_bytes()), round_=round_
     )
-    return wire.Answer(version=VERSION, code=wire.Code.OK, batch=batch).SerializeToString()

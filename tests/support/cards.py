@@ -16,7 +16,7 @@ from confide.aggregator.cli.card import app
 from confide.protocol.cards.card import Card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SeededEntropy
-from tests.support.owners import LABEL_PLAN, NOW, PLAN, asking, owner, signed
+from tests.support.owners import LABEL_PLAN, NOW, PLAN, asking, changed, owner, signed
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 OTHER = Ed25519PrivateKey.from_private_bytes(bytes(32))
@@ -74,14 +74,12 @@ def edited(formal: Any, place: tuple[Any, ...]) -> Any:
     return changed
 
 
-def campaign(tmp_path: Path, *, randomness: str = OPERATING_SYSTEM, **changes: Any) -> Card:
+def campaign(
+    tmp_path: Path, *, method: str = "bits", randomness: str = OPERATING_SYSTEM, **changes: Any
+) -> Card:
     """The card of a campaign whose owners are seeded, so that it repeats, stamped as one that is in
     earnest."""
-    plan = (
-        replace(PLAN, **changes)
-        if changes.get("method") != "labels"
-        else replace(LABEL_PLAN, **changes)
-    )
+    plan = changed(PLAN if method == "bits" else LABEL_PLAN, **changes)
     tmp_path.mkdir(exist_ok=True)
     owners = [
         owner(tmp_path / str(seed), seed=seed, entropy=SeededEntropy("owner", seed))

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from confide.protocol.cards.card import PUBLIC, parse_card
-from confide.protocol.plan import Plan, parse
+from confide.protocol.plan import Plan
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.packing import ID_BYTES
+from confide.protocol.wire.encoding import ID_BYTES, parse
 from tests.support.places import ROOT
 from tests.support.servers import Place, Running, contribution, eventually, together
 

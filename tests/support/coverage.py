@@ -15,13 +15,17 @@ from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.client.records.reader import Records
 from confide.protocol.certificate import Certificate
-from confide.protocol.channels.kinds import LABEL_CHANNELS
+from confide.protocol.channels.registry import LABEL_CHANNELS
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.plan import LOCAL_VARIANTS, Plan
+from confide.protocol.methods.base import Terms
+from confide.protocol.methods.registry import METHODS as METHODS_BY_NAME
+from confide.protocol.methods.registry import local_variants
+from confide.protocol.plan import Plan
 from confide.protocol.predictor import Predictor
-from confide.protocol.scores.classification import RANDOMIZED, SCORES, all_scores, true_scores
+from confide.protocol.scores.registry import SCORES
+from confide.protocol.scores.scoring import all_scores, true_scores
 from confide.simulation.driver import BitUsers, LabelUsers, drive
-from tests.support.owners import MODEL, PLAN, POLICY, asking, owner, signed
+from tests.support.owners import MODEL, PLAN, POLICY, asking, changed, owner, signed
 
 Floats = NDArray[np.float64]
 
@@ -60,7 +64,7 @@ class Population:
 
         Randomised scores are linear in their number u, uniform on [0, 1], which is integrated out.
         """
-        if score in RANDOMIZED:
+        if SCORES[score].randomized:
             least, most = (
                 all_scores(SCORES[score], self.probs, u=np.full(len(self.probs), u))
                 for u in (0.0, 1.0)
@@ -115,6 +119,12 @@ class Method:
             "" if self.method == "bits" else f", {self.channel}"
         )
 
+    def terms(self, *, epsilon: float, delta: float) -> Terms:
+        """The terms of its campaigns."""
+        asked: dict[str, Any] = {"variant": self.variant, "epsilon": epsilon, "delta": delta}
+        own = {} if self.channel == "bit" else {"channel": self.channel}
+        return METHODS_BY_NAME[self.method](**asked | own)
+
     @property
     def records(self) -> int:
         """Enough of them for thresholds below 1: the trivial threshold cannot fail."""
@@ -129,7 +139,7 @@ def _channels(method: str, variant: str) -> tuple[str, ...]:
 
 METHODS = tuple(
     Method(method, variant, channel)
-    for method, variants in LOCAL_VARIANTS.items()
+    for method, variants in local_variants().items()
     for variant in variants
     for channel in _channels(method, variant)
 )
@@ -150,16 +160,12 @@ class Cell:
 
     @property
     def plan(self) -> Plan:
-        return replace(
+        return changed(
             PLAN,
-            method=self.method.method,
-            variant=self.method.variant,
-            channel=self.method.channel,
+            terms=self.method.terms(epsilon=self.epsilon, delta=self.delta),
             score=self.score,
-            epsilon=self.epsilon,
             labels=POPULATIONS[self.population].labels,
             alpha=self.alpha,
-            delta=self.delta,
             expected_records=self.n,
             minimum_reports=1,
         )

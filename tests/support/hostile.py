@@ -11,11 +11,11 @@ from typing import Any
 import grpc
 import numpy as np
 
-from confide.protocol.methods.queries import Query
-from confide.protocol.plan import Plan, digest, sign_plan
+from confide.protocol.methods.base import Query
+from confide.protocol.plan import Plan, digest, sign_plan, write_query
 from confide.protocol.wire import service_pb2
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.packing import ID_BYTES, write_query
+from confide.protocol.wire.encoding import ID_BYTES, VERSION
 from confide.protocol.wire.service import (
     AUTHORIZATION,
     CALLS,
@@ -227,7 +227,7 @@ class Puppet:
         codes = [wire.Code.Name(one.code) for one in found if one.code != wire.Code.OK] or [
             self.receipt
         ]
-        return wire.Receipt(version=1, code=codes[0], accepted=reports).SerializeToString()
+        return wire.Receipt(version=VERSION, code=codes[0], accepted=reports).SerializeToString()
 
     def __enter__(self) -> "Puppet":
         return self

@@ -1,7 +1,7 @@
 """Data owners for tests: real policies, ledgers on disk, signed plans."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,10 @@ from confide.client.policy import Policy
 from confide.client.records.reader import Records
 from confide.client.respond import Respondent
 from confide.protocol.exact.sampling import Entropy, SeededEntropy
+from confide.protocol.methods.base import LocalTerms
+from confide.protocol.methods.bits import BitTerms
+from confide.protocol.methods.central import CentralTerms
+from confide.protocol.methods.labels import LabelTerms
 from confide.protocol.plan import Plan, sign_plan
 from tests.support.known import label_population
 
@@ -35,25 +39,45 @@ POLICY = Policy(
 )
 PLAN = Plan(
     campaign="test",
-    method="bits",
-    variant="certified",
+    terms=BitTerms(variant="certified", epsilon=4.0, delta=0.1),
     score="hps",
-    channel="bit",
-    epsilon=4.0,
     labels=K,
     alpha=0.1,
-    delta=0.1,
     expected_records=6_000,
     minimum_reports=100,
     model=MODEL,
     issued=NOW - timedelta(days=1),
     expires=NOW + timedelta(days=30),
 )
-LABEL_PLAN = replace(PLAN, method="labels", channel="k-rr")
+LABEL_PLAN = replace(
+    PLAN, terms=LabelTerms(variant="certified", channel="k-rr", epsilon=4.0, delta=0.1)
+)
+
+
+def changed(plan: Plan, **changes: Any) -> Plan:
+    """The plan with other values, be they of the plan itself or of its terms."""
+    names = {field.name for field in fields(plan.terms)}
+    own = {name: value for name, value in changes.items() if name in names}
+    rest = {name: value for name, value in changes.items() if name not in names}
+    if own:
+        plan = replace(plan, terms=replace(plan.terms, **own))
+    return replace(plan, **rest)
+
+
+def central(plan: Plan) -> CentralTerms:
+    """The terms of a central plan."""
+    assert isinstance(plan.terms, CentralTerms)
+    return plan.terms
+
+
+def channel_of(plan: Plan) -> Any:
+    """The channel of a local plan."""
+    assert isinstance(plan.terms, LocalTerms)
+    return plan.terms.make_channel(labels=plan.labels)
 
 
 def signed(plan: Plan = PLAN, **changes: Any) -> bytes:
-    return sign_plan(replace(plan, **changes), KEY)
+    return sign_plan(changed(plan, **changes), KEY)
 
 
 def records(n: int, seed: int) -> Records:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,7 @@ from confide.client.transport.retry import Patience
 from confide.protocol.plan import Plan, digest, sign_plan
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.service import campaign_id
-from tests.support.owners import KEY, PLAN, POLICY, owner
+from tests.support.owners import KEY, PLAN, POLICY, changed, owner
 from tests.support.places import ROOT
 
 START_SECONDS = 60.0
@@ -41,7 +41,7 @@ START_SECONDS = 60.0
 def plan_now(plan: Plan = PLAN, **changes: Any) -> Plan:
     """A plan of the tests that is valid today, and the same on every day: so seeded owners draw the
     same."""
-    return replace(
+    return changed(
         plan,
         issued=datetime(2026, 1, 1, tzinfo=UTC),
         expires=datetime(2126, 1, 1, tzinfo=UTC),
@@ -60,7 +60,7 @@ def eventually(holds: Callable[[], Any], *, seconds: float = 60.0, what: str = "
 
 def holding(data: bytes) -> bytes:
     """An answer with these bytes in it, and no report."""
-    return wire.Answer(batch=wire.ReportBatch(weights=data)).SerializeToString()
+    return wire.Answer(batch=wire.ReportBatch(body=data)).SerializeToString()
 
 
 @dataclass

@@ -9,6 +9,7 @@ channel it names) is what the signature vouches for.
 from collections.abc import Callable, Iterator
 
 from confide.protocol.cards.card import AUDITOR, AUDITOR_ONLY, Card, Layer
+from confide.protocol.cards.verify import bits, labels
 from confide.protocol.cards.verify.central import central
 from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.cards.verify.full_data import full_data
@@ -16,6 +17,8 @@ from confide.protocol.cards.verify.local import local
 from confide.protocol.cards.verify.plan import planned
 from confide.protocol.errors import ConfideError
 
+# Importing them registers their rules.
+BUILT_IN = (bits, labels)
 TRACKS: dict[str, Callable[[Layer], Iterator[Finding]]] = {
     "central": central,
     "local": local,

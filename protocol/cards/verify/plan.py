@@ -1,11 +1,14 @@
 """Holding a campaign's card to the plan that its owners saw: whatever the plan says, the card says
 too."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from confide.protocol.cards.card import Card, Layer
 from confide.protocol.cards.verify.findings import Finding, number, same
-from confide.protocol.plan import EXACT_COUNTS, Plan, digest
+from confide.protocol.cards.verify.local import RULES
+from confide.protocol.methods.base import CENTRAL, LOCAL, LocalTerms
+from confide.protocol.methods.central import CentralTerms
+from confide.protocol.plan import Plan, digest
 
 
 def planned(card: Card) -> Iterator[Finding]:
@@ -26,10 +29,9 @@ def planned(card: Card) -> Iterator[Finding]:
     if text is None:
         return
     plan = Plan.from_bytes(bytes.fromhex(text))
-    yield same("plan/track", formal["track"], "central" if plan.central else "local")
-    stated = {"released": {"model": plan.model.hex(), "score": plan.score}} | (
-        _central if plan.central else _local
-    )(plan)
+    yield same("plan/track", formal["track"], plan.terms.track)
+    stated = {"released": {"model": plan.model.hex(), "score": plan.score}}
+    stated |= STATED[formal["track"]](plan)
     for part, fields in stated.items():
         found = formal["searched"][0] if part == "searched/0" else formal[part]
         for name, value in fields.items():
@@ -37,11 +39,14 @@ def planned(card: Card) -> Iterator[Finding]:
 
 
 def _local(plan: Plan) -> dict[str, Layer]:
+    terms = plan.terms
+    assert isinstance(terms, LocalTerms)
+    channel = terms.make_channel(labels=plan.labels)
     return {
         "contract": {
             "name": plan.campaign,
             "coverage": float(1 - number(plan.alpha)),
-            "delta": plan.delta,
+            "delta": terms.delta,
             "epsilon": plan.epsilon,
             "minimum_reports": plan.minimum_reports,
             "max_corrupt": plan.max_corrupt,
@@ -50,26 +55,27 @@ def _local(plan: Plan) -> dict[str, Layer]:
             "method": plan.method,
             "variant": plan.variant,
             "score": plan.score,
-            "channel": plan.channel,
+            "channel": channel.name,
             "labels": plan.labels,
             "alpha": plan.alpha,
-            "delta": plan.delta,
-            "epsilon": plan.make_channel().epsilon,
-            "planned": plan.expected_records if plan.method == "bits" else None,
+            "delta": terms.delta,
+            "epsilon": channel.epsilon,
+            "planned": plan.expected_records if RULES[plan.method].planned else None,
         },
     }
 
 
 def _central(plan: Plan) -> dict[str, Layer]:
     """Calibration is the whole of it: a campaign of counts trains nothing."""
-    coverage = 1 - number(plan.alpha)
+    terms, coverage = plan.terms, 1 - number(plan.alpha)
+    assert isinstance(terms, CentralTerms)
     nothing = {"epsilon_train": 0.0}
     return {
         "contract": nothing
         | {
             "name": plan.campaign,
             "coverage": float(coverage),
-            "beta": plan.beta,
+            "beta": terms.beta,
             "epsilon_calibration": plan.epsilon,
             "delta": plan.privacy_delta,
             "max_inflation": None,
@@ -78,13 +84,17 @@ def _central(plan: Plan) -> dict[str, Layer]:
         },
         "searched/0": nothing
         | {
-            "mechanism": plan.mechanism,
-            "gamma": float(coverage + number(plan.beta)),
-            "bins": plan.bins,
+            "mechanism": terms.mechanism,
+            "gamma": float(coverage + number(terms.beta)),
+            "bins": terms.bins,
             "delta_train": 0.0,
             "epsilon_calibration": plan.epsilon,
             "delta_calibration": plan.privacy_delta,
-            "noised_by": "aggregator" if plan.channel == EXACT_COUNTS else "owners",
-            "noise_variance": plan.noise_variance,
+            "noised_by": "aggregator" if terms.shows_exact_counts else "owners",
+            "noise_variance": terms.noise_variance,
         },
     }
+
+
+# What a plan fixes on a card, by track.
+STATED: dict[str, Callable[[Plan], dict[str, Layer]]] = {LOCAL: _local, CENTRAL: _central}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify.findings import Finding, same
 from confide.protocol.exact.sampling import OPERATING_SYSTEM
-from confide.protocol.scores.classification import SCORES
+from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.regression import ABSOLUTE_RESIDUAL
 
 

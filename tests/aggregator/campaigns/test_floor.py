@@ -18,21 +18,33 @@ from confide.aggregator.procedures.central import owner_noised
 from confide.aggregator.storage import views
 from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.cards.verify.card import verify
-from confide.protocol.channels.kinds import Bit
-from confide.protocol.methods.queries import BitQuery, CountQuery, CountTally
+from confide.protocol.methods.base import Batch
+from confide.protocol.methods.bits import BitQuery
+from confide.protocol.methods.central import DEVIATIONS, CountQuery, CountTally
 from confide.protocol.plan import Plan, digest
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.packing import DEVIATIONS, Batch
+from confide.protocol.wire.encoding import VERSION
 from tests.support.answers import answer as packed
 from tests.support.answers import bit_batch, counts, owner_counts
 from tests.support.central import NOISED, OPEN_POLICY, TRUSTED
 from tests.support.hostile import Wire
-from tests.support.owners import KEY, NOW, PLAN, POLICY, asking, owner, signed
+from tests.support.owners import (
+    KEY,
+    NOW,
+    PLAN,
+    POLICY,
+    asking,
+    central,
+    changed,
+    channel_of,
+    owner,
+    signed,
+)
 from tests.support.servers import Place, aggregator, contribution, eventually, plan_now, together
 
 # How far noise may carry a count.
-REACH = math.isqrt(DEVIATIONS**2 * NOISED.noise_variance)
-DECLINED = wire.Answer(version=1, code=wire.Code.METHOD_NOT_ALLOWED).SerializeToString()
+REACH = math.isqrt(DEVIATIONS**2 * central(NOISED).noise_variance)
+DECLINED = wire.Answer(version=VERSION, code=wire.Code.METHOD_NOT_ALLOWED).SerializeToString()
 
 
 @pytest.mark.parametrize("end", ["close", "owners", "expiry"])
@@ -41,7 +53,7 @@ def test_too_few_contributors_give_no_card(end: str, place: Place, tmp_path: Pat
     fails and says why."""
     plan = plan_now(variant="one-shot", minimum_owners=3)
     if end == "expiry":
-        plan = replace(
+        plan = changed(
             plan, expires=datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=25)
         )
     campaign = place.campaign(
@@ -103,17 +115,17 @@ def test_the_floor_holds_over_flower(plan: Plan, tmp_path: Path) -> None:
         ]
 
     refusing = replace(POLICY, methods=frozenset({"training"}))
-    strict = replace(plan, minimum_owners=3, minimum_reports=0)
+    strict = changed(plan, minimum_owners=3, minimum_reports=0)
     with pytest.raises(TooFewOwners, match=r"of 1 owners .* at least 3"):
         run_campaign(strict, asking(signed(strict), made([OPEN_POLICY, refusing, refusing])))
-    lenient = replace(plan, minimum_owners=1)
+    lenient = changed(plan, minimum_owners=1)
     outcome = run_campaign(lenient, asking(signed(lenient), made([OPEN_POLICY, OPEN_POLICY])))
     card = campaign_card(lenient, outcome, diagnostic={}, issued=NOW).sign(KEY)
     said = card.provenance["contributors"]
     n = outcome.certificate.n
     assert (said["owners"], said["minimum_owners"], said["of"]) == (2, 1, n)
     assert n / 2 <= said["largest"] < n
-    unit = "records" if plan.central else "reports"
+    unit = "records" if plan.method == "central" else "reports"
     assert said["if_the_largest_lied"] == (
         f"if the largest contributor ({said['largest']} of {n} {unit}) lied, nothing is guaranteed"
     )
@@ -123,7 +135,7 @@ def test_the_floor_holds_over_flower(plan: Plan, tmp_path: Path) -> None:
 def test_a_certificate_that_allows_for_the_largest_says_so(tmp_path: Path) -> None:
     """With `max_corrupt` at least what the largest contributor sent, its lie is within what the
     certificate allows for."""
-    plan = replace(PLAN, max_corrupt=100)
+    plan = changed(PLAN, max_corrupt=100)
     owners = [owner(tmp_path / str(i), seed=i, n=100) for i in range(60)]
     card = campaign_card(
         plan, run_campaign(plan, asking(signed(plan), owners)), diagnostic={}, issued=NOW
@@ -199,12 +211,9 @@ def test_one_owner_is_bounded_over_the_whole_campaign(records: int | None, place
         number = place.store.rounds(campaign)[-1].number
         for _ in range(20):
             made = bit_batch(100, first=invented)
-            batch = Batch(
-                made.ids, np.zeros(100, dtype=np.bool_), parts=np.zeros(100, dtype=np.int64)
-            )
-            sent = packed(
-                batch, round_=number, plan=digest(plan.to_bytes()), channel=plan.make_channel()
-            )
+            nothing = np.zeros(100, dtype=np.int64)
+            batch = Batch(made.ids, {"reports": nothing.astype(np.bool_), "parts": nothing})
+            sent = packed(batch, round_=number, plan=digest(plan.to_bytes()))
             accepted += hand.receipt(sent, last=False)[1]
             invented += 100
         hand.receipt()
@@ -228,21 +237,18 @@ def _over(place: Place, campaign: str) -> bool:
 def test_one_node_is_bounded_over_flower() -> None:
     """The same bound where a node answers over Flower: what goes beyond it is SURPLUS, and other
     nodes are not touched."""
-    intake, channel = Intake(PLAN), PLAN.make_channel()
-    assert isinstance(channel, Bit)
+    intake, channel = Intake(PLAN), channel_of(PLAN)
     receipts = []
     for round_, (start, stop) in enumerate([(0.0, 0.9), (0.9, 0.95), (0.95, 1.0)]):
         intake.open(BitQuery(channel, start, stop, (0.5, 0.75)), round_)
         made = packed(
             bit_batch(7_000, first=7_000 * round_),
             round_=round_,
-            channel=channel,
             plan=digest(PLAN.to_bytes()),
         )
         few = packed(
             bit_batch(500, first=100_000 + 500 * round_),
             round_=round_,
-            channel=channel,
             plan=digest(PLAN.to_bytes()),
         )
         receipts += [
@@ -272,7 +278,7 @@ def test_a_noised_count_is_one_that_noise_can_give(n: int, count: int, code: str
     """Of no more records than the plan lets one owner have, and within eight standard deviations of
     what can be counted: an honest count is refused with probability below 3e-14."""
     intake = Intake(NOISED)
-    intake.open(CountQuery(0.5, NOISED.noise_variance), 0)
+    intake.open(CountQuery(0.5, central(NOISED).noise_variance), 0)
     assert wire.Code.Name(intake.admit(Sent(b"one", counts(NOISED, n, count))).code) == code
 
 
@@ -306,7 +312,7 @@ def test_who_changes_its_number_of_records_is_not_counted() -> None:
     that count is left out."""
 
     def threshold(later: tuple[int, int]) -> float:
-        procedure = owner_noised(NOISED)
+        procedure = owner_noised(central(NOISED), alpha=NOISED.alpha)
         next(procedure)
         tally = CountTally({b"honest": (3_000, 2_000), b"one": (100, 50)})
         try:

@@ -8,20 +8,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from confide.aggregator.campaigns.tally import counted_once, tally_batches
+from confide.aggregator.campaigns.report_ids import counted_once
 from confide.client.ledger import Ledger
 from confide.client.transport.contribution import Contribution
 from confide.client.transport.retry import Patience, Unreachable
-from confide.protocol.channels.kinds import LABEL_CHANNELS, Bit
+from confide.protocol.channels.bit import Bit
+from confide.protocol.channels.registry import LABEL_CHANNELS
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.queries import BitQuery, BitTally, LabelQuery
-from confide.protocol.plan import digest
-from confide.protocol.scores.classification import SCORES
+from confide.protocol.methods.base import Batch
+from confide.protocol.methods.bits import BitQuery
+from confide.protocol.methods.labels import LabelQuery
+from confide.protocol.plan import digest, write_query
+from confide.protocol.scores.registry import SCORES
 from confide.protocol.wire import service_pb2
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.packing import Batch, read_batch, write_batch, write_query
+from confide.protocol.wire.encoding import VERSION, serialise
+from confide.protocol.wire.packing import read_batch, write_batch
 from confide.protocol.wire.splitting import split_answer
-from tests.support.owners import LABEL_PLAN, PLAN, owner, signed
+from tests.support.owners import LABEL_PLAN, PLAN, changed, owner, signed
 
 QUERY = BitQuery(Bit(epsilon=4.0), 0.0, 1.0, (0.25, 0.75))
 
@@ -31,7 +35,8 @@ def batch(names: list[int]) -> Batch:
     ids = np.zeros((len(names), 16), dtype=np.uint8)
     ids[:, 15] = names
     bits = np.array([name % 3 == 0 for name in names], dtype=np.bool_)
-    return Batch(ids, bits, parts=np.array([name % 2 for name in names], dtype=np.int64))
+    parts = np.array([name % 2 for name in names], dtype=np.int64)
+    return Batch(ids, {"reports": bits, "parts": parts})
 
 
 @settings(max_examples=200, deadline=None)
@@ -46,8 +51,7 @@ def test_an_id_counts_once_wherever_it_comes_again(
     ids."""
     found = counted_once([batch(names) for names in groups], [batch(before).ids])
     fresh = {name for names in groups for name in names} - set(before)
-    tally = tally_batches(QUERY, found, SCORES["hps"])
-    assert isinstance(tally, BitTally)
+    tally = QUERY.tally(found, SCORES["hps"])
     assert tally.answers == tuple(sum(name % 2 == part for name in fresh) for part in (0, 1))
     assert tally.ones == tuple(
         sum(name % 2 == part and name % 3 == 0 for name in fresh) for part in (0, 1)
@@ -64,14 +68,15 @@ def test_a_split_answer_says_the_same(name: str) -> None:
     mark = digest(plan.to_bytes())
     if name == "bit":
         query: BitQuery | LabelQuery = QUERY
-        whole = Batch(ids, rng.random(n) < 0.5, parts=rng.integers(0, 2, n))
+        whole = Batch(ids, {"reports": rng.random(n) < 0.5, "parts": rng.integers(0, 2, n)})
     else:
         query = LabelQuery(LABEL_CHANNELS[name](k=5, epsilon=4.0))
-        plan = type(plan)(**{**plan.__dict__, "channel": name})
+        plan = changed(plan, channel=name)
         reports = query.channel.randomize(np.arange(n) % 5, SeededEntropy(1))
-        whole = Batch(ids, reports, probabilities=np.full((n, 5), 0.2, dtype=np.float32))
-    packed = write_batch(whole, channel=query.channel, plan=mark, round_=0)
-    answer = wire.Answer(version=1, batch=packed).SerializeToString(deterministic=True)
+        probs = np.full((n, 5), 0.2, dtype=np.float32)
+        whole = Batch(ids, {"reports": reports, "probabilities": probs})
+    packed = write_batch(whole, query=query, plan=mark, round_=0)
+    answer = serialise(wire.Answer(version=VERSION, batch=packed))
     pieces = list(split_answer(answer, plan, most=2_000))
     assert len(pieces) > 5
     assert all(
@@ -84,7 +89,8 @@ def test_a_split_answer_says_the_same(name: str) -> None:
         for piece in pieces
     ]
     assert np.array_equal(np.concatenate([one.ids for one in back]), whole.ids)
-    assert np.array_equal(np.concatenate([one.reports for one in back]), whole.reports)
+    for column, values in whole.columns.items():
+        assert np.array_equal(np.concatenate([one.columns[column] for one in back]), values)
     assert list(split_answer(answer, plan, most=1 << 20)) == [answer]
 
 
@@ -124,7 +130,7 @@ class Deaf:
         reports = sum(
             len(wire.Answer.FromString(one).batch.ids) // 16 for one in self.sent[-1][:taken]
         )
-        return wire.Receipt(version=1, code=code, accepted=reports)
+        return wire.Receipt(version=VERSION, code=code, accepted=reports)
 
 
 def part(remote: Deaf, folder: Path) -> Contribution:

@@ -17,7 +17,7 @@ from confide.aggregator.procedures.certify import (
     tail,
 )
 from confide.protocol.certificate import BitRung
-from confide.protocol.channels.kinds import Bit
+from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
 from tests.support.known import assert_rate_at_most
 

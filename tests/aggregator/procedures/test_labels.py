@@ -11,19 +11,18 @@ from confide.aggregator.procedures import bits, labels
 from confide.aggregator.procedures.ladder import check_ladder, even_in_size, public_ladder
 from confide.aggregator.procedures.nonprivate import split_conformal
 from confide.aggregator.procedures.sweep import noise_aware_threshold
-from confide.protocol.certificate import Certificate
+from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.base import LabelChannel
-from confide.protocol.channels.kinds import (
-    LABEL_CHANNELS,
-    Bit,
-    KaryRR,
-    SubsetSelection,
-    UnaryEncoding,
-)
+from confide.protocol.channels.bit import Bit
+from confide.protocol.channels.randomized_response import KaryRR
+from confide.protocol.channels.registry import LABEL_CHANNELS
+from confide.protocol.channels.subset_selection import SubsetSelection
+from confide.protocol.channels.unary_encoding import UnaryEncoding
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.queries import LabelQuery, LabelTally
-from confide.protocol.scores.classification import SCORES, all_scores
+from confide.protocol.methods.labels import LabelQuery, LabelTally
+from confide.protocol.scores.registry import SCORES
+from confide.protocol.scores.scoring import all_scores
 from confide.simulation.driver import LabelUsers, drive
 from tests.support.known import assert_rate_at_most, label_coverage, label_population
 
@@ -31,7 +30,7 @@ ALPHA = DELTA = 0.1
 K = 5
 
 
-def campaign(channel: LabelChannel, seed: int, n: int, **more: Any) -> Certificate:
+def campaign(channel: LabelChannel, seed: int, n: int, **more: Any) -> LocalCertificate:
     probs, truth = label_population(n, channel.k, np.random.default_rng(seed), ties=False)
     users = LabelUsers(all_scores(SCORES["hps"], probs), truth, SeededEntropy("labels", seed))
     return drive(labels.certified(channel=channel, alpha=ALPHA, delta=DELTA, **more), users)

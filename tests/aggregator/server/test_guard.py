@@ -18,12 +18,11 @@ from confide.aggregator.server.service import Bounds, Door, Server, Service
 from confide.aggregator.storage.enrolment import Enrolment
 from confide.aggregator.storage.report_writer import Writer
 from confide.aggregator.vitals import Vitals
-from confide.protocol.channels.kinds import Bit
+from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import Refused
-from confide.protocol.methods.queries import BitQuery
-from confide.protocol.plan import digest
+from confide.protocol.methods.bits import BitQuery
+from confide.protocol.plan import digest, write_query
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.packing import write_query
 from confide.protocol.wire.service import AUTHORIZATION, CALLS, CAMPAIGN, SERVICE
 from tests.support.answers import answer, bit_batch
 from tests.support.servers import Place, eventually, plan_now
@@ -80,7 +79,7 @@ class Guarded:
         return made
 
     def answer(self, first: int = 0) -> bytes:
-        return answer(bit_batch(3, first=first), plan=self.plan, channel=CHANNEL)
+        return answer(bit_batch(3, first=first), plan=self.plan)
 
 
 class Caller:

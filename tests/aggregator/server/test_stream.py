@@ -24,12 +24,11 @@ from confide.aggregator.storage.report_writer import Writer
 from confide.aggregator.storage.store import Campaign, Store
 from confide.aggregator.storage.stored_ids import StoredIds
 from confide.aggregator.vitals import Vitals
-from confide.protocol.channels.kinds import Bit
+from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import Refused
-from confide.protocol.methods.queries import BitQuery
-from confide.protocol.plan import digest
+from confide.protocol.methods.bits import BitQuery
+from confide.protocol.plan import digest, write_query
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.packing import write_query
 from tests.support.answers import answer, bit_batch
 from tests.support.postgres import binaries, postgres
 from tests.support.servers import Place, holding, plan_now
@@ -76,7 +75,7 @@ class OpenRound:
         )
 
     def answer(self, number: int) -> bytes:
-        return answer(bit_batch(REPORTS, first=REPORTS * number), plan=self.plan, channel=CHANNEL)
+        return answer(bit_batch(REPORTS, first=REPORTS * number), plan=self.plan)
 
     @contextmanager
     def stuck(self) -> Iterator[None]:

@@ -9,9 +9,8 @@ from confide.aggregator.procedures.registry import plan_procedure
 from confide.aggregator.storage.store import Campaign, Round, Settings
 from confide.aggregator.web.drawing import search_picture
 from confide.aggregator.web.trail import DOUBT, Bracket, Point, bracket, points
-from confide.protocol.methods.queries import BitQuery, BitTally
-from confide.protocol.plan import Plan, digest, sign_plan
-from confide.protocol.wire.packing import write_query
+from confide.protocol.methods.bits import BitQuery, BitTally
+from confide.protocol.plan import Plan, digest, sign_plan, write_query
 from tests.support.owners import KEY
 from tests.support.servers import plan_now
 
@@ -25,7 +24,7 @@ def run(plan: Plan, rng: np.random.Generator) -> tuple[Campaign, list[Round]]:
     procedure, tally, rounds = plan_procedure(plan, draw_afresh), None, list[Round]()
     while True:
         try:
-            query = procedure.send(tally)  # type: ignore[arg-type]
+            query = procedure.send(tally)
         except StopIteration:
             return campaign, rounds
         assert isinstance(query, BitQuery)

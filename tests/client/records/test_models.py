@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from confide.client.records.models import Model
 from confide.client.records.operators import OPERATORS
 from confide.protocol.errors import BadInput
-from confide.protocol.scores.classification import check_probabilities
+from confide.protocol.scores.probabilities import check_probabilities
 from tests.support.graphs import (
     FLOAT,
     WEIGHTS,

@@ -1,5 +1,5 @@
 import time
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -21,17 +21,25 @@ from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.lattice import MOST_BATCH, sensitivity
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy
-from confide.protocol.methods.queries import TrainingQuery
-from confide.protocol.methods.training import WEIGHT_BOUND, Terms, first_weights, predict, split
-from confide.protocol.plan import Plan, digest, open_plan, parse
+from confide.protocol.methods.training import (
+    WEIGHT_BOUND,
+    TrainingQuery,
+    TrainingTerms,
+    first_weights,
+    predict,
+    split,
+)
+from confide.protocol.plan import Plan, digest, open_plan, write_query
 from confide.protocol.privacy.renyi import training_noise
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.packing import write_query
-from tests.support.owners import KEY, NOW, PLAN, POLICY, PUBLIC, asking, signed
+from confide.protocol.wire.encoding import parse
+from tests.support.owners import KEY, NOW, PLAN, POLICY, PUBLIC, asking, changed, signed
 
 ROUNDS, LOCAL, OWNERS = 6, 8, 3
 DELTA = 1e-5
-TERMS = Terms(
+TERMS = TrainingTerms(
+    epsilon=4.0,
+    privacy_delta=DELTA,
     layers=(4, 3),
     noise_multiplier=training_noise(
         epsilon=4.0, delta=DELTA, sampling_rate=0.2, steps=ROUNDS * LOCAL
@@ -43,17 +51,7 @@ TERMS = Terms(
     batch=80.0,
     learning_rate=4.0,
 )
-TRAINING = replace(
-    PLAN,
-    method="training",
-    variant="federated-averaging",
-    channel="dp-sgd",
-    labels=3,
-    epsilon=4.0,
-    delta=0.0,
-    privacy_delta=DELTA,
-    training=TERMS,
-)
+TRAINING = replace(PLAN, labels=3, terms=TERMS)
 LEARNS = replace(
     POLICY, methods=frozenset({"training"}), delta_per_record=1e-5, delta_per_campaign=1e-5
 )
@@ -83,8 +81,10 @@ def learner(folder: Path, seed: int, policy: Policy = LEARNS) -> Respondent:
 
 
 def answer(one: Respondent, plan: Plan, weights: Any, round_: int) -> wire.Answer:
-    query = write_query(TrainingQuery(weights), plan=digest(plan.to_bytes()), round_=round_)
-    return parse(wire.Answer, one.answer(signed(plan), query))
+    assert isinstance(plan.terms, TrainingTerms)
+    query = TrainingQuery(plan.terms, weights)
+    written = write_query(query, plan=digest(plan.to_bytes()), round_=round_)
+    return parse(wire.Answer, one.answer(signed(plan), written))
 
 
 def test_owners_train_a_model_together(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_owners_train_a_model_together(tmp_path: Path) -> None:
     features, labels = people(2_000, 99)
     assert np.mean(predict(TERMS, learned.weights, features).argmax(axis=1) == labels) > 0.8
     assert (learned.owners, received) == ((OWNERS,) * ROUNDS, {"OK": OWNERS * ROUNDS})
-    assert 3.9 < TERMS.epsilon(DELTA) <= 4.0
+    assert 3.9 < TERMS.spent(DELTA) <= 4.0
     assert Ledger(tmp_path / "0" / "ledger.sqlite").spent_by_record() == (400, 4.0)
 
 
@@ -119,20 +119,15 @@ def test_a_round_is_answered_once(tmp_path: Path) -> None:
         (TRAINING, replace(LEARNS, epsilon_per_campaign=3.0), wire.Code.EPSILON_PER_CAMPAIGN),
         (TRAINING, replace(LEARNS, delta_per_campaign=1e-6), wire.Code.DELTA_PER_CAMPAIGN),
         (TRAINING, POLICY, wire.Code.METHOD_NOT_ALLOWED),
-        (
-            replace(TRAINING, training=replace(TERMS, layers=(5, 3))),
-            LEARNS,
-            wire.Code.MODEL_NOT_ALLOWED,
-        ),
+        (changed(TRAINING, layers=(5, 3)), LEARNS, wire.Code.MODEL_NOT_ALLOWED),
     ],
 )
 def test_training_beyond_policy_or_records_is_refused(
     plan: Plan, policy: Policy, code: int, tmp_path: Path
 ) -> None:
     """Policy, features and labels must fit."""
-    terms = plan.training
-    assert terms is not None
-    assert answer(learner(tmp_path, 1, policy), plan, first_weights(terms), 0).code == code
+    assert isinstance(plan.terms, TrainingTerms)
+    assert answer(learner(tmp_path, 1, policy), plan, first_weights(plan.terms), 0).code == code
 
 
 def rows(
@@ -159,9 +154,8 @@ def test_a_label_nobody_expects_is_not_told(tmp_path: Path) -> None:
     """A record whose label the model has no output for takes no part; a refusal would tell that it
     is there."""
     features, labels = people(50, 1)
-    plan = replace(TRAINING, labels=2, training=replace(TERMS, layers=(4, 2)))
-    terms = plan.training
-    assert terms is not None
+    terms = replace(TERMS, layers=(4, 2))
+    plan = replace(TRAINING, labels=2, terms=terms)
     for most in (1, 2, 50):
         one = rows(50, features, np.minimum(labels * most, 60), tmp_path / str(most))
         assert answer(one, plan, first_weights(terms), 0).code == wire.Code.OK
@@ -174,7 +168,7 @@ def test_hostile_weights_get_an_answer_like_any_other(size: float, tmp_path: Pat
     """Weights that overflow on some records, and not on others, must not make the owner fail on
     them."""
     terms = replace(TERMS, layers=(4, 4, 3))
-    plan = replace(TRAINING, training=terms)
+    plan = replace(TRAINING, terms=terms)
     weights = np.full(terms.size, size, dtype=np.float32)
     codes = set()
     for seed, value in enumerate((0.0, 1.0, 0.3)):
@@ -192,7 +186,7 @@ def test_hostile_weights_get_an_answer_like_any_other(size: float, tmp_path: Pat
 def test_a_one_round_plan_answers_one_query(tmp_path: Path) -> None:
     """Records that were added later do not make room for a second query."""
     terms = replace(TERMS, rounds=1, local_steps=ROUNDS * LOCAL)
-    plan = replace(TRAINING, training=terms)
+    plan = replace(TRAINING, terms=terms)
     features, labels = people(60, 1)
     start = first_weights(terms)
     assert (
@@ -230,7 +224,7 @@ def released(one: Respondent, plan: Plan, weights: Any) -> NDArray[np.float32]:
     """The weights that leave an owner in the first round."""
     found = answer(one, plan, weights, 0)
     assert found.code == wire.Code.OK
-    return np.frombuffer(found.batch.weights, dtype="<f4")
+    return np.frombuffer(wire.Weights.FromString(found.batch.body).weights, dtype="<f4")
 
 
 def test_what_leaves_is_a_public_function_of_noisy_integers(tmp_path: Path) -> None:
@@ -239,7 +233,7 @@ def test_what_leaves_is_a_public_function_of_noisy_integers(tmp_path: Path) -> N
     terms = replace(TERMS, layers=(4, 5, 3), clip=0.7, local_steps=3)
     features, labels = people(60, 1)
     one = rows(60, features, labels, tmp_path, entropy=SeededEntropy(8))
-    found = released(one, replace(TRAINING, training=terms), first_weights(terms))
+    found = released(one, replace(TRAINING, terms=terms), first_weights(terms))
     chance = SeededEntropy(8)
     weights = first_weights(terms).astype(np.float64)
     for _ in range(3):
@@ -332,11 +326,10 @@ def test_impossible_terms_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match="accepted"):
         replace(TERMS, **changes)
     message = wire.Plan.FromString(TRAINING.to_bytes())
-    terms = {field.name: getattr(TERMS, field.name) for field in fields(Terms)}
-    message.training.CopyFrom(wire.Training(**terms | changes))
+    message.terms = wire.TrainingTerms(**asdict(TERMS) | changes).SerializeToString()
     data = message.SerializeToString()
     signed_plan = wire.SignedPlan(
-        plan=data, key=PUBLIC, signature=KEY.sign(b"confide plan v1\0" + data)
+        plan=data, key=PUBLIC, signature=KEY.sign(b"confide plan v2\0" + data)
     )
     with pytest.raises(Refused) as refused:
         open_plan(signed_plan.SerializeToString(), trusted={PUBLIC}, now=NOW)
@@ -347,19 +340,27 @@ def test_no_terms_take_long_to_price() -> None:
     """The dearest corners of the limits are priced in well under a second each."""
     for noise, rate in ((0.2, 1.0), (0.2, 1e-6), (1e3, 1e-6), (1e3, 1.0), (0.7, 0.013)):
         started = time.perf_counter()
-        terms = replace(
-            TERMS, noise_multiplier=noise, sampling_rate=rate, rounds=1_048, local_steps=1_000
-        )
-        assert terms.epsilon(1e-9) > 0
+        with pytest.raises(BadInput, match=r"cost epsilon \d.*the plan says 1e-06"):
+            replace(
+                TERMS,
+                epsilon=1e-6,
+                privacy_delta=1e-9,
+                noise_multiplier=noise,
+                sampling_rate=rate,
+                rounds=1_048,
+                local_steps=1_000,
+            )
         assert time.perf_counter() - started < 1.0
 
 
 def test_a_plan_costs_what_it_says() -> None:
     """Terms that cost a record more than the plan's epsilon are no plan, here and over the wire."""
     with pytest.raises(BadInput, match=r"cost epsilon 3\.99.*the plan says 3"):
-        replace(TRAINING, epsilon=3.0)
+        changed(TRAINING, epsilon=3.0)
     message = wire.Plan.FromString(TRAINING.to_bytes())
-    message.epsilon = 3.0
+    terms = wire.TrainingTerms.FromString(message.terms)
+    terms.epsilon = 3.0
+    message.terms = terms.SerializeToString()
     with pytest.raises(Refused):
         Plan.from_bytes(message.SerializeToString())
 
@@ -367,10 +368,19 @@ def test_a_plan_costs_what_it_says() -> None:
 def test_terms_belong_to_training_alone() -> None:
     """A calibration with terms, a training without, and a last layer of other labels are no
     plans."""
+    with pytest.raises(BadInput, match="last layer"):
+        replace(TRAINING, labels=4)
     for wrong in (
-        {"training": None},
+        {"terms": b""},
+        {"terms": PLAN.terms.to_bytes()},
         {"labels": 4},
-        {"method": "bits", "variant": "certified", "channel": "bit"},
+        {"method": "bits"},
+        {"method": "labels"},
+        {"method": "central"},
     ):
-        with pytest.raises(BadInput):
-            replace(TRAINING, **wrong)
+        message = wire.Plan.FromString(TRAINING.to_bytes())
+        for name, value in wrong.items():
+            setattr(message, name, value)
+        with pytest.raises(Refused) as refused:
+            Plan.from_bytes(message.SerializeToString())
+        assert refused.value.code == wire.Code.MALFORMED

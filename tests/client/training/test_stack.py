@@ -21,7 +21,7 @@ from confide.protocol.exact.lattice import (
 )
 from confide.protocol.methods.training import (
     MOST_WIDTHS,
-    Terms,
+    TrainingTerms,
     Weights,
     first_weights,
     predict,
@@ -30,7 +30,9 @@ from confide.protocol.methods.training import (
 
 Array = NDArray[Any]
 
-TERMS = Terms(
+TERMS = TrainingTerms(
+    epsilon=40.0,
+    privacy_delta=1e-5,
     layers=(48, 24, 7),
     noise_multiplier=1.0,
     sampling_rate=0.5,
@@ -54,7 +56,7 @@ def people(n: int, width: int, labels: int, seed: int = 0) -> tuple[Array, Array
     return features, rng.integers(-2, labels + 2, n)
 
 
-def cancelling(terms: Terms, record: Array, seed: int) -> Weights:
+def cancelling(terms: TrainingTerms, record: Array, seed: int) -> Weights:
     """Weights whose first pre-activations cancel on a record, and whose others tell the last bit of
     it from 0."""
     rng = np.random.default_rng(seed)
@@ -67,7 +69,7 @@ def cancelling(terms: Terms, record: Array, seed: int) -> Weights:
     return weights
 
 
-def halfway(terms: Terms, record: Array, seed: int) -> Array:
+def halfway(terms: TrainingTerms, record: Array, seed: int) -> Array:
     """Weights that put a record's first pre-activations halfway between two units of the grid, but
     for the last bit."""
     rng = np.random.default_rng(seed)
@@ -81,7 +83,7 @@ def halfway(terms: Terms, record: Array, seed: int) -> Array:
     return weights
 
 
-def hostile(terms: Terms, record: Array) -> dict[str, Array]:
+def hostile(terms: TrainingTerms, record: Array) -> dict[str, Array]:
     rng = np.random.default_rng(7)
     size = terms.size
     return {
@@ -130,7 +132,7 @@ def test_a_records_gradient_is_its_own_to_the_last_bit(kind: str) -> None:
                     assert ours.tobytes() == theirs.tobytes()
 
 
-def plain_signals(terms: Terms, weights: Weights, features: Array, labels: Array) -> Array:
+def plain_signals(terms: TrainingTerms, weights: Weights, features: Array, labels: Array) -> Array:
     """The last signals as float64 products give them, nothing rounded to a grid."""
     signals = predict(terms, weights, features)
     signals[np.arange(len(labels)), labels] -= 1
@@ -245,7 +247,7 @@ def test_one_record_moves_the_sums_by_no_more_than_the_sensitivity(kind: str, cl
         assert length(alone) <= CLIP_UNITS + math.isqrt(terms.size) // 2 + 1
 
 
-def careless(stack: Stack, terms: Terms, features: Array, labels: Array) -> Array:
+def careless(stack: Stack, terms: TrainingTerms, features: Array, labels: Array) -> Array:
     """The same sums with norms in single precision and no margin."""
     traces = stack.traces(features, labels)
     shares = [

@@ -20,20 +20,15 @@ from confide.protocol.cards.page import headline
 from confide.protocol.cards.verify.full_data import Training
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SEEDED, SeededEntropy
-from confide.protocol.methods.queries import (
-    BitQuery,
-    BitTally,
-    CountQuery,
-    CountTally,
-    HistogramTally,
-    LabelQuery,
-    LabelTally,
-)
+from confide.protocol.methods.bits import BitQuery, BitTally
+from confide.protocol.methods.central import CountQuery, CountTally, HistogramTally
+from confide.protocol.methods.labels import LabelQuery, LabelTally
 from confide.protocol.plan import Plan
 from confide.protocol.privacy.losses import SampledGaussian
 from confide.protocol.privacy.profiles import gaussian_delta
 from confide.protocol.privacy.zcdp import search_variance
-from confide.protocol.scores.classification import SCORES, all_scores
+from confide.protocol.scores.registry import SCORES
+from confide.protocol.scores.scoring import all_scores
 from tests.support.cards import (
     CONTRACT,
     GRID,
@@ -51,7 +46,7 @@ from tests.support.central import NOISED, TRUSTED, drive
 from tests.support.full_data import CONTRACT as FULL_DATA
 from tests.support.full_data import QUANTILE, RELEASED, TRAINING, made
 from tests.support.known import label_population
-from tests.support.owners import LABEL_PLAN, NOW, PLAN
+from tests.support.owners import LABEL_PLAN, NOW, PLAN, central, changed
 
 HONEST = 100
 # Few, because composing one takes seconds: what else a full-data card has is drawn anew for each.
@@ -71,7 +66,7 @@ def counted(plan: Plan, rng: np.random.Generator, *, n: int = 6_000, owners: int
             parts = np.diff(np.linspace(0, below, owners + 1).astype(int))
             pairs = zip(sizes, (parts + noise).tolist(), strict=True)
             return CountTally({bytes([i]): pair for i, pair in enumerate(pairs)})
-        counts = np.histogram(scores, bins=plan.bins, range=(0, 1))[0]
+        counts = np.histogram(scores, bins=central(plan).bins, range=(0, 1))[0]
         return HistogramTally(counts.astype(np.int64), owners)
 
     entropy = SeededEntropy("draw", int(rng.integers(1 << 32)))
@@ -294,10 +289,10 @@ def test_writers_say_simulation(tmp_path: Path) -> None:
 def test_a_trivial_threshold_is_labelled_and_not_feasible(tracks: dict[str, Card]) -> None:
     """Threshold 1 predicts every label: written so, it is infeasible by `informative`; a card that
     calls it feasible fails."""
-    few = replace(PLAN, expected_records=20, minimum_reports=0)
+    few = changed(PLAN, expected_records=20, minimum_reports=0)
     bits = issued(few, reported(few, np.random.default_rng(1), n=20))
     full = made(released=replace(RELEASED, threshold=1.0))
-    poor = replace(TRUSTED, epsilon=0.02)
+    poor = changed(TRUSTED, epsilon=0.02)
     counts = issued(poor, counted(poor, np.random.default_rng(1), n=400))
     for card in (bits, full, counts):
         assert card.formal["released"]["threshold"] == 1
@@ -319,10 +314,10 @@ def test_liars_are_reckoned_with_in_every_published_slack_and_every_rung(
     """More reports that may be lies than the slack or the capital was widened for: the clause that
     falls short is named."""
     card = tracks["published labels"]
-    plan = replace(LABEL_PLAN, variant="published-star", max_corrupt=500)
+    plan = changed(LABEL_PLAN, variant="published-star", max_corrupt=500)
     more = (("contract", "max_corrupt"), 500), (("plan",), plan.to_bytes().hex())
     assert "certificate/slack" in broken(forged(card, *more))
-    plan = replace(plan, variant="certified")
+    plan = changed(plan, variant="certified")
     more = (("contract", "max_corrupt"), 500), (("plan",), plan.to_bytes().hex())
     rungs = [
         rung | {"needed": rung["needed"] + 1e-5}
@@ -390,7 +385,7 @@ def test_an_unsigned_card_verifies_only_when_asked(tmp_path: Path) -> None:
 def bits_card(rng: np.random.Generator) -> Card:
     variant = str(rng.choice(["certified", "one-shot", "published", "published-star"]))
     n = int(rng.integers(50, 4_000))
-    plan = replace(
+    plan = changed(
         PLAN,
         variant=variant,
         epsilon=float(rng.uniform(0.5, 6)),
@@ -406,7 +401,7 @@ def bits_card(rng: np.random.Generator) -> Card:
 def labels_card(rng: np.random.Generator) -> Card:
     variant = str(rng.choice(["certified", "published", "published-star"]))
     channel = "k-rr" if variant != "certified" else str(rng.choice(["k-rr", "subset", "unary"]))
-    plan = replace(
+    plan = changed(
         LABEL_PLAN,
         variant=variant,
         channel=channel,
@@ -422,7 +417,7 @@ def labels_card(rng: np.random.Generator) -> Card:
 
 def trusted_card(rng: np.random.Generator) -> Card:
     mechanism = str(rng.choice(["rank-exponential", "laplace-counts", "pps", "above-threshold"]))
-    plan = replace(
+    plan = changed(
         TRUSTED,
         mechanism=mechanism,
         bins=int(rng.choice([8, 16, 100, 256])),
@@ -438,7 +433,7 @@ def trusted_card(rng: np.random.Generator) -> Card:
 
 def noised_card(rng: np.random.Generator) -> Card:
     bins, epsilon = int(rng.choice([16, 64, 256])), round(float(rng.uniform(0.3, 4)), 3)
-    plan = replace(
+    plan = changed(
         NOISED,
         bins=bins,
         epsilon=epsilon,
@@ -558,7 +553,7 @@ def test_the_aggregator_asks_for_as_much_as_the_verifier(variant: str) -> None:
     """However many reports may be lies, slack and capital of an honest card are at or above what
     the verifier computes."""
     for liars in (0, 1, 25, 400, 3_000):
-        plan = replace(LABEL_PLAN, variant=variant, max_corrupt=liars, minimum_reports=0)
+        plan = changed(LABEL_PLAN, variant=variant, max_corrupt=liars, minimum_reports=0)
         assert not broken(issued(plan, reported(plan, np.random.default_rng(liars), n=2_000))), (
             liars
         )

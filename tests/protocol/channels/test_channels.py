@@ -6,20 +6,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from confide.protocol.channels.base import Channel, LabelChannel
-from confide.protocol.channels.kinds import (
-    CHANNELS,
-    LABEL_CHANNELS,
-    Bit,
-    KaryRR,
-    SubsetSelection,
-    UnaryEncoding,
-    auto,
-)
-from confide.protocol.errors import BadInput
+from confide.protocol.channels.base import Array, Channel, LabelChannel
+from confide.protocol.channels.bit import Bit
+from confide.protocol.channels.randomized_response import KaryRR
+from confide.protocol.channels.registry import LABEL_CHANNELS, auto, label_channels, register
+from confide.protocol.channels.subset_selection import SubsetSelection
+from confide.protocol.channels.unary_encoding import UnaryEncoding
+from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.exponentials import exp_below, log_up
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy, words
+from confide.protocol.methods.base import Batch
+from confide.protocol.methods.labels import LabelQuery
+from confide.protocol.plan import Plan, digest
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.encoding import parse
+from confide.protocol.wire.packing import read_batch, write_batch
+from confide.protocol.wire.splitting import split_answer
 from tests.support.known import Scripted, assert_follows
+from tests.support.owners import LABEL_PLAN, changed, channel_of
 
 KS = (2, 3, 10, 26, 100, 1000)
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -28,9 +32,7 @@ GRID += [("bit", 2, epsilon) for epsilon in EPSILONS]
 
 
 def make(name: str, k: int, epsilon: float) -> Channel:
-    return (
-        CHANNELS[name](epsilon=epsilon) if name == "bit" else CHANNELS[name](k=k, epsilon=epsilon)
-    )
+    return Bit(epsilon=epsilon) if name == "bit" else LABEL_CHANNELS[name](k=k, epsilon=epsilon)
 
 
 def assert_law_holds(channel: Channel, k: int) -> None:
@@ -350,3 +352,60 @@ def test_seeded_randomisation_repeats() -> None:
         assert np.array_equal(
             channel.randomize(values, SeededEntropy(1)), channel.randomize(values, SeededEntropy(1))
         )
+
+
+@dataclass(frozen=True)
+class Answers(KaryRR):
+    """A toy channel that owes the product nothing but its base class: one byte a report."""
+
+    name = "toy-answers"
+
+    @property
+    def report_bits(self) -> int:
+        return 8
+
+    def pack(self, reports: Array) -> bytes:
+        return reports.astype(np.uint8).tobytes()
+
+    def check(self, data: bytes, n: int) -> None:
+        if len(data) != n:
+            raise Refused(wire.Code.MALFORMED)
+        if max(data, default=0) >= self.k:
+            raise Refused(wire.Code.OUT_OF_ALPHABET)
+
+    def unpack(self, data: bytes, n: int) -> Array:
+        return np.frombuffer(data, dtype=np.uint8)
+
+
+def test_a_channel_registered_by_a_test_carries_the_reports_of_a_plan() -> None:
+    """Once registered, a plan names it, its batches are packed, cut and read, `auto` sees it, and
+    its name is taken."""
+    with pytest.raises(BadInput, match="channel of labels"):
+        changed(LABEL_PLAN, channel=Answers.name)
+    register(Answers)
+    try:
+        plan = changed(LABEL_PLAN, channel=Answers.name)
+        channel, name = channel_of(plan), digest(plan.to_bytes())
+        assert Plan.from_bytes(plan.to_bytes()) == plan
+        assert Answers.name in label_channels(uniform_noise=True)
+        with pytest.raises(BadInput, match="'toy-answers' is taken"):
+            register(Answers)
+        n = 20
+        ids = np.arange(16 * n, dtype=np.uint16).view(np.uint8).reshape(n, 32)[:, :16]
+        probs = np.full((n, plan.labels), 1 / plan.labels, dtype=np.float32)
+        reports = channel.randomize(np.arange(n) % plan.labels, SeededEntropy(1))
+        batch = Batch(ids, {"reports": reports, "probabilities": probs})
+        packed = write_batch(batch, query=LabelQuery(channel), plan=name, round_=0)
+        whole = wire.Answer(version=packed.version, code=wire.Code.OK, batch=packed)
+        pieces = [
+            read_batch(
+                parse(wire.Answer, piece).batch, query=LabelQuery(channel), plan=name, round_=0
+            )
+            for piece in split_answer(whole.SerializeToString(), plan, most=300)
+        ]
+        assert len(pieces) > 1
+        assert np.array_equal(
+            np.concatenate([piece.columns["reports"] for piece in pieces]), reports
+        )
+    finally:
+        del LABEL_CHANNELS[Answers.name]

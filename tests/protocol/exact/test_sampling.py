@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from confide.protocol.channels.kinds import uniform_subsets
+from confide.protocol.channels.subset_selection import uniform_subsets
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.exponentials import exp_below, log_up
 from confide.protocol.exact.sampling import (

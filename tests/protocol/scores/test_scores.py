@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -6,15 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from confide.protocol.cards.verify.released import released_score
 from confide.protocol.errors import BadInput
-from confide.protocol.scores.classification import (
-    SCORES,
-    all_scores,
-    check_labels,
-    check_probabilities,
-    true_scores,
-)
+from confide.protocol.scores.base import Score
+from confide.protocol.scores.probabilities import check_labels, check_probabilities
+from confide.protocol.scores.registry import SCORES, register
 from confide.protocol.scores.regression import REGRESSION_SCORES, AbsoluteResidual, QuantileResidual
+from confide.protocol.scores.scoring import all_scores, true_scores
+from tests.support.owners import PLAN
 
 EXAMPLE = np.array([[0.5, 0.2, 0.3], [0.25, 0.5, 0.25]])
 
@@ -158,3 +158,23 @@ def test_regression_targets_must_match() -> None:
         AbsoluteResidual(bound=1.0).true_scores(np.zeros(2), np.array([0.0, np.nan]))
     with pytest.raises(BadInput, match="two columns"):
         QuantileResidual(bound=1.0).true_scores(np.zeros(2), np.zeros(2))
+
+
+def test_a_score_registered_by_a_test_serves_a_plan() -> None:
+    """Once registered, a plan names it, its parameters reach its function, and its name is
+    taken."""
+    toy = Score("toy-power", lambda r, *, power: (1 - r.own) ** power, parameters={"power": 2.0})
+    with pytest.raises(BadInput, match="score is 'toy-power'"):
+        replace(PLAN, score=toy.name)
+    register(toy)
+    try:
+        plan = replace(PLAN, score=toy.name)
+        assert not SCORES[plan.score].randomized
+        assert all_scores(SCORES[plan.score], EXAMPLE).tolist() == ((1 - EXAMPLE) ** 2).tolist()
+        with pytest.raises(BadInput, match="'toy-power' is taken"):
+            register(toy)
+        formal = {"track": "local", "released": {"score": toy.name}}
+        assert [finding.holds for finding in released_score(formal)] == [True]
+    finally:
+        del SCORES[toy.name]
+    assert [finding.holds for finding in released_score(formal)] == [False]

@@ -1,0 +1,55 @@
+"""The formal layer of a central campaign: its one configuration, and the threshold released under
+it."""
+
+from confide.aggregator.campaigns.driver import Outcome
+from confide.aggregator.cards.released import campaign_released, decision
+from confide.aggregator.cards.search import Configuration, Contract, decimal, search
+from confide.protocol.cards.card import Layer
+from confide.protocol.certificate import CentralCertificate
+from confide.protocol.methods.central import CentralTerms
+from confide.protocol.plan import Plan
+
+
+def central_formal(plan: Plan, outcome: Outcome) -> Layer:
+    """The searched grid holds the plan's configuration alone.
+
+    `complete` tells whether every owner answered every round; if not, coverage still holds and the
+    inflation bound does not.
+    """
+    terms, certificate = plan.terms, outcome.certificate
+    assert isinstance(terms, CentralTerms)
+    assert isinstance(certificate, CentralCertificate)
+    contract = Contract(
+        plan.campaign,
+        coverage=float(1 - decimal(plan.alpha)),
+        beta=terms.beta,
+        epsilon_train=0.0,
+        epsilon_calibration=terms.epsilon,
+        delta=terms.privacy_delta,
+        adjacency=certificate.adjacency,
+        unit=certificate.unit,
+    )
+    configuration = Configuration(
+        mechanism=terms.mechanism,
+        gamma=float(1 - decimal(plan.alpha) + decimal(terms.beta)),
+        n=max(certificate.n, 1),
+        bins=terms.bins,
+        epsilon_train=0.0,
+        delta_train=0.0,
+        epsilon_calibration=terms.epsilon,
+        delta_calibration=terms.privacy_delta,
+        noised_by="aggregator" if terms.shows_exact_counts else "owners",
+        owners=max(certificate.owners, 1),
+        noise_variance=terms.noise_variance,
+    )
+    formal = search(contract, [configuration])
+    released = campaign_released(plan, certificate)
+    failed = [*formal["failed"], *(name for name, holds in released.flags().items() if not holds)]
+    about = {"bin": certificate.bin, "complete": certificate.inflation is not None}
+    return formal | {
+        "plan": plan.to_bytes().hex(),
+        "released": released.layer() | about,
+        "flags": formal["flags"] | released.flags(),
+        "failed": failed,
+        "decision": decision(failed),
+    }

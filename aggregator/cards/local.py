@@ -1,0 +1,89 @@
+"""The formal layer of a local-DP campaign: what its certificate promises under its plan."""
+
+from dataclasses import asdict
+
+from confide.aggregator.campaigns.driver import Outcome
+from confide.aggregator.cards.released import campaign_released, decision
+from confide.aggregator.cards.search import decimal
+from confide.aggregator.procedures.shuffle import NO_AMPLIFICATION, shuffled_epsilon
+from confide.protocol.cards.card import Layer
+from confide.protocol.certificate import PAC, LocalCertificate
+from confide.protocol.methods.base import LocalTerms
+from confide.protocol.plan import Plan
+
+SHUFFLE_DELTA = 1e-6
+
+
+def local_formal(plan: Plan, outcome: Outcome) -> Layer:
+    """Contract, certificate and the clauses that follow from them."""
+    terms, certificate = plan.terms, outcome.certificate
+    assert isinstance(terms, LocalTerms)
+    assert isinstance(certificate, LocalCertificate)
+    released = campaign_released(plan, certificate)
+    flags = {
+        "coverage": decimal(certificate.level) >= 1 - decimal(plan.alpha),
+        "kind": certificate.kind == PAC,
+        "delta": certificate.delta <= terms.delta,
+        "epsilon": certificate.epsilon is not None and certificate.epsilon <= plan.epsilon,
+        "reports": certificate.n >= plan.minimum_reports,
+        **released.flags(),
+    }
+    failed = [name for name, holds in flags.items() if not holds]
+    return {
+        "track": terms.track,
+        "contract": {
+            "name": plan.campaign,
+            "coverage": float(1 - decimal(plan.alpha)),
+            "kind": PAC,
+            "delta": terms.delta,
+            "epsilon": plan.epsilon,
+            "minimum_reports": plan.minimum_reports,
+            "max_corrupt": terms.max_corrupt,
+            "adjacency": certificate.adjacency,
+            "unit": certificate.unit,
+        },
+        "certificate": _certificate(plan, certificate),
+        "shuffle": _shuffle(certificate, outcome.crowd),
+        "plan": plan.to_bytes().hex(),
+        "released": released.layer(),
+        "flags": flags,
+        "decision": decision(failed),
+        "margin": float(decimal(certificate.level) - (1 - decimal(plan.alpha))),
+        "failed": failed,
+    }
+
+
+def _certificate(plan: Plan, certificate: LocalCertificate) -> Layer:
+    return {
+        "method": plan.method,
+        "variant": plan.variant,
+        "score": plan.score,
+        "channel": certificate.channel,
+        "labels": plan.labels,
+        "kind": certificate.kind,
+        "level": certificate.level,
+        "alpha": certificate.alpha,
+        "delta": certificate.delta,
+        "epsilon": certificate.epsilon,
+        "n": certificate.n,
+        "planned": certificate.planned,
+        "slack": certificate.slack,
+        "threshold": certificate.threshold,
+        "rungs": [asdict(rung) for rung in certificate.rungs],
+        "reason": certificate.reason,
+        "assumptions": list(certificate.assumptions),
+    }
+
+
+def _shuffle(certificate: LocalCertificate, crowd: int | None) -> Layer:
+    """What a shuffler would add; `crowd` is the fewest reports that answered one question
+    together, where reports hide among each other at all."""
+    if not crowd or certificate.epsilon is None:
+        return {"amplification": NO_AMPLIFICATION}
+    amplified = shuffled_epsilon(local_epsilon=certificate.epsilon, n=crowd, delta=SHUFFLE_DELTA)
+    return {
+        "amplification": "if reports are shuffled",
+        "n": crowd,
+        "epsilon": amplified,
+        "delta": SHUFFLE_DELTA,
+    }

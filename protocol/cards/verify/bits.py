@@ -1,0 +1,116 @@
+"""Deciding a bits certificate again: its slack, or the thresholds that its tallies certify."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from scipy.special import bdtrc, gammaln
+
+from confide.protocol.cards.card import Layer
+from confide.protocol.cards.verify import recompute
+from confide.protocol.cards.verify.findings import CLOSE, Finding, same
+from confide.protocol.cards.verify.local import LocalRules, published_level, register
+
+ROUNDS = 10
+
+
+def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
+    """Certified variants by their rungs, published ones by their slack."""
+    if found["variant"].startswith("published"):
+        # Only the answers of all rounds are on the card, so the smallest round is known from above.
+        yield from published_level(found, least=_least_slack(found, max_corrupt), most=math.inf)
+        return
+    yield same("certificate/slack", found["slack"], None)
+    yield same("certificate/level", found["level"], 1 - found["alpha"])
+    yield from _rungs(found, max_corrupt)
+
+
+def _least_slack(found: Layer, max_corrupt: int) -> float:
+    """Delta_S of ten rounds of at most planned/10 answers, with the worst of the corrupt ones."""
+    answers = min(found["n"], found["planned"] // ROUNDS)
+    if not answers:
+        return 0.0
+    e = math.exp(found["epsilon"])
+    scale = (e + 1) / (e - 1)
+    slack = math.sqrt(math.log(2 * ROUNDS / found["delta"]) / (2 * answers))
+    return scale * (slack + max_corrupt / answers)
+
+
+def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
+    """Walk the rungs again: which thresholds the tallies certify, at which levels."""
+    keep = 1 / (1 + math.exp(-found["epsilon"]))
+    rate = (1 - found["alpha"]) * (2 * keep - 1) + 1 - keep
+    planned = [int(found["planned"] * share) for share in recompute.STAGE_SHARES]
+    level, certified, failed, risen = found["delta"], 1.0, None, False
+    for i, rung in enumerate(found["rungs"]):
+        name = f"certificate/rungs/{i}"
+        allowed = (0.0 if failed is None else failed) <= rung["threshold"] < certified
+        yield Finding(
+            f"{name}/threshold",
+            allowed and level > 0,
+            f"below {certified}, from {failed or 0.0}, at level {level}",
+        )
+        rest = sum(planned[i + 1 :]) if found["variant"] == "certified" else 0
+        yield same(f"{name}/rest", rung["rest"], rest)
+        yield same(f"{name}/level", rung["level"], level)
+        yield Finding(f"{name}/ones", 0 <= rung["ones"] <= rung["n"], "ones among the answers")
+        risen = risen or (failed is not None and rung["threshold"] > failed)
+        share = 0.0 if risen else 0.25
+        ones = max(0, rung["ones"] - max_corrupt)
+        after = _level_after(ones, rung["n"], rest, level, rate, share)
+        yield Finding(
+            f"{name}/level_after",
+            rung["level_after"] <= after * (1 + CLOSE),
+            f"the card says {rung['level_after']}, recomputed {after}",
+        )
+        if rung["level_after"] == 1.0:
+            certified, level, failed = rung["threshold"], 0.0 if risen else found["delta"], None
+        else:
+            level, failed = rung["level_after"], rung["threshold"]
+    yield same("certificate/threshold", found["threshold"], certified)
+
+
+def _level_after(ones: int, n: int, rest: int, level: float, rate: float, share: float) -> float:
+    """The conditional level after a stage, from tails of the regularised incomplete beta
+    function."""
+
+    def tail(count: int, size: int) -> float:
+        return 1.0 if count <= 0 else 0.0 if count > size else float(bdtrc(count - 1, size, rate))
+
+    stop = recompute.first(lambda count: tail(count, n) <= level * (share if rest else 1.0), n + 1)
+    if ones >= stop:
+        return 1.0
+    if rest == 0:
+        return 0.0
+    counts = np.arange(stop)
+    masses = np.exp(
+        gammaln(n + 1)
+        - gammaln(counts + 1)
+        - gammaln(n - counts + 1)
+        + counts * math.log(rate)
+        + (n - counts) * math.log1p(-rate)
+    )
+
+    def spent(pooled: int) -> float:
+        needed = pooled - counts
+        later = np.where(
+            needed <= 0,
+            1.0,
+            np.where(needed > rest, 0.0, bdtrc(np.clip(needed - 1, 0, rest), rest, rate)),
+        )
+        return tail(stop, n) + float(masses @ later)
+
+    pooled = recompute.first(lambda count: spent(count) <= level, n + rest + 1)
+    return tail(pooled - ones, rest)
+
+
+register(
+    "bits",
+    LocalRules(
+        variants=("certified", "published", "published-star", "one-shot"),
+        channels=lambda _: ("bit",),
+        evidence=evidence,
+        planned=True,
+        shuffled=True,
+    ),
+)

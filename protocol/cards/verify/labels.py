@@ -1,0 +1,84 @@
+"""Deciding a labels certificate again: its slack, or the capital that its rungs needed."""
+
+import math
+from collections.abc import Iterator
+
+from confide.protocol.cards.card import Layer
+from confide.protocol.cards.verify.findings import CLOSE, Finding, same
+from confide.protocol.cards.verify.local import LocalRules, published_level, register
+from confide.protocol.channels.registry import label_channels
+
+
+def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
+    """The certified variant by its rungs, published ones by their slack."""
+    yield same("certificate/planned", found["planned"], None)
+    if found["variant"].startswith("published"):
+        slack = _slack(found, max_corrupt) if found["n"] else 0.0
+        yield from published_level(found, least=slack, most=slack)
+        return
+    yield same("certificate/slack", found["slack"], None)
+    yield same("certificate/level", found["level"], 1 - found["alpha"])
+    yield from _rungs(found, max_corrupt)
+
+
+def _slack(found: Layer, max_corrupt: int) -> float:
+    """Delta_L of n reports, with the worst of the corrupt ones.
+
+    A report of k-RR counts (1{it is in the set} - s/(e^eps + k - 1)) (e^eps + k - 1)/(e^eps - 1)
+    for a set of s labels, so a lie about report and set moves the sum by at most (e^eps + 2k -
+    3)/(e^eps - 1).
+    """
+    e, n, k = math.exp(found["epsilon"]), found["n"], found["labels"]
+    noise = k / (e + k - 1)
+    lie = (e + 2 * k - 3) / (e - 1)
+    slack = math.sqrt(math.log(4 / found["delta"]) / (2 * n)) * (1 + noise) / (1 - noise)
+    return slack + max_corrupt * lie / n
+
+
+def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
+    """Rungs go down from 1, all but perhaps the last passed, and passing takes the capital that
+    delta and liars ask for.
+
+    A bet is sqrt(2 log(1/delta) / (n v)) or 3/(4 m), whichever is less, with v the running variance
+    of numbers in [0, 1], at most 3/8, and m below 1 the mean under test. A lie gains log(1 + bet (1
+    - m)) - log(1 - bet m), at least log(1 + bet). With m at least 1/2, as for alpha up to 1/2, no
+    report earns more than log(1 + 3/4).
+    """
+    bet = math.sqrt(2 * math.log(1 / found["delta"]) / (0.375 * found["n"])) if found["n"] else 0.0
+    least = math.log(1 / found["delta"]) + min(max_corrupt, found["n"]) * math.log1p(min(bet, 0.75))
+    certified, going = 1.0, True
+    for i, rung in enumerate(found["rungs"]):
+        name = f"certificate/rungs/{i}"
+        yield Finding(
+            f"{name}/threshold",
+            going and rung["threshold"] <= certified,
+            "rungs go down until one fails",
+        )
+        enough = rung["needed"] >= least * (1 - CLOSE) and (
+            max_corrupt > 0 or rung["needed"] <= least * (1 + CLOSE)
+        )
+        yield Finding(
+            f"{name}/needed",
+            enough,
+            f"{least:.6g} by delta and {max_corrupt} reports that may be lies",
+        )
+        if found["alpha"] <= 0.5:
+            earned = found["n"] * math.log(1.75)
+            yield Finding(
+                f"{name}/log_capital",
+                rung["log_capital"] <= earned,
+                f"{found['n']} reports earn at most {earned:.6g}",
+            )
+        going = rung["log_capital"] >= rung["needed"]
+        certified = rung["threshold"] if going else certified
+    yield same("certificate/threshold", found["threshold"], certified)
+
+
+register(
+    "labels",
+    LocalRules(
+        variants=("certified", "published", "published-star"),
+        channels=lambda variant: label_channels(uniform_noise=variant.startswith("published")),
+        evidence=evidence,
+    ),
+)

@@ -1,0 +1,154 @@
+"""Method bits (LDP-CP-S): features and labels private, one randomised bit 1{S <= q} a record.
+
+A record's position in [0, 1) is fixed by its owner (a keyed hash in a federation, a shuffle in
+simulation). A query addresses a slice of positions; the slices of one campaign never overlap, so
+every record answers at most once.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from google.protobuf.message import Message
+from numpy.typing import NDArray
+
+from confide.protocol.certificate import LocalCertificate
+from confide.protocol.channels.bit import Bit
+from confide.protocol.errors import BadInput, Refused
+from confide.protocol.methods.base import (
+    Batch,
+    Columns,
+    Explanation,
+    LocalTerms,
+    Query,
+    Subjects,
+    Tally,
+    check_slice,
+    check_thresholds,
+)
+from confide.protocol.scores.base import Score
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.columns import U2, check_numbers, column
+from confide.protocol.wire.encoding import parse, serialise
+
+MOST_THRESHOLDS = 1 << 16
+
+
+@dataclass(frozen=True)
+class BitTally(Tally):
+    """For every threshold of a query: how many answers arrived, and how many of them were one."""
+
+    answers: tuple[int, ...]
+    ones: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.answers) != len(self.ones) or not all(
+            0 <= k <= n for k, n in zip(self.ones, self.answers, strict=True)
+        ):
+            raise BadInput(
+                f"tally of {self.answers} answers with {self.ones} ones; ones must lie between 0 "
+                "and the answers"
+            )
+
+    def crowds(self) -> list[int]:
+        return [count for count in self.answers if count]
+
+    def to_json(self) -> Any:
+        return {"answers": self.answers, "ones": self.ones}
+
+
+@dataclass(frozen=True)
+class BitQuery(Query):
+    """Ask the records of a slice for one randomised bit 1{S <= q}; the slice is cut evenly, a part
+    to each threshold."""
+
+    channel: Bit
+    start: float
+    stop: float
+    thresholds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        check_slice(self.start, self.stop)
+        check_thresholds(self.thresholds)
+
+    def part(self, positions: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The index of the threshold that each position of the slice is asked about."""
+        count = len(self.thresholds)
+        share = (positions - self.start) / (self.stop - self.start)
+        return np.clip((share * count).astype(np.int64), 0, count - 1)
+
+    @property
+    def asked(self) -> tuple[float, ...]:
+        return self.thresholds
+
+    def to_body(self) -> bytes:
+        return serialise(
+            wire.BitQuery(start=self.start, stop=self.stop, thresholds=self.thresholds)
+        )
+
+    def answer(self, subjects: Subjects) -> Columns:
+        parts = self.part(subjects.positions)
+        bits = subjects.scores() <= np.asarray(self.thresholds, dtype=np.float64)[parts]
+        return {"parts": parts, "reports": self.channel.randomize(bits, subjects.entropy)}
+
+    def pack(self, columns: Columns) -> bytes:
+        parts, reports = columns["parts"].astype(U2), self.channel.pack(columns["reports"])
+        return serialise(wire.BitReports(parts=parts.tobytes(), reports=reports))
+
+    def check(self, body: bytes, n: int, *, most: int) -> None:
+        message = parse(wire.BitReports, body)
+        self.channel.check(message.reports, n)
+        check_numbers(message.parts, n, below=len(self.thresholds))
+
+    def unpack(self, body: bytes, n: int) -> Columns:
+        message = wire.BitReports.FromString(body)
+        reports = self.channel.unpack(message.reports, n)
+        return {"parts": column(message.parts, U2, n), "reports": reports}
+
+    def tally(self, batches: Sequence[Batch], score: Score) -> BitTally:
+        count = len(self.thresholds)
+        answers, ones = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        for batch in batches:
+            parts = batch.columns["parts"]
+            answers += np.bincount(parts, minlength=count)
+            ones += np.bincount(parts[batch.columns["reports"]], minlength=count)
+        return BitTally(tuple(answers.tolist()), tuple(ones.tolist()))
+
+    def tally_from_json(self, values: Any) -> BitTally:
+        return BitTally(tuple(values["answers"]), tuple(values["ones"]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BitTerms(LocalTerms):
+    """A campaign of bits."""
+
+    method: ClassVar[str] = "bits"
+    variants: ClassVar[tuple[str, ...]] = ("certified", "published", "published-star", "one-shot")
+    message: ClassVar[type[Message]] = wire.BitTerms
+    reports_message: ClassVar[type[Message]] = wire.BitReports
+
+    def make_channel(self, *, labels: int) -> Bit:
+        return Bit(epsilon=self.epsilon)
+
+    def read_query(self, body: bytes, *, labels: int) -> BitQuery:
+        message = parse(wire.BitQuery, body)
+        if len(message.thresholds) > MOST_THRESHOLDS:
+            raise Refused(wire.Code.MALFORMED)
+        channel = self.make_channel(labels=labels)
+        return BitQuery(channel, message.start, message.stop, tuple(message.thresholds))
+
+    def explain(self, *, labels: int, alpha: float) -> Explanation:
+        channel = self.make_channel(labels=labels)
+        return Explanation(
+            channel.epsilon,
+            f"calibrates prediction sets at {1 - alpha:.0%} coverage",
+            "From each record, at most once, leaves one bit: whether the record's score is below a "
+            f"threshold, told truly with probability {float(channel.hit):.1%}.",
+        )
+
+    def row_bits(self, *, labels: int) -> dict[str, int]:
+        return {"parts": 16, "reports": 1}
+
+
+BitProcedure = Generator[BitQuery, BitTally, LocalCertificate]

@@ -1,0 +1,26 @@
+"""The methods by name. A method from elsewhere is registered the same way as the built-in ones."""
+
+from confide.protocol.errors import BadInput
+from confide.protocol.methods.base import LOCAL, Terms
+from confide.protocol.methods.bits import BitTerms
+from confide.protocol.methods.central import CentralTerms
+from confide.protocol.methods.labels import LabelTerms
+from confide.protocol.methods.training import TrainingTerms
+
+METHODS: dict[str, type[Terms]] = {}
+
+
+def register(terms: type[Terms]) -> type[Terms]:
+    """Make a method known to plans under its name; usable as a decorator."""
+    if METHODS.setdefault(terms.method, terms) is not terms:
+        raise BadInput(f"method {terms.method!r} is registered already; accepted is another name")
+    return terms
+
+
+for _terms in (LabelTerms, BitTerms, CentralTerms, TrainingTerms):
+    register(_terms)
+
+
+def local_variants() -> dict[str, tuple[str, ...]]:
+    """The variants of every method whose reports are private one by one."""
+    return {name: terms.variants for name, terms in METHODS.items() if terms.track == LOCAL}

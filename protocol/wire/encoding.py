@@ -1,0 +1,39 @@
+"""Messages as bytes, and untrusted bytes as messages."""
+
+from typing import Any, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from confide.protocol.errors import Refused
+from confide.protocol.wire import wire_pb2 as wire
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
+
+VERSION = 2
+ID_BYTES = 16
+
+
+def parse(kind: type[AnyMessage], data: bytes) -> AnyMessage:
+    """Decode a message that is exactly as long as its known fields need, or refuse.
+
+    Decoders keep fields they do not know and take the last of a field that comes twice, so a
+    message could otherwise carry any number of bytes that no check looks at.
+    """
+    try:
+        message = kind.FromString(data)
+    except DecodeError:
+        raise Refused(wire.Code.MALFORMED) from None
+    # Typed as anything: protobuf's stubs do not know this method.
+    whole: Any = message
+    # Another version may have fields that this one does not know, and deserves its own code.
+    if getattr(whole, "version", VERSION) != VERSION:
+        raise Refused(wire.Code.WRONG_VERSION)
+    whole.DiscardUnknownFields()
+    if message.ByteSize() != len(data):
+        raise Refused(wire.Code.MALFORMED)
+    return message
+
+
+def serialise(message: Message) -> bytes:
+    """The bytes of a message, the same wherever and whenever they are made."""
+    return message.SerializeToString(deterministic=True)
