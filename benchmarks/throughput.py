@@ -22,7 +22,7 @@ from rich.table import Table
 
 from confide.aggregator.campaigns.admission import Intake, Sent
 from confide.aggregator.procedures.registry import make_procedure
-from confide.client.ledger import Ledger
+from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
 from confide.client.records.reader import Records
 from confide.client.respond import Respondent

@@ -8,7 +8,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from confide.client.ledger import Ledger
+from confide.client.ledger.ledger import Ledger
 from confide.client.policy import TEMPLATE, Policy, read_policy
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import os_entropy

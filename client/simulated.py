@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.client.ledger import Ledger
+from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
 from confide.client.records.reader import Records
 from confide.client.respond import Respondent

@@ -10,7 +10,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from confide.aggregator.campaigns.admission import Sent
-from confide.client.ledger import Ledger
+from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
 from confide.client.records.reader import Records
 from confide.client.respond import Respondent

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from confide.client.home import Home
-from confide.client.ledger import Ledger
+from confide.client.ledger.ledger import Ledger
 from confide.client.owner import open_owner
 from confide.client.training.layers import Stack
 from confide.protocol.channels.kinds import Bit

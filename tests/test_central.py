@@ -16,7 +16,7 @@ from confide.aggregator.quantiles.base import Mechanism, Release
 from confide.aggregator.quantiles.histogram import Histogram, certified_rank, histogram
 from confide.aggregator.quantiles.rank_exponential import RankExponential
 from confide.client.explain import explain
-from confide.client.ledger import Ledger
+from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
 from confide.client.respond import Respondent
 from confide.protocol.cards.verify.card import verify

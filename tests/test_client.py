@@ -17,7 +17,7 @@ from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import TooFewReports, run_campaign
 from confide.aggregator.procedures.bits import replay
 from confide.client.cli import app
-from confide.client.ledger import Ledger
+from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
 from confide.protocol.channels.kinds import Bit
 from confide.protocol.errors import BadInput, Refused
@@ -252,7 +252,7 @@ def test_exceptions_never_reach_the_other_side(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from confide.client.ledger import Ledger
+from confide.client.ledger.ledger import Ledger
 from confide.client.respond import Respondent
 from tests.owners import NOW, POLICY, owner, records, signed
 from tests.test_client import bit_query

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from confide.client.home import Home
-from confide.client.ledger import Cost, Ledger, Limits, Question
+from confide.client.ledger.ledger import Cost, Ledger, Limits, Question
 from confide.protocol.errors import BadInput
 from tests.owners import NOW
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from confide.client.explain import REASONS
-from confide.client.ledger import Ledger
+from confide.client.ledger.ledger import Ledger
 from confide.client.respond import Respondent
 from confide.client.transport.retry import Patience
 from confide.protocol.errors import ConfideError
