@@ -15,7 +15,8 @@ from rich.text import Text
 
 from confide.client.explain import REASONS, explain
 from confide.client.home import Home
-from confide.client.ledger.ledger import Cost, Ledger
+from confide.client.ledger.charges import Cost
+from confide.client.ledger.ledger import Ledger
 from confide.client.owner import open_owner
 from confide.client.policy import list_in
 from confide.client.records.models import Model
