@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import TooFewReports, run_campaign
 from confide.aggregator.procedures.bits import replay
-from confide.client.cli import app
+from confide.client.cli.app import app
 from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
 from confide.protocol.channels.kinds import Bit

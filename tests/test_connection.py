@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from confide.aggregator.keys import create_keys
 from confide.aggregator.storage.store import Settings
-from confide.client.cli import app
+from confide.client.cli.app import app
 from confide.client.transport.grpc_client import Access, Aggregator
 from confide.client.transport.retry import Patience, Unreachable
 from confide.protocol.plan import sign_plan

@@ -443,7 +443,7 @@ def test_records_check_themselves() -> None:
 
 
 def client(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "confide.client.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "confide.client", *map(str, arguments)]
     return subprocess.run(
         command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False
     )

@@ -22,7 +22,7 @@ from confide.client.policy import list_in
 from confide.client.records.models import Model
 from confide.client.records.reader import read_records
 from confide.client.records.scorer import check_model
-from confide.client.transport.connection import connected
+from confide.client.cli.connection import connected
 from confide.client.transport.contribution import Contribution
 from confide.client.transport.grpc_client import Aggregator
 from confide.client.transport.pinned_launcher import bundle_hash, pin, read_allowed
@@ -518,7 +518,3 @@ def pin_command(
 
 def _exposed(path: Path) -> str:
     return ", readable by others: `chmod 600` it" if os.stat(path).st_mode & 0o077 else ""
-
-
-if __name__ == "__main__":
-    app()
