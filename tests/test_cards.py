@@ -18,11 +18,12 @@ from confide.aggregator.cards.issue import campaign_card, provenance
 from confide.aggregator.cards.search import Configuration, Contract, judge, search
 from confide.aggregator.cli.card import app, differences
 from confide.aggregator.quantiles.registry import MECHANISMS
-from confide.protocol.cards.card import CODE_VERSION, Card, card_schema, parse_card
+from confide.protocol.cards.card import Card, card_schema, parse_card
 from confide.protocol.cards.page import as_html, as_markdown, headline
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SeededEntropy
+from confide.protocol.version import CODE_VERSION
 from tests.owners import LABEL_PLAN, NOW, PLAN, asking, owner, signed
 
 ROOT = Path(__file__).parent.parent

@@ -7,9 +7,10 @@ from confide.aggregator.campaigns.driver import Outcome
 from confide.aggregator.cards.released import Released, decision
 from confide.aggregator.cards.search import Configuration, Contract, decimal, search
 from confide.aggregator.procedures.shuffle import NO_AMPLIFICATION, shuffled_epsilon
-from confide.protocol.cards.card import CODE_VERSION, PUBLIC, Card, Layer
+from confide.protocol.cards.card import PUBLIC, Card, Layer
 from confide.protocol.certificate import PAC, Certificate
 from confide.protocol.plan import NOISED_COUNTS, Plan, digest
+from confide.protocol.version import CODE_VERSION
 
 SHUFFLE_DELTA = 1e-6
 
