@@ -14,7 +14,7 @@ from confide.client.records.reader import Records
 from confide.client.records.score_cache import probabilities
 from confide.client.records.scorer import STEP
 from confide.protocol.errors import BadInput
-from tests.graphs import WEIGHTS, linear, model, network, node, not_a_number, proto
+from tests.graphs import WEIGHTS, linear, model, network, node, not_a_number, one_by_one, proto
 
 NETWORK = network(4, 8, 3)
 FEATURES = np.random.default_rng(2).normal(size=(30, 4)).astype(np.float32)
@@ -44,7 +44,7 @@ def score(
     return found, len(told) - 1, told[-1]
 
 
-FRESH = NETWORK.open().one_by_one(FEATURES, 3)
+FRESH = one_by_one(NETWORK.open(), FEATURES, 3)
 
 
 def only(folder: Path) -> Path:

@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.client.records.models import Model, Session, valid
+from confide.client.records.models import Model
+from confide.client.records.session import Session, valid_rows
 from confide.protocol.errors import BadInput
 
 Array = NDArray[Any]
@@ -145,7 +146,7 @@ def _chunks(session: Session, features: Array, *, labels: int, vetted: bool) -> 
                 # It died of this one.
                 rows[at[0]] = np.nan
                 begin = int(at[0]) + 1
-        yield valid(rows)
+        yield valid_rows(rows)
 
 
 def _forked(work: Callable[[], None]) -> bool:
