@@ -24,7 +24,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from confide.client.records.models import Model
-from confide.client.records.reader import Records
+from confide.client.records.records import Records
 from confide.client.records.score_cache import probabilities
 from confide.client.records.session import Session
 from tests.graphs import in_batches, network, one_by_one

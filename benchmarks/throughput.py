@@ -24,7 +24,7 @@ from confide.aggregator.campaigns.admission import Intake, Sent
 from confide.aggregator.procedures.registry import make_procedure
 from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
-from confide.client.records.reader import Records
+from confide.client.records.records import Records
 from confide.client.respond import Respondent
 from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.plan import Plan, digest, sign_plan

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
-from confide.client.records.reader import Records
+from confide.client.records.records import Records
 from confide.client.respond import Respondent
 from confide.protocol.embedded import deal, owned, predictions
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from confide.aggregator.campaigns.admission import Sent
 from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
-from confide.client.records.reader import Records
+from confide.client.records.records import Records
 from confide.client.respond import Respondent
 from confide.protocol.exact.sampling import Entropy, SeededEntropy
 from confide.protocol.plan import Plan, sign_plan

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from confide.aggregator.keys import create_keys
 from confide.client.policy import TEMPLATE, read_policy
-from confide.client.records.reader import Records, normal_id, read_records
+from confide.client.records.ids import normal_id
+from confide.client.records.reader import read_records
+from confide.client.records.records import Records
 from confide.protocol.errors import BadInput
 from tests.owners import PLAN, PUBLIC, signed
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from confide.client.records.models import Model
-from confide.client.records.reader import Records
+from confide.client.records.records import Records
 from confide.client.records.score_cache import probabilities
 from confide.client.records.scorer import STEP
 from confide.protocol.errors import BadInput

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.client.records.models import Model
-from confide.client.records.reader import Records
+from confide.client.records.records import Records
 from confide.client.records.scorer import Progress, score
 from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
