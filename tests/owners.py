@@ -62,6 +62,12 @@ def records(n: int, seed: int) -> Records:
     return Records(names, probs.astype(np.float32), labels, MODEL)
 
 
+def scored(given: Records) -> Any:
+    """The probabilities that records came with."""
+    assert given.probs is not None
+    return given.probs
+
+
 class Repeatable(Respondent):
     """A seeded owner whose draws are a function of its seed and the query, whichever process makes
     them."""

@@ -30,7 +30,7 @@ from confide.protocol.plan import EXACT_COUNTS, NOISED_COUNTS, Plan, digest, ope
 from confide.protocol.privacy.zcdp import search_steps, search_variance, zcdp_epsilon
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.packing import write_query
-from tests.owners import KEY, NOW, PLAN, POLICY, PUBLIC, asking, owner, records, signed
+from tests.owners import KEY, NOW, PLAN, POLICY, PUBLIC, asking, owner, records, scored, signed
 
 BINS, OWNERS = 256, 4
 TRUSTED = replace(
@@ -121,7 +121,7 @@ def test_exact_counts_add_up_to_the_histogram_of_all_records(tmp_path: Path) -> 
 
     run_campaign(TRUSTED, asking(signed(TRUSTED), owners(tmp_path)), draw=draw)
     every = [records(1_500, seed) for seed in range(OWNERS)]
-    scores = np.concatenate([1 - one.scored[np.arange(len(one)), one.labels] for one in every])
+    scores = np.concatenate([1 - scored(one)[np.arange(len(one)), one.labels] for one in every])
     assert np.array_equal(seen[0].counts, histogram(scores, uniform_grid(BINS)).counts)
 
 

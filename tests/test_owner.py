@@ -17,6 +17,8 @@ from confide.client.home import Home
 from confide.client.policy import list_in
 from confide.client.records import score_cache
 from confide.client.records.models import Model
+from confide.client.records.reader import read_records
+from confide.client.records.scorer import score
 from confide.protocol.channels.kinds import Bit
 from confide.protocol.methods.queries import BitQuery
 from confide.protocol.plan import digest, sign_plan
@@ -91,9 +93,9 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
 
         return count
 
-    monkeypatch.setattr(owner, "read_records", counted("read", owner.read_records))
+    monkeypatch.setattr(owner, "read_records", counted("read", read_records))
     monkeypatch.setattr(Model, "read", staticmethod(counted("opened", Model.read)))
-    monkeypatch.setattr(score_cache, "score", counted("scored", score_cache.score))
+    monkeypatch.setattr(score_cache, "score", counted("scored", score))
     return made
 
 

@@ -51,12 +51,3 @@ class Records:
 
     def __len__(self) -> int:
         return len(self.labels)
-
-    @property
-    def scored(self) -> Array:
-        """The probabilities that the records came with."""
-        if self.probs is None:
-            raise BadInput(
-                "the records hold features and no probabilities; name the model that scores them"
-            )
-        return self.probs
