@@ -1,7 +1,6 @@
-"""How every command line of the project is made: plain help, `--version` and shell completion.
+"""How every command line is made: plain help, `--version` and shell completion.
 
-Help is the same text on a terminal of 80 columns and in a pipe. This module needs typer, which the
-extras bring; `confide.protocol.terminal` starts command lines and does not.
+Help is the same text on a terminal of 80 columns and in a pipe.
 """
 
 from collections.abc import Callable, Iterable

@@ -219,7 +219,7 @@ def test_the_owner_is_told_of_records_without_a_result(caplog: pytest.LogCapture
         probabilities(records(), NETWORK, labels=3)
         assert caplog.text == ""
         probabilities(records(np.ones((30, 2))), Model.of(not_a_number()), labels=2)
-    assert "30 of 30 records are scored alike" in caplog.text
+    assert "30 of 30 records have the same score" in caplog.text
 
 
 def test_progress_is_told_every_few_thousand_records() -> None:

@@ -76,8 +76,10 @@ def _check_once(names: list[str]) -> None:
 
 
 def _table(columns: Mapping[str, Sequence[Any] | Array]) -> dict[str, Array]:
-    """Columns `id`, `person`, `label`, and the others together: as probabilities if they are p0,
-    p1, ..., else as features."""
+    """Columns `id`, `person` and `label`, and all others as one array.
+
+    The others are probabilities if they are named p0, p1, ..., else features.
+    """
     named: dict[str, Array] = {
         name: np.asarray(columns[name]) for name in ("id", "person") if name in columns
     }

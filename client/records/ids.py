@@ -16,8 +16,9 @@ from confide.protocol.errors import BadInput
 WHY_ID = "what a record has spent is kept under its id, so each needs one"
 MISSING = frozenset({"", "nan", "none", "null", "<na>"})
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?")
-# How floats are printed; 12e45 without sign or point is also how many hexadecimal ids look.
+# How floats are printed; 12e45, without sign or point, could be a hexadecimal id.
 PRINTED_FLOAT = re.compile(r".*(\.|[eE]\+).*")
+# Up to here float64 holds every whole number.
 EXACT = 2**53
 
 
@@ -39,8 +40,8 @@ def normal_id(value: Any, *, exact: int = EXACT) -> bytes:
     text = value.decode() if isinstance(value, bytes) else "" if value is None else str(value)
     if not text.isascii() or not text.isprintable():
         text = unicodedata.normalize("NFKC", text)
-        # Spaces of all kinds, among them ends of lines, part words; what is invisible does not;
-        # every dash is a hyphen.
+        # All kinds of spaces and line ends become one space, invisible characters are dropped, and
+        # every dash becomes a hyphen.
         kinds = ((c, unicodedata.category(c)) for c in " ".join(text.split()))
         text = "".join(
             "-" if kind == "Pd" or c == "\u2212" else c

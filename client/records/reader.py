@@ -17,8 +17,7 @@ Array = NDArray[Any]
 
 ACCEPTED = (
     "accepted are .npz, .csv and .parquet with `id`, `label`, either probabilities `p0`, `p1`, ... "
-    "or features, "
-    "and `person` where one person has several records"
+    "or features, and `person` where one person has several records"
 )
 
 
