@@ -152,7 +152,7 @@ def _chunks(session: Session, features: Array, *, labels: int, vetted: bool) -> 
             rows[...] = np.nan
             while begin < len(part):
                 at[0] = begin
-                if _forked(partial(session.each, part, rows, begin, starting)):
+                if _forked(partial(session.each, part, rows, begin=begin, starting=starting)):
                     break
                 # The fork died on this record.
                 rows[at[0]] = np.nan

@@ -82,6 +82,7 @@ class Session:
         self,
         features: Array,
         found: Array,
+        *,
         begin: int = 0,
         starting: Callable[[int], None] | None = None,
     ) -> None:
