@@ -23,10 +23,11 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from confide.client.records.models import Model, Session
-from confide.client.records.reader import Records
+from confide.client.records.models import Model
+from confide.client.records.records import Records
 from confide.client.records.score_cache import probabilities
-from tests.support.graphs import network
+from confide.client.records.session import Session
+from tests.support.graphs import in_batches, network, one_by_one
 
 FEATURES, LABELS = 16, 26
 
@@ -59,8 +60,8 @@ def take_turn(
     values, fresh, older = own.features, folder / "fresh", folder / "older"
     probabilities(most, model, labels=LABELS, cache=older)
     ways: dict[str, Callable[[], Any]] = {
-        "one by one": lambda: session.one_by_one(values, LABELS),
-        "in batches (a vetted model)": lambda: session.batched(values, LABELS),
+        "one by one": lambda: one_by_one(session, values, LABELS),
+        "in batches (a vetted model)": lambda: in_batches(session, values, LABELS),
         "one by one, into the cache": lambda: probabilities(own, model, labels=LABELS, cache=fresh),
         "from the cache": lambda: probabilities(own, model, labels=LABELS, cache=fresh),
         "from the cache, one record in a hundred new": lambda: probabilities(

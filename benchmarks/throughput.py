@@ -23,9 +23,9 @@ from rich.table import Table
 from confide.aggregator.campaigns.admission import Intake, Sent
 from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
-from confide.client.ledger import Ledger
+from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
-from confide.client.records.reader import Records
+from confide.client.records.records import Records
 from confide.client.respond import Respondent
 from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.methods.bits import BitTerms

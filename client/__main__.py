@@ -4,7 +4,7 @@ from confide.protocol.terminal import run_command
 
 
 def main() -> None:
-    run_command("confide.client.cli", name="confide-client", extra="client")
+    run_command("confide.client.cli.app", name="confide-client", extra="client")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,11 @@
 
 A node with `home` and `records` in its node configuration is a data owner. A node of a simulation,
 which has a partition instead, holds a share of the embedded data set.
+
+An opened owner is kept between the messages of one process (`confide.client.owner.kept_owner`). A
+SuperNode starts a process for every message, so there each message reads the file of records
+again; the model is still run once, in the first round, because the scores are kept on disk
+(`confide.client.records.score_cache`) and later processes find them by a digest of the features.
 """
 
 import logging
@@ -12,7 +17,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from confide.client.home import Home
-from confide.client.owner import open_owner
+from confide.client.owner import kept_owner
 from confide.client.respond import Respondent
 from confide.client.simulated import simulated_owner, stays_away
 from confide.protocol.simulated import CONTENT
@@ -26,7 +31,7 @@ app = ClientApp()
 
 @app.query()
 def answer(message: Message, context: Context) -> Message:
-    """Answer a query; whatever fails here leaves as a code, never as a text."""
+    """Answer a query; a failure leaves this machine as a code, never as a text."""
     if _stays_away(context):
         return Message(RecordDict(), reply_to=message)
     try:
@@ -39,9 +44,11 @@ def answer(message: Message, context: Context) -> Message:
 
 
 def _stays_away(context: Context) -> bool:
-    """Whether this node is one of those that a simulation leaves out. The ServerApp could not
-    choose them: its ids of nodes are drawn anew in every run, and so would be the owners behind
-    them."""
+    """Whether a simulation leaves this node out.
+
+    The ServerApp cannot choose these nodes: Flower draws other node ids in every run, so the choice
+    would fall on other owners.
+    """
     node, config = context.node_config, context.run_config
     return "home" not in node and stays_away(
         owner=int(node["partition-id"]),
@@ -55,7 +62,7 @@ def _respondent(context: Context, query: bytes) -> Respondent:
     node, config = context.node_config, context.run_config
     if "home" in node:
         model = node.get("model")
-        return open_owner(
+        return kept_owner(
             Home(Path(str(node["home"]))),
             Path(str(node["records"])),
             None if model is None else Path(str(model)),

@@ -1,5 +1,4 @@
-"""An owner's folder: policy, secret key, ledger and cached scores side by side; its backup, and
-what comes of one."""
+"""The owner's folder: policy, secret key, ledger and cached scores, and backups of it."""
 
 import shutil
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from confide.client.ledger import Ledger
+from confide.client.ledger.ledger import Ledger
 from confide.client.policy import TEMPLATE, Policy, read_policy
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import os_entropy
@@ -19,7 +18,7 @@ SECRET_BYTES = 32
 
 @dataclass(frozen=True)
 class Home:
-    """Where an owner's files are."""
+    """The folder, and the names of the files in it."""
 
     folder: Path
 
@@ -53,11 +52,10 @@ class Home:
         return self.policy_file, self.secret_file, self.node_key_file, self.node_public_file
 
     def create(self) -> list[Path]:
-        """Write a commented policy, a secret with its ledger, and a node's keys where there are
-        none; returns what was written.
+        """Write missing files: policy, secret, ledger and a node's keys. Return what was written.
 
-        A secret and a ledger belong together, so one without the other is never completed by a new
-        one.
+        The policy is commented. A secret and a ledger belong together, so if one of them is lost
+        the other is never completed by a new one.
         """
         if self.secret_file.exists() != self.ledger_file.exists():
             held, lost = (self.secret_file, self.ledger_file)[
@@ -65,8 +63,7 @@ class Home:
             ]
             raise BadInput(
                 f"{held} is there and {lost} is not: a new one would forget what your records have "
-                "spent. "
-                "Accepted is a backup (`confide-client restore`), or an empty folder"
+                "spent. Accepted is a backup (`confide-client restore`), or an empty folder"
             )
         files = {self.policy_file: TEMPLATE.encode(), self.secret_file: os_entropy(SECRET_BYTES)}
         if not self.node_key_file.exists():
@@ -83,8 +80,11 @@ class Home:
         return read_policy(self.policy_file)
 
     def secret(self) -> bytes:
-        """The key that names and places records; losing it makes old spends unrecognisable, so it
-        is never made anew."""
+        """The key that records are named with.
+
+        Under another key no old spend is recognised, so a lost secret is never replaced by a new
+        one.
+        """
         try:
             secret = self.secret_file.read_bytes()
         except OSError as error:
@@ -105,17 +105,15 @@ class Home:
         if not self.ledger_file.exists():
             raise BadInput(
                 f"{self.ledger_file} does not exist: without it nobody knows what your records "
-                "have spent. "
-                "Accepted is a backup (`confide-client restore`), or a new folder (`confide-client "
-                "init`)"
+                "have spent. Accepted is a backup (`confide-client restore`), or a new folder "
+                "(`confide-client init`)"
             )
         ledger = Ledger(self.ledger_file)
         ledger.bind(self.secret())
         return ledger
 
     def backup(self, folder: Path) -> None:
-        """Copy everything but cached scores into a new folder, the ledger as it is at one
-        moment."""
+        """Copy everything but cached scores into a new folder, the ledger as of one moment."""
         ledger, aside = self.ledger(), Home(folder.with_name(f".{folder.name}.partial"))
         if folder.exists():
             raise BadInput(f"{folder} exists; accepted is the name of a new folder")
@@ -136,9 +134,11 @@ class Home:
             shutil.rmtree(aside.folder, ignore_errors=True)
 
     def restore(self, folder: Path) -> list[Path]:
-        """Bring a backup back, and return what was written. A ledger that is here learns what the
-        backup knows, and keeps what it knows itself: nothing is forgotten, whichever of the two is
-        older."""
+        """Restore a backup, and return what was written.
+
+        The rows of the backup are added to a ledger that is in place, and none of its own are lost,
+        whichever of the two is older.
+        """
         saved = Home(folder)
         if not (saved.ledger_file.exists() and saved.secret_file.exists()):
             raise BadInput(
@@ -160,7 +160,7 @@ class Home:
 
 
 def _node_keys() -> tuple[bytes, bytes]:
-    """The private and public key, as OpenSSH writes them, that a Flower node logs in with."""
+    """The private and public key, in OpenSSH format, that a Flower node logs in with."""
     key = ec.generate_private_key(ec.SECP384R1())
     ssh = serialization.Encoding.OpenSSH
     private = key.private_bytes(

@@ -1,25 +1,59 @@
-"""A data owner made ready to answer: its folder, its file of records and the model that scores
-them."""
+"""A data owner ready to answer: its folder, its file of records and the model that scores them."""
 
+import threading
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from confide.client.home import Home
+from confide.client.ledger.ledger import Ledger
 from confide.client.records.models import Model
 from confide.client.records.reader import read_records
 from confide.client.respond import Respondent
 from confide.protocol.exact.sampling import os_entropy
 
+Stamp = tuple[int, ...] | None
+
 
 def open_owner(
     home: Home, records: Path, model: Path | None, *, new_records: bool = False
 ) -> Respondent:
-    """The owner's respondent. A file of records mostly unknown to the ledger is refused, unless
-    they are said to be new."""
+    """Read everything, and note the records in the ledger.
+
+    A file of records mostly unknown to the ledger is refused, unless they are said to be new.
+    """
+    return _open(home, records, model, ledger=home.ledger(), new_records=new_records)
+
+
+def kept_owner(home: Home, records: Path, model: Path | None) -> Respondent:
+    """The owner opened last on this thread, with its scores, if nothing it was opened from changed.
+
+    Otherwise the owner is opened again: after a change of the records, the model or the secret,
+    after the ledger's file was replaced, and after another process wrote to the ledger, which may
+    have assigned records to persons. The policy is read for every answer in any case.
+    """
+    source = _Source.of(home, records, model)
+    last = _kept.owner
+    if last is not None:
+        if last.source == source and last.ledger.version() == last.version:
+            return last.respondent
+        _kept.owner = None
+        last.ledger.close()
+    ledger = home.ledger()
+    # Asked for before anything is read from the ledger, so that no write of others is missed.
+    version = ledger.version()
+    respondent = _open(home, records, model, ledger=ledger, new_records=False)
+    _kept.owner = _Kept(source, ledger, version, respondent)
+    return respondent
+
+
+def _open(
+    home: Home, records: Path, model: Path | None, *, ledger: Ledger, new_records: bool
+) -> Respondent:
     respondent = Respondent(
         records=read_records(records),
         policy=home.policy,
-        ledger=home.ledger(),
+        ledger=ledger,
         secret=home.secret(),
         entropy=os_entropy,
         now=lambda: datetime.now(UTC),
@@ -28,3 +62,47 @@ def open_owner(
     )
     respondent.admit(new=new_records)
     return respondent
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The files that an owner is opened from, with what changes when one is written or replaced."""
+
+    home: Home
+    records: Path
+    model: Path | None
+    stamps: tuple[Stamp, ...]
+
+    @staticmethod
+    def of(home: Home, records: Path, model: Path | None) -> "_Source":
+        files = (records, home.secret_file) if model is None else (records, home.secret_file, model)
+        # Answers are written to the ledger; only its device and inode stay.
+        ledger = _stamp(home.ledger_file)
+        stamps = (ledger and ledger[:2], *map(_stamp, files))
+        return _Source(home, records, model, stamps)
+
+
+def _stamp(path: Path) -> Stamp:
+    """Device, inode, size and times of a file; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+@dataclass(frozen=True)
+class _Kept:
+    source: _Source
+    ledger: Ledger
+    version: int
+    respondent: Respondent
+
+
+class _Thread(threading.local):
+    """A connection to SQLite belongs to the thread that made it."""
+
+    owner: _Kept | None = None
+
+
+_kept = _Thread()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confide.client.ledger import Cost, Limits
+from confide.client.ledger.charges import Cost, Limits
 from confide.protocol.errors import BadInput, Refused, check_epsilon
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.plan import Plan

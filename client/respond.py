@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.client.ledger import Cost, Ledger, Question
+from confide.client.ledger.charges import Cost, Question
+from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
 from confide.client.records.models import Model
-from confide.client.records.reader import Records
+from confide.client.records.records import Records
 from confide.client.records.score_cache import probabilities
 from confide.protocol.errors import Refused
 from confide.protocol.exact.lattice import MOST_BATCH

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.client.ledger import Ledger
+from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
-from confide.client.records.reader import Records
+from confide.client.records.records import Records
 from confide.client.respond import Respondent
 from confide.protocol.embedded import deal, owned, predictions
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy

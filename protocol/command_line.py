@@ -1,5 +1,7 @@
-"""How every command line of the project is made: plain help that an 80-column terminal and a pipe
-show alike."""
+"""How every command line is made: plain help, `--version` and shell completion.
+
+Help is the same text on a terminal of 80 columns and in a pipe.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -7,6 +9,24 @@ from typing import Any
 import click
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from confide.protocol.version import CODE_VERSION
+
+
+def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        click.echo(f"{context.info_name} {CODE_VERSION}")
+        context.exit()
+
+
+_VERSION = click.Option(
+    ["--version"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 
 
 class _Formatter(click.HelpFormatter):
@@ -30,16 +50,22 @@ class _Command(TyperCommand):
 class _Group(TyperGroup):
     context_class = _Context
 
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        found = super().get_params(ctx)
+        return found if ctx.parent is not None else [_VERSION, *found]
+
 
 class CommandLine(typer.Typer):
-    """A group of commands; without arguments it shows its help."""
+    """A group of commands, or a whole command line; without arguments it shows its help.
+
+    The outermost group has `--version`, `--install-completion` and `--show-completion`.
+    """
 
     def __init__(self, help: str | None) -> None:
         super().__init__(
             cls=_Group,
             help=help,
             no_args_is_help=True,
-            add_completion=False,
             rich_markup_mode=None,
             pretty_exceptions_enable=False,
         )

@@ -1,5 +1,9 @@
-"""How every command line of the project ends: what cannot be used is one line and exit code 2,
-Ctrl-C a line and 130."""
+"""How every command line starts and ends, and what it may print.
+
+Input that cannot be used is one line and exit code 2, Ctrl-C a line and exit code 130. This module
+needs no extra, so that `run_command` can name the one that is missing;
+`confide.protocol.command_line` makes the command lines, with typer.
+"""
 
 import shutil
 import sys
@@ -16,8 +20,7 @@ TRAINING = ("torch", "opacus", "dp_accounting")
 def run_command(module: str, *, name: str, extra: str) -> None:
     """Run the command line `app` of a module.
 
-    What belongs to an extra that is not installed is said in one line. This module imports none of
-    it, so that it can.
+    If a package of an extra is not installed, one line names the extra to install.
     """
     try:
         import_module(module).app(prog_name=name)
@@ -37,20 +40,21 @@ def run_command(module: str, *, name: str, extra: str) -> None:
 
 
 def columns() -> int | None:
-    """How wide the terminal is that standard output goes to; None where it goes elsewhere, which
-    takes any width."""
+    """The width of the terminal; None if standard output goes elsewhere, where any width fits."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def printable(text: str) -> str:
-    """Text from elsewhere that leaves a terminal as it is: no control characters, no line ends."""
+    """Replace control characters and line ends in text from elsewhere by spaces."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 @contextmanager
 def clear_errors() -> Iterator[None]:
-    """Turn bad input and Ctrl-C into a line and an exit code; anything else is a bug and shows
-    itself."""
+    """Turn bad input and Ctrl-C into one line and an exit code.
+
+    Any other exception is a bug and keeps its traceback.
+    """
     try:
         yield
     except BadInput as error:

@@ -1,15 +1,17 @@
 """Probabilities of all records under a model, computed once.
 
 A folder keeps a file for each model, number of labels and way of scoring. A record's row is found
-in it by a digest of its features, so that a later round needs no model, a grown file only that of
-its new rows, and a changed label nothing. A file that is damaged, or of another model, does not
-carry the right digests; it is ignored and written anew.
+in it by a digest of its features: a later round does not run the model, a file that has grown only
+for its new rows, and a changed label costs nothing. A file that is damaged, or of another model,
+does not carry the right digests; it is ignored and written again.
 """
 
 import hashlib
 import logging
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.client.records.models import Model
-from confide.client.records.reader import Records
+from confide.client.records.records import Records
 from confide.client.records.scorer import Progress, score
 from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
@@ -39,11 +41,10 @@ def probabilities(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Array:
-    """(n, labels) float32 probabilities under the model; or those that the records came with, in
-    the same precision.
+    """(n, labels) float32 probabilities under the model, or those that the records came with.
 
-    A vetted model sees many records at once. `progress` is told how many records of how many are
-    scored.
+    A vetted model sees many records at once. `progress` is called with the number of records scored
+    so far and the number to score.
     """
     if records.probs is not None:
         if records.probs.shape[1] != labels:
@@ -57,43 +58,41 @@ def probabilities(
             "the records hold features and no probabilities; name the model that scores them"
         )
     features = np.ascontiguousarray(records.features)
+    run = partial(_score, model, labels=labels, vetted=vetted, progress=progress)
     if cache is None:
-        return _score(features, model, labels=labels, vetted=vetted, progress=progress)
-    kept = _Cache(cache, model.digest, labels, vetted)
+        return run(features)
+    return _from_cache(_Cache(cache, model.digest, labels, vetted), features, run)
+
+
+def _from_cache(kept: "_Cache", features: Array, run: Callable[[Array], Array]) -> Array:
+    """Rows that the cache holds, and the others by running the model; all are kept."""
     whole, found = kept.digest(features), kept.read()
     if found is not None and found.whole == whole:
         return found.rows
     names = kept.names(features)
-    at = (
-        {}
-        if found is None
-        else {found.names[i * NAME : (i + 1) * NAME]: i for i in range(len(found.rows))}
-    )
-    places = np.array(
-        [at.get(names[i : i + NAME], -1) for i in range(0, len(names), NAME)], dtype=np.int64
-    )
-    rows = np.empty((len(features), labels), dtype=np.float32)
-    known = places >= 0
+    places = np.full(len(features), -1, dtype=np.int64)
+    rows = np.empty((len(features), kept.labels), dtype=np.float32)
     if found is not None:
-        rows[known] = found.rows[places[known]]
-    if not known.all():
-        rows[~known] = _score(
-            features[~known], model, labels=labels, vetted=vetted, progress=progress
-        )
+        at = {found.names[i * NAME : (i + 1) * NAME]: i for i in range(len(found.rows))}
+        places[:] = [at.get(names[i : i + NAME], -1) for i in range(0, len(names), NAME)]
+        rows[places >= 0] = found.rows[places[places >= 0]]
+    new = places < 0
+    if new.any():
+        rows[new] = run(features[new])
     kept.write(_Table(whole, names, rows))
     return rows
 
 
 def _score(
-    features: Array, model: Model, *, labels: int, vetted: bool, progress: Progress | None
+    model: Model, features: Array, *, labels: int, vetted: bool, progress: Progress | None
 ) -> Array:
+    """Run the model, and warn of records without a usable result."""
     rows = score(model, features, labels=labels, vetted=vetted, progress=progress)
     flat = np.count_nonzero((rows == rows[:, :1]).all(axis=1))
     if flat:
         log.warning(
-            "%d of %d records are scored alike for every label; a result of the model that cannot "
-            "be used "
-            "counts as that",
+            "%d of %d records have the same score for every label; so has a record for which the "
+            "model gives no usable result",
             flat,
             len(rows),
         )
@@ -102,8 +101,10 @@ def _score(
 
 @dataclass(frozen=True)
 class _Table:
-    """Rows of probabilities, the names of their records' features one after the other, and a digest
-    of all features."""
+    """Rows of probabilities, their records' names, and a digest of all features.
+
+    A name is a digest of a record's features; names are joined in the order of the rows.
+    """
 
     whole: bytes
     names: bytes
@@ -140,7 +141,7 @@ class _Cache:
         return state.digest()
 
     def names(self, features: Array) -> bytes:
-        """The same of each record's features."""
+        """Digests of each record's features, joined."""
         start = hashlib.sha256(self._key + f"{features.dtype.str}{features.shape[1:]}".encode())
         names = []
         for row in features:
@@ -150,8 +151,10 @@ class _Cache:
         return b"".join(names)
 
     def read(self) -> _Table | None:
-        """What the file holds: a checksum of the rest, the digest of all features, the names, the
-        rows."""
+        """Read the file; None if it is missing or damaged.
+
+        It holds a checksum of the rest, the digest of all features, the names and the rows.
+        """
         try:
             content = np.fromfile(self.path, dtype=np.uint8)
         except OSError:
@@ -161,8 +164,8 @@ class _Cache:
             return None
         split = START + n * NAME
         rows = content[split:].view("<f4").reshape(n, self.labels).astype(np.float32, copy=False)
-        # What `check_probabilities` asks, up to the rounding of single precision: itself it would
-        # take most of the time here.
+        # The test of `check_probabilities`, up to the rounding of single precision; calling it
+        # would take most of the time here.
         totals = rows @ np.ones(self.labels, dtype=np.float32)
         if n and not (
             rows.min() >= 0 and totals.min() >= 1 - 1.01e-3 and totals.max() <= 1 + 1.01e-3
@@ -171,8 +174,7 @@ class _Cache:
         return _Table(content[CHECKSUM:START].tobytes(), content[START:split].tobytes(), rows)
 
     def write(self, table: _Table) -> None:
-        """Put the table in the file's place. Scores do not depend on it, so a disk that is full is
-        no error."""
+        """Write the file; that it cannot be written, as on a full disk, is a warning only."""
         rest = table.whole + table.names + table.rows.astype("<f4", copy=False).tobytes()
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -181,5 +183,5 @@ class _Cache:
             log.warning("scores are not kept for the next round: %s", error)
 
     def _checksum(self, rest: bytes | memoryview) -> bytes:
-        """Against accidents; that rows belong to records and a model is what the digests say."""
+        """Finds accidental damage; the digests tie rows to records and to the model."""
         return zlib.crc32(rest, zlib.crc32(self._key)).to_bytes(CHECKSUM, "little")

@@ -1,10 +1,11 @@
-"""Models run in a process of their own, which may die of any record without anybody else noticing.
+"""Models run in a process of their own, which may die on any record without others noticing.
 
 An operator of onnxruntime that divides the smallest integer by -1, or meets an empty axis, ends the
 process; so does a record for which a model takes too much memory or time. If that were the client's
-own process, a model's author would learn, without noise, that some record has a property of his
-choice. So a scorer reads model and records, and forks: the fork works through the records one by
-one, and where it dies the record it was at has no result, and the next fork goes on behind it.
+own process, a model's author would learn, without noise, that some record has a property of their
+choice. So a scorer process reads model and records, and forks. The fork scores the records one by
+one. If it dies, the record it was at has no result, and another fork continues with the next
+record.
 """
 
 import json
@@ -18,28 +19,29 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.client.records.models import Model, Session, valid
+from confide.client.records.models import Model
+from confide.client.records.session import Session, valid_rows
 from confide.protocol.errors import BadInput
 
 Array = NDArray[Any]
 Progress = Callable[[int, int], None]
 
-# Records of one fork.
+# Records that one fork scores.
 STEP = 4096
-# What a call may take of the processor's time, so that other jobs on the machine decide nothing; a
-# fork that takes longer ends.
+# Processor time that a call may take; a fork that takes longer ends. Other jobs on the machine do
+# not count.
 CALL_SECONDS = 60.0
-# Memory that a fork may take beyond what the model and the records have.
+# Memory that a fork may take beyond the memory of model and records.
 MOST_BYTES = 4 << 30
 
 
 def check_model(model: Model, name: str) -> None:
-    """Whether a model can be run at all; what is wrong with it is an error that names it."""
+    """Refuse a model that cannot be run, with an error that names it."""
     try:
         score(model, None, labels=2)
     except BadInput as error:
@@ -54,8 +56,10 @@ def score(
     vetted: bool = False,
     progress: Progress | None = None,
 ) -> Array:
-    """(n, labels) probabilities by a scorer process. No features: only see whether the model
-    opens."""
+    """(n, labels) probabilities, computed by a scorer process.
+
+    Without features it is only tried whether the model can be opened.
+    """
     given = np.empty((0,)) if features is None else np.ascontiguousarray(features)
     header = {
         "model": len(model.data),
@@ -66,30 +70,15 @@ def score(
         "scores": features is not None,
     }
     rows = np.empty((len(given), labels), dtype=np.float32)
-    process = subprocess.Popen(
-        [sys.executable, "-c", "from confide.client.records.scorer import main; main()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=os.environ
-        | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with process:
+    with _scorer() as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
         with suppress(BrokenPipeError):
             for part in (json.dumps(header).encode() + b"\n", model.data, given.tobytes()):
                 process.stdin.write(part)
             process.stdin.close()
         verdict = process.stdout.readline()
-        for start in range(0, len(rows), STEP):
-            chunk = rows[start : start + STEP]
-            found = process.stdout.read(chunk.nbytes)
-            if len(found) != chunk.nbytes:
-                break
-            chunk[...] = np.frombuffer(found, dtype=np.float32).reshape(chunk.shape)
-            if progress is not None:
-                progress(start + len(chunk), len(rows))
+        _read_rows(process.stdout, rows, progress)
     if verdict != b"ok\n":
         ended = "it ends the process that loads it; accepted is a model that onnxruntime loads"
         raise BadInput(verdict.decode().strip() or ended)
@@ -101,8 +90,32 @@ def score(
     return rows
 
 
+def _scorer() -> subprocess.Popen[bytes]:
+    """Start a scorer process; onnxruntime's messages, which may hold values, are thrown away."""
+    path = os.pathsep.join(filter(None, sys.path))
+    return subprocess.Popen(
+        [sys.executable, "-c", "from confide.client.records.scorer import main; main()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def _read_rows(source: IO[bytes], rows: Array, progress: Progress | None) -> None:
+    """Read rows in steps, as far as they come."""
+    for start in range(0, len(rows), STEP):
+        chunk = rows[start : start + STEP]
+        found = source.read(chunk.nbytes)
+        if len(found) != chunk.nbytes:
+            return
+        chunk[...] = np.frombuffer(found, dtype=np.float32).reshape(chunk.shape)
+        if progress is not None:
+            progress(start + len(chunk), len(rows))
+
+
 def main() -> None:
-    """A scorer: header, model and features in; a verdict and rows out."""
+    """The scorer process: header, model and features in; a verdict and rows out."""
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     header = json.loads(source.readline())
     data = source.read(header["model"])
@@ -122,8 +135,7 @@ def main() -> None:
 
 
 def _chunks(session: Session, features: Array, *, labels: int, vetted: bool) -> Iterator[Array]:
-    """Probabilities of STEP records at a time, through memory that a fork shares with this
-    process."""
+    """Probabilities of STEP records at a time, in memory shared with the forks."""
     shared = mmap.mmap(-1, 8 + 4 * STEP * labels)
     at = np.frombuffer(shared, dtype=np.int64, count=1)
     found = np.frombuffer(shared, dtype=np.float32, offset=8).reshape(STEP, labels)
@@ -140,16 +152,16 @@ def _chunks(session: Session, features: Array, *, labels: int, vetted: bool) -> 
             rows[...] = np.nan
             while begin < len(part):
                 at[0] = begin
-                if _forked(partial(session.each, part, rows, begin, starting)):
+                if _forked(partial(session.each, part, rows, begin=begin, starting=starting)):
                     break
-                # It died of this one.
+                # The fork died on this record.
                 rows[at[0]] = np.nan
                 begin = int(at[0]) + 1
-        yield valid(rows)
+        yield valid_rows(rows)
 
 
 def _forked(work: Callable[[], None]) -> bool:
-    """Do something in a fork; whether it came to its end."""
+    """Run something in a fork; whether it came to its end."""
     child = os.fork()
     if child == 0:
         try:

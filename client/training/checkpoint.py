@@ -1,12 +1,12 @@
-"""Files that hold a training under way: written whole or not at all, readable by their owner only.
+"""Checkpoints of a training: written whole or not at all, readable by their owner only.
 
-A checkpoint holds the weights, the optimizer, the steps spent and the key that all chance comes
-from, so training resumed from it repeats the very draws of the steps lost. The key is left out once
-training is over.
+A checkpoint holds the weights, the optimizer, the steps spent and the key that all randomness comes
+from, so that a resumed training repeats the draws of the steps that were lost. The key is left out
+once training is over.
 """
 
 import hashlib
-import os
+import io
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,16 +17,16 @@ import torch
 from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
+from confide.protocol.files import write_whole
 
 _FORMAT = 2
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """`step` steps are spent and in the weights; `about` names the records and settings they were
-    taken with.
+    """The state after `step` steps, which are spent; `about` names their records and settings.
 
-    `randomness` says where the key came from, whatever source a resumed training is given.
+    `randomness` says where the key came from; a resumed training keeps it.
     """
 
     about: str
@@ -38,8 +38,7 @@ class Checkpoint:
 
 
 def about(settings: str, *arrays: NDArray[Any]) -> str:
-    """A digest of settings and records: a key may never meet other records than those it was drawn
-    for."""
+    """A digest of settings and records: a key may only be used with those it was drawn for."""
     digest = hashlib.sha256(settings.encode())
     for array in arrays:
         digest.update(f"{array.dtype} {array.shape}".encode())
@@ -48,28 +47,14 @@ def about(settings: str, *arrays: NDArray[Any]) -> str:
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
-    """Replace the file in one move, after its bytes are on disk."""
-    partial = path.with_name(path.name + ".partial")
-    fields = {**vars(checkpoint), "key": checkpoint.key.hex(), "format": _FORMAT}
-    try:
-        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            torch.save(fields, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise BadInput(f"{path} cannot be written: {error.strerror}") from None
+    """Write or replace the file in one step."""
+    content = io.BytesIO()
+    torch.save({**vars(checkpoint), "key": checkpoint.key.hex(), "format": _FORMAT}, content)
+    write_whole(path, content.getvalue(), mode=0o600)
 
 
 def load(path: Path, expected: str) -> Checkpoint | None:
-    """The checkpoint at a path, or None where there is none yet; one of other records or settings
-    is refused."""
+    """Read a checkpoint, or None if there is none; one of other records or settings is refused."""
     if not path.exists():
         return None
     try:

@@ -1,5 +1,4 @@
-"""Sums of clipped per-record gradients of any torch model: what one step of DP-SGD may learn from
-its records before noise.
+"""Sums of clipped per-record gradients of any torch model: one step of DP-SGD before noise.
 
 Two engines give the same sums. Opacus holds every record's gradient in memory and takes any model
 it supports. A stack of linear layers needs none of them: a layer's gradient for a record is the
@@ -40,23 +39,23 @@ _ELEMENTWISE = (
     nn.Softplus,
     nn.Identity,
 )
-# Above what float64 loses in a norm of four million numbers.
+# Larger than the rounding error of float64 in a norm of four million numbers.
 _MARGIN = 1e-6
-# Up to this, products of two squares do not overflow. A square that vanishes in float64 is of a
-# number below 2^-500: times this it is still nothing beside the least clip, so norms are right to
-# the margin.
+# Up to this, products of two squares do not overflow. A square that underflows in float64 is of a
+# number below 2^-500; times this it is still negligible beside the least clip, so norms are right
+# up to the margin.
 _LARGE = 2.0**200
-# What gradients, or inputs and signals, of the fewest records at a time may take; an engine needs
+# Memory for gradients, or for inputs and signals, of the smallest chunk of records; an engine needs
 # about twice that at its peak.
 _MOST_BYTES = 1 << 31
 
 
 @dataclass(frozen=True)
 class Clipper:
-    """From a batch to its losses, one a record, and the clipped sum of its gradients, all trained
-    weights in a row.
+    """Maps a batch to its losses, one a record, and to the clipped sum of its gradients.
 
-    It bounds its memory where it is given at most `rows` records at a time.
+    The sum has all trained weights in a row. Memory is bounded if it is given at most `rows`
+    records at a time.
     """
 
     sums: Sums
@@ -67,8 +66,7 @@ class Clipper:
 
 
 def make_clipper(model: nn.Module, loss: Loss, clip: float, engine: str = AUTO) -> Clipper:
-    """A function of a batch that returns losses and clipped sum; the model's weights must be
-    float64."""
+    """A clipper for a model whose weights are float64."""
     if engine not in (AUTO, STACK, OPACUS):
         raise BadInput(f"engine is {engine!r}; accepted are {AUTO!r}, {STACK!r} and {OPACUS!r}")
     layers = stack_of(model)
@@ -93,24 +91,21 @@ def make_clipper(model: nn.Module, loss: Loss, clip: float, engine: str = AUTO) 
 
 
 def _rows(numbers: int) -> int:
-    """How many records to take at a time, when so many float64 numbers are held of each."""
+    """How many records to take at a time, if so many float64 numbers are held for each."""
     if 8 * numbers * LEAST_CHUNK > _MOST_BYTES:
         raise BadInput(
             f"the model needs {numbers} numbers in memory for each of {LEAST_CHUNK} records at a "
-            "time; accepted are at most "
-            f"{_MOST_BYTES // 8 // LEAST_CHUNK}: a smaller model, or linear layers and activations "
-            "in a row, which need no "
-            "gradient of each record"
+            f"time; accepted are at most {_MOST_BYTES // 8 // LEAST_CHUNK}: a smaller model, or "
+            "linear layers and activations in a row, which need no gradient of each record"
         )
     return chunk_rows(8 * numbers)
 
 
 def stack_of(model: nn.Module) -> list[nn.Module] | None:
-    """The layers of a model that is linear layers and elementwise functions in a row, all of it
-    trained; else None.
+    """The layers of a model of linear layers and elementwise functions in a row; else None.
 
-    A hook, or a weight that is computed from others (as spectral normalisation does), makes a layer
-    another function.
+    All of it must be trained. A hook, or a weight that is computed from others (as in spectral
+    normalisation), makes a layer another function.
     """
     layers = list(model) if type(model) is nn.Sequential else [model]
     if any(_is_changed(part) for part in model.modules()):
@@ -124,8 +119,10 @@ def stack_of(model: nn.Module) -> list[nn.Module] | None:
 
 
 def _is_changed(module: nn.Module) -> bool:
-    """Whether a module has hooks or a forward pass of its own, or a linear layer other parameters
-    than its class gives it."""
+    """Whether a module differs from its class: hooks, a forward pass of its own, parameters.
+
+    Parameters count for linear layers only.
+    """
     hooks = (
         module._forward_hooks,
         module._forward_pre_hooks,
@@ -147,8 +144,7 @@ def _stack(layers: list[nn.Module], loss: Loss, clip: float) -> Sums:
                 value = layer(value)
                 outputs.append(value)
             else:
-                # An activation that works in place would overwrite the output whose signal is asked
-                # for below.
+                # An activation that works in place would overwrite an output that autograd needs.
                 value = layer(value.clone() if getattr(layer, "inplace", False) else value)
         losses = _checked(loss(value, targets), len(features))
         inputs, left_out = _within_range(inputs)
@@ -200,24 +196,25 @@ def _opacus(model: nn.Module, loss: Loss, clip: float) -> Sums:
 
 
 def _by_record(name: str, parameter: nn.Parameter, records: int) -> Tensor:
-    """A parameter's gradients, a row a record. Opacus makes a row of whatever its layer saw as a
-    row."""
+    """A parameter's gradients, a row a record.
+
+    Opacus makes a row of everything that its layer saw as a row.
+    """
     gradients: Tensor | None = getattr(parameter, "grad_sample", None)
     if gradients is None or len(gradients) != records:
         found = "none" if gradients is None else len(gradients)
         raise BadInput(
             f"the model cannot be trained record by record: of {records} records, {name} has "
-            f"{found} gradients; accepted are "
-            "models whose every layer takes part and has the records in its first dimension, one "
-            "each"
+            f"{found} gradients; accepted are models whose every layer takes part and has the "
+            "records in its first dimension, one each"
         )
     return gradients.flatten(1)
 
 
 def _within_range(parts: list[Tensor]) -> tuple[list[Tensor], Tensor]:
-    """The parts, and the records that hold what is too large or no number: all of them is set to 0.
+    """Set the parts of records that hold a too large number, or none, to 0; say which.
 
-    An error would tell that such a record is there.
+    An error would tell that such a record exists.
     """
     largest = torch.stack([torch.linalg.vector_norm(part, ord=math.inf, dim=1) for part in parts])
     left_out = ~(largest <= _LARGE).all(dim=0)
@@ -231,7 +228,7 @@ def _square(rows: Tensor) -> Tensor:
 
 
 def _factor(squares: Tensor, clip: float, left_out: Tensor) -> Tensor:
-    """What takes each record's gradient to lattice units and to a norm of at most CLIP_UNITS."""
+    """Scales each record's gradient to lattice units and to a norm of at most CLIP_UNITS."""
     return (CLIP_UNITS * (1 - _MARGIN) / squares.sqrt().clamp(min=clip)).masked_fill(left_out, 0.0)
 
 

@@ -1,5 +1,4 @@
-"""The steps of DP-SGD: Poisson batch, clipped sum on the integer lattice, exact discrete Gaussian
-noise, update."""
+"""The steps of DP-SGD: Poisson batch, clipped sum on the integer lattice, exact noise, update."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -31,9 +30,9 @@ MOST_NOISE = LIMITS["noise_multiplier"][1]
 class Schedule:
     """The public numbers of a training.
 
-    A step divides its noisy sum by `batch`: a public number, usually the sampling rate times the
-    number of records expected; never the number drawn, nor one computed from a number of records
-    that is itself private.
+    A step divides its noisy sum by `batch`, usually the sampling rate times the expected number of
+    records. It must be public: neither the number that was drawn, nor computed from a private
+    number of records.
     """
 
     noise_multiplier: float
@@ -63,18 +62,19 @@ def take_steps(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     clipped: Clipper,
-    features: Tensor,
-    targets: Tensor,
+    *,
+    records: tuple[Tensor, Tensor],
     schedule: Schedule,
     key: bytes,
     steps: range,
 ) -> Iterator[int]:
-    """Take the numbered steps, yielding after each how many are taken; FloatingPointError before
-    one whose loss is no number.
+    """Take the numbered steps, and yield after each how many are taken.
 
-    An empty batch is a step like any other: its sum is 0 and it gets its noise. Skipping it, or
-    drawing again, would tell that it was empty.
+    A step whose loss is no number raises FloatingPointError before it changes the weights. An empty
+    batch is a step like any other: its sum is 0 and it gets its noise. Skipping it, or drawing
+    again, would tell that it was empty.
     """
+    features, _ = records
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     sizes = [parameter.numel() for parameter in trained]
     variance = (Fraction(schedule.noise_multiplier) * sensitivity(sum(sizes))) ** 2
@@ -82,9 +82,7 @@ def take_steps(
         chance = stream(key, step)
         rows = poisson_batch(len(features), schedule.sampling_rate, chance)
         noise = discrete_gaussian(variance, sum(sizes), chance)
-        noisy = (
-            _clipped_sum(clipped, features, targets, rows, weights=sum(sizes), step=step) + noise
-        )
+        noisy = _clipped_sum(clipped, records, rows, weights=sum(sizes), step=step) + noise
         update = torch.from_numpy(noisy * (schedule.clip / CLIP_UNITS / schedule.batch)).to(
             features.device
         )
@@ -96,14 +94,14 @@ def take_steps(
 
 def _clipped_sum(
     clipped: Clipper,
-    features: Tensor,
-    targets: Tensor,
+    records: tuple[Tensor, Tensor],
     rows: NDArray[np.int64],
     *,
     weights: int,
     step: int,
 ) -> NDArray[np.int64]:
     """The clipped gradients of the rows, added in chunks and rounded to the lattice once."""
+    features, targets = records
     total = torch.zeros(weights, dtype=torch.float64, device=features.device)
     for chunk in torch.split(torch.from_numpy(rows).to(features.device), clipped.rows):
         if len(chunk):
@@ -135,7 +133,7 @@ def check_records(features: NDArray[Any], targets: NDArray[Any]) -> None:
 
 
 def tensors(
-    features: NDArray[Any], targets: NDArray[Any], device: torch.device, key: bytes
+    features: NDArray[Any], targets: NDArray[Any], *, device: torch.device, key: bytes
 ) -> tuple[Tensor, Tensor]:
     """Records for training in double precision, in a random order."""
     order = random_order(key, len(features))

@@ -1,21 +1,20 @@
-"""Clipped gradients of a stack of linear layers, ReLU between them and cross-entropy at the end, in
-exact arithmetic.
+"""Clipped gradients of linear layers, ReLU and cross-entropy in exact arithmetic.
 
 A batched product rounds a row differently in batches of different sizes, and with weights chosen
 for it the last bit of one pre-activation decides a ReLU or a whole softmax. Then one record more
-would change the gradients of all others, and no bound on what one record can do would hold. So
+would change the gradients of all others, and no bound on the effect of one record would hold. So
 nothing here is rounded in a product: features, weights, hidden values and signals are integers in
 float64, on grids so coarse that every sum of products stays within 2^53. Such sums are exact in any
 order, with fused operations or without. With n = width + 1 terms a sum,
 
     weights         at most 2^20, in units of 2^-15
-    values, signals at most 2^b in magnitude; b(width) is such that n 2^(20 + b) <= 2^53 and n
-    2^(2b) <= 2^53
+    values, signals at most 2^b in magnitude, where b(width) is such that
+                    n 2^(20 + b) <= 2^53 and n 2^(2b) <= 2^53
 
-so the products with weights are exact, and so are the squared norms. Whatever does round (clamping
-to the grid, softmax, norm, clipping factor) is made of single IEEE 754 operations on each element
-alone. The inputs, signals and clipping factor of a record are therefore a function of the record
-and of public weights, bit for bit, whatever records are beside it.
+so the products with weights are exact, and so are the squared norms. The steps that do round
+(clamping to the grid, softmax, norm, clipping factor) are single IEEE 754 operations on each
+element alone. The inputs, signals and clipping factor of a record are therefore a function of the
+record and of public weights, bit for bit, whichever records are in the batch.
 
 A layer's gradient is the outer product of its signal and its input, so its squared norm is |d|^2
 (|h|^2 + 1), bias included (Goodfellow 2015). Numbers are zero or between 2^-100 and 2^150
@@ -40,21 +39,19 @@ _WEIGHT_BITS = 20
 # signals are at most 1.
 _HIDDEN_BITS = 5
 _EXPONENTIAL_BITS = 30
-# What float64 loses in a norm and its factor is about 2^-50.
+# Larger than the rounding error of float64 in a norm and its factor, about 2^-50.
 _MARGIN = 1e-6
 
 
 def value_bits(width: int) -> int:
-    """How many bits a value or signal of a layer of this width may have: at least 16, and at most
-    26."""
+    """How many bits a value or signal of a layer of this width may have: 16 to 26."""
     terms = width.bit_length()
     return min(53 - _WEIGHT_BITS - terms, (53 - terms) // 2)
 
 
 @dataclass(frozen=True, eq=False)
 class Traces:
-    """Of each layer and record: the input and the signal, as integers, and the fractional bits of
-    both."""
+    """The inputs and signals of each layer and record, as integers, and their fractional bits."""
 
     inputs: list[Floats]
     signals: list[Floats]
@@ -62,8 +59,10 @@ class Traces:
     signal_fractions: list[int]
 
     def factors(self, clip: float) -> Floats:
-        """What takes each record's gradient to lattice units and to a norm of at most
-        CLIP_UNITS."""
+        """The factors that scale each record's gradient to lattice units.
+
+        Scaled, a gradient has a norm of at most CLIP_UNITS.
+        """
         squares = np.zeros(len(self.inputs[0]))
         for h, d, f, g in self.by_layer():
             own = np.einsum("ij,ij->i", d, d) * (np.einsum("ij,ij->i", h, h) + 4.0**f)
@@ -93,8 +92,10 @@ class Stack:
         self._rows = chunk_rows(2 * 8 * sum(widths))
 
     def clipped_sum(self, features: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
-        """The sum of all gradients, each clipped to CLIP_UNITS, rounded once. `lattice.sensitivity`
-        says why that is enough."""
+        """The sum of all gradients, each clipped to CLIP_UNITS, rounded once.
+
+        `lattice.sensitivity` says why rounding once is enough.
+        """
         assert len(features) <= MOST_BATCH
         total = np.zeros(self._size)
         for start in range(0, len(features), self._rows):
@@ -111,8 +112,10 @@ class Stack:
         return np.concatenate(parts)
 
     def traces(self, features: NDArray[Any], labels: NDArray[Any]) -> Traces:
-        """Forward and backward. A feature that is no number is 0; a label that no output stands for
-        has no signal."""
+        """Run all layers forward and backward.
+
+        A feature that is no number counts as 0. A label without an output has no signal.
+        """
         inputs = [np.rint(_unit(features) * 2.0 ** self._bits[0])]
         outputs = inputs[0]
         for place, (matrix, bias) in enumerate(self._layers):
@@ -136,7 +139,7 @@ class Stack:
         return Traces(inputs, signals, self._input_fractions, self._signal_fractions)
 
     def _last_signal(self, logits: Floats, labels: NDArray[Any]) -> Floats:
-        """Probabilities less 1 at the label."""
+        """The signal of the outputs: probabilities, less 1 at the label."""
         one = 2.0 ** self._bits[-1]
         signal = np.rint(_softmax(logits) * one)
         known = (labels >= 0) & (labels < self._labels)
@@ -158,17 +161,21 @@ def _unit(features: NDArray[Any]) -> Floats:
 
 
 def _rounded(values: Floats, least: float, bits: int) -> Floats:
-    """To integers from `least` to 2^bits, in place; a sum that is 0 has no sign, whichever way it
-    was added."""
+    """Round to integers from `least` to 2^bits, in place.
+
+    A sum that is 0 loses its sign, which depends on the order of its terms.
+    """
     np.clip(values, least, 2.0**bits, out=values)
     np.rint(values, out=values)
     return np.add(values, 0.0, out=values)
 
 
 def _softmax(logits: Floats) -> Floats:
-    """Exponentials by their series to the eighth term around multiples of log 2 (relative error
-    below 2^-30), rounded to multiples of 2^-30: their sum is exact. One operation at a time,
-    because libraries' own differ between a vector and its end.
+    """Softmax whose exponentials are multiples of 2^-30, so that their sum is exact.
+
+    Exponentials are their series to the eighth term around multiples of log 2, with a relative
+    error below 2^-30. The series is computed one operation at a time, because exponentials of
+    libraries differ between the middle of a vector and its end.
     """
     below = np.maximum(logits - logits.max(axis=1, keepdims=True), -32.0)
     twos = np.rint(below * 1.4426950408889634)

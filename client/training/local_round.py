@@ -1,6 +1,6 @@
 """An owner's part in federated training: its steps of DP-SGD from the weights it is sent.
 
-Everything an answer tells of records is in integers: sums of clipped gradients on the lattice
+Everything an answer says about records is in integers: sums of clipped gradients on the lattice
 (`confide.protocol.exact.lattice`) plus exact discrete Gaussian noise. The update is a function of
 these integers and public numbers (`moved`), so the last bit of a weight tells no more than the
 first. Gradients come from `confide.client.training.layers`, where a record's own gradient does not
@@ -30,10 +30,10 @@ def learn(
     *,
     entropy: Entropy,
 ) -> Weights:
-    """The weights after one round's steps. `entropy` must be fresh: two answers with the same noise
-    tell their difference.
+    """The weights after one round's steps.
 
-    All records can join a step, whatever they hold: the number of records is public (replace-one),
+    `entropy` must be fresh: the difference of two answers with the same noise has no noise. All
+    records can join a step, whatever they hold: the number of records is public (replace-one),
     their content is not.
     """
     if len(features) > MOST_BATCH:
@@ -54,6 +54,8 @@ def learn(
 def moved(
     terms: TrainingTerms, weights: NDArray[np.float64], noisy: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """The weights after a step whose noisy sum is given in lattice units. Finite: at most 1e3 1e6
-    (2^20 + noise) is added."""
+    """The weights after a step whose noisy sum is given in lattice units.
+
+    They stay finite: at most 1e3 1e6 (2^20 + noise) is added.
+    """
     return bounded(weights - terms.learning_rate * terms.clip / terms.batch / CLIP_UNITS * noisy)

@@ -1,13 +1,13 @@
-"""Training by DP-SGD, with a stop before the budget is passed and checkpoints that survive a kill.
+"""Training by DP-SGD that ends before its budget is passed, with checkpoints that survive a kill.
 
 Guarantee: the trained weights are as private as `Trained.profile` says, per record and under
 add-remove adjacency, provided that the model as given, `Schedule`, loss and optimizer do not depend
 on the records, and that model and loss treat every record by itself.
-`confide.client.training.probe` tries the latter on made-up rows and refuses what mixes or keeps
-them; a trial is no proof. Nothing leaves but the trained weights: buffers and untrained parameters
-of the result are those of the model as given. The law of the weights does not depend on the order
-of the records. Gradients are taken in double precision, their clipped sums are rounded to an
-integer lattice, and noise is discrete Gaussian on the integers (`Trained.noise`).
+`confide.client.training.probe` tries the latter on made-up rows and refuses models and losses that
+mix or keep records; a trial is no proof. Only the trained weights leave: buffers and untrained
+parameters of the result are those of the model as given. The distribution of the weights does not
+depend on the order of the records. Gradients are taken in double precision, their clipped sums are
+rounded to an integer lattice, and noise is discrete Gaussian on the integers (`Trained.noise`).
 
 Limits: a record's gradient may depend on the records beside it by the rounding of doubles. The
 lattice's FLOAT_MARGIN covers up to 2^-39 of a clipping length a record. That torch's gradients stay
@@ -21,17 +21,17 @@ owner only and are not covered.
 """
 
 import copy
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from confide.client.training.checkpoint import Checkpoint, about, load, save
-from confide.client.training.clipping import AUTO, OPACUS, Loss, make_clipper
+from confide.client.training.clipping import AUTO, OPACUS, Clipper, Loss, make_clipper
 from confide.client.training.descent import (
     MakeOptimizer,
     Schedule,
@@ -64,8 +64,10 @@ class Trained:
 
 
 class Diverged(BadInput):
-    """A loss or weight that is no number. `last` is the model of the last checkpoint, charged for
-    every step taken."""
+    """A loss or weight is no number.
+
+    `last` is the model of the last checkpoint, charged for every step taken.
+    """
 
     def __init__(self, message: str, last: Trained) -> None:
         super().__init__(message)
@@ -94,9 +96,9 @@ def train(
     `loss` gives one number a record, `optimizer` is made from the parameters.
 
     With a budget, training ends before the first step that would pass it, `spent` included. With a
-    checkpoint, the state is put on disk every `every` steps; a training that was killed continues
-    from there with the very draws of the steps lost, so no step is paid for twice. `progress(taken,
-    steps)` is told no loss: a loss is not private.
+    checkpoint, the state is written to disk every `every` steps; a training that was killed goes on
+    from there and repeats the draws of the lost steps, so no step is paid for twice. `progress` is
+    called with the steps taken and all steps, and not with a loss, which would not be private.
     """
     check_records(features, targets)
     if engine == AUTO and features.ndim != 2:
@@ -109,55 +111,98 @@ def train(
     probe(running, loss, engine, *made_up(features, targets, place))
     updates = optimizer(_trained(running).values())
     name = about(f"{schedule} {steps} {running} {updates}", features, targets)
-    state = None if checkpoint is None else load(checkpoint, name)
-    if state is None:
-        state = _state(name, 0, entropy(KEY_BYTES), randomness(entropy), running, updates)
-        _keep(checkpoint, state)
-    _put(running, state.model)
-    updates.load_state_dict(state.optimizer)
+    run = _Run(running, updates, name, checkpoint)
+    run.start(entropy)
 
-    def result(last: Checkpoint, taken: int, stopped: str) -> Trained:
-        trained = copy.deepcopy(model)
-        _put(trained, last.model)
-        return Trained(
-            trained, schedule.profile(taken, spent=before), taken, stopped, last.randomness
-        )
+    def result(stopped: str) -> Trained:
+        trained, profile = copy.deepcopy(model), schedule.profile(run.taken, spent=before)
+        _put(trained, run.last.model)
+        return Trained(trained, profile, run.taken, stopped, run.last.randomness)
 
-    if state.step < steps:
-        key, taken = state.key, state.step
-        x, y = tensors(features, targets, place, key)
-        clipped = make_clipper(running, loss, schedule.clip, engine)
-        try:
-            for taken in take_steps(
-                running, updates, clipped, x, y, schedule, key, range(state.step, steps)
-            ):
-                if taken % every == 0 or taken == steps:
-                    _check_finite(running, taken)
-                    # A finished training needs no more chance, and its file tells nobody the noise.
-                    state = _state(
-                        name,
-                        taken,
-                        key if taken < steps else b"",
-                        state.randomness,
-                        running,
-                        updates,
-                    )
-                    _keep(checkpoint, state)
-                    if progress is not None:
-                        progress(taken, steps)
-        except FloatingPointError:
-            raise Diverged(
-                f"the loss or a weight is no number after {taken} steps; the model after "
-                f"{state.step} is kept. Accepted are a "
-                "smaller learning rate, a smaller clip or features on a smaller scale",
-                result(state, taken, DIVERGED),
-            ) from None
-    return result(state, state.step, COMPLETED if steps == schedule.steps else OUT_OF_BUDGET)
+    try:
+        if run.taken < steps:
+            records = tensors(features, targets, device=place, key=run.last.key)
+            clipped = make_clipper(running, loss, schedule.clip, engine)
+            for taken in run.steps(clipped, records, schedule, stop=steps, every=every):
+                if progress is not None:
+                    progress(taken, steps)
+    except FloatingPointError:
+        raise Diverged(
+            f"the loss or a weight is no number after {run.taken} steps; the model after "
+            f"{run.last.step} is kept. Accepted are a smaller learning rate, a smaller clip or "
+            "features on a smaller scale",
+            result(DIVERGED),
+        ) from None
+    return result(COMPLETED if steps == schedule.steps else OUT_OF_BUDGET)
+
+
+@dataclass
+class _Run:
+    """A training under way: steps taken, the last checkpoint, and its file if it has one."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    about: str
+    file: Path | None
+    last: Checkpoint = field(init=False)
+    taken: int = field(default=0, init=False)
+
+    def start(self, entropy: Entropy) -> None:
+        """Go on from the checkpoint on disk, or write the first one with a new key."""
+        found = None if self.file is None else load(self.file, self.about)
+        if found is None:
+            self._keep(entropy(KEY_BYTES), randomness(entropy))
+        else:
+            _put(self.model, found.model)
+            self.optimizer.load_state_dict(found.optimizer)
+            self.last, self.taken = found, found.step
+
+    def steps(
+        self,
+        clipped: Clipper,
+        records: tuple[Tensor, Tensor],
+        schedule: Schedule,
+        *,
+        stop: int,
+        every: int,
+    ) -> Iterator[int]:
+        """Take the steps that are left, and yield the number taken at every checkpoint.
+
+        FloatingPointError if a loss, or at a checkpoint a weight, is no number.
+        """
+        key, left = self.last.key, range(self.taken, stop)
+        for taken in take_steps(
+            self.model,
+            self.optimizer,
+            clipped,
+            records=records,
+            schedule=schedule,
+            key=key,
+            steps=left,
+        ):
+            self.taken = taken
+            if self.taken % every == 0 or self.taken == stop:
+                _check_finite(self.model, self.taken)
+                # A finished training needs no key, and its file does not reveal the noise.
+                self._keep(key if self.taken < stop else b"", self.last.randomness)
+                yield self.taken
+
+    def _keep(self, key: bytes, source: str) -> None:
+        # Copies, because training goes on.
+        weights = {name: value.detach().clone() for name, value in _trained(self.model).items()}
+        updates = copy.deepcopy(self.optimizer.state_dict())
+        self.last = Checkpoint(self.about, self.taken, key, source, weights, updates)
+        if self.file is not None:
+            save(self.file, self.last)
+
+
+def _check_finite(model: nn.Module, step: int) -> None:
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in _trained(model).values()):
+        raise FloatingPointError(step)
 
 
 def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
-    """What training changes, and all that leaves with the result: everything else is as it was
-    given."""
+    """The parameters that training changes; the result has all others as they were given."""
     return {
         name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
     }
@@ -167,26 +212,3 @@ def _put(model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
     with torch.no_grad():
         for name, parameter in _trained(model).items():
             parameter.copy_(weights[name])
-
-
-def _check_finite(model: nn.Module, step: int) -> None:
-    if not all(bool(torch.isfinite(parameter).all()) for parameter in _trained(model).values()):
-        raise FloatingPointError(step)
-
-
-def _state(
-    name: str,
-    step: int,
-    key: bytes,
-    source: str,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-) -> Checkpoint:
-    # Copies, because training goes on.
-    weights = {name: parameter.detach().clone() for name, parameter in _trained(model).items()}
-    return Checkpoint(name, step, key, source, weights, copy.deepcopy(optimizer.state_dict()))
-
-
-def _keep(checkpoint: Path | None, state: Checkpoint) -> None:
-    if checkpoint is not None:
-        save(checkpoint, state)

@@ -1,26 +1,26 @@
 """A trial of model and loss before training: does the clipped sum treat every record by itself?
 
-What one record can move a sum rests on two things no type can say: that a record's gradient does
-not depend on the records beside it, and that what is clipped is a record's whole gradient. Batch
-statistics, layers that take parts of a record for records, and losses that compare records break
-them. So model and loss are tried on made-up rows, in the mode of training:
+The bound on one record's effect on a sum rests on two things that no type can state: a record's
+gradient does not depend on the other records of its batch, and a record's whole gradient is
+clipped. Batch statistics, layers that take parts of a record for records, and losses that compare
+records break them. So model and loss are tried on made-up rows, in the mode of training:
 
     state       no parameter or buffer changes in a forward pass, not in one bit
     sum         the clipped sum of 2, 3 and 7 rows is the sum of the rows' own, to 2^-30 of a
-    clipping length a row
-    clip        a row's own share has a norm of at most CLIP_UNITS, for gradients above the clip and
-    below it
+                clipping length a row
+    clip        a row's own share has a norm of at most CLIP_UNITS, for gradients above the clip
+                and below it
     gradient    a share is the clipped gradient that plain automatic differentiation finds for the
-    row alone
+                row alone
 
 at the weights as given and at others near them. The rows have the shape and kind of the records and
-nothing else of them, so a refusal tells nothing. Labels are 0, because how many there are is not
-known here.
+nothing else of them, so a refusal says nothing about records. Labels are 0, because their number is
+not known here.
 
-A trial is no proof. Assumed is that model and loss do on records what they did on these rows: that
-they do not look for other labels, sizes of a batch or values, keep nothing between calls where the
-trial does not look, and get their chance from dropout modules alone (which are off in the trial,
-and treat records one by one).
+A trial is no proof. It is assumed that model and loss do the same on records as on these rows: they
+do not react to other labels, batch sizes or values, keep nothing between calls where the trial does
+not look, and draw random numbers in dropout modules only (which are off in the trial, and treat
+records one by one).
 """
 
 import copy
@@ -36,10 +36,10 @@ from confide.client.training.descent import is_whole
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import CLIP_UNITS
 
-# Not the multiples of one number, so that no inner dimension of a model is equal to all of them.
+# Without a common divisor, so that no inner dimension of a model fits all of them.
 _SIZES = (2, 3, 7)
 _ROWS = max(_SIZES)
-# Far above what float64 loses here, and far below what statistics of a batch do.
+# Far above rounding errors of float64, and far below the effect of batch statistics.
 _COMPANY = 2.0**-30 * CLIP_UNITS
 # Above the clipper's own margin.
 _GRADIENT = 1e-5 * CLIP_UNITS
@@ -48,8 +48,10 @@ _GRADIENT = 1e-5 * CLIP_UNITS
 def made_up(
     features: NDArray[Any], targets: NDArray[Any], device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Rows like the records in shape and kind alone: numbers of several scales, or bits; targets in
-    [0, 1], or labels of 0."""
+    """Rows with the shape and kind of the records and nothing else of them.
+
+    Features are numbers of several scales, or bits; targets are in [0, 1], or labels of 0.
+    """
     chance = torch.Generator().manual_seed(1)
     shape = (_ROWS, *features.shape[1:])
     rows = torch.randn(shape, generator=chance, dtype=torch.float64)
@@ -66,8 +68,10 @@ def made_up(
 
 
 def probe(model: nn.Module, loss: Loss, engine: str, features: Tensor, targets: Tensor) -> None:
-    """Refuse a model in training mode, or a loss, that the made-up rows show to mix records. Only
-    copies of the model are used, and chance is left as it was."""
+    """Refuse a model in training mode, or a loss, that mixes made-up rows.
+
+    Only copies of the model are used, and torch's random generators are left as they were.
+    """
     device = features.device
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
@@ -139,7 +143,7 @@ def _without_dropout(model: nn.Module) -> nn.Module:
 
 
 def _gradients(model: nn.Module, loss: Loss, features: Tensor, targets: Tensor) -> Tensor:
-    """Of each row alone, by plain automatic differentiation."""
+    """The gradient of each row alone, by plain automatic differentiation."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     rows = []
     for i in range(_ROWS):
@@ -150,7 +154,7 @@ def _gradients(model: nn.Module, loss: Loss, features: Tensor, targets: Tensor) 
 
 
 def _move(model: nn.Module) -> None:
-    """To weights nearby, the same for every copy: weights of 0 hide what lies behind them."""
+    """Move to weights nearby, the same for every copy; weights of 0 hide what depends on them."""
     chance = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -190,9 +194,7 @@ def _check_state(model: nn.Module, before: dict[str, Tensor]) -> None:
 def _refusal(model: nn.Module, found: str) -> BadInput:
     return BadInput(
         f"{type(model).__name__} cannot be trained record by record: {found}; accepted are models "
-        "and losses that treat every "
-        "record by itself and keep nothing of it, such as group or layer normalisation in place of "
-        "batch normalisation, with "
-        "dropout as modules alone. Parts that stay as they are can be applied to the features "
-        "before training"
+        "and losses that treat every record by itself and keep nothing of it, such as group or "
+        "layer normalisation in place of batch normalisation, with dropout as modules alone. Parts "
+        "that stay as they are can be applied to the features before training"
     )

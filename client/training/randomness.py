@@ -1,10 +1,9 @@
-"""The chance in training: which records join a step, and for training in process the bytes that all
-of it comes from.
+"""Randomness of training: which records join a step, and the bytes of training in process.
 
 Training in process draws from a secret key and the step's number. The key comes from the operating
-system (or from a seed, in simulations), and is kept in the owner's checkpoint until training is
-over: a step that is taken again after a crash draws the same records and the same noise, so it
-tells nothing that it did not tell before.
+system (or from a seed, in simulations) and is kept in the owner's checkpoint until training is
+over. A step that is repeated after a crash draws the same records and the same noise, so it reveals
+nothing new.
 """
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from confide.protocol.exact.sampling import Entropy, bernoulli, words
 
 KEY_BYTES = 32
-# Steps count from 0; the last number there is names the order of the records.
+# Steps count from 0; the largest number is the one of the order of the records.
 _ORDER = (1 << 64) - 1
 
 
@@ -27,12 +26,13 @@ def stream(key: bytes, step: int) -> Entropy:
 
 
 def random_order(key: bytes, n: int) -> NDArray[np.int64]:
-    """A uniformly random order of n records: after it, training cannot depend on the order they
-    came in, roundings included."""
+    """A uniformly random order of n records.
+
+    After it training cannot depend on the order of the file, not even by rounding.
+    """
     return np.argsort(words(n, 64, stream(key, _ORDER)), kind="stable")
 
 
 def poisson_batch(n: int, sampling_rate: float, entropy: Entropy) -> NDArray[np.int64]:
-    """Each of n records with probability `sampling_rate` (rounded down to 32 bits),
-    independently."""
+    """Each of n records independently, with probability `sampling_rate` rounded down to 32 bits."""
     return np.flatnonzero(bernoulli(int(sampling_rate * 2**32), n, entropy, bits=32))

@@ -13,8 +13,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Scaling:
-    """Clip to public bounds, then (x - centre) / width; ships with the model, so it must be
-    public."""
+    """Clip to public bounds, then (x - centre) / width.
+
+    It ships with the model, so it must be public.
+    """
 
     low: Array
     high: Array
@@ -26,7 +28,7 @@ class Scaling:
 
 
 def public_scaling(low: Any, high: Any) -> Scaling:
-    """Bounds known without the records, a number or one a feature, mapped to [-1, 1]."""
+    """Map bounds that are known without the records, one number or one a feature, to [-1, 1]."""
     low, high = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
         raise BadInput(

@@ -1,2 +1,1 @@
-"""How answers reach an aggregator: gRPC, retries, and a launcher for Flower that runs no sent
-code."""
+"""How answers reach an aggregator: gRPC, retries, and the pinned launcher for Flower."""

@@ -1,8 +1,7 @@
-"""Taking part in one campaign from its first query to its last: every answer passes policy and
-ledger, and is sent until held.
+"""One owner's part in one campaign, from its first query to its last.
 
-An answer that was spent and remembered but never acknowledged is sent again, by this process or the
-next: the ledger is the queue.
+Every answer passes policy and ledger, and is sent until the aggregator holds it. An answer without
+a receipt is sent again by this process or the next: the ledger is the queue.
 """
 
 from collections import Counter
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from confide.client.explain import REASONS
-from confide.client.ledger import Ledger
+from confide.client.ledger.ledger import Ledger
 from confide.client.respond import Respondent
 from confide.client.transport.retry import Patience
 from confide.protocol.errors import ConfideError
@@ -22,9 +21,9 @@ from confide.protocol.wire.encoding import ID_BYTES, parse
 from confide.protocol.wire.service import PIECE_BYTES
 from confide.protocol.wire.splitting import split_answer
 
-# Receipts after which sending the same bytes again is pointless: they are held, too late, or
-# refused for what they are. After any other, which speaks of the aggregator's limits or of what it
-# knows, an answer stays in the queue.
+# Receipts after which the same bytes are not sent again: they are held, too late, or refused for
+# their content. After any other receipt, which is about the aggregator's limits or state, an answer
+# stays in the queue.
 FINAL = {
     wire.Code.OK,
     wire.Code.DUPLICATE,
@@ -39,11 +38,11 @@ FINAL = {
 
 
 class Withheld(ConfideError):
-    """The policy does not let an answer go that was drawn before."""
+    """The policy no longer allows an answer that was drawn earlier to leave."""
 
 
 class Remote(Protocol):
-    """What a contribution needs of an aggregator."""
+    """The calls of an aggregator that a contribution makes."""
 
     patience: Patience
 
@@ -52,30 +51,32 @@ class Remote(Protocol):
     def watch(self) -> Iterator[service_pb2.Progress]: ...
 
 
-# `Left` counts bytes by that name.
+# Another name for the type, because `Left` has a field `bytes`.
 Digest = bytes
 
 
 @dataclass
 class Left:
-    """What left this machine: reports and bytes that the aggregator holds, and the last receipt of
-    every query."""
+    """What left this machine: reports and bytes that the aggregator holds, and receipts.
+
+    `receipts` has the last receipt of every query; `withheld` counts answers drawn earlier that the
+    policy, as it is now, keeps here.
+    """
 
     reports: int = 0
     bytes: int = 0
     receipts: dict[Digest, int] = field(default_factory=dict)
-    # Answers drawn earlier that the policy, as it is now, keeps here.
     withheld: int = 0
 
     @property
     def rounds(self) -> Counter[str]:
-        """How the rounds ended, by code; an aggregator may send any number."""
+        """How many rounds ended with each code; an aggregator may send any number."""
         names = dict(zip(wire.Code.values(), wire.Code.keys(), strict=True))
         return Counter(names.get(code, f"code {code}") for code in self.receipts.values())
 
     @property
     def well(self) -> bool:
-        """Whether every round was answered, or came when the round was over."""
+        """Whether every round was answered, or its answer came after the round was over."""
         return not self.withheld and set(self.rounds) <= {
             "OK",
             "LATE",
@@ -86,7 +87,7 @@ class Left:
 
     @property
     def refused(self) -> bool:
-        """Whether the policy does not allow this plan: it will not allow its next query either."""
+        """Whether the policy refused this plan; it would refuse the next query, too."""
         return any(code in REASONS for code in self.receipts.values())
 
 
@@ -103,18 +104,20 @@ class Contribution:
     left: Left = field(default_factory=Left)
 
     def once(self) -> Left:
-        """Send what was never acknowledged, and answer the query that is open now."""
+        """Send answers without a receipt, and answer the query that is open now."""
         self._take_part(self.remote.query())
         return self.left
 
     def watch(self) -> Left:
-        """Answer every query until the campaign is over; a plan that the policy refuses is declined
-        once."""
+        """Answer every query until the campaign is over.
+
+        A plan that the policy refuses is declined once.
+        """
         rounds, last = 0, None
         for progress in self.remote.watch():
             if progress.taking and progress.rounds != rounds:
                 query = self.remote.query()
-                # Another server process may not know the new query yet: then it is asked again.
+                # A server process that does not know the new query yet is asked again later.
                 if query not in (None, last):
                     rounds, last = progress.rounds, query
                     self._take_part(query)
@@ -146,7 +149,7 @@ class Contribution:
             self.left.bytes += sum(len(piece) for piece in pieces[:held])
             if receipt.code != wire.Code.RATE_LIMITED:
                 break
-            # The rest follows; what is held already need not be sent again.
+            # Pieces that are held already need not be sent again.
             pieces, sizes = pieces[held:], sizes[held:]
             if held:
                 tries = self.remote.patience.tries()
@@ -156,15 +159,16 @@ class Contribution:
             self.ledger.acknowledge(plan=self.plan_digest, query=query, code=receipt.code)
 
     def _ask(self, query: bytes, drawn: bool) -> None:
-        """Whether the policy, as it is now, lets the answer to a query go; asked before every try.
-        Declining always may."""
+        """Raise Withheld if the policy, as it is now, does not let a drawn answer leave.
+
+        It is asked before every try. Declining is always allowed.
+        """
         if drawn and self.respondent.refusal(self.signed_plan, query) is not None:
             raise Withheld
 
     @staticmethod
     def _held(sizes: list[int], reports: int) -> int:
-        """How many pieces, from the first, the reports fill that the aggregator holds now or held
-        before."""
+        """How many of the first pieces are filled by so many reports that the aggregator holds."""
         count = 0
         while count < len(sizes) and sizes[count] <= reports:
             reports -= sizes[count]

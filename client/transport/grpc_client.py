@@ -1,5 +1,4 @@
-"""The aggregator at the other end of a gRPC channel. Calls that fail for a passing reason are made
-again, later and later."""
+"""An aggregator behind a gRPC channel; calls that fail for a passing reason are tried again."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ CALL_SECONDS = 30.0
 SUBMIT_SECONDS = 900.0
 # Longer than the server ever stays silent on a watch.
 WATCH_SECONDS = 300.0
-# Of what the other side says, so much is shown.
+# Characters of a message of the other side that are shown.
 MOST_DETAIL = 200
 # States in which a campaign takes no more answers.
 ENDED = ("closed", "calibrated", "published")
@@ -32,15 +31,16 @@ _PASSING = {
     grpc.StatusCode.INTERNAL,
     grpc.StatusCode.UNKNOWN,
 }
-# What gRPC says of a handshake that will not end otherwise next time; a peer that dies meanwhile
-# only closes the socket.
+# Marks of a TLS handshake that would fail again; a peer that dies only closes the socket.
 _HANDSHAKE = ("SSL_ERROR_SSL", "Custom verification check failed")
 
 
 @dataclass(frozen=True)
 class Access:
-    """What a channel is opened with; without an authority it is open, for an aggregator on this
-    machine."""
+    """What a channel is opened with.
+
+    Without an authority it has no TLS, for an aggregator on this machine.
+    """
 
     address: str
     token: str
@@ -49,7 +49,7 @@ class Access:
     key: bytes | None = None
 
     def channel(self) -> Any:
-        # Reconnecting is this module's business.
+        # This module decides when to try again.
         options = [("grpc.max_reconnect_backoff_ms", 2_000)]
         if self.authority is None:
             return grpc.insecure_channel(self.address, options=options)
@@ -69,7 +69,7 @@ class Aggregator:
         self._channel.close()
 
     def plan(self) -> bytes:
-        """The signed plan of the campaign that was named, and of no other."""
+        """The signed plan of the campaign that was named; the plan of another one is an error."""
         found: wire.SignedPlan = self._patiently(lambda: self._call("FetchPlan"))
         sent = campaign_id(digest(found.plan))
         if sent != self.campaign:
@@ -79,26 +79,26 @@ class Aggregator:
         return found.SerializeToString(deterministic=True)
 
     def query(self) -> bytes | None:
-        """The query that takes answers now, if one does."""
+        """The query that takes answers now, or None."""
         asked: service_pb2.Asked = self._patiently(lambda: self._call("PollQuery"))
         return asked.query if asked.code == wire.Code.OK else None
 
     def card(self) -> str | None:
-        """The card as JSON, once it is published."""
+        """The card as JSON, or None before it is published."""
         found: service_pb2.CardJson = self._patiently(lambda: self._call("FetchCard"))
         return found.card if found.code == wire.Code.OK else None
 
     def submit(self, answers: Iterable[bytes], *, ask: Callable[[], None]) -> wire.Receipt:
-        """Send answers until the aggregator holds them durably, or refuses one. Sending again
-        changes nothing.
+        """Send answers until the aggregator holds them durably, or refuses one.
 
-        `ask` is called before every try, and raises what ends them.
+        Sending again changes nothing. `ask` is called before every try, and raises an exception to
+        end them.
         """
         pieces = list(answers)
 
         def send() -> wire.Receipt:
             ask()
-            # Already bytes, and sent as they are.
+            # The answers are bytes already.
             stream = self._channel.stream_unary(
                 CALLS["Submit"].path,
                 request_serializer=None,
@@ -113,7 +113,7 @@ class Aggregator:
         return self._patiently(send)
 
     def watch(self) -> Iterator[service_pb2.Progress]:
-        """Where the campaign stands: now, and whenever that changes, until it is over."""
+        """Yield the state of the campaign, now and at every change, until it is over."""
         call = CALLS["Watch"]
         tries = self.patience.tries()
         while True:
@@ -132,7 +132,7 @@ class Aggregator:
                     if progress.state in ENDED:
                         return
             except grpc.RpcError as error:
-                # A watch on which something came has not failed when its time is over.
+                # The deadline of a watch that has reported something is no failure.
                 if not heard or error.code() != grpc.StatusCode.DEADLINE_EXCEEDED:
                     self._wait(error, tries)
 

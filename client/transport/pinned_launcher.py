@@ -1,10 +1,10 @@
 """A launcher for SuperNodes that never runs the code it is sent.
 
 Flower ships the client's code with every run. `pin` fills a folder with launchers that stand first
-on the PATH of a node: the one for client apps checks that the bundle is one the owner allows, does
-not unpack it, and runs the client app that is installed here; those for every other kind of task
-refuse. It replaces three functions of Flower's client process, so Flower is pinned to an exact
-version and a test runs it against a real SuperLink.
+on the PATH of a node. The launcher for client apps checks that the owner allows the bundle, does
+not unpack it, and runs the client app that is installed here; the launchers for every other kind of
+task refuse. The launcher replaces three functions of Flower's client process, so Flower is pinned
+to an exact version and a test runs it against a real SuperLink.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ HEADER = (
 
 
 class BundleRefused(ConfideError):
-    """A bundle that the owner does not allow; its text holds nothing but the hash."""
+    """A bundle that the owner does not allow; the message holds nothing but its hash."""
 
 
 def pin(folder: Path, allowed: list[str]) -> None:
@@ -76,7 +76,7 @@ def bundle_hash(project: Path) -> str:
 
 
 def launch(folder: str) -> None:
-    """Flower's client process, with the owner's own client app in place of the bundle's."""
+    """Start Flower's client process with the owner's own client app in place of the bundle's."""
     from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
     from flwr.supernode.runtime import run_clientapp as process
 
@@ -101,7 +101,7 @@ def launch(folder: str) -> None:
 
 
 def refuse(folder: str) -> None:
-    """Any other kind of task."""
+    """Refuse any other kind of task."""
     sys.exit("this data owner runs nothing but its own client app")
 
 

@@ -1,4 +1,4 @@
-"""Trying again, later and later, until patience is over."""
+"""Tries of a call, with growing pauses, until patience is over."""
 
 import logging
 import math
@@ -12,7 +12,7 @@ from confide.protocol.errors import ConfideError
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.2
-# Somebody who looks on is told of the first try again at once, and then so often.
+# The first retry is reported at once, later ones at most once in this time.
 TOLD_SECONDS = 60.0
 
 
@@ -22,8 +22,7 @@ class Unreachable(ConfideError):
 
 @dataclass
 class Patience:
-    """For how many seconds something is tried again, the longest pause between two tries, and who
-    is told."""
+    """How long to try again, the longest pause between two tries, and where to report it."""
 
     seconds: float
     longest_pause: float = 30.0
@@ -36,22 +35,24 @@ class Patience:
         return Tries(self)
 
     def say(self, text: str) -> None:
-        """Tell it, unless something was told a moment ago."""
+        """Report it, unless something was reported a moment ago."""
         if self.now() >= self._told + TOLD_SECONDS:
             self._told = self.now()
             self.tell(text)
 
 
 class Tries:
-    """The tries of one thing, from now on."""
+    """The tries of one call, from now on."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience, self._pause = patience, FIRST_PAUSE
         self._until = patience.now() + patience.seconds
 
     def wait(self, why: str) -> None:
-        """Pause before the next try: twice as long each time, shortened by chance, so that many
-        owners do not come at once."""
+        """Pause before the next try: twice as long each time, and shortened at random.
+
+        So many owners do not come back at the same moment.
+        """
         left = self._until - self._patience.now()
         if left <= 0:
             raise Unreachable(f"{why}, for {self._patience.seconds:g} s")

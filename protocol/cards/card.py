@@ -21,7 +21,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from confide.protocol.errors import BadInput
 
 FORMAT = "confide-card/2"
-CODE_VERSION = "0.1.0"
 PUBLIC, AUDITOR = "public", "auditor"
 # Clauses about what was released; the others are those of a track.
 RANDOMNESS, INFORMATIVE = "randomness", "informative"

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from confide.client.home import Home
-from confide.client.ledger import Ledger
+from confide.client.ledger.ledger import Ledger
 from confide.client.owner import open_owner
 from confide.client.training.layers import Stack
 from confide.protocol.channels.bit import Bit
@@ -511,7 +511,7 @@ def test_a_killed_client_leaves_its_spends_in_the_one_file(tmp_path: Path) -> No
     what left."""
     place, records = home(tmp_path, **LEARNS), people(tmp_path / "records.npz", crowd(0.9))
     with Puppet(TRAINING, ROUND) as puppet:
-        command = [sys.executable, "-m", "confide.client.cli", *puppet.options(place, records)]
+        command = [sys.executable, "-m", "confide.client", *puppet.options(place, records)]
         process = subprocess.Popen(command, cwd=ROOT)
         puppet.on_submit = lambda: os.kill(process.pid, signal.SIGKILL)
         assert process.wait(timeout=120) == -9
@@ -590,7 +590,7 @@ def test_no_plan_takes_long_to_check(tmp_path: Path) -> None:
     with Puppet(TRAINING, ROUND) as puppet:
         puppet.signed = raw(TRAINING, **extreme)
         puppet.campaign = digest(wire.SignedPlan.FromString(puppet.signed).plan).hex()[:16]
-        command = [sys.executable, "-m", "confide.client.cli", *puppet.options(place, records)]
+        command = [sys.executable, "-m", "confide.client", *puppet.options(place, records)]
         assert (
             subprocess.run(
                 command, cwd=ROOT, timeout=60, check=False, capture_output=True

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import TooFewReports, run_campaign
-from confide.client.cli import app
-from confide.client.ledger import Ledger
+from confide.client.cli.app import app
+from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput, Refused
@@ -263,7 +263,7 @@ def test_exceptions_never_reach_the_other_side(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from confide.client.ledger import Ledger
+from confide.client.ledger.ledger import Ledger
 from confide.client.respond import Respondent
 from tests.support.owners import NOW, POLICY, owner, records, signed
 from tests.client.test_client import bit_query

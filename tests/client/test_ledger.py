@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from confide.client.home import Home
-from confide.client.ledger import Cost, Ledger, Limits, Question
+from confide.client.ledger.charges import Cost, Limits, Question
+from confide.client.ledger.ledger import Ledger
 from confide.protocol.errors import BadInput
 from tests.support.owners import NOW
 from tests.support.places import ROOT

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from confide.aggregator.campaigns.driver import run_campaign
 from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
-from confide.client.records.reader import Records
+from confide.client.records.records import Records
 from confide.protocol.certificate import Certificate
 from confide.protocol.channels.registry import LABEL_CHANNELS
 from confide.protocol.exact.sampling import SeededEntropy

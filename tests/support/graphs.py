@@ -10,6 +10,8 @@ import onnx
 from numpy.typing import NDArray
 
 from confide.client.records.models import Model
+from confide.client.records.scorer import STEP
+from confide.client.records.session import Session, valid_rows
 
 FLOAT = onnx.TensorProto.FLOAT
 node: Any = onnx.helper.make_node
@@ -43,6 +45,24 @@ def proto(
         *(onnx.helper.make_opsetid(domain, 1) for domain in domains),
     ]
     return onnx.helper.make_model(graph, opset_imports=imports, ir_version=9)
+
+
+def one_by_one(session: Session, features: NDArray[Any], labels: int) -> NDArray[Any]:
+    """(n, labels) probabilities, a call for each record, in this process."""
+    session.accept(features.shape[1:], labels)
+    found = np.empty((len(features), labels), dtype=np.float32)
+    session.each(features, found)
+    return valid_rows(found)
+
+
+def in_batches(session: Session, features: NDArray[Any], labels: int) -> NDArray[Any]:
+    """The same in calls of many records, in this process."""
+    session.accept(features.shape[1:], labels)
+    found = np.empty((len(features), labels), dtype=np.float32)
+    for start in range(0, len(features), STEP):
+        part = slice(start, start + STEP)
+        session.together(features[part], found[part])
+    return valid_rows(found)
 
 
 def of_bytes(data: bytes) -> Model:

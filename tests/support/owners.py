@@ -10,9 +10,9 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from confide.aggregator.campaigns.admission import Sent
-from confide.client.ledger import Ledger
+from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
-from confide.client.records.reader import Records
+from confide.client.records.records import Records
 from confide.client.respond import Respondent
 from confide.protocol.exact.sampling import Entropy, SeededEntropy
 from confide.protocol.methods.base import LocalTerms
@@ -84,6 +84,12 @@ def records(n: int, seed: int) -> Records:
     probs, labels = label_population(n, K, np.random.default_rng(seed), ties=False)
     names = tuple(f"{seed}/{i}".encode() for i in range(n))
     return Records(names, probs.astype(np.float32), labels, MODEL)
+
+
+def scored(given: Records) -> Any:
+    """The probabilities that records came with."""
+    assert given.probs is not None
+    return given.probs
 
 
 class Repeatable(Respondent):

@@ -22,8 +22,8 @@ from confide.aggregator.cli.server import app as aggregator_app
 from confide.aggregator.keys import SIGNING_KEY, create_keys
 from confide.aggregator.storage.enrolment import Enrolment
 from confide.aggregator.storage.store import Settings, Store
-from confide.client.cli import app as client_app
-from confide.client.ledger import Ledger
+from confide.client.cli.app import app as client_app
+from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
 from confide.client.respond import Respondent
 from confide.client.transport.contribution import Contribution

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from confide.aggregator.campaigns.summary import as_text, non_private
+from confide.protocol.version import CODE_VERSION
 from tests.support.places import ROOT
 
 # Every command line, and where its `main` is.
@@ -18,6 +19,13 @@ COMMANDS = {
     "aggregator": "confide.aggregator.__main__.main",
     "card": "confide.aggregator.__main__.card",
     "simulation": "confide.__main__.main",
+}
+# What each is called, and the first of its commands.
+NAMES = {
+    "client": ("confide-client", "init"),
+    "aggregator": ("confide-aggregator", "init"),
+    "card": ("confide-card", "search"),
+    "simulation": ("confide", "evaluate"),
 }
 NARROW = os.environ | {"COLUMNS": "80"}
 RUN = """
@@ -33,11 +41,19 @@ getattr(importlib.import_module(module), name)()
 """
 
 
-def command(name: str, *arguments: str, missing: str = "") -> subprocess.CompletedProcess[str]:
+def command(
+    name: str, *arguments: str, missing: str = "", **variables: str
+) -> subprocess.CompletedProcess[str]:
     """A command line as its console script starts it, where a package may not be installed."""
     given = [sys.executable, "-c", RUN, COMMANDS[name], missing, *arguments]
     return subprocess.run(
-        given, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, env=NARROW
+        given,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=NARROW | variables,
     )
 
 
@@ -79,14 +95,17 @@ def test_a_module_of_the_project_that_is_missing_is_no_extra() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
+        ("client", []),
         ("client", ["contribute"]),
         ("client", ["allow"]),
+        ("aggregator", []),
         ("aggregator", ["serve"]),
         ("aggregator", ["campaign"]),
         ("aggregator", ["campaign", "create"]),
         ("aggregator", ["owner", "add"]),
         ("card", ["search"]),
         ("card", []),
+        ("simulation", []),
         ("simulation", ["evaluate"]),
         ("simulation", ["federation"]),
     ],
@@ -101,6 +120,28 @@ def test_help_is_plain_text_of_80_columns(name: str, arguments: list[str]) -> No
     assert max(map(len, run.stdout.splitlines())) <= 80
     if arguments in (["evaluate"], ["federation"], ["search"], ["serve"]):
         assert "[default: " in run.stdout
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_command_line_has_a_version(name: str) -> None:
+    """`--version` prints the name and the version that cards state; subcommands do not have it."""
+    run = command(name, "--version")
+    assert (run.returncode, run.stdout) == (0, f"{NAMES[name][0]} {CODE_VERSION}\n")
+    assert command(name, NAMES[name][1], "--version").returncode == 2
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_command_line_completes_in_a_shell(name: str) -> None:
+    """`--show-completion` prints a script for bash, and what that script calls lists commands."""
+    program, first = NAMES[name]
+    variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
+    script = command(
+        name, "--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1"
+    ).stdout
+    assert f"{variable}=complete_bash" in script
+    assert script.splitlines()[-1].endswith(f" {program}")
+    asked = {variable: "complete_bash", "COMP_WORDS": f"{program} {first[0]}", "COMP_CWORD": "1"}
+    assert first in command(name, **asked).stdout.splitlines()
 
 
 def on_a_terminal(columns: int, *arguments: str) -> list[str]:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from confide.aggregator.campaigns.report_ids import counted_once
-from confide.client.ledger import Ledger
+from confide.client.ledger.ledger import Ledger
 from confide.client.transport.contribution import Contribution
 from confide.client.transport.retry import Patience, Unreachable
 from confide.protocol.channels.bit import Bit

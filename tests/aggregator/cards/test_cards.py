@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from confide.aggregator.cards.search import Configuration, Contract, judge
 from confide.aggregator.cli.card import differences
 from confide.aggregator.quantiles.registry import MECHANISMS
-from confide.protocol.cards.card import CODE_VERSION, card_schema, parse_card
+from confide.protocol.cards.card import card_schema, parse_card
 from confide.protocol.cards.page import as_html, as_markdown, headline
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.errors import BadInput
+from confide.protocol.version import CODE_VERSION
 from tests.support.cards import (
     CONTRACT,
     GRID,

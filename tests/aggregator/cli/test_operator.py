@@ -24,6 +24,7 @@ from confide.protocol.wire import wire_pb2 as wire
 from tests.support.hostile import Wire
 from tests.support.owners import PUBLIC as PUBLIC_KEY
 from tests.support.owners import records as owner_records
+from tests.support.owners import scored
 from tests.support.servers import Place, aggregator, client, eventually, holding, plan_now
 
 GOOD = {"campaign": '"bits:one-shot"', "labels": "5", "model": f'"{"00" * 32}"', "records": "2000"}
@@ -56,7 +57,7 @@ def test_the_life_of_a_campaign_on_the_command_line(place: Place, tmp_path: Path
     wrong input exit with 2."""
     home, records = tmp_path / "home", tmp_path / "records.npz"
     data = owner_records(2_000, 1)
-    np.savez(records, probs=data.scored, labels=data.labels, ids=np.arange(2_000))
+    np.savez(records, probs=scored(data), labels=data.labels, ids=np.arange(2_000))
     assert client("init", "--home", home)[0] == 0
     assert client("allow", "aggregator", PUBLIC_KEY.hex(), "--home", home, "--yes")[0] == 0
     assert client("allow", "model", "00" * 32, "--home", home, "--yes")[0] == 0

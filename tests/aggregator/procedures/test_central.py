@@ -16,7 +16,7 @@ from confide.aggregator.quantiles.base import Mechanism, Release
 from confide.aggregator.quantiles.histogram import Histogram, certified_rank, histogram
 from confide.aggregator.quantiles.rank_exponential import RankExponential
 from confide.client.explain import explain
-from confide.client.ledger import Ledger
+from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
 from confide.client.respond import Respondent
 from confide.protocol.cards.verify.card import verify
@@ -47,6 +47,7 @@ from tests.support.owners import (
     changed,
     owner,
     records,
+    scored,
     signed,
 )
 
@@ -102,7 +103,7 @@ def test_exact_counts_add_up_to_the_histogram_of_all_records(tmp_path: Path) -> 
 
     run_campaign(TRUSTED, asking(signed(TRUSTED), owners(tmp_path)), draw=draw)
     every = [records(1_500, seed) for seed in range(OWNERS)]
-    scores = np.concatenate([1 - one.scored[np.arange(len(one)), one.labels] for one in every])
+    scores = np.concatenate([1 - scored(one)[np.arange(len(one)), one.labels] for one in every])
     assert np.array_equal(seen[0].counts, histogram(scores, uniform_grid(BINS)).counts)
 
 

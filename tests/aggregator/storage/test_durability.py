@@ -24,7 +24,7 @@ from confide.aggregator.storage.deposit import Packed, Parcel
 from confide.aggregator.storage.report_writer import IDLE_SECONDS, Writer
 from confide.aggregator.storage.schema import metadata
 from confide.aggregator.vitals import Vitals
-from confide.client.ledger import Ledger
+from confide.client.ledger.ledger import Ledger
 from confide.client.transport.retry import Unreachable
 from confide.protocol.plan import digest
 from confide.protocol.wire import wire_pb2 as wire

@@ -16,17 +16,20 @@ from numpy.typing import NDArray
 
 from confide.client.records.models import Model
 from confide.client.records.operators import OPERATORS
+from confide.client.records.scorer import score
 from confide.protocol.errors import BadInput
 from confide.protocol.scores.probabilities import check_probabilities
 from tests.support.graphs import (
     FLOAT,
     WEIGHTS,
     constant,
+    in_batches,
     linear,
     model,
     network,
     node,
     of_bytes,
+    one_by_one,
     proto,
     value,
 )
@@ -106,11 +109,11 @@ def test_a_graph_cannot_copy_one_record_over_the_others() -> None:
             [constant("zero", [0], np.int64)],
         )
     ).open()
-    assert len(np.unique(copies.batched(RECORDS, 3), axis=0)) == 1
-    found = copies.one_by_one(RECORDS, 3)
-    alone = np.concatenate([copies.one_by_one(RECORDS[i : i + 1], 3) for i in range(len(RECORDS))])
+    assert len(np.unique(in_batches(copies, RECORDS, 3), axis=0)) == 1
+    found = one_by_one(copies, RECORDS, 3)
+    alone = np.concatenate([one_by_one(copies, RECORDS[i : i + 1], 3) for i in range(len(RECORDS))])
     assert np.array_equal(found, alone)
-    assert np.array_equal(found, PLAIN.open().one_by_one(RECORDS, 3))
+    assert np.array_equal(found, one_by_one(PLAIN.open(), RECORDS, 3))
 
 
 @given(st.permutations(range(12)))
@@ -119,7 +122,7 @@ def test_the_order_of_records_does_not_matter(order: list[int]) -> None:
     """Scoring a permutation gives the permuted scores, to the bit."""
     session = PLAIN.open()
     assert np.array_equal(
-        session.one_by_one(RECORDS[order], 3), session.one_by_one(RECORDS[:12], 3)[order]
+        one_by_one(session, RECORDS[order], 3), one_by_one(session, RECORDS[:12], 3)[order]
     )
 
 
@@ -177,7 +180,7 @@ def test_layers_of_training_are_accepted_in_inference() -> None:
             [constant("ratio", 0.5), *(constant(name, content) for name, content in names.items())],
         )
     ).open()
-    assert np.array_equal(session.one_by_one(RECORDS, 3), PLAIN.open().one_by_one(RECORDS, 3))
+    assert np.array_equal(one_by_one(session, RECORDS, 3), one_by_one(PLAIN.open(), RECORDS, 3))
 
 
 # What a graph may not hold
@@ -204,7 +207,7 @@ def test_a_model_may_have_branches() -> None:
         proto(in_branch([node("Add", ["x", "one"], ["q"])], [constant("one", [1, 1])]))
     ).open()
     np.testing.assert_allclose(
-        session.one_by_one(RECORDS, 3), softmax((RECORDS + 1) @ WEIGHTS), rtol=1e-5
+        one_by_one(session, RECORDS, 3), softmax((RECORDS + 1) @ WEIGHTS), rtol=1e-5
     )
 
 
@@ -396,7 +399,7 @@ def test_the_runtimes_own_format_is_refused() -> None:
     with pytest.raises(BadInput, match="own format"):
         of_bytes(both).open()
     later = of_bytes(message(15, b".......ORTM") + PLAIN.data).open()
-    assert np.array_equal(later.one_by_one(RECORDS, 3), PLAIN.open().one_by_one(RECORDS, 3))
+    assert np.array_equal(one_by_one(later, RECORDS, 3), one_by_one(PLAIN.open(), RECORDS, 3))
 
 
 def nested(depth: int) -> bytes:
@@ -431,7 +434,7 @@ def test_damage_never_raises_anything_else(noise: bytes, at: int) -> None:
     data = PLAIN.data[:at] + noise + PLAIN.data[at + len(noise) :]
     try:
         session = of_bytes(data).open()
-        found = session.one_by_one(RECORDS[:2], 3)
+        found = one_by_one(session, RECORDS[:2], 3)
     except BadInput:
         return
     check_probabilities(found)
@@ -476,7 +479,7 @@ def test_every_type_of_numbers_is_cast_to_what_the_model_takes() -> None:
             proto([node("Cast", ["x"], ["a"], to=FLOAT), *linear(entry="a")], inputs=entry)
         ).open()
         for given_as in (np.int64, np.float32, np.float64):
-            found = session.one_by_one(whole.astype(given_as), 3)
+            found = one_by_one(session, whole.astype(given_as), 3)
             assert found.dtype == np.float32
             np.testing.assert_allclose(found, softmax(whole @ WEIGHTS), rtol=1e-5)
 
@@ -497,15 +500,15 @@ def test_the_last_output_counts() -> None:
     outputs = [value("label", onnx.TensorProto.INT64, ["n"]), value("p", FLOAT, ["n", 3])]
     session = model(proto([classifier], outputs=outputs, domains=["ai.onnx.ml"])).open()
     np.testing.assert_allclose(
-        session.one_by_one(RECORDS, 3), softmax(RECORDS @ WEIGHTS), rtol=1e-5
+        one_by_one(session, RECORDS, 3), softmax(RECORDS @ WEIGHTS), rtol=1e-5
     )
 
 
 def test_features_of_another_shape_are_the_owners_mistake() -> None:
     """That the file has other features than the model takes depends on no record, and is said."""
-    for call in (PLAIN.open().one_by_one, PLAIN.open().batched):
+    for vetted in (False, True):
         with pytest.raises(BadInput, match=r"shape \(3,\); the model accepts \(2,\)"):
-            call(np.zeros((4, 3)), 3)
+            score(PLAIN, np.zeros((4, 3)), labels=3, vetted=vetted)
 
 
 def branch(operator: str) -> Any:
@@ -600,8 +603,8 @@ def test_a_record_without_a_usable_result_counts_as_uniform(
     session = on_predicate(kind).open()
     odd = RECORDS[:, 0] > 0
     assert 0 < odd.sum() < len(odd)
-    expected = np.where(odd[:, None], UNIFORM, PLAIN.open().one_by_one(RECORDS, 3))
-    found = session.one_by_one(RECORDS, 3)
+    expected = np.where(odd[:, None], UNIFORM, one_by_one(PLAIN.open(), RECORDS, 3))
+    found = one_by_one(session, RECORDS, 3)
     assert np.array_equal(check_probabilities(found), expected)
     assert capfd.readouterr() == ("", "")
 
@@ -609,10 +612,9 @@ def test_a_record_without_a_usable_result_counts_as_uniform(
 @pytest.mark.parametrize("kind", ["nan", "infinite", "negative", "sum", "raises"])
 def test_batches_leave_the_other_records_alone(kind: str) -> None:
     """A vetted model that fails on some records of a batch still scores the others."""
-    session = on_predicate(kind).open()
-    np.testing.assert_allclose(
-        session.batched(RECORDS, 3), session.one_by_one(RECORDS, 3), rtol=1e-6
-    )
+    failing = on_predicate(kind)
+    found = score(failing, RECORDS, labels=3, vetted=True)
+    np.testing.assert_allclose(found, one_by_one(failing.open(), RECORDS, 3), rtol=1e-6)
 
 
 def test_a_model_may_ignore_the_record() -> None:
@@ -623,16 +625,22 @@ def test_a_model_may_ignore_the_record() -> None:
         ([], [constant("p", row)]),
     ):
         session = model(proto(nodes, constants)).open()
-        assert np.array_equal(session.one_by_one(RECORDS, 3), np.repeat(row, len(RECORDS), axis=0))
+        assert np.array_equal(one_by_one(session, RECORDS, 3), np.repeat(row, len(RECORDS), axis=0))
 
 
 def test_more_labels_than_outputs_are_no_error() -> None:
-    """A plan of another number of labels than the model's gets uniform vectors."""
-    for labels in (2, 4):
-        for call in (PLAIN.open().one_by_one, PLAIN.open().batched):
-            assert np.array_equal(
-                call(RECORDS, labels), np.full((len(RECORDS), labels), 1 / labels, dtype=np.float32)
-            )
+    """A plan of another number of labels than a model returns, which does not declare how many,
+    gets uniform vectors."""
+    nodes = linear()
+    nodes[-1].output[0] = "q"
+    nodes.append(node("Compress", ["q", "all"], ["p"], axis=1))
+    silent = model(proto(nodes, [constant("all", [True] * 3, np.bool_)]))
+    for labels in (2, 3, 4):
+        uniform = np.full((len(RECORDS), labels), 1 / labels, dtype=np.float32)
+        expected = one_by_one(PLAIN.open(), RECORDS, 3) if labels == 3 else uniform
+        for vetted in (False, True):
+            found = score(silent, RECORDS, labels=labels, vetted=vetted)
+            assert np.array_equal(found, expected)
 
 
 SIMPLEX = st.integers(0, 1024).flatmap(
@@ -654,7 +662,7 @@ def test_whatever_comes_out_is_made_valid(
     other rows become uniform."""
     session = IDENTITY
     rows = np.where(np.array(which)[:, None], odd, np.array(good) * (1 + shift))
-    found = session.one_by_one(rows, 3)
+    found = one_by_one(session, rows, 3)
     check_probabilities(found)
     with np.errstate(over="ignore"):
         singles = rows.astype(np.float32)
@@ -665,7 +673,7 @@ def test_whatever_comes_out_is_made_valid(
             assert np.array_equal(row, result)
         elif not off < 1.01e-3 or row.min() < 0:
             assert np.array_equal(result, UNIFORM)
-    assert np.array_equal(found, session.batched(rows, 3))
+    assert np.array_equal(found, in_batches(session, rows, 3))
 
 
 IDENTITY = model(
@@ -681,19 +689,20 @@ def test_one_by_one_equals_batches_to_the_bit() -> None:
     """On a network of one hidden layer both ways give the same bits, also beyond one batch; no
     records give no rows."""
     records = np.random.default_rng(8).normal(size=(5000, 16)).astype(np.float32)
-    session = network().open()
-    found = session.one_by_one(records, 26)
-    assert np.array_equal(found, session.batched(records, 26))
+    found = one_by_one(network().open(), records, 26)
+    assert np.array_equal(found, in_batches(network().open(), records, 26))
     assert len(np.unique(found, axis=0)) == len(records)
-    for call in (session.one_by_one, session.batched):
-        assert call(records[:0], 26).shape == (0, 26)
+    for vetted in (False, True):
+        assert np.array_equal(found, score(network(), records, labels=26, vetted=vetted))
+        assert score(network(), records[:0], labels=26, vetted=vetted).shape == (0, 26)
 
 
 def test_a_model_of_one_record_at_a_time_is_accepted() -> None:
     """A graph exported for exactly one record is called so, vetted or not."""
-    session = model(proto(linear(), inputs=[value("x", FLOAT, [1, 2])])).open()
-    for call in (session.one_by_one, session.batched):
-        assert np.array_equal(call(RECORDS, 3), PLAIN.open().one_by_one(RECORDS, 3))
+    single = model(proto(linear(), inputs=[value("x", FLOAT, [1, 2])]))
+    for vetted in (False, True):
+        found = score(single, RECORDS, labels=3, vetted=vetted)
+        assert np.array_equal(found, one_by_one(PLAIN.open(), RECORDS, 3))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -723,5 +732,5 @@ def test_what_torch_exports_is_accepted(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = net(torch.from_numpy(images)).numpy()
     np.testing.assert_allclose(
-        Model.read(tmp_path / "net.onnx").open().one_by_one(images, 5), expected, rtol=1e-5
+        one_by_one(Model.read(tmp_path / "net.onnx").open(), images, 5), expected, rtol=1e-5
     )

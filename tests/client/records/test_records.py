@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from confide.aggregator.keys import create_keys
 from confide.client.policy import TEMPLATE, read_policy
-from confide.client.records.reader import Records, normal_id, read_records
+from confide.client.records.ids import normal_id
+from confide.client.records.reader import read_records
+from confide.client.records.records import Records
 from confide.protocol.errors import BadInput
 from tests.support.owners import PLAN, PUBLIC, signed
 from tests.support.places import ROOT
@@ -443,7 +445,7 @@ def test_records_check_themselves() -> None:
 
 
 def client(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "confide.client.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "confide.client", *map(str, arguments)]
     return subprocess.run(
         command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False
     )

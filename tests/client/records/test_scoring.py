@@ -10,11 +10,20 @@ import pytest
 from numpy.typing import NDArray
 
 from confide.client.records.models import Model
-from confide.client.records.reader import Records
+from confide.client.records.records import Records
 from confide.client.records.score_cache import probabilities
 from confide.client.records.scorer import STEP
 from confide.protocol.errors import BadInput
-from tests.support.graphs import WEIGHTS, linear, model, network, node, not_a_number, proto
+from tests.support.graphs import (
+    WEIGHTS,
+    linear,
+    model,
+    network,
+    node,
+    not_a_number,
+    one_by_one,
+    proto,
+)
 
 NETWORK = network(4, 8, 3)
 FEATURES = np.random.default_rng(2).normal(size=(30, 4)).astype(np.float32)
@@ -44,7 +53,7 @@ def score(
     return found, len(told) - 1, told[-1]
 
 
-FRESH = NETWORK.open().one_by_one(FEATURES, 3)
+FRESH = one_by_one(NETWORK.open(), FEATURES, 3)
 
 
 def only(folder: Path) -> Path:
@@ -219,7 +228,7 @@ def test_the_owner_is_told_of_records_without_a_result(caplog: pytest.LogCapture
         probabilities(records(), NETWORK, labels=3)
         assert caplog.text == ""
         probabilities(records(np.ones((30, 2))), Model.of(not_a_number()), labels=2)
-    assert "30 of 30 records are scored alike" in caplog.text
+    assert "30 of 30 records have the same score" in caplog.text
 
 
 def test_progress_is_told_every_few_thousand_records() -> None:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from confide.aggregator.campaigns.driver import TooFewReports, run_training
 from confide.client.explain import explain
-from confide.client.ledger import Ledger
+from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
-from confide.client.records.reader import Records
+from confide.client.records.records import Records
 from confide.client.respond import Respondent
 from confide.client.training.layers import Stack
 from confide.client.training.local_round import learn, moved

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from confide.aggregator.keys import create_keys
 from confide.aggregator.storage.store import Settings
-from confide.client.cli import app
+from confide.client.cli.app import app
 from confide.client.transport.grpc_client import Access, Aggregator
 from confide.client.transport.retry import Patience, Unreachable
 from confide.protocol.plan import sign_plan
 from confide.protocol.wire.service import SERVICE
-from tests.support.owners import KEY, PUBLIC, records
+from tests.support.owners import KEY, PUBLIC, records, scored
 from tests.support.servers import Place, Running, contribution, eventually, plan_now
 
 PLAN = plan_now(campaign="asked", epsilon=2.0, variant="one-shot", expected_records=2_000)
@@ -78,7 +78,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         (folder / "token").write_text(token)
         data = records(2_000, 1)
         np.savez(
-            folder / "records.npz", probs=data.scored, labels=data.labels, ids=np.arange(2_000)
+            folder / "records.npz", probs=scored(data), labels=data.labels, ids=np.arange(2_000)
         )
         for home, keys in {"home": f'["{PUBLIC.hex()}"]', "distrusting": "[]"}.items():
             assert CliRunner().invoke(app, ["init", "--home", str(folder / home)]).exit_code == 0

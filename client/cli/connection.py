@@ -1,4 +1,4 @@
-"""The options by which a command reaches an aggregator, the same for every command that does."""
+"""The options of every command that connects to an aggregator."""
 
 import inspect
 import math
@@ -19,8 +19,10 @@ from confide.protocol.wire.service import CAMPAIGN_DIGITS, is_campaign_id, is_lo
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with these options before its own, which gets the aggregator that they name. Out of
-    reach is exit code 1."""
+    """Give a command these options before its own, and the aggregator that they name.
+
+    An aggregator that cannot be reached is exit code 1.
+    """
     shared = list(inspect.signature(_aggregator).parameters.values())
     own = list(inspect.signature(command).parameters.values())[1:]
 
@@ -69,9 +71,8 @@ def _aggregator(
             f"campaign is {campaign!r}; accepted is its full id of {CAMPAIGN_DIGITS} hexadecimal "
             "digits"
         )
-    access = Access(
-        aggregator, _token(token_file), *_certificates(aggregator, ca, cert, key, insecure_loopback)
-    )
+    found = _certificates(aggregator, ca=ca, cert=cert, key=key, insecure=insecure_loopback)
+    access = Access(aggregator, _token(token_file), *found)
     return Aggregator(access, campaign, patience=Patience(patience, tell=_say))
 
 
@@ -93,7 +94,7 @@ def _token(path: Path) -> str:
 
 
 def _certificates(
-    address: str, ca: Path | None, cert: Path | None, key: Path | None, insecure: bool
+    address: str, *, ca: Path | None, cert: Path | None, key: Path | None, insecure: bool
 ) -> tuple[bytes | None, bytes | None, bytes | None]:
     if insecure:
         if not is_loopback(address):
@@ -116,8 +117,10 @@ def _certificates(
 
 
 def _read(paths: tuple[Path, ...], load: Callable[..., None]) -> list[bytes]:
-    """The bytes of PEM files that go together, tried here because a channel would only say that it
-    cannot connect."""
+    """Read PEM files that belong together, and try them.
+
+    A channel would only say that it cannot connect.
+    """
     try:
         found = [path.read_bytes() for path in paths]
         load(*paths)

@@ -1,0 +1,90 @@
+"""`allow`: add aggregators and models to the policy."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from confide.client.cli.options import DEFAULT_HOME, Folder, Yes, confirm
+from confide.client.home import Home
+from confide.client.policy import list_in
+from confide.client.records.models import Model
+from confide.client.records.scorer import check_model
+from confide.protocol.command_line import CommandLine
+from confide.protocol.errors import BadInput
+from confide.protocol.files import write_whole
+from confide.protocol.terminal import clear_errors
+
+allow_app = CommandLine("Add an aggregator or a model to the policy.")
+
+
+@allow_app.command("aggregator")
+def allow_aggregator(
+    key: Annotated[
+        str,
+        typer.Argument(help="its public key: 64 hexadecimal digits, as the aggregator shows it"),
+    ],
+    home: Folder = DEFAULT_HOME,
+    yes: Yes = False,
+) -> None:
+    """Answer the plans that this key signs, within the rest of the policy."""
+    with clear_errors():
+        value = _digest("key", key, accepted="64 hexadecimal digits")
+        print(f"Plans signed by {value.hex()} will be answered, within the rest of your policy.")
+        print("Compare the key with the one that the aggregator gave you by another channel.")
+        _add_to_policy(Home(home), {"aggregators": value}, yes=yes)
+
+
+@allow_app.command("model")
+def allow_model(
+    model: Annotated[
+        str,
+        typer.Argument(help="the model's file (.onnx), or its SHA-256 as 64 hexadecimal digits"),
+    ],
+    home: Folder = DEFAULT_HOME,
+    vetted: Annotated[
+        bool,
+        typer.Option("--vetted", help="let it see many records at once: you have looked into it"),
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Let this model score your records, one at a time (or in batches, if you have vetted it)."""
+    with clear_errors():
+        if Path(model).exists():
+            found = Model.read(Path(model))
+            check_model(found, model)
+            print(f"{model}: {len(found.data)} bytes, no external data, no custom operators.")
+            value = found.digest
+        else:
+            value = _digest("model", model, accepted="64 hexadecimal digits, or a file")
+            print(
+                "There is no such file, so this is taken as the digest of a model, which is "
+                "checked when it is used."
+            )
+        print(f"The model with SHA-256 {value.hex()} may score your records.")
+        if vetted:
+            print(
+                "It will see many at once. A model built for it can report one record through the "
+                "results of all the others."
+            )
+        lists = ("models", "vetted_models") if vetted else ("models",)
+        _add_to_policy(Home(home), dict.fromkeys(lists, value), yes=yes)
+
+
+def _add_to_policy(place: Home, values: dict[str, bytes], *, yes: bool) -> None:
+    """Add values to lists of the policy, after the owner has confirmed it."""
+    place.policy()
+    path = place.policy_file.resolve()
+    text = path.read_text(encoding="utf-8-sig")
+    for name, value in values.items():
+        text = list_in(text, name, value)
+    confirm(f"Write this into {place.policy_file}?", yes)
+    write_whole(path, text, mode=0o600)
+    print(f"wrote {place.policy_file}: {', '.join(values)}")
+
+
+def _digest(what: str, text: str, *, accepted: str) -> bytes:
+    if re.fullmatch("[0-9a-fA-F]{64}", text) is None:
+        raise BadInput(f"{what} is {text!r}; accepted are {accepted}")
+    return bytes.fromhex(text)

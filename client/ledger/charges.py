@@ -1,0 +1,45 @@
+"""What a query asks of the ledger: the question, its price, and the limits of the owner's policy.
+
+All privacy losses of an owner's records are in replace-one adjacency, so that charges add up.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Question:
+    """One query, and the campaign it belongs to: a name and the key that signed its plan.
+
+    A plan that asks the owner as a whole has a number of `rounds`; one that asks record by record
+    has 0.
+    """
+
+    plan: bytes
+    campaign: str
+    aggregator: bytes
+    query: bytes
+    round_: int
+    rounds: int = 0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A privacy loss (epsilon, delta): the price of a plan for a record, or an upper limit."""
+
+    epsilon: float
+    delta: float = 0.0
+
+    def within(self, limit: "Cost") -> bool:
+        return self.epsilon <= limit.epsilon and self.delta <= limit.delta
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most a record may lose in its life and in one campaign, and the smallest group.
+
+    `fewest` is the number of records below which nobody answers.
+    """
+
+    record: Cost
+    campaign: Cost
+    fewest: int

@@ -1,0 +1,160 @@
+"""Which records may answer a query, what they are charged, and whether their answer may leave."""
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from confide.client.ledger.charges import Cost, Limits, Question
+from confide.client.ledger.database import transaction
+
+# The queries of one plan with one digest: at most one row.
+ONE_QUERY = "plan = (SELECT id FROM plans WHERE digest = ?) AND digest = ?"
+# A plan of a ledger that did not keep keys yet counts for every aggregator that uses the name.
+_SAME_CAMPAIGN = """spends.plan IN (
+    SELECT id FROM plans WHERE campaign = :campaign AND (
+        id NOT IN (SELECT plan FROM signers)
+        OR id IN (SELECT plan FROM signers WHERE aggregator = :key)))"""
+# Payers that have answered this plan before, or cannot afford its cost.
+_CANNOT_BE_CHARGED = f"""
+SELECT record FROM asked JOIN spends USING (record) GROUP BY place, record HAVING
+    SUM(epsilon) + :epsilon > :record_epsilon
+    OR SUM(delta) + :delta > :record_delta
+    OR COALESCE(SUM(epsilon) FILTER (WHERE {_SAME_CAMPAIGN}), 0) + :epsilon > :campaign_epsilon
+    OR COALESCE(SUM(delta) FILTER (WHERE {_SAME_CAMPAIGN}), 0) + :delta > :campaign_delta
+    OR SUM(spends.plan = :plan)"""
+_WERE_NOT_CHARGED = """
+SELECT record FROM asked WHERE record NOT IN (SELECT record FROM spends WHERE plan = :plan)"""
+# The totals of the records behind an answer: those charged with its query or, in a later round,
+# with the plan's first query. Persons pay too, and are not counted as records.
+_TOTALS = """
+SELECT
+    SUM(record NOT IN (SELECT person FROM persons)),
+    MAX(epsilon), MAX(delta), MAX(campaign_epsilon), MAX(campaign_delta)
+FROM (
+    SELECT
+        record,
+        SUM(spends.epsilon) AS epsilon,
+        SUM(delta) AS delta,
+        SUM(spends.epsilon * (campaign = :campaign)) AS campaign_epsilon,
+        SUM(delta * (campaign = :campaign)) AS campaign_delta
+    FROM spends JOIN plans ON spends.plan = plans.id
+    WHERE record IN (
+        SELECT record FROM spends WHERE plan = :plan AND (
+            query = :query OR NOT EXISTS (SELECT 1 FROM spends WHERE query = :query)))
+    GROUP BY record)"""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A query that was answered before; None stands for an answer that could not be drawn."""
+
+    answer: bytes | None
+
+
+def answered(db: sqlite3.Connection, plan: bytes, query: bytes) -> Answered | None:
+    """Look a query up; None if it was never answered."""
+    row = db.execute(f"SELECT answer FROM queries WHERE {ONE_QUERY}", (plan, query)).fetchone()
+    return None if row is None else Answered(row[0])
+
+
+def number_payers(db: sqlite3.Connection, payers: Sequence[Iterable[bytes]]) -> None:
+    """Put the payers of every place into a table in memory, without a lock on the file."""
+    db.execute(
+        "CREATE TEMP TABLE IF NOT EXISTS asked (place INTEGER NOT NULL, record BLOB NOT NULL)"
+    )
+    with transaction(db, "DEFERRED"):
+        db.execute("DELETE FROM asked")
+        db.executemany(
+            "INSERT INTO asked VALUES (?, ?)",
+            ((place, payer) for place, each in enumerate(payers) for payer in each),
+        )
+
+
+def able_places(
+    db: sqlite3.Connection, asked: Question, *, cost: Cost, limits: Limits
+) -> list[int]:
+    """The numbered places that may answer; none if they are too few, or the round is answered."""
+    plan = _plan_id(db, asked.plan)
+    rounds = [row[0] for row in db.execute("SELECT round FROM queries WHERE plan = ?", (plan,))]
+    if asked.rounds and rounds:
+        if asked.round_ in rounds or len(rounds) >= asked.rounds:
+            return []
+        excluded = _WERE_NOT_CHARGED
+    elif cost.within(limits.record) and cost.within(limits.campaign):
+        excluded = _CANNOT_BE_CHARGED
+    else:
+        return []
+    values = {
+        "plan": plan,
+        "campaign": asked.campaign,
+        "key": asked.aggregator,
+        "epsilon": cost.epsilon,
+        "delta": cost.delta,
+        "record_epsilon": limits.record.epsilon,
+        "record_delta": limits.record.delta,
+        "campaign_epsilon": limits.campaign.epsilon,
+        "campaign_delta": limits.campaign.delta,
+    }
+    rows = db.execute(
+        "SELECT DISTINCT place FROM asked "
+        f"EXCEPT SELECT place FROM asked WHERE record IN ({excluded}) ORDER BY place",
+        values,
+    )
+    places = [row[0] for row in rows]
+    return places if len(places) >= limits.fewest else []
+
+
+def charge(
+    db: sqlite3.Connection,
+    asked: Question,
+    *,
+    cost: Cost,
+    payers: set[bytes],
+    answer: bytes | None,
+    now: datetime,
+) -> None:
+    """Write an answer and its charges; a plan of several rounds is charged with its first query."""
+    db.execute(
+        "INSERT OR IGNORE INTO plans (digest, campaign, epsilon) VALUES (?, ?, ?)",
+        (asked.plan, asked.campaign, cost.epsilon),
+    )
+    plan = _plan_id(db, asked.plan)
+    db.execute("INSERT OR IGNORE INTO signers VALUES (?, ?)", (plan, asked.aggregator))
+    earlier = db.execute("SELECT 1 FROM queries WHERE plan = ?", (plan,)).fetchone()
+    query = db.execute(
+        "INSERT INTO queries (plan, digest, round, at, answer) VALUES (?, ?, ?, ?, ?)",
+        (plan, asked.query, asked.round_, now.isoformat(), answer),
+    ).lastrowid
+    if asked.rounds and earlier is not None:
+        return
+    # Sorted by the table's primary key, so that the file is written from front to back.
+    db.executemany(
+        "INSERT INTO spends VALUES (?, ?, ?, ?, ?)",
+        ((payer, plan, query, cost.epsilon, cost.delta) for payer in sorted(payers)),
+    )
+
+
+def may_leave(db: sqlite3.Connection, plan: bytes, query: bytes, limits: Limits) -> bool:
+    """Whether the records behind a drawn answer are enough, and within these limits."""
+    row = db.execute(
+        "SELECT plan, queries.id, campaign FROM queries JOIN plans ON queries.plan = plans.id "
+        "WHERE plans.digest = ? AND queries.digest = ?",
+        (plan, query),
+    ).fetchone()
+    if row is None:
+        return True
+    values = dict(zip(("plan", "query", "campaign"), row, strict=True))
+    count, *totals = db.execute(_TOTALS, values).fetchone()
+    in_life, in_campaign = Cost(*totals[:2]), Cost(*totals[2:])
+    return (
+        count >= limits.fewest
+        and in_life.within(limits.record)
+        and in_campaign.within(limits.campaign)
+    )
+
+
+def _plan_id(db: sqlite3.Connection, digest: bytes) -> int:
+    """The plan's number in the file; -1, which no row has, if it is new."""
+    row = db.execute("SELECT id FROM plans WHERE digest = ?", (digest,)).fetchone()
+    return -1 if row is None else int(row[0])

@@ -1,0 +1,101 @@
+"""The columns of npz, csv and parquet files."""
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confide.protocol.errors import BadInput
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A file's columns, and how messages name its rows: `row` and the number of the first."""
+
+    arrays: dict[str, Array]
+    row: str
+    first: int
+
+
+def _npz(path: Path) -> Columns:
+    renamed = {"labels": "label", "ids": "id", "persons": "person"}
+    with np.load(path, allow_pickle=False) as archive:
+        found = {name: archive[name] for name in archive}
+    _check_once([renamed.get(name, name) for name in found])
+    return Columns({renamed.get(name, name): array for name, array in found.items()}, "row", 1)
+
+
+def _csv(path: Path) -> Columns:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.reader(file))
+    if len(rows) < 2:
+        raise BadInput("it has no header or no rows")
+    header, body = [name.strip() for name in rows[0]], rows[1:]
+    uneven = next((i for i, row in enumerate(body, start=2) if len(row) != len(header)), None)
+    if uneven is not None:
+        raise BadInput(
+            f"line {uneven} has another number of fields than the header's {len(header)}"
+        )
+    _check_once(header)
+    return Columns(_table(dict(zip(header, zip(*body, strict=True), strict=True))), "line", 2)
+
+
+def _parquet(path: Path) -> Columns:
+    try:
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise BadInput(
+            "reading parquet needs the package pyarrow; install confide[client]"
+        ) from None
+    table = pyarrow.parquet.read_table(path)
+    _check_once(table.column_names)
+    columns = {name: table.column(name) for name in table.column_names}
+    floats = {
+        name: column.type.to_pandas_dtype()
+        for name, column in columns.items()
+        if pyarrow.types.is_floating(column.type)
+    }
+    # The type of a float says up to where it holds every whole number.
+    read = {
+        name: np.array(column.to_pylist(), dtype=floats.get(name, object))
+        for name, column in columns.items()
+    }
+    return Columns(_table(read), "row", 1)
+
+
+def _check_once(names: list[str]) -> None:
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise BadInput(f"it has the column {twice!r} twice")
+
+
+def _table(columns: Mapping[str, Sequence[Any] | Array]) -> dict[str, Array]:
+    """Columns `id`, `person` and `label`, and all others as one array.
+
+    The others are probabilities if they are named p0, p1, ..., else features.
+    """
+    named: dict[str, Array] = {
+        name: np.asarray(columns[name]) for name in ("id", "person") if name in columns
+    }
+    if "label" in columns:
+        named["label"] = np.asarray(columns["label"]).astype(np.float64)
+    others = [name for name in columns if name not in named]
+    if not others:
+        return named
+    probabilities = [f"p{i}" for i in range(len(others))]
+    kind, chosen = (
+        ("probs", probabilities) if set(others) == set(probabilities) else ("features", others)
+    )
+    values = np.array([columns[name] for name in chosen], dtype=np.float64)
+    if values.ndim != 2:
+        raise BadInput("it has columns of lists; accepted is a number a record and column")
+    return named | {kind: values.T}
+
+
+READERS: dict[str, Callable[[Path], Columns]] = {".npz": _npz, ".csv": _csv, ".parquet": _parquet}
