@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from confide.aggregator.campaigns.driver import run_campaign
+from confide.aggregator.cards.clauses import judge
+from confide.aggregator.cards.contract import Configuration, Contract
 from confide.aggregator.cards.issue import campaign_card, provenance
-from confide.aggregator.cards.search import Configuration, Contract, judge, search
+from confide.aggregator.cards.search import search
 from confide.aggregator.cli.card import app, differences
 from confide.aggregator.quantiles.registry import MECHANISMS
 from confide.protocol.cards.card import CODE_VERSION, Card, card_schema, parse_card

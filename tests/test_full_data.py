@@ -13,11 +13,11 @@ from confide.aggregator.procedures.full_data import (
     Transfer,
     black_box_floor,
     dpcp_level,
-    dpcp_rank,
     never_selected_bound,
 )
 from confide.aggregator.quantiles.gaussian import GaussianSearch, NoisyMidpoint
 from confide.aggregator.quantiles.histogram import conformal_rank
+from confide.aggregator.quantiles.published import dpcp_rank
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy, SeededEntropy
 from confide.protocol.privacy.budgets import Budget, noise_multiplier

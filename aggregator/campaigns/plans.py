@@ -7,7 +7,7 @@ from typing import Any
 from confide.aggregator.campaigns.settings import check
 from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
-from confide.aggregator.quantiles.registry import GAUSSIAN
+from confide.aggregator.quantiles.registry import needs_delta
 from confide.protocol.channels.kinds import auto
 from confide.protocol.methods.training import Terms
 from confide.protocol.plan import EXACT_COUNTS, NOISED_COUNTS, Plan
@@ -87,7 +87,7 @@ def _central(name: str, config: Any) -> dict[str, Any]:
     return chosen | {
         "channel": EXACT_COUNTS,
         "mechanism": mechanism,
-        "privacy_delta": delta if mechanism in GAUSSIAN else 0.0,
+        "privacy_delta": delta if needs_delta(mechanism) else 0.0,
     }
 
 

@@ -4,8 +4,9 @@ from dataclasses import asdict
 from datetime import datetime
 
 from confide.aggregator.campaigns.driver import Outcome
+from confide.aggregator.cards.contract import Configuration, Contract, decimal
 from confide.aggregator.cards.released import Released, decision
-from confide.aggregator.cards.search import Configuration, Contract, decimal, search
+from confide.aggregator.cards.search import search
 from confide.aggregator.procedures.shuffle import NO_AMPLIFICATION, shuffled_epsilon
 from confide.protocol.cards.card import CODE_VERSION, PUBLIC, Card, Layer
 from confide.protocol.certificate import PAC, Certificate

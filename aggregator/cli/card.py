@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from confide.aggregator.cards.contract import Contract, read_grid
 from confide.aggregator.cards.issue import provenance
-from confide.aggregator.cards.search import Contract, read_grid, search
+from confide.aggregator.cards.search import search
 from confide.aggregator.keys import read_key
 from confide.protocol.cards.card import Card, card_schema, read_card
 from confide.protocol.cards.page import as_html, as_markdown, headline

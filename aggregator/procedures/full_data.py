@@ -17,6 +17,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+from confide.aggregator.quantiles.histogram import check_rank
 from confide.protocol.errors import BadInput, check_probability
 from confide.protocol.privacy.profiles import Profile
 from confide.protocol.privacy.transfer import best_point, miss_bound
@@ -25,16 +26,6 @@ CONDITIONAL = "conditional on assumptions"
 HEURISTIC_BUFFER = "heuristic buffer"
 # What SCP's experiments use in place of the buffer of their Theorem 3.
 PUBLISHED_BUFFER = 10
-
-
-def check_rank(rank: int, n: int) -> int:
-    """Refuse a rank that n records do not have."""
-    if rank > n:
-        raise BadInput(
-            f"infeasible: rank {rank} of {n} records; accepted are more records, a larger alpha or "
-            "less epsilon"
-        )
-    return rank
 
 
 @dataclass(frozen=True)
@@ -72,11 +63,6 @@ def dpcp_level(*, alpha: float, epsilon: float, delta: float) -> float:
             f"delta is {delta!r}; it must be below alpha = {alpha!r}, of which it is a part"
         )
     return math.exp(-epsilon) * (alpha - delta)
-
-
-def dpcp_rank(*, n: int, level: float) -> int:
-    """ceil(n (1 - level)): mechanism `dpcp` aims 2/epsilon ranks above it (DPCP Algorithm 1)."""
-    return check_rank(math.ceil(n * (1 - Fraction(level))), n)
 
 
 def differential_rank(*, n: int, level: float) -> int:

@@ -84,7 +84,8 @@ class RankExponential(PureMechanism):
         return np.array(self.low), np.array(self.high[1:] or self.high)
 
     def weights(self, histogram: Histogram, rank: int) -> Integers:
-        return bin_weights(histogram.cumulative, rank - 1 + self.margin, *self._tables)
+        low, after = self._tables
+        return bin_weights(histogram.cumulative, rank - 1 + self.margin, low=low, after=after)
 
     def law(self, histogram: Histogram, rank: int) -> list[Fraction]:
         self.check(histogram, rank)

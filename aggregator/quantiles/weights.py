@@ -47,7 +47,7 @@ def worst_ratio(table: list[int]) -> Fraction:
     return Fraction(above, below)
 
 
-def bin_weights(cumulative: Integers, target: int, low: Table, after: Table) -> Integers:
+def bin_weights(cumulative: Integers, target: int, *, low: Table, after: Table) -> Integers:
     """The weight of every bin, by how far the ranks it holds are from the target.
 
     low[d] for N_j = target - d, d >= 1; low[0] for the one bin that holds the target; after[d] for

@@ -15,17 +15,15 @@ from confide.aggregator.procedures.full_data import (
     Stability,
     Transfer,
     black_box_floor,
-    check_rank,
     differential_rank,
     dpcp_level,
-    dpcp_rank,
     never_selected_bound,
 )
 from confide.aggregator.quantiles.base import ADD_REMOVE, ASYMPTOTIC, CERTIFIED, UNCERTIFIED
 from confide.aggregator.quantiles.base import Mechanism as Quantile
 from confide.aggregator.quantiles.gaussian import GaussianSearch, NoisyMidpoint
-from confide.aggregator.quantiles.histogram import certified_rank, conformal_rank
-from confide.aggregator.quantiles.published import Dpcp, Pps, pps_gamma, pps_rank
+from confide.aggregator.quantiles.histogram import certified_rank, check_rank, conformal_rank
+from confide.aggregator.quantiles.published import Dpcp, Pps, dpcp_rank, pps_gamma, pps_rank
 from confide.aggregator.quantiles.rank_exponential import RankExponential
 from confide.protocol.errors import BadInput, check_probability
 from confide.protocol.exact.grids import check_bins
