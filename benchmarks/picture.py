@@ -16,7 +16,7 @@ from matplotlib import pyplot as plt
 
 from confide.simulation.data.population import embedded
 from confide.simulation.evaluate.local import Setting
-from confide.simulation.evaluate.trials import evaluate
+from confide.simulation.evaluate.trials import run_trials
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 LINES = {
@@ -31,14 +31,14 @@ def main() -> None:
     population = embedded()
     base = Setting(trials=20, seed=1)
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    plain, _ = evaluate(population, replace(base, variant="non-private"))
+    plain, _ = run_trials(population, replace(base, variant="non-private"))
     axes.axhline(
         plain["mean"]["mean_size"], color="black", linewidth=1, label="no privacy (marginal)"
     )
     for (method, variant), (color, marker, style) in track(LINES.items(), "campaigns"):
         sizes = []
         for epsilon in EPSILONS:
-            result, _ = evaluate(
+            result, _ = run_trials(
                 population, replace(base, method=method, variant=variant, epsilon=epsilon)
             )
             sizes.append(result["mean"]["mean_size"])

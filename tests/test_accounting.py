@@ -16,7 +16,6 @@ from confide.protocol.privacy import losses as mechanisms
 from confide.protocol.privacy.budgets import (
     Budget,
     affordable_steps,
-    allocate,
     noise_multiplier,
     remaining,
 )
@@ -320,12 +319,14 @@ def test_calibrated_noise_is_within_the_budget_and_barely(accountant: str) -> No
     found = noise_multiplier(budget, sampling_rate=0.02, steps=300)
     assert budget.allows(profile(SampledGaussian(found, 0.02, 300)))
     assert not budget.allows(profile(SampledGaussian(0.995 * found, 0.02, 300)))
-    shared = allocate(budget, share=0.5, sampling_rate=0.02, steps=300)
-    assert shared.training.noise_multiplier > found
-    assert budget.allows(shared.profile)
-    assert not budget.allows(profile(shared.training, Gaussian(1.01 * shared.calibration.mu)))
-    pure = remaining(budget, Pure, spent=profile(shared.training))
-    assert budget.allows(profile(shared.training, Pure(pure)))
+    half = Budget(0.5, DELTA, accountant)
+    training = SampledGaussian(noise_multiplier(half, sampling_rate=0.02, steps=300), 0.02, 300)
+    assert training.noise_multiplier > found
+    mu = remaining(budget, Gaussian, spent=profile(training))
+    assert budget.allows(profile(training, Gaussian(mu)))
+    assert not budget.allows(profile(training, Gaussian(1.01 * mu)))
+    pure = remaining(budget, Pure, spent=profile(training))
+    assert budget.allows(profile(training, Pure(pure)))
 
 
 def test_steps_within_a_budget_are_counted_exactly() -> None:

@@ -23,7 +23,7 @@ from confide.simulation.data.population import Population, Predictions, embedded
 from confide.simulation.data.synthetic import Clusters, line
 from confide.simulation.evaluate.central import Central
 from confide.simulation.evaluate.local import Setting
-from confide.simulation.evaluate.trials import evaluate
+from confide.simulation.evaluate.trials import run_trials
 from tests.known import label_population
 
 ROOT = Path(__file__).parent.parent
@@ -282,7 +282,7 @@ def test_a_result_in_code_says_it_ran_to_the_end() -> None:
     """`evaluate` reports progress once a trial."""
     probs, labels = label_population(500, 4, np.random.default_rng(1), ties=True)
     ticks: list[int] = []
-    _, complete = evaluate(
+    _, complete = run_trials(
         Population("made", probs, labels),
         Setting(n=200, trials=3, seed=1, epsilon=8.0),
         progress=lambda: ticks.append(1),
@@ -383,7 +383,7 @@ def test_an_interval_without_bound_has_no_width() -> None:
     """With a range too small for the residuals the threshold is trivial: everything is covered and
     no width is claimed."""
     numbers = Predictions("far off", np.zeros(400), np.full(400, 9.0), 1.0)
-    result, _ = evaluate(numbers, Central(n=200, trials=2, seed=1))
+    result, _ = run_trials(numbers, Central(n=200, trials=2, seed=1))
     assert (result["mean"]["coverage"], result["mean"]["mean_size"], result["mean"]["trivial"]) == (
         1.0,
         None,

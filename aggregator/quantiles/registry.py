@@ -23,12 +23,12 @@ DEFAULT = RankExponential.name
 MECHANISMS: dict[str, type[Mechanism]] = {
     mechanism.name: mechanism
     for mechanism in (
-        RankExponential,
-        AboveThreshold,
         LaplaceCounts,
         Pps,
         Dpcp,
         GaussianSearch,
+        AboveThreshold,
+        RankExponential,
         NoisyMidpoint,
     )
 }

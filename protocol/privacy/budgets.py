@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from scipy.optimize import brentq
 
 from confide.protocol.errors import BadInput, check_epsilon, check_probability
-from confide.protocol.privacy.losses import Gaussian, Mechanism, SampledGaussian
+from confide.protocol.privacy.losses import Mechanism, SampledGaussian
 from confide.protocol.privacy.profiles import PLD, Profile
 
 # How close to the budget an answer comes, relatively, in the parameter sought.
@@ -116,29 +116,3 @@ def affordable_steps(
         middle = (low + high) // 2
         low, high = (middle, high) if allowed(middle) else (low, middle)
     return low
-
-
-@dataclass(frozen=True)
-class Allocation:
-    """How a budget is shared: noise for training, and the mu of the calibration (N queries: sigma =
-    sqrt(N) / mu)."""
-
-    training: SampledGaussian
-    calibration: Gaussian
-
-    @property
-    def profile(self) -> Profile:
-        return Profile().then(self.training, self.calibration)
-
-
-def allocate(budget: Budget, *, share: float, sampling_rate: float, steps: int) -> Allocation:
-    """Train within (share * epsilon, delta), then calibrate with all that the whole budget has left
-    (SCP S6.1)."""
-    check_probability("share", share)
-    part = Budget(share * budget.epsilon, budget.delta, budget.accountant)
-    training = SampledGaussian(
-        noise_multiplier(part, sampling_rate=sampling_rate, steps=steps), sampling_rate, steps
-    )
-    return Allocation(
-        training, Gaussian(remaining(budget, Gaussian, spent=Profile().then(training)))
-    )

@@ -111,7 +111,7 @@ def summarise(records: Records, setting: Repeated, rows: list[Row]) -> dict[str,
     }
 
 
-def evaluate(
+def run_trials(
     records: Any, setting: Repeated, *, progress: Progress = lambda: None
 ) -> tuple[dict[str, Any], bool]:
     """Run all trials; on Ctrl-C keep those that finished. The flag tells whether it ran to the
