@@ -14,7 +14,7 @@ from confide.aggregator.keys import SIGNING_KEY, create_keys
 from confide.aggregator.storage import views
 from confide.aggregator.storage.deposit import Packed, Parcel
 from confide.aggregator.storage.report_writer import Writer
-from confide.aggregator.storage.store import Settings
+from confide.aggregator.storage.stored_campaign import Settings
 from confide.aggregator.vitals import Vitals
 from confide.client.transport.grpc_client import Aggregator
 from confide.client.transport.retry import Patience

@@ -21,7 +21,8 @@ from confide.aggregator.storage.database import writing
 from confide.aggregator.storage.deposit import Packed, Parcel, Stored, store_all
 from confide.aggregator.storage.enrolment import Owner
 from confide.aggregator.storage.report_writer import Writer
-from confide.aggregator.storage.store import Campaign, Store
+from confide.aggregator.storage.store import Store
+from confide.aggregator.storage.stored_campaign import Campaign
 from confide.aggregator.storage.stored_ids import StoredIds
 from confide.aggregator.vitals import Vitals
 from confide.protocol.channels.kinds import Bit

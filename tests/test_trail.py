@@ -6,7 +6,7 @@ from scipy.stats import binom
 
 from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
-from confide.aggregator.storage.store import Campaign, Round, Settings
+from confide.aggregator.storage.stored_campaign import Campaign, Round, Settings
 from confide.aggregator.web.drawing import search_picture
 from confide.aggregator.web.trail import DOUBT, Bracket, Point, bracket, points
 from confide.protocol.methods.queries import BitQuery, BitTally

@@ -15,7 +15,8 @@ from confide.aggregator.campaigns.settings import check_used
 from confide.aggregator.keys import read_key
 from confide.aggregator.storage import views
 from confide.aggregator.storage.database import DEFAULT, connect, upgrade
-from confide.aggregator.storage.store import CALIBRATED, PUBLISHED, Settings, Store
+from confide.aggregator.storage.store import Store
+from confide.aggregator.storage.stored_campaign import CALIBRATED, PUBLISHED, Settings
 from confide.protocol.cards.card import AUDITOR, PUBLIC
 from confide.protocol.command_line import CommandLine
 from confide.protocol.errors import BadInput

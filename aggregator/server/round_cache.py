@@ -10,7 +10,8 @@ from confide.aggregator.campaigns.admission import Checked, check_answer
 from confide.aggregator.campaigns.allowance import most_in_campaign, most_in_round
 from confide.aggregator.storage.deposit import Packed
 from confide.aggregator.storage.enrolment import Owner
-from confide.aggregator.storage.store import ENOUGH, OPEN, Campaign, Round, Store
+from confide.aggregator.storage.store import Store
+from confide.aggregator.storage.stored_campaign import ENOUGH, OPEN, Campaign, Round
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.methods.queries import HistogramQuery, OwnerQuery, Query
 from confide.protocol.plan import parse

@@ -19,7 +19,8 @@ from confide.aggregator.server.upload import Stream
 from confide.aggregator.storage.deposit import Rejection
 from confide.aggregator.storage.enrolment import Enrolment, Owner
 from confide.aggregator.storage.report_writer import Writer
-from confide.aggregator.storage.store import CALIBRATED, CLOSED, PUBLISHED, Store
+from confide.aggregator.storage.store import Store
+from confide.aggregator.storage.stored_campaign import CALIBRATED, CLOSED, PUBLISHED
 from confide.aggregator.vitals import Vitals
 from confide.protocol.cards.card import PUBLIC
 from confide.protocol.errors import BadInput, Refused

@@ -11,6 +11,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from confide.protocol.errors import BadInput
@@ -107,6 +108,11 @@ def tidy(engine: Engine, *, wholly: bool = False) -> None:
             connection.connection.cursor().execute(
                 f"PRAGMA wal_checkpoint({'TRUNCATE' if wholly else 'PASSIVE'})"
             )
+
+
+def insert(kind: str, table: Any) -> Any:
+    """An insert that accepts a clause for rows that exist already, in the dialect of this kind."""
+    return (postgresql if kind == "postgresql" else sqlite).insert(table)
 
 
 def upgrade(engine: Engine) -> None:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from sqlalchemy import Engine, select, update
 
 from confide.aggregator.campaigns.settings import check
-from confide.aggregator.storage.database import writing
+from confide.aggregator.storage.database import insert, writing
 from confide.aggregator.storage.schema import owners
-from confide.aggregator.storage.store import insert
 from confide.protocol.errors import BadInput
 
 TOKEN_BYTES = 32

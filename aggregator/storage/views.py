@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Engine, case, func, select
 
 from confide.aggregator.storage.schema import batches, campaigns, owners, parts, queries, rejections
-from confide.aggregator.storage.store import Settings
+from confide.aggregator.storage.stored_campaign import Settings
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.plan import Plan, parse
 from confide.protocol.wire import wire_pb2 as wire

@@ -11,7 +11,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from confide.aggregator.storage import views
-from confide.aggregator.storage.store import CALIBRATED, PUBLISHED, Store
+from confide.aggregator.storage.store import Store
+from confide.aggregator.storage.stored_campaign import CALIBRATED, PUBLISHED
 from confide.aggregator.web.drawing import search_picture
 from confide.aggregator.web.trail import DOUBT, bracket, points
 from confide.aggregator.web.words import MEANINGS

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom, norm
 
-from confide.aggregator.storage.store import Campaign, Round
+from confide.aggregator.storage.stored_campaign import Campaign, Round
 from confide.protocol.methods.queries import BitQuery, CountQuery
 from confide.protocol.wire.packing import read_query
 
