@@ -16,7 +16,7 @@ proto: $(STAMP)
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. confide/protocol/wire/wire.proto confide/protocol/wire/service.proto
 
 check: $(STAMP)
-	$(BIN)/python -m pytest --quiet --no-header -p no:cacheprovider tests/test_wire.py -k generated_code --durations=0
+	$(BIN)/python -m pytest --quiet --no-header -p no:cacheprovider tests/protocol/wire/test_wire.py -k generated_code --durations=0
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -22,12 +22,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from confide.aggregator.storage import views
 from confide.protocol.plan import digest
-from tests.chaos import chaos
-from tests.hostile import Wire, fuzz
-from tests.owners import PLAN
-from tests.postgres import postgres
-from tests.servers import Place, eventually, plan_now
-from tests.test_wire import answer, bit_batch
+from tests.support.answers import answer, bit_batch
+from tests.support.chaos import chaos
+from tests.support.hostile import Wire, fuzz
+from tests.support.owners import PLAN
+from tests.support.postgres import postgres
+from tests.support.servers import Place, eventually, plan_now
 
 OWNERS, PROCESSES = 20, 2
 

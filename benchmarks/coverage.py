@@ -2,11 +2,11 @@
 process and over the wire.
 
 Run with the project's environment: `python benchmarks/coverage.py [--campaigns 100] [--n N]
-[--epsilon 4] [--json FILE]`. Populations are those of `tests/coverage.py`, on which coverage is a
-finite sum, so that a failure is a fact and not an estimate. A certificate may fail with probability
-delta = 0.1. The rate of failures of every cell stands with its Clopper-Pearson limits, each wrong
-with probability 1e-5; a lower limit above delta ends the script with status 1, which happens to
-correct methods with probability 0.004 at most.
+[--epsilon 4] [--json FILE]`. Populations are those of `tests/support/coverage.py`, on which
+coverage is a finite sum, so that a failure is a fact and not an estimate. A certificate may fail
+with probability delta = 0.1. The rate of failures of every cell stands with its Clopper-Pearson
+limits, each wrong with probability 1e-5; a lower limit above delta ends the script with status 1,
+which happens to correct methods with probability 0.004 at most.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from scipy.stats import beta
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from confide.protocol.scores.classification import SCORES
-from tests.coverage import METHODS, PATHS, POPULATIONS, Cell
+from tests.support.coverage import METHODS, PATHS, POPULATIONS, Cell
 
 DELTA = 0.1
 DOUBT = 1e-5

@@ -32,9 +32,9 @@ from confide.protocol.plan import digest
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.packing import Batch, read_query, write_batch
 from confide.protocol.wire.service import AUTHORIZATION, CALLS, CAMPAIGN
-from tests.owners import PLAN
-from tests.postgres import postgres
-from tests.servers import Place, eventually, plan_now
+from tests.support.owners import PLAN
+from tests.support.postgres import postgres
+from tests.support.servers import Place, eventually, plan_now
 
 # Reports in a message, and messages sent in one turn.
 SIZES = {1: 4_000, 100: 3_000, 10_000: 500}

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from confide.client.records.models import Model, Session
 from confide.client.records.reader import Records
 from confide.client.records.score_cache import probabilities
-from tests.graphs import network
+from tests.support.graphs import network
 
 FEATURES, LABELS = 16, 26
 

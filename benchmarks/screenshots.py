@@ -12,10 +12,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.browser import browser
-from tests.hostile import Wire
-from tests.servers import Place, contribution, eventually, plan_now, together
-from tests.test_page import page_port
+from tests.support.browser import browser
+from tests.support.hostile import Wire
+from tests.support.servers import Place, contribution, eventually, page_port, plan_now, together
 
 OWNERS = ("Hospital North", "Hospital South", "Lakeside Clinic", "St. Anne's", "University Clinic")
 N = 4_000

@@ -13,8 +13,8 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]
     """A file's tests run in one process, in order; those that start Flower one after the other."""
 
     def _split_scope(self, nodeid: str) -> str:
-        name = PurePath(nodeid.split("::")[0]).stem
-        return "flower" if name in FLOWER else name
+        path = nodeid.split("::")[0]
+        return "flower" if PurePath(path).stem in FLOWER else path
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def place(tmp_path: Path) -> Iterator[Any]:
     """An aggregator's folder and database; servers that still run on it end with the test."""
     # Most tests need no server, and importing one takes seconds.
-    from tests.servers import Place
+    from tests.support.servers import Place
 
     made = Place(tmp_path / "aggregator")
     yield made

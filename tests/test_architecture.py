@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.support.places import ROOT
+
 PACKAGES = {
     "protocol": {"protocol"},
     "client": {"protocol", "client"},

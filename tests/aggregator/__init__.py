@@ -1,0 +1,1 @@
+"""Tests of the aggregator's side."""

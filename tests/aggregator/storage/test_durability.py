@@ -1,0 +1,369 @@
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psycopg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from confide.aggregator.storage import views
+from confide.aggregator.storage.deposit import Packed, Parcel
+from confide.aggregator.storage.report_writer import IDLE_SECONDS, Writer
+from confide.aggregator.storage.schema import metadata
+from confide.aggregator.vitals import Vitals
+from confide.client.ledger import Ledger
+from confide.client.transport.retry import Unreachable
+from confide.protocol.plan import digest
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.service import SERVICE
+from tests.support.answers import answer as packed
+from tests.support.answers import bit_batch
+from tests.support.chaos import came, chaos, in_peace, leader, under_way
+from tests.support.disks import Disk, PostgresDisk, SqliteDisk, obeying_modes
+from tests.support.hostile import Wire
+from tests.support.places import ROOT
+from tests.support.postgres import binaries, postgres
+from tests.support.servers import Place, contribution, eventually, holding, plan_now, together
+
+needs_postgres = pytest.mark.skipif(
+    binaries() is None, reason="no PostgreSQL: neither the package pgserver nor initdb here"
+)
+DATABASES = [pytest.param("sqlite"), pytest.param("postgres", marks=needs_postgres)]
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+    """URLs of empty databases by kind; one PostgreSQL serves the whole module."""
+    if binaries() is None:
+        yield lambda kind: ""
+        return
+    with postgres(Path("/tmp")) as url:
+        made = 0
+
+        def empty(kind: str) -> str:
+            nonlocal made
+            if kind == "sqlite":
+                return ""
+            made += 1
+            with psycopg.connect(url, autocommit=True) as db:
+                db.execute(f"CREATE DATABASE test{made}".encode())
+            return url.replace("/postgres?", f"/test{made}?")
+
+        yield empty
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+def test_killed_at_random_every_acknowledged_report_counts_once(
+    kind: str, database: Callable[[str], str], tmp_path: Path
+) -> None:
+    """kill -9 of server and clients during a campaign of 20 owners and 10,000 reports: all comes
+    out as if nothing had been."""
+    place = Place(tmp_path / "aggregator", database(kind))
+    try:
+        plan = plan_now(expected_records=10_000)
+        found = chaos(
+            place,
+            plan,
+            tmp_path / "owners",
+            owners=20,
+            processes=1,
+            n=500,
+            kills=2,
+            client_kills=1,
+            seed=len(kind),
+        )
+        assert (found.servers_killed, found.clients_killed) == (2, 1)
+        assert found.disturbed == found.quiet
+        assert found.disturbed.stored == found.disturbed.acknowledged
+        assert (
+            len(set(found.disturbed.stored)) == found.disturbed.formal["certificate"]["n"] == 10_000
+        )
+    finally:
+        place.close()
+
+
+@needs_postgres
+def test_another_server_takes_over_from_a_killed_leader(
+    database: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Two servers on one PostgreSQL, half of the owners at each; the leader dies while a round's
+    reports come in, and the other leads before it is back. All comes out as with one server in
+    peace, every report stored once."""
+    place, owners, n = Place(tmp_path / "aggregator", database("postgres")), 8, 750
+    try:
+        plan = plan_now()
+        campaign = place.campaign(plan, owners=owners)
+        servers = [place.serve(), place.serve()]
+        access = [servers[i % 2].access(place.enrol(f"owner {i}")) for i in range(owners)]
+
+        def take_part(i: int) -> int:
+            if i == owners:
+                first = leader(place, campaign, servers)
+                eventually(
+                    lambda: (
+                        len(place.store.rounds(campaign)) > 1 and under_way(place, campaign, owners)
+                    )
+                )
+                first.kill()
+                eventually(lambda: leader(place, campaign, servers) is not first)
+                # Owners of the dead server find it again under its address.
+                place.serve(port=first.port)
+                return 0
+            return int(
+                contribution(access[i], plan, tmp_path / "owners" / f"{i}", seed=i, n=n)
+                .watch()
+                .reports
+            )
+
+        (tmp_path / "owners").mkdir()
+        assert together(owners + 1, take_part) == [n] * owners + [0]
+        found = came(place, campaign, tmp_path / "owners")
+        assert found == in_peace(plan, tmp_path / "in peace", owners=owners, n=n)
+        assert found.stored == found.acknowledged
+        assert (
+            len(set(found.stored))
+            == len(found.stored)
+            == found.formal["certificate"]["n"]
+            == owners * n
+        )
+    finally:
+        place.close()
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+def test_a_disk_that_is_full_or_read_only_acknowledges_nothing(
+    kind: str, database: Callable[[str], str], tmp_path: Path
+) -> None:
+    """First the disk is full, then it may only be read: no receipt, not healthy, and the log says
+    why. Once it is well the same server is healthy again before anybody comes, and the same client
+    gets through, once."""
+    place = Place(tmp_path / "aggregator", database(kind))
+    plan = plan_now(variant="one-shot", expected_records=20_000)
+    campaign, token = place.campaign(plan, owners=1), place.enrol("owner")
+    server = place.serve(through=obeying_modes())
+    disk: Disk = SqliteDisk(place, server) if kind == "sqlite" else PostgresDisk(place, campaign)
+    checks = health_pb2_grpc.HealthStub(Wire(server, campaign, token).channel)
+
+    health: list[int] = []
+    up, down = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+
+    def look() -> None:
+        with contextlib.suppress(grpc.RpcError):
+            health.extend(
+                reply.status
+                for reply in checks.Watch(health_pb2.HealthCheckRequest(service=SERVICE))
+            )
+
+    def failures() -> list[str]:
+        return [
+            str(event.get("reason", "")) for event in server.events() if event["level"] == "error"
+        ]
+
+    def refused(reason: str) -> None:
+        before = len(health)
+        with pytest.raises(Unreachable, match="UNAVAILABLE"):
+            contribution(
+                server.access(token), plan, tmp_path / "o", seed=1, n=20_000, patience=1
+            ).once()
+        eventually(lambda: down in health[before - 1 :])
+        assert any(reason in failure for failure in failures()), failures()
+        assert (
+            len(Ledger(tmp_path / "o/ledger.sqlite").unacknowledged(digest(plan.to_bytes()))) == 1
+        )
+        assert place.store.turnout(campaign, 0) == (0, 0, 0)
+
+    try:
+        threading.Thread(target=look, daemon=True).start()
+        eventually(lambda: place.store.rounds(campaign) and health and health[-1] == up)
+        disk.fill()
+        # Long enough for the writer to find nothing to do, and to tidy up in vain.
+        time.sleep(2 * IDLE_SECONDS)
+        refused(disk.full)
+        disk.lock()
+        # What fails from now on opens its connections anew, and finds them read-only.
+        before = len(failures())
+        eventually(lambda: len(failures()) > before + 1)
+        disk.empty()
+        refused(disk.locked)
+        disk.unlock()
+        eventually(lambda: health[-1] == up)
+        left = contribution(server.access(token), plan, tmp_path / "o", seed=1, n=20_000).watch()
+        assert (left.reports, dict(left.rounds)) == (20_000, {"OK": 1})
+        assert came(place, campaign, tmp_path).formal["certificate"]["n"] == 20_000
+        assert place.store.turnout(campaign, 0) == (1, 1, 20_000)
+        assert views.rejected(place.store.engine, campaign)["UNAVAILABLE"] > 0
+    finally:
+        disk.empty()
+        disk.unlock()
+        place.close()
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+def test_no_batch_enters_a_closed_round(
+    kind: str, database: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Four writers race with the close: when it has returned, what is stored is what was
+    acknowledged, and stays that."""
+    place = Place(tmp_path / "aggregator", database(kind))
+    try:
+        plan = plan_now()
+        campaign = place.campaign(plan)
+        place.enrol("owner")
+        place.store.ask(campaign, 0, b"query", now=0.0, seconds=1.0)
+        writers, stop = [Writer(place.store.engine, Vitals()) for _ in range(2)], threading.Event()
+        acknowledged, refused = Counter[int](), Counter[int]()
+
+        def send(i: int) -> None:
+            while not stop.is_set():
+                batch = Packed(os.urandom(32), 1, holding(b"x" * 100))
+                code = writers[i % 2].put(Parcel(campaign, 0, 1, [batch])).result().code
+                (acknowledged if code == wire.Code.OK else refused)[i] += 1
+
+        threads = [threading.Thread(target=send, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        eventually(lambda: sum(acknowledged.values()) > 50)
+        place.store.close_round(campaign, 0, "deadline", now=1.0)
+        stored = views.stored_batches(place.store.engine, campaign)
+        eventually(lambda: sum(refused.values()) > 20)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        for writer in writers:
+            writer.close()
+        assert (
+            views.stored_batches(place.store.engine, campaign)
+            == stored
+            == sum(acknowledged.values())
+        )
+        assert sum(part.reports for part in views.progress(place.store.engine, campaign)) == stored
+    finally:
+        place.close()
+
+
+def test_an_owner_that_goes_away_stops_nobody(place: Place) -> None:
+    """A call that is cancelled while its batch is on its way to disk: the batch is written, and so
+    are those of others."""
+    campaign = place.campaign(plan_now())
+    place.enrol("owner")
+    place.store.ask(campaign, 0, b"query", now=0.0, seconds=1.0)
+    writer = Writer(place.store.engine, Vitals())
+    for i in range(20):
+        writer.put(Parcel(campaign, 0, 1, [Packed(bytes([i]) * 32, 1, holding(b"batch"))])).cancel()
+    assert (
+        writer.put(Parcel(campaign, 0, 1, [Packed(b"x" * 32, 1, holding(b"batch"))]))
+        .result(timeout=30)
+        .code
+        == wire.Code.OK
+    )
+    writer.close()
+    assert views.stored_batches(place.store.engine, campaign) == 21
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+def test_migrations_make_the_tables_that_the_code_describes(
+    kind: str, database: Callable[[str], str], tmp_path: Path
+) -> None:
+    """No difference between the versions run in order and the schema, in either database."""
+    place = Place(tmp_path / "aggregator", database(kind))
+    with place.store.engine.connect() as db:
+        assert compare_metadata(MigrationContext.configure(db), metadata) == []
+    place.close()
+
+
+@needs_postgres
+def test_no_path_of_the_page_fails(database: Callable[[str], str], tmp_path: Path) -> None:
+    """A character that PostgreSQL does not take, or a file system: there is no such page, and the
+    log has nothing to say."""
+    place = Place(tmp_path / "aggregator", database("postgres"))
+    try:
+        server = place.serve("--http", "0")
+        address = next(event["address"] for event in server.events() if event["event"] == "page")
+        for path in (
+            "campaigns/%00",
+            "campaigns/%00/card",
+            "campaigns/a%00b/events",
+            "campaigns/%ff%fe/plan.bin",
+            "static/%00",
+            f"static/{'x' * 5_000}",
+            "%00",
+        ):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(f"{address}{path}", timeout=30)
+            with refused.value:
+                assert refused.value.code == 404, path
+        assert not [event for event in server.events() if event["level"] != "info"]
+    finally:
+        place.close()
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+def test_a_database_of_a_later_version_is_refused_in_a_line(
+    kind: str, database: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Exit code 2, a line that says so, and the database stays as it is."""
+    place = Place(tmp_path / "aggregator", database(kind))
+    try:
+        with place.store.engine.begin() as db:
+            db.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+        ran = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "confide.aggregator.cli.server",
+                "campaign",
+                "status",
+                "--db",
+                place.url,
+            ],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
+        assert "probably a later one" in ran.stderr
+        with place.store.engine.connect() as db:
+            assert db.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() == "9999"
+    finally:
+        place.close()
+
+
+def test_a_stopped_server_finishes_what_has_begun(place: Place, tmp_path: Path) -> None:
+    """SIGTERM in the middle of a stream: it says so to health checks, the stream gets its receipt,
+    and the exit is clean."""
+    plan = plan_now()
+    campaign, token = place.campaign(plan), place.enrol("owner")
+    server = place.serve()
+    eventually(lambda: place.store.rounds(campaign))
+    hand, mark = Wire(server, campaign, token), digest(plan.to_bytes())
+    checks = health_pb2_grpc.HealthStub(hand.channel)
+
+    def health() -> Any:
+        return checks.Check(health_pb2.HealthCheckRequest(service=SERVICE), timeout=5).status
+
+    eventually(lambda: health() == health_pb2.HealthCheckResponse.SERVING)
+
+    def slowly() -> Iterator[bytes]:
+        yield packed(bit_batch(3), plan=mark)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(1.5)
+        yield packed(bit_batch(3, first=3), plan=mark)
+
+    assert hand.stream(slowly()) == "OK"
+    assert server.process.wait(timeout=30) == 0
+    assert place.store.turnout(campaign, 0)[2] == 6

@@ -1,0 +1,386 @@
+import http.client
+import json
+import re
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
+
+from confide.aggregator.cli.server import app as aggregator_app
+from confide.aggregator.keys import SIGNING_KEY
+from confide.aggregator.storage import views
+from confide.aggregator.vitals import STALE_SECONDS, Vitals
+from confide.aggregator.web.server import MOST_WATCHERS
+from confide.aggregator.web.trail import points
+from confide.aggregator.web.words import MEANINGS
+from confide.client.transport.contribution import Contribution
+from confide.protocol.cards.card import AUDITOR, AUDITOR_ONLY, PUBLIC, parse_card
+from confide.protocol.cards.verify.card import verify
+from confide.protocol.plan import Plan
+from confide.protocol.wire import wire_pb2 as wire
+from tests.support.browser import CHROMIUM, browser
+from tests.support.central import NOISED, OPEN_POLICY, TRUSTED
+from tests.support.hostile import Wire
+from tests.support.owners import PUBLIC as PUBLIC_KEY
+from tests.support.servers import (
+    Place,
+    Running,
+    contribution,
+    eventually,
+    page_port,
+    plan_now,
+    together,
+)
+
+EVIL = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>"
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+
+
+class Shown(NamedTuple):
+    place: Place
+    server: Running
+    campaign: str
+
+    @property
+    def paths(self) -> tuple[str, str, str]:
+        return "/", f"/campaigns/{self.campaign}", f"/campaigns/{self.campaign}/card"
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Shown"]:
+    """A server whose page shows a calibrated campaign with a hostile name."""
+    folder = tmp_path_factory.mktemp("shown")
+    place = Place(folder / "aggregator")
+    server = place.serve("--http", "0")
+    yield Shown(place, server, answered(place, server, folder, campaign=f"</title>{EVIL}"))
+    place.close()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser() as running:
+        yield running
+
+
+def get(
+    server: Running, path: str, method: str = "GET", host: str | None = None
+) -> tuple[int, dict[str, str], bytes]:
+    link = http.client.HTTPConnection("127.0.0.1", page_port(server), timeout=30)
+    try:
+        link.request(method, path, headers={} if host is None else {"Host": host})
+        answer = link.getresponse()
+        return (
+            answer.status,
+            {name.lower(): value for name, value in answer.getheaders()},
+            answer.read(),
+        )
+    finally:
+        link.close()
+
+
+def answered(place: Place, server: Running, folder: Path, **changes: Any) -> str:
+    """A campaign that two owners with hostile names have answered, calibrated."""
+    plan = plan_now(expected_records=4_000, **changes)
+    campaign = place.campaign(plan, owners=2)
+    tokens = [place.enrol(f"{EVIL} {i} of {campaign}") for i in range(2)]
+    eventually(lambda: place.store.rounds(campaign))
+    time.sleep(0.5)
+    together(
+        2,
+        lambda i: contribution(
+            server.access(tokens[i]), plan, folder / f"{campaign}{i}", seed=i, n=2_000
+        ).watch(),
+    )
+    eventually(lambda: place.store.campaign(campaign).state == "calibrated")
+    return campaign
+
+
+def test_every_page_is_read_only_escaped_and_guarded(shown: Shown) -> None:
+    """Names of campaigns and owners stay text, headers forbid what was not served here, and nothing
+    can be changed."""
+    server = shown.server
+    for path in (*shown.paths, "/no/such", "/campaigns/ffff"):
+        status, headers, body = get(server, path)
+        assert status == (200 if path in shown.paths else 404), path
+        assert b"<script>window" not in body, path
+        assert b"<img" not in body, path
+        assert headers["content-security-policy"].startswith(
+            "default-src 'none'; style-src 'self'; script-src 'self'"
+        )
+        assert "unsafe" not in headers["content-security-policy"]
+        assert (headers["x-content-type-options"], headers["cache-control"]) == (
+            "nosniff",
+            "no-store",
+        )
+        assert not re.search(rb"(src|href)=.?https?:", body), path
+        assert get(server, path, method="POST")[0] in (404, 405)
+    assert get(server, "/", host="rebound.example")[0] == 400
+    assert get(server, "/static/../pages.py")[0] == 404
+    assert get(server, "/static/%2e%2e/pages.py")[0] == 404
+    assert get(server, "/static/..%2fpages.py")[0] == 404
+
+
+def test_what_is_downloaded_is_what_was_stored(shown: Shown) -> None:
+    """The card verifies as the store's does, the plan is the signed one, and the auditor's card is
+    not among them."""
+    place, server, campaign = shown
+    files = {
+        name: get(server, f"/campaigns/{campaign}/{name}")
+        for name in ("plan.bin", "status.json", "card.json", "card.html")
+    }
+    assert {status for status, _, _ in files.values()} == {200}
+    assert all(
+        headers["content-disposition"].startswith("attachment") for _, headers, _ in files.values()
+    )
+    card = parse_card(files["card.json"][2].decode())
+    assert files["card.json"][2].decode() == place.store.card(campaign, PUBLIC)
+    assert all(finding.holds for finding in verify(card, key=PUBLIC_KEY))
+    assert files["plan.bin"][2] == place.store.campaign(campaign).signed_plan
+    assert json.loads(files["status.json"][2])["state"] == "calibrated"
+    assert (
+        f"{card.formal['certificate']['threshold']:.6f}".encode()
+        in get(server, f"/campaigns/{campaign}")[2]
+    )
+    assert get(server, f"/campaigns/{campaign}/auditor.json")[0] == 404
+
+
+def test_a_card_of_another_signer_is_called_out(shown: Shown) -> None:
+    """A stored card that somebody has changed does not verify, and the page says so on all its
+    pages."""
+    place, server, campaign = shown
+    assert b"clauses hold" in get(server, f"/campaigns/{campaign}/card")[2]
+    stored = place.store.card(campaign, PUBLIC)
+    assert stored is not None
+    changed = stored.replace('"n": 4000', '"n": 4001')
+    assert changed != stored
+
+    def put(card: str) -> None:
+        with place.store.engine.begin() as db:
+            db.exec_driver_sql("UPDATE cards SET card = ? WHERE view = ?", (card, PUBLIC))
+
+    put(changed)
+    assert b"Does not verify: signature" in get(server, f"/campaigns/{campaign}/card")[2]
+    eventually(lambda: b"do not hold" in get(server, f"/campaigns/{campaign}")[2])
+    eventually(lambda: b"card does not verify" in get(server, "/")[2])
+    put(stored)
+
+
+@pytest.mark.parametrize("plan", [TRUSTED, NOISED], ids=["trusted", "owner-noised"])
+def test_no_exact_count_is_shown(plan: Plan, place: Place, tmp_path: Path) -> None:
+    """Of exact counts only the release is shown; counts with owners' noise may be."""
+    server, plan, exact = place.serve("--http", "0"), plan_now(plan), plan is TRUSTED
+    campaign, token = place.campaign(plan, owners=1), place.enrol("owner")
+    eventually(lambda: place.store.rounds(campaign))
+    time.sleep(0.5)
+    contribution(
+        server.access(token), plan, tmp_path / campaign, seed=1, n=1_000, policy=OPEN_POLICY
+    ).watch()
+    eventually(lambda: place.store.campaign(campaign).state == "calibrated")
+    assert bool(points(place.store.campaign(campaign), place.store.rounds(campaign))) == (not exact)
+    status, _, body = get(server, f"/campaigns/{campaign}")
+    assert (status, b"sees exact counts" in body) == (200, exact)
+    auditor = place.store.card(campaign, AUDITOR)
+    assert (auditor is not None) == exact
+    shown = get(server, f"/campaigns/{campaign}/card")[2]
+    assert not [name for name in AUDITOR_ONLY if f">{name}<".encode() in shown]
+
+
+def test_gauges_say_what_the_store_says(shown: Shown) -> None:
+    """Reports, rounds and rejections of every campaign, and transactions of this process, in
+    Prometheus' format."""
+    place, server, campaign = shown
+    other, token = place.campaign(plan_now(variant="one-shot")), place.enrol("other")
+    eventually(lambda: place.store.rounds(other))
+    time.sleep(0.5)
+    assert Wire(server, other, token).submit(b"\xff\x01") == "MALFORMED"
+    assert Wire(server, other, "wrong").submit(b"") == "UNAUTHENTICATED"
+    eventually(lambda: all(views.rejected(place.store.engine, name) for name in (other, "")))
+
+    def gauges() -> dict[tuple[str, ...], float]:
+        text = get(server, "/metrics")[2].decode()
+        found = [
+            sample for family in text_string_to_metric_families(text) for sample in family.samples
+        ]
+        return {(sample.name, *sample.labels.values()): sample.value for sample in found}
+
+    found = gauges()
+    assert found["confide_reports_total", campaign] == 4_000
+    assert found["confide_rounds", campaign] == len(place.store.rounds(campaign))
+    assert found["confide_campaign", campaign, "bits:certified", "calibrated"] == 1
+    assert found["confide_rejections_total", other, "MALFORMED"] == 1
+    assert found["confide_rejections_total", "", "UNAUTHENTICATED"] == 1
+    assert ("confide_round_deadline_seconds", other) in found
+    assert ("confide_round_deadline_seconds", campaign) not in found
+    assert found["confide_transactions_total",] >= 2
+    assert (found["confide_healthy",], found["confide_transaction_failures_total",]) == (1, 0)
+    assert get(server, "/healthz")[::2] == (200, b"ok\n")
+
+
+def test_a_process_that_cannot_look_or_write_is_not_well() -> None:
+    """Before the first look, after a failed transaction, and when the last look is long ago."""
+    vitals = Vitals()
+    assert not vitals.well(0.0)
+    vitals.looked = 100.0
+    assert vitals.well(101.0)
+    assert not vitals.well(100.0 + STALE_SECONDS)
+    vitals.writes = False
+    assert not vitals.well(101.0)
+    vitals.writes, vitals.stopping = True, True
+    assert not vitals.well(101.0)
+
+
+def test_a_port_that_is_taken_is_refused(place: Place) -> None:
+    """Exit code 2 and a line, before anything listens."""
+    arguments = [
+        "serve",
+        "--key",
+        str(place.keys / SIGNING_KEY),
+        "--db",
+        place.url,
+        "--insecure-loopback",
+    ]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        said = []
+        for port in (taken.getsockname()[1], 70_000):
+            result = CliRunner().invoke(
+                aggregator_app, [*arguments, "--listen", "127.0.0.1:0", "--http", str(port)]
+            )
+            assert result.exit_code == 2
+            said.append(result.stderr)
+    assert "accepted is a free port" in said[0]
+    assert "0<=x<=65535" in said[1]
+
+
+def test_who_connects_and_asks_nothing_is_cut_off(shown: Shown) -> None:
+    """An idle connection, and one that never ends its question, take nobody's place for long; HEAD
+    of events is no stream."""
+    port = page_port(shown.server)
+    with (
+        socket.create_connection(("127.0.0.1", port)) as idle,
+        socket.create_connection(("127.0.0.1", port)) as slow,
+    ):
+        slow.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        for link in (idle, slow):
+            link.settimeout(60)
+            assert link.recv(1) == b""
+    assert get(shown.server, "/events", method="HEAD")[::2] == (200, b"")
+
+
+def test_every_code_has_a_meaning() -> None:
+    """Whatever is counted is also explained."""
+    assert set(MEANINGS) == set(wire.Code.keys()) - {"OK"}
+
+
+@needs_browser
+def test_a_running_campaign_updates_without_reload(
+    place: Place, tmp_path: Path, chromium: Any
+) -> None:
+    """Reports, the search and at last the card appear on a page that stays loaded; what was
+    unfolded stays unfolded."""
+    server = place.serve("--http", "0")
+    plan = plan_now(expected_records=4_000)
+    campaign = place.campaign(plan, owners=2)
+    tokens = [place.enrol(name) for name in ("north", "south")]
+    eventually(lambda: place.store.rounds(campaign))
+    time.sleep(0.5)
+
+    def part(i: int) -> Contribution:
+        return contribution(server.access(tokens[i]), plan, tmp_path / str(i), seed=i, n=2_000)
+
+    page, said = chromium.new_page(), []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(f"http://127.0.0.1:{page_port(server)}/campaigns/{campaign}")
+    page.evaluate("window.mark = 'not reloaded'")
+    page.get_by_text("live", exact=True).wait_for()
+    page.get_by_text("Nobody has answered yet.").wait_for()
+    page.get_by_text("The picture as a table").click()
+    part(0).once()
+    page.locator("#owners").get_by_text("north").wait_for()
+    assert page.locator("#status .state").inner_text() == "open"
+    assert page.locator("#search circle.asked").count() == 12
+    part(1).once()
+    page.locator("#search circle.above").first.wait_for()
+    together(2, lambda i: part(i).watch())
+    page.get_by_text("clauses hold").wait_for()
+    page.get_by_role("link", name="card.json").wait_for()
+    assert page.locator("#status .state").inner_text() == "calibrated"
+    assert page.locator("#points").get_attribute("open") is not None
+    assert page.evaluate("window.mark") == "not reloaded"
+    assert said == []
+    server.kill()
+    page.get_by_text("connection lost").wait_for()
+    page.close()
+
+
+@needs_browser
+def test_a_hostile_name_does_no_harm_in_a_browser(shown: Shown, chromium: Any) -> None:
+    """No script of a name runs; were it in the page unescaped, the policy of the page would still
+    stop it."""
+    page = chromium.new_page()
+    page.on("dialog", lambda dialog: pytest.fail(f"a dialog: {dialog.message}"))
+    for path in shown.paths:
+        page.goto(f"http://127.0.0.1:{page_port(shown.server)}{path}")
+        assert EVIL in page.inner_text("main"), path
+        if not path.endswith("card"):
+            page.get_by_text("live", exact=True).wait_for()
+        assert page.evaluate("window.hacked") is None, path
+        planted = (
+            "const s = document.createElement('script'); s.text = 'window.hacked = 3'; "
+            "document.body.append(s)"
+        )
+        page.evaluate(planted)
+        assert page.evaluate("window.hacked") is None, path
+    # Where nothing forbids it, the same script does run.
+    page.goto("about:blank")
+    page.evaluate(planted)
+    assert page.evaluate("window.hacked") == 3
+    page.close()
+
+
+@needs_browser
+def test_pages_fit_a_phone_and_work_without_scripts(shown: Shown, chromium: Any) -> None:
+    """Nothing is wider than the screen, every page has a title, one heading and a main part, and no
+    script is needed."""
+    for scripts in (True, False):
+        context = chromium.new_context(
+            viewport={"width": 360, "height": 740}, java_script_enabled=scripts
+        )
+        page = context.new_page()
+        for path in shown.paths:
+            page.goto(f"http://127.0.0.1:{page_port(shown.server)}{path}")
+            assert page.locator("h1").count() == 1
+            assert page.locator("main").count() == 1
+            assert page.title()
+            assert page.locator("table:visible").count()
+            if scripts:
+                assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+            elif not path.endswith("card"):
+                assert "refresh" in page.content()
+        context.close()
+
+
+def test_many_may_watch_and_a_server_stops_all_the_same(place: Place) -> None:
+    """Beyond its limit nobody more is let in to watch, health checks are still served, and no
+    watcher delays a stop."""
+    server = place.serve("--http", "0")
+    links = [
+        http.client.HTTPConnection("127.0.0.1", page_port(server), timeout=30)
+        for _ in range(MOST_WATCHERS + 5)
+    ]
+    answers = []
+    for link in links:
+        link.request("GET", "/events")
+        answers.append(link.getresponse())
+        assert answers[-1].status == 503 or answers[-1].readline() == b"event: parts\n"
+    assert [answer.status for answer in answers] == [200] * MOST_WATCHERS + [503] * 5
+    assert get(server, "/healthz")[0] == 200
+    assert server.stop() == 0
+    for answer, link in zip(answers, links, strict=True):
+        answer.close()
+        link.close()

@@ -1,0 +1,1 @@
+"""Tests of a data owner's side."""

@@ -1,0 +1,376 @@
+import time
+from dataclasses import fields, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from confide.aggregator.campaigns.driver import TooFewReports, run_training
+from confide.client.explain import explain
+from confide.client.ledger import Ledger
+from confide.client.policy import Policy
+from confide.client.records.reader import Records
+from confide.client.respond import Respondent
+from confide.client.training.layers import Stack
+from confide.client.training.local_round import learn, moved
+from confide.client.training.randomness import poisson_batch
+from confide.protocol.errors import BadInput, Refused
+from confide.protocol.exact.gaussian import discrete_gaussian
+from confide.protocol.exact.lattice import MOST_BATCH, sensitivity
+from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy
+from confide.protocol.methods.queries import TrainingQuery
+from confide.protocol.methods.training import WEIGHT_BOUND, Terms, first_weights, predict, split
+from confide.protocol.plan import Plan, digest, open_plan, parse
+from confide.protocol.privacy.renyi import training_noise
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.packing import write_query
+from tests.support.owners import KEY, NOW, PLAN, POLICY, PUBLIC, asking, signed
+
+ROUNDS, LOCAL, OWNERS = 6, 8, 3
+DELTA = 1e-5
+TERMS = Terms(
+    layers=(4, 3),
+    noise_multiplier=training_noise(
+        epsilon=4.0, delta=DELTA, sampling_rate=0.2, steps=ROUNDS * LOCAL
+    ),
+    sampling_rate=0.2,
+    rounds=ROUNDS,
+    local_steps=LOCAL,
+    clip=1.0,
+    batch=80.0,
+    learning_rate=4.0,
+)
+TRAINING = replace(
+    PLAN,
+    method="training",
+    variant="federated-averaging",
+    channel="dp-sgd",
+    labels=3,
+    epsilon=4.0,
+    delta=0.0,
+    privacy_delta=DELTA,
+    training=TERMS,
+)
+LEARNS = replace(
+    POLICY, methods=frozenset({"training"}), delta_per_record=1e-5, delta_per_campaign=1e-5
+)
+
+
+def people(n: int, seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Three labels, each with a feature of its own that is high."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(3, size=n)
+    features = rng.random((n, 4)) * 0.5
+    features[np.arange(n), labels] += 0.5
+    return features, labels
+
+
+def learner(folder: Path, seed: int, policy: Policy = LEARNS) -> Respondent:
+    folder.mkdir(exist_ok=True)
+    features, labels = people(400, seed)
+    names = tuple(f"{seed}/{i}".encode() for i in range(400))
+    return Respondent(
+        records=Records(names, None, labels, None, features),
+        policy=lambda: policy,
+        ledger=Ledger(folder / "ledger.sqlite"),
+        secret=bytes([seed]) * 32,
+        entropy=SeededEntropy(seed),
+        now=lambda: NOW,
+    )
+
+
+def answer(one: Respondent, plan: Plan, weights: Any, round_: int) -> wire.Answer:
+    query = write_query(TrainingQuery(weights), plan=digest(plan.to_bytes()), round_=round_)
+    return parse(wire.Answer, one.answer(signed(plan), query))
+
+
+def test_owners_train_a_model_together(tmp_path: Path) -> None:
+    """Through policy, ledger and wire the average learns what no owner shows, within the plan's
+    budget."""
+    owners = [learner(tmp_path / str(seed), seed) for seed in range(OWNERS)]
+    learned, received = run_training(TRAINING, asking(signed(TRAINING), owners))
+    features, labels = people(2_000, 99)
+    assert np.mean(predict(TERMS, learned.weights, features).argmax(axis=1) == labels) > 0.8
+    assert (learned.owners, received) == ((OWNERS,) * ROUNDS, {"OK": OWNERS * ROUNDS})
+    assert 3.9 < TERMS.epsilon(DELTA) <= 4.0
+    assert Ledger(tmp_path / "0" / "ledger.sqlite").spent_by_record() == (400, 4.0)
+
+
+def test_a_round_is_answered_once(tmp_path: Path) -> None:
+    """The same question gets the same bytes; the same round from other weights is not paid for, and
+    is refused."""
+    one = learner(tmp_path, 1)
+    start = first_weights(TERMS)
+    first = answer(one, TRAINING, start, 0)
+    assert first.code == wire.Code.OK
+    assert answer(one, TRAINING, start, 0) == first
+    assert answer(one, TRAINING, start + 1, 0).code == wire.Code.ALREADY_SPENT
+    assert answer(one, TRAINING, start, 1).code == wire.Code.OK
+    assert answer(one, TRAINING, start, ROUNDS).code == wire.Code.MALFORMED
+    assert answer(one, TRAINING, start * np.nan, 2).code == wire.Code.OUT_OF_ALPHABET
+
+
+@pytest.mark.parametrize(
+    ("plan", "policy", "code"),
+    [
+        (TRAINING, replace(LEARNS, epsilon_per_campaign=3.0), wire.Code.EPSILON_PER_CAMPAIGN),
+        (TRAINING, replace(LEARNS, delta_per_campaign=1e-6), wire.Code.DELTA_PER_CAMPAIGN),
+        (TRAINING, POLICY, wire.Code.METHOD_NOT_ALLOWED),
+        (
+            replace(TRAINING, training=replace(TERMS, layers=(5, 3))),
+            LEARNS,
+            wire.Code.MODEL_NOT_ALLOWED,
+        ),
+    ],
+)
+def test_training_beyond_policy_or_records_is_refused(
+    plan: Plan, policy: Policy, code: int, tmp_path: Path
+) -> None:
+    """Policy, features and labels must fit."""
+    terms = plan.training
+    assert terms is not None
+    assert answer(learner(tmp_path, 1, policy), plan, first_weights(terms), 0).code == code
+
+
+def rows(
+    n: int,
+    features: Any,
+    labels: Any,
+    folder: Path,
+    policy: Policy = LEARNS,
+    secret: int = 1,
+    entropy: Entropy | None = None,
+) -> Respondent:
+    folder.mkdir(exist_ok=True)
+    return Respondent(
+        records=Records(tuple(str(i).encode() for i in range(n)), None, labels, None, features),
+        policy=lambda: policy,
+        ledger=Ledger(folder / "ledger.sqlite"),
+        secret=bytes([secret]) * 32,
+        entropy=entropy or SeededEntropy(1),
+        now=lambda: NOW,
+    )
+
+
+def test_a_label_nobody_expects_is_not_told(tmp_path: Path) -> None:
+    """A record whose label the model has no output for takes no part; a refusal would tell that it
+    is there."""
+    features, labels = people(50, 1)
+    plan = replace(TRAINING, labels=2, training=replace(TERMS, layers=(4, 2)))
+    terms = plan.training
+    assert terms is not None
+    for most in (1, 2, 50):
+        one = rows(50, features, np.minimum(labels * most, 60), tmp_path / str(most))
+        assert answer(one, plan, first_weights(terms), 0).code == wire.Code.OK
+    strange = rows(50, features, np.full(50, 9), tmp_path / "none")
+    assert answer(strange, plan, first_weights(terms), 0).code == wire.Code.OK
+
+
+@pytest.mark.parametrize("size", [3e38, 1e19, 1e30])
+def test_hostile_weights_get_an_answer_like_any_other(size: float, tmp_path: Path) -> None:
+    """Weights that overflow on some records, and not on others, must not make the owner fail on
+    them."""
+    terms = replace(TERMS, layers=(4, 4, 3))
+    plan = replace(TRAINING, training=terms)
+    weights = np.full(terms.size, size, dtype=np.float32)
+    codes = set()
+    for seed, value in enumerate((0.0, 1.0, 0.3)):
+        one = rows(
+            40,
+            np.full((40, 4), value),
+            np.zeros(40, dtype=np.int64),
+            tmp_path / str(value),
+            secret=seed + 1,
+        )
+        codes.add(answer(one, plan, weights, 0).code)
+    assert codes == {wire.Code.OK}
+
+
+def test_a_one_round_plan_answers_one_query(tmp_path: Path) -> None:
+    """Records that were added later do not make room for a second query."""
+    terms = replace(TERMS, rounds=1, local_steps=ROUNDS * LOCAL)
+    plan = replace(TRAINING, training=terms)
+    features, labels = people(60, 1)
+    start = first_weights(terms)
+    assert (
+        answer(rows(30, features[:30], labels[:30], tmp_path), plan, start, 0).code == wire.Code.OK
+    )
+    assert (
+        answer(rows(60, features, labels, tmp_path), plan, start + 1e-30, 0).code
+        == wire.Code.ALREADY_SPENT
+    )
+
+
+def test_nobody_training_is_a_failure_with_its_cause(tmp_path: Path) -> None:
+    """When every owner refuses, the run says which codes came back."""
+    with pytest.raises(TooFewReports, match="METHOD_NOT_ALLOWED"):
+        run_training(TRAINING, asking(signed(TRAINING), [learner(tmp_path, 1, POLICY)]))
+
+
+def test_answers_are_drawn_afresh_and_from_no_secret(tmp_path: Path) -> None:
+    """Owners with the same records and secret draw different answers; with the same chance, another
+    secret changes nothing."""
+    features, labels = people(50, 1)
+    start = first_weights(TERMS)
+
+    def weights(name: str, secret: int, entropy: Entropy) -> NDArray[np.float32]:
+        one = rows(50, features, labels, tmp_path / name, secret=secret, entropy=entropy)
+        return released(one, TRAINING, start)
+
+    fresh = [weights(f"fresh {i}", 1, os_entropy) for i in range(2)]
+    assert (fresh[0] != fresh[1]).mean() > 0.9
+    one, other = (weights(f"seeded {secret}", secret, SeededEntropy(5)) for secret in (1, 2))
+    assert np.array_equal(one, other)
+
+
+def released(one: Respondent, plan: Plan, weights: Any) -> NDArray[np.float32]:
+    """The weights that leave an owner in the first round."""
+    found = answer(one, plan, weights, 0)
+    assert found.code == wire.Code.OK
+    return np.frombuffer(found.batch.weights, dtype="<f4")
+
+
+def test_what_leaves_is_a_public_function_of_noisy_integers(tmp_path: Path) -> None:
+    """Replayed from the same chance: integer sums plus integer noise, then float64 arithmetic on
+    public numbers alone."""
+    terms = replace(TERMS, layers=(4, 5, 3), clip=0.7, local_steps=3)
+    features, labels = people(60, 1)
+    one = rows(60, features, labels, tmp_path, entropy=SeededEntropy(8))
+    found = released(one, replace(TRAINING, training=terms), first_weights(terms))
+    chance = SeededEntropy(8)
+    weights = first_weights(terms).astype(np.float64)
+    for _ in range(3):
+        batch = poisson_batch(60, 0.2, chance)
+        noise = discrete_gaussian(
+            (Fraction(terms.noise_multiplier) * sensitivity(terms.size)) ** 2, terms.size, chance
+        )
+        sums = Stack(terms, weights).clipped_sum(features[batch], labels[batch])
+        assert sums.dtype == noise.dtype == np.int64
+        weights = moved(terms, weights, sums + noise)
+    assert np.array_equal(found, weights.astype(np.float32))
+
+
+def test_weights_stay_finite_whatever_the_terms() -> None:
+    """The largest steps that terms allow end at the public bound of the weights, and so do weights
+    beyond it."""
+    terms = replace(TERMS, noise_multiplier=1e3, clip=1e6, batch=1.0, learning_rate=1e3)
+    features, labels = people(20, 1)
+    for start in (first_weights(terms), np.full(terms.size, 3e38, dtype=np.float32)):
+        found = learn(terms, start, features, labels, entropy=SeededEntropy(1))
+        assert np.abs(found).max() == WEIGHT_BOUND
+
+
+def test_too_many_records_are_refused() -> None:
+    """The bound on what float64 loses in a sum is for so many; how many records there are is
+    public."""
+    many = MOST_BATCH + 1
+    with pytest.raises(BadInput, match="at most 1048576"):
+        learn(
+            TERMS,
+            first_weights(TERMS),
+            np.zeros((many, 4)),
+            np.zeros(many, dtype=np.int64),
+            entropy=SeededEntropy(1),
+        )
+
+
+def test_weights_keep_their_places() -> None:
+    """Splitting gives matrices and biases of the right shapes, and prediction is the stack they
+    spell."""
+    terms = replace(TERMS, layers=(4, 6, 3))
+    weights = first_weights(terms)
+    assert [(matrix.shape, bias.shape) for matrix, bias in split(terms, weights)] == [
+        ((6, 4), (6,)),
+        ((3, 6), (3,)),
+    ]
+    assert len(weights) == terms.size == 4 * 6 + 6 + 6 * 3 + 3
+    assert np.allclose(predict(terms, weights, np.zeros((2, 4))).sum(axis=1), 1)
+
+
+def test_a_training_plan_travels_and_explains_itself() -> None:
+    """Terms survive the wire to the last bit, and the owner reads what would leave."""
+    plan, _ = open_plan(signed(TRAINING), trusted={PUBLIC}, now=NOW)
+    assert plan == TRAINING
+    page = explain(plan, LEARNS)
+    assert "trains a model" in page
+    assert "6 times leave the weights" in page
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"layers": (4,)},
+        {"layers": (4, 0)},
+        {"rounds": 0},
+        {"clip": 0.0},
+        {"noise_multiplier": 0.0},
+        {"sampling_rate": 2.0},
+        {"learning_rate": float("nan")},
+        {"noise_multiplier": 0.1},
+        {"layers": (10_000, 10_000)},
+        {"layers": (131_072, 3)},
+        {"layers": (4, 65_536, 1, 65_536, 3)},
+        {"layers": (4, 131_071, 1, 131_071, 1, 131_071, 3)},
+        {"layers": (4, *[3] * 16)},
+        {"clip": 1e200},
+        {"clip": 5e-324},
+        {"batch": 1e-300},
+        {"batch": 2e6},
+        {"learning_rate": 1e300},
+        {"noise_multiplier": float("inf")},
+        {"sampling_rate": 1e-9},
+        {"rounds": 10_001},
+        {"local_steps": 1_001},
+        {"rounds": 10_000, "local_steps": 1_000},
+    ],
+)
+def test_impossible_terms_are_refused(changes: dict[str, Any]) -> None:
+    """In code with what was found and what is accepted; in a signed plan as malformed."""
+    with pytest.raises(BadInput, match="accepted"):
+        replace(TERMS, **changes)
+    message = wire.Plan.FromString(TRAINING.to_bytes())
+    terms = {field.name: getattr(TERMS, field.name) for field in fields(Terms)}
+    message.training.CopyFrom(wire.Training(**terms | changes))
+    data = message.SerializeToString()
+    signed_plan = wire.SignedPlan(
+        plan=data, key=PUBLIC, signature=KEY.sign(b"confide plan v1\0" + data)
+    )
+    with pytest.raises(Refused) as refused:
+        open_plan(signed_plan.SerializeToString(), trusted={PUBLIC}, now=NOW)
+    assert refused.value.code == wire.Code.MALFORMED
+
+
+def test_no_terms_take_long_to_price() -> None:
+    """The dearest corners of the limits are priced in well under a second each."""
+    for noise, rate in ((0.2, 1.0), (0.2, 1e-6), (1e3, 1e-6), (1e3, 1.0), (0.7, 0.013)):
+        started = time.perf_counter()
+        terms = replace(
+            TERMS, noise_multiplier=noise, sampling_rate=rate, rounds=1_048, local_steps=1_000
+        )
+        assert terms.epsilon(1e-9) > 0
+        assert time.perf_counter() - started < 1.0
+
+
+def test_a_plan_costs_what_it_says() -> None:
+    """Terms that cost a record more than the plan's epsilon are no plan, here and over the wire."""
+    with pytest.raises(BadInput, match=r"cost epsilon 3\.99.*the plan says 3"):
+        replace(TRAINING, epsilon=3.0)
+    message = wire.Plan.FromString(TRAINING.to_bytes())
+    message.epsilon = 3.0
+    with pytest.raises(Refused):
+        Plan.from_bytes(message.SerializeToString())
+
+
+def test_terms_belong_to_training_alone() -> None:
+    """A calibration with terms, a training without, and a last layer of other labels are no
+    plans."""
+    for wrong in (
+        {"training": None},
+        {"labels": 4},
+        {"method": "bits", "variant": "certified", "channel": "bit"},
+    ):
+        with pytest.raises(BadInput):
+            replace(TRAINING, **wrong)

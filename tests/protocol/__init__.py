@@ -1,0 +1,1 @@
+"""Tests of what owners and aggregators share."""

@@ -1,0 +1,236 @@
+"""Whether campaigns cover as they claim: every local method and score, in process and over the
+wire, on known populations."""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confide.aggregator.campaigns.driver import run_campaign
+from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.registry import plan_procedure
+from confide.client.records.reader import Records
+from confide.protocol.certificate import Certificate
+from confide.protocol.channels.kinds import LABEL_CHANNELS
+from confide.protocol.exact.sampling import SeededEntropy
+from confide.protocol.plan import LOCAL_VARIANTS, Plan
+from confide.protocol.predictor import Predictor
+from confide.protocol.scores.classification import RANDOMIZED, SCORES, all_scores, true_scores
+from confide.simulation.driver import BitUsers, LabelUsers, drive
+from tests.support.owners import MODEL, PLAN, POLICY, asking, owner, signed
+
+Floats = NDArray[np.float64]
+
+# Ledgers are synced to disk after every answer; in memory that costs nothing.
+MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """Records of finitely many kinds, so that coverage is a finite sum.
+
+    A record of kind j (one in `weights[j]`) has the probabilities `probs[j]`, which fall strictly,
+    on its labels in random order; its true label is the one of rank r with probability `ranks[j,
+    r]`.
+    """
+
+    weights: Floats
+    probs: Floats
+    ranks: Floats
+
+    @property
+    def labels(self) -> int:
+        return self.probs.shape[1]
+
+    def draw(self, n: int, rng: np.random.Generator) -> tuple[Floats, NDArray[np.int64]]:
+        """Probabilities and true labels of n records."""
+        kind = rng.choice(len(self.weights), n, p=self.weights)
+        order = rng.random((n, self.labels)).argsort(axis=1)
+        probs = np.empty((n, self.labels))
+        np.put_along_axis(probs, order, self.probs[kind], axis=1)
+        rank = (self.ranks.cumsum(axis=1)[kind, :-1] <= rng.random((n, 1))).sum(axis=1)
+        return probs, order[np.arange(n), rank]
+
+    def coverage(self, score: str, threshold: float, dtype: Any = np.float64) -> float:
+        """P(Y in C(X)) for the predictor's sets, made from probabilities of this precision.
+
+        Randomised scores are linear in their number u, uniform on [0, 1], which is integrated out.
+        """
+        if score in RANDOMIZED:
+            least, most = (
+                all_scores(SCORES[score], self.probs, u=np.full(len(self.probs), u))
+                for u in (0.0, 1.0)
+            )
+            inside = np.clip((threshold - least) / (most - least), 0, 1)
+        else:
+            inside = Predictor(SCORES[score], threshold).sets(self.probs.astype(dtype))
+        return float(self.weights @ (self.ranks * inside).sum(axis=1))
+
+
+def _falling(first: Floats, k: int) -> Floats:
+    """Probabilities of k labels: the first as given, every further one 0.7 of the one before."""
+    rest = 0.7 ** np.arange(k - 1)
+    return np.column_stack([first, np.outer(1 - first, rest / rest.sum())])
+
+
+def calibrated(least: float, most: float, k: int = 10) -> Population:
+    """A calibrated model: the label of rank r is true with its own probability, the first with one
+    from least to most."""
+    probs = _falling(np.linspace(least, most, 211), k)
+    return Population(np.full(len(probs), 1 / len(probs)), probs, probs)
+
+
+def hair_below(k: int = 10, covered: float = 0.8999) -> Population:
+    """One kind of record, whose label is the first with probability 0.8999 and the last otherwise.
+
+    Between their scores coverage is a hair below 0.9 for every score: the hardest case for a
+    guarantee of 0.9.
+    """
+    ranks = np.zeros((1, k))
+    ranks[0, [0, -1]] = covered, 1 - covered
+    return Population(np.ones(1), _falling(np.array([0.53]), k), ranks)
+
+
+POPULATIONS = {
+    "unsure": calibrated(0.37, 0.97),
+    "confident": calibrated(0.9, 0.999),
+    "hair below": hair_below(),
+}
+
+
+@dataclass(frozen=True)
+class Method:
+    """A local method that states a guarantee."""
+
+    method: str
+    variant: str
+    channel: str
+
+    def __str__(self) -> str:
+        return f"{self.method}:{self.variant}" + (
+            "" if self.method == "bits" else f", {self.channel}"
+        )
+
+    @property
+    def records(self) -> int:
+        """Enough of them for thresholds below 1: the trivial threshold cannot fail."""
+        return 6_000 if (self.method, self.variant) == ("bits", "published-star") else 1_000
+
+
+def _channels(method: str, variant: str) -> tuple[str, ...]:
+    if method == "bits":
+        return ("bit",)
+    return tuple(LABEL_CHANNELS) if variant == "certified" else ("k-rr",)
+
+
+METHODS = tuple(
+    Method(method, variant, channel)
+    for method, variants in LOCAL_VARIANTS.items()
+    for variant in variants
+    for channel in _channels(method, variant)
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Campaigns of one method and score on one population, by one of `PATHS`."""
+
+    method: Method
+    score: str
+    population: str
+    path: str
+    n: int
+    epsilon: float = 4.0
+    alpha: float = 0.1
+    delta: float = 0.1
+
+    @property
+    def plan(self) -> Plan:
+        return replace(
+            PLAN,
+            method=self.method.method,
+            variant=self.method.variant,
+            channel=self.method.channel,
+            score=self.score,
+            epsilon=self.epsilon,
+            labels=POPULATIONS[self.population].labels,
+            alpha=self.alpha,
+            delta=self.delta,
+            expected_records=self.n,
+            minimum_reports=1,
+        )
+
+    def certificate(self, campaign: int) -> Certificate:
+        """What campaign number so and so ends with. Campaigns are independent, and those of other
+        cells too."""
+        return PATHS[self.path](self, f"{self} {campaign}")
+
+    def fails(self, certificate: Certificate, level: float | None = None) -> bool:
+        """Whether sets cover less than the certificate says (or than `level`), whatever precision
+        they are made in."""
+        population = POPULATIONS[self.population]
+        reached = (
+            population.coverage(self.score, certificate.threshold, dtype)
+            for dtype in (np.float32, np.float64)
+        )
+        # A billionth is what sums of doubles may lack.
+        return min(reached) < (certificate.level if level is None else level) - 1e-9
+
+    def failures(self, campaigns: int, *, level: float | None = None) -> int:
+        """How many of so many campaigns fail."""
+        return sum(self.fails(self.certificate(i), level) for i in range(campaigns))
+
+
+def _drawn(cell: Cell, seed: str) -> tuple[Floats, NDArray[np.int64], np.random.Generator]:
+    rng = np.random.default_rng(list(seed.encode()))
+    return *POPULATIONS[cell.population].draw(cell.n, rng), rng
+
+
+def in_process(cell: Cell, seed: str) -> Certificate:
+    """One campaign on arrays."""
+    probs, labels, rng = _drawn(cell, seed)
+    # The precision in which owners score.
+    score, single, u = SCORES[cell.score], probs.astype(np.float32), rng.random(cell.n)
+    entropy = SeededEntropy(seed)
+    users: Any = (
+        BitUsers(true_scores(score, single, labels, u=u), entropy)
+        if cell.method.method == "bits"
+        else LabelUsers(all_scores(score, single, u=u), labels, entropy)
+    )
+    return drive(plan_procedure(cell.plan, draw_afresh), users)
+
+
+def over_the_wire(cell: Cell, seed: str) -> Certificate:
+    """One campaign of two owners behind policy and ledger, whose answers come in as bytes."""
+    probs, labels, _ = _drawn(cell, seed)
+    policy = replace(POLICY, minimum_group=1)
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        made = []
+        # One owner's model computes in single precision, the other's file holds doubles.
+        for i, (part, dtype) in enumerate(
+            zip(np.array_split(np.arange(cell.n), 2), (np.float32, np.float64), strict=True)
+        ):
+            names = tuple(f"{seed}/{j}".encode() for j in part.tolist())
+            held = Records(names, probs[part].astype(dtype), labels[part], MODEL)
+            made.append(
+                owner(
+                    Path(folder) / str(i),
+                    seed=i,
+                    policy=policy,
+                    entropy=SeededEntropy(seed, i),
+                    held=held,
+                )
+            )
+        outcome = run_campaign(cell.plan, asking(signed(cell.plan), made))
+    assert set(outcome.received) == {"OK"}, outcome.received
+    return outcome.certificate
+
+
+PATHS: dict[str, Callable[[Cell, str], Certificate]] = {
+    "in process": in_process,
+    "wire": over_the_wire,
+}

@@ -1,0 +1,1 @@
+"""Tests of whole systems and of every command."""

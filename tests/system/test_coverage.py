@@ -1,0 +1,106 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from confide.aggregator.campaigns.admission import Intake
+from confide.protocol.channels.kinds import LABEL_CHANNELS
+from confide.protocol.methods.queries import LabelQuery, LabelTally
+from confide.protocol.plan import digest
+from confide.protocol.scores.classification import RANDOMIZED, SCORES, true_scores
+from confide.protocol.wire.packing import write_query
+from tests.support.coverage import METHODS, PATHS, POPULATIONS, Cell, Method
+from tests.support.known import FALSE_ALARM, assert_rate_at_most
+from tests.support.owners import LABEL_PLAN, K, asking, owner, signed
+
+CERTIFIED = [method for method in METHODS if method.variant == "certified"]
+K_RR, BITS = Method("labels", "certified", "k-rr"), Method("bits", "certified", "bit")
+
+
+@pytest.mark.parametrize("score", list(SCORES))
+def test_the_known_coverage_is_right(score: str) -> None:
+    """The finite sum agrees with a sample of 100,000 records to five standard errors (false alarm
+    6e-7 a threshold)."""
+    rng, n = np.random.default_rng(0), 100_000
+    for population in POPULATIONS.values():
+        probs, labels = population.draw(n, rng)
+        own = true_scores(SCORES[score], probs.astype(np.float32), labels, u=rng.random(n))
+        for q in np.minimum(np.quantile(own, [0.05, 0.5, 0.89, 0.97]) + 1e-6, 1):
+            known = population.coverage(score, float(q))
+            assert abs(np.mean(own <= q) - known) <= 5 * 0.5 / np.sqrt(n)
+
+
+@pytest.mark.parametrize("path", list(PATHS))
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_every_method_covers_as_it_claims_with_every_score(method: Method, path: str) -> None:
+    """Eight campaigns a score and population, and all of them together, are consistent with delta
+    (false alarm 1e-6 each).
+
+    Caught are a cell that fails seven times in eight, and a method that fails three times in ten.
+    """
+    chosen, n = ("confident", "hair below"), method.records
+    cells = [
+        Cell(method, score, population, path, n=n) for score in SCORES for population in chosen
+    ]
+    failures = [cell.failures(8) for cell in cells]
+    for cell, count in zip(cells, failures, strict=True):
+        assert_rate_at_most(count, 8, cell.delta)
+    assert_rate_at_most(sum(failures), 8 * len(cells), 0.1)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+@pytest.mark.parametrize("population", ["unsure", "hair below"])
+@pytest.mark.parametrize("method", [*CERTIFIED, Method("bits", "one-shot", "bit")], ids=str)
+def test_certified_campaigns_fail_at_most_with_delta(
+    method: Method, population: str, epsilon: float
+) -> None:
+    """Of 300 campaigns those with too little coverage are consistent with delta (false alarm
+    1e-6)."""
+    cell = Cell(method, "hps", population, "in process", n=1_000, epsilon=epsilon)
+    assert_rate_at_most(cell.failures(300), 300, cell.delta)
+
+
+@pytest.mark.parametrize(
+    ("method", "planted"),
+    [
+        (K_RR, {"delta": 0.4}),
+        (K_RR, {"alpha": 0.14}),
+        (BITS, {"delta": 0.4}),
+        (BITS, {"alpha": 0.12}),
+    ],
+)
+def test_a_planted_wrong_level_is_caught(method: Method, planted: dict[str, Any]) -> None:
+    """Testing at four times delta, or for two to four points less coverage, shows in the rate of
+    failures."""
+    cell = replace(Cell(method, "hps", "hair below", "in process", n=1_000), **planted)
+    with pytest.raises(AssertionError, match="failures in 300 campaigns"):
+        assert_rate_at_most(cell.failures(300, level=0.9), 300, 0.1)
+
+
+@pytest.mark.parametrize("score", sorted(RANDOMIZED))
+@pytest.mark.parametrize("channel", list(LABEL_CHANNELS))
+def test_randomised_scores_cover_over_the_wire(channel: str, score: str) -> None:
+    """Of 40 campaigns of a confident model, those below the target are consistent with delta (false
+    alarm 1e-6)."""
+    cell = Cell(Method("labels", "certified", channel), score, "confident", "wire", n=3_000)
+    assert_rate_at_most(cell.failures(40), 40, cell.delta)
+
+
+@pytest.mark.parametrize("score", sorted(RANDOMIZED))
+def test_the_place_of_a_report_says_nothing_of_its_number(score: str, tmp_path: Path) -> None:
+    """In the tally of answers that came in as bytes, places and scores are uncorrelated (false
+    alarm 1e-9)."""
+    plan, n = replace(LABEL_PLAN, score=score), 4_000
+    query, name = LabelQuery(LABEL_CHANNELS["k-rr"](k=K, epsilon=4.0)), digest(plan.to_bytes())
+    intake = Intake(plan)
+    intake.open(query, 0)
+    ask = asking(signed(plan), [owner(tmp_path / str(i), seed=i, n=n // 2) for i in range(2)])
+    for answer in ask(write_query(query, plan=name, round_=0)):
+        assert intake.admit(answer).accepted == n // 2
+    tally = intake.tally()
+    assert isinstance(tally, LabelTally)
+    ranks = tally.scores.min(axis=1).argsort().argsort()
+    assert abs(np.corrcoef(ranks, np.arange(n))[0, 1]) <= norm.isf(FALSE_ALARM / 2) / np.sqrt(n)

@@ -1,0 +1,326 @@
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from confide.aggregator.campaigns.driver import run_campaign
+from confide.aggregator.keys import create_keys, read_key
+from confide.client.home import Home
+from confide.client.records.reader import read_records
+from confide.client.respond import Respondent
+from confide.client.transport.pinned_launcher import REFUSED_COMMANDS, bundle_hash, pin
+from confide.protocol.embedded import deal, predictions
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.sampling import os_entropy
+from confide.protocol.plan import open_plan
+from confide.protocol.simulated import EMBEDDED_MODEL
+from confide.simulation.federation import HOME, QUIET, free_port, stop
+from tests.support.owners import asking
+from tests.support.places import ROOT
+
+TOOLS = Path(sys.executable).parent
+SCRIPTS = ROOT / "docs" / "deployment"
+NODES, RECORDS = 3, 3_000
+
+
+def write_owner(folder: Path, number: int, share: Any, aggregator: bytes) -> None:
+    """An owner's folder and records."""
+    home = Home(folder / f"home{number}")
+    home.create()
+    policy = home.policy_file.read_text()
+    for old, new in (
+        ("aggregators = []", f'aggregators = ["{aggregator.hex()}"]'),
+        ("\nmodels = []", f'\nmodels = ["{EMBEDDED_MODEL.hex()}"]'),
+        ('methods = ["bits"]', 'methods = ["bits", "labels"]'),
+        ("features_may_leave = false", "features_may_leave = true"),
+        ("epsilon_per_record = 4.0", "epsilon_per_record = 6.0"),
+    ):
+        policy = policy.replace(old, new)
+    home.policy_file.write_text(policy)
+    probs, labels = predictions()
+    np.savez(folder / f"records{number}.npz", probs=probs[share], labels=labels[share], ids=share)
+
+
+def environment(home: Path) -> dict[str, str]:
+    home.mkdir(exist_ok=True)
+    return (
+        os.environ | QUIET | {HOME: str(home), "PATH": f"{TOOLS}{os.pathsep}{os.environ['PATH']}"}
+    )
+
+
+def flwr(folder: Path, *arguments: str) -> dict[str, Any]:
+    done = subprocess.run(
+        ["flwr", *arguments, "--format", "json"],
+        env=environment(folder / "cli"),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    found: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
+    assert found["success"], done.stdout + done.stderr
+    return found
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A SuperLink over TLS with node authentication, three SuperNodes, and a run of one bits and
+    one labels campaign."""
+    folder = tmp_path_factory.mktemp("deployment")
+    create_keys(folder, address="127.0.0.1", now=datetime.now(UTC))
+    key = read_key(folder / "aggregator.key")
+    _, labels = predictions()
+    shares, _ = deal(labels, owners=NODES, records=RECORDS, concentration=0, seed=1)
+    for number, share in enumerate(shares):
+        write_owner(folder, number, share, key.public_key().public_bytes_raw())
+        pin(folder / f"home{number}" / "launchers", [bundle_hash(ROOT)])
+    address = f"127.0.0.1:{free_port()}"
+    (folder / "address").write_text(address)
+    (folder / "out").mkdir()
+    (folder / "cli").mkdir()
+    own = f'[superlink.own]\naddress = "{address}"\nroot-certificates = "{folder}/ca.pem"\n'
+    (folder / "cli" / "config.toml").write_text(f'[superlink]\ndefault = "own"\n\n{own}')
+    with ExitStack() as running:
+        superlink = [str(SCRIPTS / "superlink.sh"), str(folder), *address.split(":")]
+        start(running, folder, "superlink", superlink, environment(folder / "flwr"))
+        wait_for(lambda: b"Uvicorn running" in (folder / "superlink.log").read_bytes())
+        nodes = [start_node(running, folder, number) for number in range(NODES)]
+        wait_for(lambda: all(ready() for _, ready in nodes))
+        assert run_to_end(folder, ROOT, "bits:certified labels:certified") == "finished:completed"
+        yield folder
+
+
+Ready = Callable[[], bool]
+
+
+def start(
+    running: ExitStack, folder: Path, name: str, command: list[str], env: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a process that logs into the folder and ends with the stack."""
+    with (folder / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=env,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    running.callback(stop, process, Path(env[HOME]))
+    return process
+
+
+def start_node(
+    running: ExitStack, folder: Path, number: int
+) -> tuple[subprocess.Popen[bytes], Ready]:
+    """Register an owner's SuperNode and start it; with it, what tells when it is ready."""
+    home = folder / f"home{number}"
+    flwr(folder, "supernode", "register", str(home / "node.pub"), "own")
+    command = [
+        str(SCRIPTS / "supernode.sh"),
+        str(home),
+        (folder / "address").read_text(),
+        str(folder / "ca.pem"),
+    ]
+    command.append(str(folder / f"records{number}.npz"))
+    env = environment(folder / f"flwr{number}") | {"CONFIDE_NODE_PORT": str(free_port())}
+    process = start(running, folder, f"node{number}", command, env)
+    return process, lambda: b"SuperNode ID" in (folder / f"node{number}.log").read_bytes()
+
+
+def start_run(folder: Path, project: Path, campaigns: str, timeout: float = 120.0) -> Any:
+    """Run a bundle of a project against the deployment, and return the run's id."""
+    config = (
+        f'campaigns="{campaigns}" epsilon=2.0 records={RECORDS} timeout={timeout} '
+        f'output="{folder}/out" key-file="{folder}/aggregator.key" model="{EMBEDDED_MODEL.hex()}"'
+    )
+    return flwr(folder, "run", str(project), "own", "--run-config", config)["run-id"]
+
+
+def run_to_end(folder: Path, project: Path, campaigns: str) -> str:
+    """Run a bundle of a project against the deployment, and return how the run ended."""
+    run = start_run(folder, project, campaigns)
+    wait_for(lambda: status(folder, run).startswith("finished"), seconds=500)
+    return status(folder, run)
+
+
+def status(folder: Path, run: Any) -> str:
+    return str(
+        next(
+            row["status"]
+            for row in flwr(folder, "list", "own")["runs"]
+            if str(row["run-id"]) == str(run)
+        )
+    )
+
+
+def wait_for(ready: Any, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < deadline, "not ready in time"
+        time.sleep(0.5)
+
+
+@pytest.mark.parametrize("name", ["bits-certified", "labels-certified"])
+def test_supernodes_over_tls_give_the_threshold_of_their_own_ledgers(
+    deployment: Path, name: str
+) -> None:
+    """Records answered over Flower; asked again in process, the ledgers repeat themselves to the
+    same threshold."""
+    row = json.loads((deployment / "out" / f"{name}.json").read_text())
+    # Labels ask everybody; bits may be done before the last stage.
+    assert row["n"] == RECORDS or name.startswith("bits")
+    assert set(row["received"]) == {"OK"}
+    assert row["randomness"] == "operating system"
+    signed = bytes.fromhex(row["plan"])
+    homes = [Home(deployment / f"home{number}") for number in range(NODES)]
+    plan, _ = open_plan(signed, trusted=homes[0].policy().aggregators, now=datetime.now(UTC))
+    owners = [
+        Respondent(
+            records=read_records(deployment / f"records{number}.npz"),
+            policy=home.policy,
+            ledger=home.ledger(),
+            secret=home.secret(),
+            entropy=os_entropy,
+            now=lambda: datetime.now(UTC),
+        )
+        for number, home in enumerate(homes)
+    ]
+    again = run_campaign(plan, asking(signed, owners))
+    assert again.certificate.threshold == row["threshold"]
+    assert again.received == row["received"]
+
+
+def test_each_owner_has_spent_what_it_answered(deployment: Path) -> None:
+    """Two campaigns at epsilon 2: every record has answered, none has spent more than 4, and what
+    was spent was sent."""
+    for number in range(NODES):
+        ledger = Home(deployment / f"home{number}").ledger()
+        assert ledger.spent_by_record() == (RECORDS // NODES, 4.0)
+        assert [campaign.unanswered for campaign in ledger.campaigns()] == [0, 0]
+
+
+def test_a_hostile_bundle_is_not_run(deployment: Path, tmp_path: Path) -> None:
+    """A bundle whose client would send raw labels is refused by every pinned node, which says why;
+    nothing is spent."""
+    for name in ("confide", "aggregator", "client", "protocol", "simulation"):
+        shutil.copytree(
+            ROOT / name,
+            tmp_path / name,
+            symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
+    settings = (ROOT / "pyproject.toml").read_text()
+    (tmp_path / "pyproject.toml").write_text(re.sub(r"fab-exclude = .*\n", "", settings))
+    for name in ("README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    hostile = tmp_path / "client" / "flower_app.py"
+    hostile.write_text(
+        hostile.read_text() + f"\nopen({str(tmp_path / 'stolen')!r}, 'w').write('raw labels')\n"
+    )
+    before = [Home(deployment / f"home{number}").ledger().campaigns() for number in range(NODES)]
+    assert run_to_end(deployment, tmp_path, "labels:certified") == "finished:failed"
+    assert not (tmp_path / "stolen").exists()
+    assert [
+        Home(deployment / f"home{number}").ledger().campaigns() for number in range(NODES)
+    ] == before
+    for number in range(NODES):
+        assert (
+            f"bundle {bundle_hash(tmp_path)} is not allowed by the data owner"
+            in (deployment / f"node{number}.log").read_text()
+        )
+
+
+MISBEHAVING = """#!{python}
+import os, pathlib, time
+from confide.client import flower_app
+from confide.client.transport import pinned_launcher as pinned
+from flwr.supernode.runtime import run_clientapp as process
+
+class Garbage:
+    def answer(self, plan, query):
+        return os.urandom(500)
+
+def never(*_):
+    pathlib.Path({marker!r}).touch()
+    time.sleep(600)
+
+def twice(client, message, context, push=process.push_message):
+    push(client, message, context)
+    message.metadata.created_at += 0.001
+    push(client, message, context)
+
+{behaviour}
+pinned.launch({launchers!r})
+"""
+BEHAVIOURS = {
+    "never": "flower_app._respondent = never",
+    "killed": "flower_app._respondent = never",
+    "garbage": "flower_app._respondent = lambda *_: Garbage()",
+    "twice": "process.push_message = twice",
+}
+
+
+def test_misbehaving_nodes_cost_their_own_answers_only(deployment: Path, tmp_path: Path) -> None:
+    """One node never answers, one is killed while it is asked, one sends garbage, one answers
+    twice: the counts are right."""
+    _, labels = predictions()
+    _, rest = deal(labels, owners=1, records=RECORDS, seed=1)
+    aggregator = read_key(deployment / "aggregator.key").public_key().public_bytes_raw()
+    nodes = {}
+    with ExitStack() as running:
+        for number, (name, behaviour) in enumerate(BEHAVIOURS.items(), start=NODES):
+            write_owner(deployment, number, rest[number::100], aggregator)
+            launcher = deployment / f"home{number}" / "launchers" / "flwr-clientapp"
+            launcher.parent.mkdir()
+            launcher.write_text(
+                MISBEHAVING.format(
+                    python=sys.executable,
+                    marker=str(tmp_path / f"{name}-asked"),
+                    behaviour=behaviour,
+                    launchers=str(deployment / "home0" / "launchers"),
+                )
+            )
+            launcher.chmod(0o755)
+            nodes[name] = start_node(running, deployment, number)
+        wait_for(lambda: all(ready() for _, ready in nodes.values()))
+        run = start_run(deployment, ROOT, "labels:published", timeout=45.0)
+        wait_for(lambda: (tmp_path / "killed-asked").exists())
+        os.killpg(nodes["killed"][0].pid, signal.SIGKILL)
+        wait_for(lambda: status(deployment, run).startswith("finished"), seconds=500)
+        assert status(deployment, run) == "finished:completed"
+    assert (tmp_path / "never-asked").exists()
+    row = json.loads((deployment / "out" / "labels-published.json").read_text())
+    assert row["n"] == RECORDS + len(rest[NODES + 3 :: 100])
+    assert row["received"]["OK"] == NODES + 1
+    # Flower itself drops the second answer of a message; were it to pass it on, it would be a
+    # DUPLICATE.
+    assert row["received"]["MALFORMED"] == 1
+
+
+def test_launchers_of_other_tasks_refuse(tmp_path: Path) -> None:
+    """Whatever else a node is asked to start, it does not; a hash that is none is not taken."""
+    pin(tmp_path, ["0" * 64])
+    for name in REFUSED_COMMANDS:
+        done = subprocess.run(
+            [tmp_path / name], capture_output=True, text=True, cwd=ROOT, timeout=60, check=False
+        )
+        assert done.returncode == 1
+        assert "nothing but its own client app" in done.stderr
+    with pytest.raises(BadInput, match="64 hexadecimal digits"):
+        pin(tmp_path, ["short"])
+    with pytest.raises(BadInput, match=r"no pyproject\.toml"):
+        bundle_hash(tmp_path)

@@ -1,0 +1,162 @@
+import fcntl
+import os
+import re
+import struct
+import subprocess
+import sys
+import termios
+
+import numpy as np
+import pytest
+
+from confide.aggregator.campaigns.summary import as_text, non_private
+from tests.support.places import ROOT
+
+# Every command line, and where its `main` is.
+COMMANDS = {
+    "client": "confide.client.__main__.main",
+    "aggregator": "confide.aggregator.__main__.main",
+    "card": "confide.aggregator.__main__.card",
+    "simulation": "confide.__main__.main",
+}
+NARROW = os.environ | {"COLUMNS": "80"}
+RUN = """
+import importlib, sys
+place, missing, *sys.argv[1:] = sys.argv[1:]
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name == missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+module, _, name = place.rpartition(".")
+getattr(importlib.import_module(module), name)()
+"""
+
+
+def command(name: str, *arguments: str, missing: str = "") -> subprocess.CompletedProcess[str]:
+    """A command line as its console script starts it, where a package may not be installed."""
+    given = [sys.executable, "-c", RUN, COMMANDS[name], missing, *arguments]
+    return subprocess.run(
+        given, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, env=NARROW
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "extra", "arguments"),
+    [
+        ("client", "typer", "client", ["--help"]),
+        ("client", "rich", "client", ["--help"]),
+        ("aggregator", "typer", "server", ["--help"]),
+        ("aggregator", "sqlalchemy", "server", ["--help"]),
+        ("card", "typer", "server", ["--help"]),
+        ("simulation", "typer", "simulation", ["--help"]),
+        ("simulation", "matplotlib", "simulation", ["--help"]),
+        ("simulation", "psutil", "simulation", ["--help"]),
+        ("simulation", "torch", "train", ["evaluate", "--method", "full-data"]),
+        ("simulation", "dp_accounting", "train", ["evaluate", "--method", "full-data"]),
+    ],
+)
+def test_a_missing_extra_is_named(
+    name: str, missing: str, extra: str, arguments: list[str]
+) -> None:
+    """Where a package of an extra is not installed, one line says which extra to install; exit code
+    2, no traceback."""
+    run = command(name, *arguments, missing=missing)
+    assert run.returncode == 2, run.stderr
+    assert run.stderr.count("\n") == 1
+    assert run.stderr.startswith("error: ")
+    assert f"confide[{extra}]" in run.stderr
+
+
+def test_a_module_of_the_project_that_is_missing_is_no_extra() -> None:
+    """A broken installation is not taken for a missing extra: it shows itself."""
+    run = command("client", "--help", missing="confide.client.ledger")
+    assert run.returncode == 1
+    assert "confide.client.ledger" in run.stderr
+    assert "confide[" not in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("client", ["contribute"]),
+        ("client", ["allow"]),
+        ("aggregator", ["serve"]),
+        ("aggregator", ["campaign"]),
+        ("aggregator", ["campaign", "create"]),
+        ("aggregator", ["owner", "add"]),
+        ("card", ["search"]),
+        ("card", []),
+        ("simulation", ["evaluate"]),
+        ("simulation", ["federation"]),
+    ],
+)
+def test_help_is_plain_text_of_80_columns(name: str, arguments: list[str]) -> None:
+    """No escaped brackets, no control characters, no line beyond the terminal, and defaults in
+    brackets."""
+    run = command(name, *arguments, "--help")
+    assert run.returncode == 0, run.stderr
+    assert "\\[" not in run.stdout
+    assert all(line.isprintable() for line in run.stdout.splitlines())
+    assert max(map(len, run.stdout.splitlines())) <= 80
+    if arguments in (["evaluate"], ["federation"], ["search"], ["serve"]):
+        assert "[default: " in run.stdout
+
+
+def on_a_terminal(columns: int, *arguments: str) -> list[str]:
+    """What `confide` shows on a terminal of so many columns, line by line and without styles."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    started = [sys.executable, "-m", "confide", *arguments]
+    process = subprocess.Popen(
+        started, cwd=ROOT, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=env
+    )
+    os.close(theirs)
+    shown = b""
+    while part := _read(ours):
+        shown += part
+    os.close(ours)
+    assert process.wait(timeout=60) == 0, shown
+    return re.sub("\x1b\\[[0-9;]*m", "", shown.decode()).replace("\r\n", "\n").splitlines()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65_536)
+    except OSError:
+        # Linux says so when the other side is closed.
+        return b""
+
+
+NUMBERS = re.compile(r"0\.900 \w+ +[01]\.\d{3} ± \d\.\d{3} +\d+\.\d\d ± \d\.\d\d +\d+ %")
+
+
+def test_results_survive_a_terminal_of_80_columns() -> None:
+    """Promise, coverage, set size and the share of trivial campaigns are whole; what is left out is
+    named."""
+    lines = on_a_terminal(80, "compare", "--trials", "1")
+    assert max(map(len, lines)) <= 80
+    assert sum(NUMBERS.search(line) is not None for line in lines) == 6
+    assert "left out at 80 columns: channel, exact epsilon" in lines
+    wide = on_a_terminal(140, "evaluate", "--method", "central", "--trials", "1")
+    assert any("exact epsilon" in line and "trivial" in line for line in wide)
+    assert not any("left out" in line for line in wide)
+
+
+def test_a_table_of_campaigns_fits_80_columns() -> None:
+    """Columns of how a result came about go first; a trivial campaign says so in its row; any width
+    shows everything."""
+    row = non_private(score="hps", alpha=0.1, records=2_000, replacement=False, seed=1)
+    shown = {"campaign": "labels:published-star", "channel": "rank-exponential", "epsilon": 2.0}
+    rows = [row, row | shown | {"threshold": 1.0, "reason": "why"}]
+    head, _, plain, trivial, note, left_out = as_text(rows, width=80).splitlines()
+    assert max(map(len, (head, plain, trivial))) <= 80
+    assert head.split("  ")[0] == "campaign"
+    assert all(name in head for name in ("promised", "test coverage", "mean set size", "trivial"))
+    assert (plain.split()[-1], trivial.split()[-1]) == ("no", "yes")
+    assert note == "labels:published-star is trivial: why"
+    assert left_out == "left out at 80 columns: channel, exact epsilon, reports, threshold"
+    assert np.all(
+        [name in as_text(rows) for name in ("channel", "exact epsilon", "reports", "threshold")]
+    )
