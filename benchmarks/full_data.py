@@ -34,7 +34,7 @@ from confide.simulation.data.synthetic import Clusters, located
 from confide.simulation.evaluate.full_data import Trainings, measure
 from confide.simulation.evaluate.learners import Learner, Location, Memoriser
 from confide.simulation.evaluate.networks import Labels, Network, Recipe
-from confide.simulation.evaluate.pipelines import PIPELINES, Pipeline, Terms
+from confide.simulation.evaluate.pipelines import PIPELINES, Pipeline, PipelineTerms
 from confide.simulation.evaluate.trials import write_json
 
 ALPHA, DELTA = 0.1, 1e-5
@@ -58,7 +58,7 @@ class Cell:
     learner."""
 
     experiment: str
-    terms: Terms
+    terms: PipelineTerms
     methods: tuple[str, ...]
     test: int
     make: Callable[[np.random.Generator, int], Learner]
@@ -78,7 +78,7 @@ class Cell:
         learner = self.make(np.random.default_rng(0), 64)
         return [PIPELINES[method](self._for(method), learner) for method in self.methods]
 
-    def _for(self, method: str) -> Terms:
+    def _for(self, method: str) -> PipelineTerms:
         return replace(self.terms, bins=SEARCH_BINS) if method in SEARCHES else self.terms
 
     def trial(self, number: int, pipelines: list[Pipeline]) -> Iterator[dict[str, Any]]:
@@ -105,7 +105,11 @@ def scp_cells() -> Iterator[Cell]:
             # Without privacy there is no epsilon to compare at: once is enough.
             methods += ["split-cp", "naive"] if epsilon == 1.0 else []
             yield Cell(
-                "scp", Terms(n, Budget(epsilon, DELTA), alpha=ALPHA), tuple(methods), 5_000, make
+                "scp",
+                PipelineTerms(n, Budget(epsilon, DELTA), alpha=ALPHA),
+                tuple(methods),
+                5_000,
+                make,
             )
 
 
@@ -116,19 +120,29 @@ def dpcp_cells() -> Iterator[Cell]:
     methods = ("dpcp", "certified", "pscp", "differential", "split-cp", "naive")
     for n in (500, 1_000, 2_000, 5_000, 10_000):
         yield Cell(
-            "dpcp", Terms(n, Budget(0.1, 1e-9), alpha=ALPHA, bins=1024), methods, 20_000, make
+            "dpcp",
+            PipelineTerms(n, Budget(0.1, 1e-9), alpha=ALPHA, bins=1024),
+            methods,
+            20_000,
+            make,
         )
     for epsilon in (0.2, 0.5, 1.0):
         yield Cell(
             "dpcp",
-            Terms(2_000, Budget(epsilon, 1e-9), alpha=ALPHA, share=0.05 / epsilon, bins=1024),
+            PipelineTerms(
+                2_000, Budget(epsilon, 1e-9), alpha=ALPHA, share=0.05 / epsilon, bins=1024
+            ),
             methods,
             20_000,
             make,
         )
     for alpha in (0.05, 0.2, 0.3):
         yield Cell(
-            "dpcp", Terms(2_000, Budget(0.1, 1e-9), alpha=alpha, bins=1024), methods, 20_000, make
+            "dpcp",
+            PipelineTerms(2_000, Budget(0.1, 1e-9), alpha=alpha, bins=1024),
+            methods,
+            20_000,
+            make,
         )
 
 
@@ -137,7 +151,7 @@ def memory_cells() -> Iterator[Cell]:
         return Memoriser(total)
 
     for epsilon in (0.5, 1.0, 2.0):
-        terms = Terms(10_000, Budget(epsilon, DELTA), alpha=ALPHA)
+        terms = PipelineTerms(10_000, Budget(epsilon, DELTA), alpha=ALPHA)
         yield Cell(
             "memory", terms, ("scp-f", "scp-a", "dpcp", "certified", "split", "naive"), 20_000, make
         )

@@ -23,14 +23,14 @@ from confide.aggregator.keys import (
     read_pair,
 )
 from confide.aggregator.logs import log_to_stderr
+from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server.campaign_runner import Conductor
 from confide.aggregator.server.limits import Limits
 from confide.aggregator.server.process import serve as serve_until_stopped
-from confide.aggregator.server.service import Door
+from confide.aggregator.server.service import Endpoint
 from confide.aggregator.storage.database import DEFAULT, connect, upgrade
 from confide.aggregator.storage.enrolment import Enrolment
 from confide.aggregator.storage.store import Store
-from confide.aggregator.vitals import Vitals
 from confide.aggregator.web.server import web_page
 from confide.protocol.command_line import CommandLine
 from confide.protocol.errors import BadInput
@@ -122,7 +122,7 @@ def serve(
             entropy=os_entropy,
             clock=Clock(time.time, time.monotonic),
         )
-        public, vitals = signing.public_key().public_bytes_raw(), Vitals()
+        public, vitals = signing.public_key().public_bytes_raw(), ProcessStatus()
         # The page reads through connections of its own: however many look at it, reports do not
         # wait for them.
         with (
@@ -136,7 +136,7 @@ def serve(
 
 def _door(
     listen: str, cert: Path | None, key: Path | None, client_ca: Path | None, insecure: bool
-) -> Door:
+) -> Endpoint:
     host, _, port = listen.rpartition(":")
     if not (
         host and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= MOST_PORT
@@ -152,12 +152,12 @@ def _door(
             )
         if cert or key or client_ca:
             raise BadInput("--insecure-loopback with certificates; accepted is one or the other")
-        return Door(listen)
+        return Endpoint(listen)
     if cert is None or key is None:
         raise BadInput(
             "--tls-cert and --tls-key are needed; `confide-aggregator init` writes a pair"
         )
-    return Door(
+    return Endpoint(
         listen, *read_pair(cert, key), None if client_ca is None else read_certificates(client_ca)
     )
 

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 BELIEVED_SECONDS, PAUSE_SECONDS = 2.5, 0.1
 
 
-class Roll:
+class OwnerDirectory:
     """The owners of the last look, by the hashes of their tokens. One event loop."""
 
     def __init__(self, enrolment: Enrolment, *, strangers: int) -> None:

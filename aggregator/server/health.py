@@ -18,7 +18,7 @@ ASKED_SECONDS = 2.0
 Status = health_pb2.HealthCheckResponse
 
 
-class Checks:
+class HealthChecks:
     """Whether this server is healthy, asked once or watched; who may not watch is told to ask again
     instead."""
 

@@ -12,13 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 from confide.aggregator.logs import place_of
+from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server.campaign_runner import Conductor
 from confide.aggregator.server.limits import Limits
-from confide.aggregator.server.round_cache import Desk
-from confide.aggregator.server.service import Bounds, Door, Server, Service
+from confide.aggregator.server.round_cache import RoundCache
+from confide.aggregator.server.service import Bounds, Endpoint, Server, Service
 from confide.aggregator.storage.report_writer import Writer
 from confide.aggregator.storage.store import Store
-from confide.aggregator.vitals import Vitals
 
 log = logging.getLogger(__name__)
 
@@ -51,11 +51,11 @@ def within_files(limits: Limits) -> Limits:
 
 
 async def serve(
-    store: Store, conductor: Conductor, door: Door, limits: Limits, vitals: Vitals
+    store: Store, conductor: Conductor, door: Endpoint, limits: Limits, vitals: ProcessStatus
 ) -> None:
     """Serve until a signal says stop; then finish what has begun."""
     limits = within_files(limits)
-    writer, desk = Writer(store.engine, vitals), Desk(store)
+    writer, desk = Writer(store.engine, vitals), RoundCache(store)
     await asyncio.to_thread(desk.refresh)
     bounds = Bounds()
     service = Service(

@@ -24,7 +24,7 @@ _GMAC = AESGCM(bytes(16))
 
 
 @dataclass(frozen=True)
-class Standing:
+class CachedCampaign:
     """Where a campaign stands: its last round, and what has come in for it."""
 
     campaign: Campaign
@@ -111,12 +111,12 @@ def declined(answer: bytes) -> str | None:
     )
 
 
-class Desk:
+class RoundCache:
     """The standing of every campaign, as of the last look at the store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._standings: dict[str, Standing] = {}
+        self._standings: dict[str, CachedCampaign] = {}
         self._looking = threading.Lock()
 
     def refresh(self) -> bool:
@@ -140,21 +140,21 @@ class Desk:
     def knows(self, campaign: str) -> bool:
         return campaign in self._standings
 
-    def standing(self, campaign: str) -> Standing:
+    def standing(self, campaign: str) -> CachedCampaign:
         """Where this campaign stands, refused if there is none of this id."""
         standing = self._standings.get(campaign)
         if standing is None:
             raise Refused(wire.Code.UNKNOWN_CAMPAIGN)
         return standing
 
-    def _look(self, campaign: Campaign) -> Standing | None:
+    def _look(self, campaign: Campaign) -> CachedCampaign | None:
         """Where a campaign stands; None of one that is of another version."""
         try:
             return self._read(campaign)
         except (BadInput, Refused):
             return None
 
-    def _read(self, campaign: Campaign) -> Standing | None:
+    def _read(self, campaign: Campaign) -> CachedCampaign | None:
         before = self._standings.get(campaign.id)
         if before is not None and before.campaign == campaign:
             # The same plan, already read.
@@ -165,9 +165,9 @@ class Desk:
             return None
         rounds = tuple(self._store.rounds(campaign.id))
         if not rounds:
-            return Standing(campaign)
+            return CachedCampaign(campaign)
         owners, _, reports = self._store.turnout(campaign.id, rounds[-1].number)
         if before is not None and before.last is not None and before.last.query == rounds[-1].query:
-            return Standing(campaign, rounds, before.query, owners, reports)
+            return CachedCampaign(campaign, rounds, before.query, owners, reports)
         query, _ = read_query(rounds[-1].query, plan=campaign.plan, plan_digest=campaign.digest)
-        return Standing(campaign, rounds, query, owners, reports)
+        return CachedCampaign(campaign, rounds, query, owners, reports)

@@ -11,17 +11,17 @@ from typing import Any
 
 import grpc
 
-from confide.aggregator.server.authentication import Roll
-from confide.aggregator.server.health import Checks
+from confide.aggregator.process_status import ProcessStatus
+from confide.aggregator.server.authentication import OwnerDirectory
+from confide.aggregator.server.health import HealthChecks
 from confide.aggregator.server.limits import Limits, Places, Reading, Room, Turnstile
-from confide.aggregator.server.round_cache import Desk, Standing
+from confide.aggregator.server.round_cache import CachedCampaign, RoundCache
 from confide.aggregator.server.upload import Stream
 from confide.aggregator.storage.deposit import Rejection
 from confide.aggregator.storage.enrolment import Enrolment, Owner
 from confide.aggregator.storage.report_writer import Writer
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import CALIBRATED, CLOSED, PUBLISHED
-from confide.aggregator.vitals import Vitals
 from confide.protocol.cards.card import PUBLIC
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.wire import service_pb2
@@ -72,16 +72,16 @@ class Service:
         self,
         store: Store,
         writer: Writer,
-        desk: Desk,
+        desk: RoundCache,
         limits: Limits,
-        vitals: Vitals,
+        vitals: ProcessStatus,
         bounds: Bounds,
         *,
         certified: bool,
     ) -> None:
         self._store, self._writer, self._desk, self._limits = store, writer, desk, limits
         self._certified = certified
-        self._roll = Roll(Enrolment(store.engine), strangers=bounds.strangers)
+        self._roll = OwnerDirectory(Enrolment(store.engine), strangers=bounds.strangers)
         self._calls, self._watches = Places(bounds.calls), Places(bounds.watches)
         self._turnstile = Turnstile(limits, vitals, now=time.monotonic)
         self._reading, self._room = Reading(limits.message_bytes), Room(MOST_HELD)
@@ -118,19 +118,19 @@ class Service:
         return grpc.method_handlers_generic_handler(SERVICE, made)
 
     async def _plan(
-        self, _: Any, context: Any, owner: Owner, standing: Standing
+        self, _: Any, context: Any, owner: Owner, standing: CachedCampaign
     ) -> wire.SignedPlan:
         return wire.SignedPlan.FromString(standing.campaign.signed_plan)
 
     async def _query(
-        self, _: Any, context: Any, owner: Owner, standing: Standing
+        self, _: Any, context: Any, owner: Owner, standing: CachedCampaign
     ) -> service_pb2.Asked:
         if standing.last is None or not standing.taking:
             return service_pb2.Asked(code=wire.Code.CLOSED)
         return service_pb2.Asked(code=wire.Code.OK, query=standing.last.query)
 
     async def _card(
-        self, _: Any, context: Any, owner: Owner, standing: Standing
+        self, _: Any, context: Any, owner: Owner, standing: CachedCampaign
     ) -> service_pb2.CardJson:
         if standing.campaign.state != PUBLISHED:
             return service_pb2.CardJson(code=wire.Code.CLOSED)
@@ -138,11 +138,11 @@ class Service:
         return service_pb2.CardJson(code=wire.Code.OK, card=card)
 
     async def _submit(
-        self, messages: AsyncIterator[bytes], context: Any, owner: Owner, standing: Standing
+        self, messages: AsyncIterator[bytes], context: Any, owner: Owner, standing: CachedCampaign
     ) -> wire.Receipt:
         name = standing.campaign.id
 
-        async def look_again() -> Standing:
+        async def look_again() -> CachedCampaign:
             await asyncio.to_thread(self._desk.refresh)
             return self._desk.standing(name)
 
@@ -244,7 +244,7 @@ class Service:
 
 
 @dataclass(frozen=True)
-class Door:
+class Endpoint:
     """Where the server listens, and behind which certificates; without any it is open, for this
     machine alone."""
 
@@ -272,8 +272,8 @@ class Door:
 class Server:
     """The service behind a door, with the health checks of gRPC beside it."""
 
-    def __init__(self, service: Service, door: Door, limits: Limits, bounds: Bounds) -> None:
-        self._checks = Checks(asking=bounds.checks, watching=bounds.health_watches)
+    def __init__(self, service: Service, door: Endpoint, limits: Limits, bounds: Bounds) -> None:
+        self._checks = HealthChecks(asking=bounds.checks, watching=bounds.health_watches)
         self._server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", limits.message_bytes + SOMEWHAT_BYTES),

@@ -13,10 +13,10 @@ from concurrent.futures import Future
 
 from sqlalchemy import Engine
 
+from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.storage.database import tidy, writing
 from confide.aggregator.storage.deposit import Parcel, Rejection, Stored, store_all, summed
 from confide.aggregator.storage.stored_ids import StoredIds
-from confide.aggregator.vitals import Vitals
 from confide.protocol.wire import wire_pb2 as wire
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ _Item = tuple[Parcel | Rejection, "Future[Stored]"]
 class Writer:
     """The one thread of a process that writes batches."""
 
-    def __init__(self, engine: Engine, vitals: Vitals) -> None:
+    def __init__(self, engine: Engine, vitals: ProcessStatus) -> None:
         self._engine, self._vitals = writing(engine), vitals
         self._waiting: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)

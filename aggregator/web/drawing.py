@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from confide.aggregator.web.trail import Bracket, Point, bracket
+from confide.aggregator.web.search_progress import Bracket, Point, bracket
 
 WIDTH, LEFT, RIGHT, ROW, TOP = 640.0, 70.0, 12.0, 62.0, 22.0
 # Thresholds are drawn by their logit, which has room for those near 1; what is beyond this stands

@@ -7,9 +7,9 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.storage import views
 from confide.aggregator.storage.store import Store
-from confide.aggregator.vitals import Vitals
 
 
 class Campaigns(Collector):
@@ -77,7 +77,7 @@ class Campaigns(Collector):
 class Process(Collector):
     """How this process fares."""
 
-    def __init__(self, vitals: Vitals, now: Callable[[], float]) -> None:
+    def __init__(self, vitals: ProcessStatus, now: Callable[[], float]) -> None:
         self._vitals, self._now = vitals, now
 
     def collect(self) -> Iterator[Metric]:
@@ -106,7 +106,7 @@ class Process(Collector):
         )
 
 
-def metrics(store: Store, vitals: Vitals, now: Callable[[], float]) -> Callable[[], bytes]:
+def metrics(store: Store, vitals: ProcessStatus, now: Callable[[], float]) -> Callable[[], bytes]:
     """What `/metrics` answers."""
     registry = CollectorRegistry()
     for collector in (Campaigns(store), Process(vitals, now)):

@@ -26,11 +26,11 @@ from starlette.staticfiles import StaticFiles
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from confide.aggregator.logs import place_of
+from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.storage import views
 from confide.aggregator.storage.store import Store
-from confide.aggregator.vitals import Vitals
+from confide.aggregator.web.html_pages import Pages
 from confide.aggregator.web.metrics import metrics
-from confide.aggregator.web.pages import Pages
 from confide.protocol.cards.card import PUBLIC
 from confide.protocol.errors import BadInput
 from confide.protocol.wire.service import is_campaign_id
@@ -65,7 +65,7 @@ HEADERS = {
 class Site:
     """Every address of the page, and what it answers."""
 
-    def __init__(self, store: Store, key: bytes, vitals: Vitals) -> None:
+    def __init__(self, store: Store, key: bytes, vitals: ProcessStatus) -> None:
         self._store, self._pages, self._vitals = store, Pages(store, key), vitals
         self._metrics = metrics(store, vitals, time.monotonic)
         self._rendered: dict[str, tuple[float, str]] = {}
@@ -250,7 +250,7 @@ def _found(value: Any) -> Any:
 
 
 @contextmanager
-def web_page(port: int, *, store: Store, key: bytes, vitals: Vitals) -> Iterator[None]:
+def web_page(port: int, *, store: Store, key: bytes, vitals: ProcessStatus) -> Iterator[None]:
     """The page on a port of this machine, in a thread of its own."""
     try:
         listening = socket.create_server((HOST, port))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from scipy.optimize import brentq
 
 from confide.protocol.errors import BadInput, check_epsilon, check_probability
-from confide.protocol.privacy.losses import Mechanism, SampledGaussian
+from confide.protocol.privacy.losses import AccountedMechanism, SampledGaussian
 from confide.protocol.privacy.profiles import PLD, Profile
 
 # How close to the budget an answer comes, relatively, in the parameter sought.
@@ -52,14 +52,14 @@ def noise_multiplier(
     """The least noise (within 0.1%, from above) with which `steps` of DP-SGD after `spent` stay
     within the budget."""
 
-    def training(inverse: float) -> Mechanism:
+    def training(inverse: float) -> AccountedMechanism:
         return SampledGaussian(1 / inverse, sampling_rate, steps)
 
     return 1 / remaining(budget, training, spent=spent)
 
 
 def remaining(
-    budget: Budget, mechanism: Callable[[float], Mechanism], *, spent: Profile = _NOTHING
+    budget: Budget, mechanism: Callable[[float], AccountedMechanism], *, spent: Profile = _NOTHING
 ) -> float:
     """The largest x (within 0.1%, from below) for which `mechanism(x)` after `spent` stays within
     the budget.

@@ -241,10 +241,10 @@ class Pure:
         )
 
 
-Mechanism = Gaussian | DiscreteGaussian | SampledGaussian | Pure
+AccountedMechanism = Gaussian | DiscreteGaussian | SampledGaussian | Pure
 
 
-def spacing(mechanisms: tuple[Mechanism, ...]) -> float:
+def spacing(mechanisms: tuple[AccountedMechanism, ...]) -> float:
     """The grid on which these mechanisms compose: a power of two, fine enough for the narrowest of
     them."""
     narrowest = min((mechanism.spacing for mechanism in mechanisms), default=_COARSEST)

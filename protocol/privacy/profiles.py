@@ -18,7 +18,13 @@ from typing import Any
 import numpy as np
 
 from confide.protocol.errors import BadInput, check_probability
-from confide.protocol.privacy.losses import Gaussian, Mechanism, SampledGaussian, losses, spacing
+from confide.protocol.privacy.losses import (
+    AccountedMechanism,
+    Gaussian,
+    SampledGaussian,
+    losses,
+    spacing,
+)
 
 PLD = "pld"
 RDP = "rdp"
@@ -34,7 +40,7 @@ _MOST_EPSILON = 1e4
 # Discrete noise differs from continuous noise as it may, except with probability e^-70.
 _TAIL = 70.0
 
-Sequence = tuple[Mechanism, ...]
+Sequence = tuple[AccountedMechanism, ...]
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class Profile:
             )
         object.__setattr__(self, "groups", tuple(dict.fromkeys(self.groups)))
 
-    def then(self, *others: "Profile | Mechanism") -> "Profile":
+    def then(self, *others: "Profile | AccountedMechanism") -> "Profile":
         """This, followed by others on the same records; groups of both are crossed, which can only
         overstate."""
         groups = self.groups
@@ -154,7 +160,7 @@ def _loss(group: Sequence) -> Any:
 
 
 @lru_cache(maxsize=16)
-def _part(mechanism: Mechanism, grid: float) -> Any:
+def _part(mechanism: AccountedMechanism, grid: float) -> Any:
     return mechanism.loss(grid)
 
 

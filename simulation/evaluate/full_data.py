@@ -23,14 +23,14 @@ from confide.protocol.exact.sampling import Entropy
 from confide.protocol.methods.training import NOISE
 from confide.protocol.plan import check_choice
 from confide.protocol.privacy.budgets import Budget
-from confide.protocol.privacy.losses import Mechanism, SampledGaussian
+from confide.protocol.privacy.losses import AccountedMechanism, SampledGaussian
 from confide.protocol.privacy.profiles import PLD
 from confide.protocol.scores.classification import SCORES
 from confide.protocol.scores.regression import ABSOLUTE_RESIDUAL
 from confide.simulation.data.population import Lessons
 from confide.simulation.evaluate.learners import Fitted, Learner, Rows
 from confide.simulation.evaluate.networks import Labels, Network, NetworkFit, Numbers, Recipe
-from confide.simulation.evaluate.pipelines import BINS, PIPELINES, Pipeline, Terms
+from confide.simulation.evaluate.pipelines import BINS, PIPELINES, Pipeline, PipelineTerms
 from confide.simulation.evaluate.trials import Repeated, Row, measured
 
 
@@ -41,7 +41,7 @@ class Trainings:
     learner: Learner
     rows: Rows
     entropy: Entropy
-    _made: dict[tuple[bool, Mechanism | None], Fitted] = field(default_factory=dict)
+    _made: dict[tuple[bool, AccountedMechanism | None], Fitted] = field(default_factory=dict)
 
     def fitted(self, pipeline: Pipeline) -> Fitted:
         """The model of a pipeline that was run."""
@@ -76,7 +76,7 @@ def measure(trainings: Trainings, pipeline: Pipeline, test: Rows) -> Row:
 
 
 @lru_cache(maxsize=4)
-def _planned(variant: str, terms: Terms, recipe: Recipe) -> Pipeline:
+def _planned(variant: str, terms: PipelineTerms, recipe: Recipe) -> Pipeline:
     """Accounting takes seconds, and is asked for before the trials and after."""
     return PIPELINES[variant](terms, recipe)
 
@@ -115,7 +115,7 @@ class FullData(Repeated):
     @property
     def pipeline(self) -> Pipeline:
         budget = Budget(self.epsilon, self.privacy_delta, self.accountant)
-        terms = Terms(
+        terms = PipelineTerms(
             self.n,
             budget,
             alpha=self.alpha,

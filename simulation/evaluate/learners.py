@@ -17,7 +17,7 @@ from scipy.special import ndtr, ndtri
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy, words
 from confide.protocol.privacy.budgets import Budget, remaining
-from confide.protocol.privacy.losses import Gaussian, Mechanism, Pure
+from confide.protocol.privacy.losses import AccountedMechanism, Gaussian, Pure
 from confide.protocol.scores.regression import AbsoluteResidual
 
 Rows = NDArray[np.int64]
@@ -37,7 +37,7 @@ class Fitted(Protocol):
 class Planned(Protocol):
     """Training as it is planned, before there are records."""
 
-    def mechanism(self, n: int, budget: Budget) -> Mechanism:
+    def mechanism(self, n: int, budget: Budget) -> AccountedMechanism:
         """The training mechanism for about n records that makes the most of a budget; n is public
         here."""
 
@@ -49,7 +49,7 @@ class Learner(Planned, Protocol):
     def __len__(self) -> int:
         """Records held."""
 
-    def fit(self, rows: Rows, mechanism: Mechanism | None, entropy: Entropy) -> Fitted:
+    def fit(self, rows: Rows, mechanism: AccountedMechanism | None, entropy: Entropy) -> Fitted:
         """Train on the rows; without a mechanism, without privacy."""
 
 
@@ -87,10 +87,12 @@ class Location:
     def __len__(self) -> int:
         return len(self.rest)
 
-    def mechanism(self, n: int, budget: Budget) -> Mechanism:
+    def mechanism(self, n: int, budget: Budget) -> AccountedMechanism:
         return Pure(budget.epsilon)
 
-    def fit(self, rows: Rows, mechanism: Mechanism | None, entropy: Entropy) -> LocationFit:
+    def fit(
+        self, rows: Rows, mechanism: AccountedMechanism | None, entropy: Entropy
+    ) -> LocationFit:
         mean = float(np.clip(self.rest[rows], -self.bound, self.bound).mean())
         if mechanism is not None:
             if not isinstance(mechanism, Pure):
@@ -144,10 +146,10 @@ class Memoriser:
     def __len__(self) -> int:
         return self.total
 
-    def mechanism(self, n: int, budget: Budget) -> Mechanism:
+    def mechanism(self, n: int, budget: Budget) -> AccountedMechanism:
         return Gaussian(remaining(budget, Gaussian))
 
-    def fit(self, rows: Rows, mechanism: Mechanism | None, entropy: Entropy) -> Memory:
+    def fit(self, rows: Rows, mechanism: AccountedMechanism | None, entropy: Entropy) -> Memory:
         spread = 1 / mechanism.mu if isinstance(mechanism, Gaussian) else 1e-3
         seen = np.zeros(self.total)
         seen[rows] = 1.0

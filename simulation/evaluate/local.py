@@ -23,7 +23,7 @@ SHUFFLE_DELTA = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting(Repeated):
+class Local(Repeated):
     """A campaign of local reports: randomised labels, or randomised bits."""
 
     method: str = "labels"

@@ -16,7 +16,7 @@ from confide.client.training.private_training import train
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy
 from confide.protocol.privacy.budgets import Budget, noise_multiplier
-from confide.protocol.privacy.losses import Mechanism, SampledGaussian
+from confide.protocol.privacy.losses import AccountedMechanism, SampledGaussian
 from confide.protocol.scores.classification import SCORES, all_scores, check_labels, true_scores
 from confide.protocol.scores.regression import AbsoluteResidual
 from confide.simulation.evaluate.learners import Rows
@@ -45,7 +45,7 @@ class Recipe:
     def steps(self, n: int) -> int:
         return max(1, round(self.epochs / self.sampling_rate(n)))
 
-    def mechanism(self, n: int, budget: Budget) -> Mechanism:
+    def mechanism(self, n: int, budget: Budget) -> AccountedMechanism:
         rate, steps = self.sampling_rate(n), self.steps(n)
         return SampledGaussian(
             noise_multiplier(budget, sampling_rate=rate, steps=steps), rate, steps
@@ -164,10 +164,10 @@ class Network:
     def __len__(self) -> int:
         return len(self.features)
 
-    def mechanism(self, n: int, budget: Budget) -> Mechanism:
+    def mechanism(self, n: int, budget: Budget) -> AccountedMechanism:
         return self.recipe.mechanism(n, budget)
 
-    def fit(self, rows: Rows, mechanism: Mechanism | None, entropy: Entropy) -> NetworkFit:
+    def fit(self, rows: Rows, mechanism: AccountedMechanism | None, entropy: Entropy) -> NetworkFit:
         n, recipe = len(rows), self.recipe
         clip = recipe.clip
         if mechanism is None:

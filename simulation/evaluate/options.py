@@ -13,7 +13,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.plan import LOCAL_VARIANTS, check_choice
 from confide.simulation.data.population import CLASSIFICATION, REGRESSION
 from confide.simulation.evaluate.central import Central
-from confide.simulation.evaluate.local import Setting
+from confide.simulation.evaluate.local import Local
 from confide.simulation.evaluate.trials import Repeated
 
 METHODS = (*LOCAL_VARIANTS, "central", "full-data")
@@ -145,7 +145,7 @@ class LocalOptions:
     ] = 0
 
     def setting(self, shared: SharedOptions, records: int) -> Repeated:
-        return Setting(
+        return Local(
             method=shared.method,
             variant=shared.variant,
             channel=self.channel,

@@ -28,7 +28,12 @@ from confide.aggregator.quantiles.rank_exponential import RankExponential
 from confide.protocol.errors import BadInput, check_probability
 from confide.protocol.exact.grids import check_bins
 from confide.protocol.privacy.budgets import Budget, remaining
-from confide.protocol.privacy.losses import DiscreteGaussian, Mechanism, Pure, SampledGaussian
+from confide.protocol.privacy.losses import (
+    AccountedMechanism,
+    DiscreteGaussian,
+    Pure,
+    SampledGaussian,
+)
 from confide.protocol.privacy.profiles import Profile, parallel
 from confide.simulation.evaluate.learners import Planned
 
@@ -44,7 +49,7 @@ _SHY = 1 - 1e-12
 
 
 @dataclass(frozen=True)
-class Terms:
+class PipelineTerms:
     """What is asked of every method alike. `n`, the records to train and calibrate on, is a public
     number.
 
@@ -107,7 +112,7 @@ class Pipeline:
     method: str
     rank: int
     promise: Promise
-    training: Mechanism | None
+    training: AccountedMechanism | None
     quantile: Quantile | None
     halves: bool
     profile: Profile | None
@@ -118,27 +123,27 @@ class Pipeline:
         return self.profile is not None
 
 
-def _exact(method: str, terms: Terms, *, halves: bool, promise: Promise) -> Pipeline:
+def _exact(method: str, terms: PipelineTerms, *, halves: bool, promise: Promise) -> Pipeline:
     rank = terms.nominal_rank(terms.n - terms.n // 2 if halves else terms.n)
     return Pipeline(method, rank, promise, None, None, halves, None, NOT_PRIVATE)
 
 
-def split_cp(terms: Terms, plan: Planned) -> Pipeline:
+def split_cp(terms: PipelineTerms, plan: Planned) -> Pipeline:
     """Split conformal prediction without privacy."""
     return _exact("split-cp", terms, halves=True, promise=Promise(CERTIFIED, level=1 - terms.alpha))
 
 
-def naive(terms: Terms, plan: Planned) -> Pipeline:
+def naive(terms: PipelineTerms, plan: Planned) -> Pipeline:
     """The exact conformal quantile of in-sample scores, as if they were not."""
     return _exact("naive", terms, halves=False, promise=Promise(UNCERTIFIED))
 
 
-def _full(terms: Terms, plan: Planned) -> tuple[Mechanism, Profile]:
+def _full(terms: PipelineTerms, plan: Planned) -> tuple[AccountedMechanism, Profile]:
     training = plan.mechanism(terms.n, terms.part(terms.share))
     return training, Profile().then(training)
 
 
-def differential(terms: Terms, plan: Planned) -> Pipeline:
+def differential(terms: PipelineTerms, plan: Planned) -> Pipeline:
     """Differential CP (DPCP section 3.2): private training, exact quantile at a lowered level; its
     threshold is not private."""
     training, spent = _full(terms, plan)
@@ -150,7 +155,7 @@ def differential(terms: Terms, plan: Planned) -> Pipeline:
     return Pipeline("differential", rank, promise, training, None, False, None, NOT_PRIVATE)
 
 
-def dpcp(terms: Terms, plan: Planned) -> Pipeline:
+def dpcp(terms: PipelineTerms, plan: Planned) -> Pipeline:
     """DPCP: level e^-eps1 (alpha - delta), and epsilon - eps1 for its exponential mechanism."""
     training, spent = _full(terms, plan)
     level = dpcp_level(
@@ -166,14 +171,14 @@ def dpcp(terms: Terms, plan: Planned) -> Pipeline:
     return Pipeline("dpcp", rank, Promise(CONDITIONAL), training, quantile, False, profile, MIXED)
 
 
-def _noisy_counts(terms: Terms, spent: Profile) -> tuple[DiscreteGaussian, float]:
+def _noisy_counts(terms: PipelineTerms, spent: Profile) -> tuple[DiscreteGaussian, float]:
     """The least noise on the counts of a bisection that the budget has left, and its rho."""
     queries = (terms.bins - 1).bit_length()
     sigma = 1 / remaining(terms.budget, lambda x: DiscreteGaussian(1 / x, queries), spent=spent)
     return DiscreteGaussian(sigma, queries), queries / (2 * sigma**2) * _SHY
 
 
-def _floors(terms: Terms, training: Mechanism) -> tuple[float, float | None]:
+def _floors(terms: PipelineTerms, training: AccountedMechanism) -> tuple[float, float | None]:
     floor = black_box_floor(Profile().then(training), alpha=terms.alpha, beta=terms.beta)
     if not isinstance(training, SampledGaussian):
         return floor, None
@@ -186,7 +191,7 @@ def _floors(terms: Terms, training: Mechanism) -> tuple[float, float | None]:
     )
 
 
-def scp_f(terms: Terms, plan: Planned) -> Pipeline:
+def scp_f(terms: PipelineTerms, plan: Planned) -> Pipeline:
     """DP-SCP-F: the nominal rank, a buffer and the search's offset. Known of its coverage are
     floors only."""
     training, spent = _full(terms, plan)
@@ -211,7 +216,7 @@ def scp_f(terms: Terms, plan: Planned) -> Pipeline:
     return Pipeline("scp-f", rank, promise, training, quantile, False, spent.then(cost), ADD_REMOVE)
 
 
-def scp_a(terms: Terms, plan: Planned) -> Pipeline:
+def scp_a(terms: PipelineTerms, plan: Planned) -> Pipeline:
     """DP-SCP-A: the same search without buffer and offset."""
     training, spent = _full(terms, plan)
     cost, rho = _noisy_counts(terms, spent)
@@ -222,7 +227,7 @@ def scp_a(terms: Terms, plan: Planned) -> Pipeline:
     )
 
 
-def certified(terms: Terms, plan: Planned) -> Pipeline:
+def certified(terms: PipelineTerms, plan: Planned) -> Pipeline:
     """Certified full-data: a rank that the training's whole profile carries to 1 - alpha, by the
     rank-exponential mechanism."""
     training, spent = _full(terms, plan)
@@ -235,17 +240,19 @@ def certified(terms: Terms, plan: Planned) -> Pipeline:
     )
 
 
-def _one_sided(terms: Terms, spent: Profile) -> RankExponential:
+def _one_sided(terms: PipelineTerms, spent: Profile) -> RankExponential:
     epsilon = remaining(terms.budget, Pure, spent=spent)
     return RankExponential(bins=terms.bins, beta=terms.beta, epsilon=epsilon, adjacency=ADD_REMOVE)
 
 
-def _halves(terms: Terms, plan: Planned, budget: Budget) -> tuple[Mechanism, Profile, int]:
+def _halves(
+    terms: PipelineTerms, plan: Planned, budget: Budget
+) -> tuple[AccountedMechanism, Profile, int]:
     training = plan.mechanism(terms.n // 2, budget)
     return training, Profile().then(training), terms.n - terms.n // 2
 
 
-def split(terms: Terms, plan: Planned) -> Pipeline:
+def split(terms: PipelineTerms, plan: Planned) -> Pipeline:
     """DP-Split as published: disjoint halves, the whole budget for each, noisy midpoint search."""
     training, spent, rest = _halves(terms, plan, terms.budget)
     cost, rho = _noisy_counts(terms, Profile())
@@ -257,7 +264,7 @@ def split(terms: Terms, plan: Planned) -> Pipeline:
     )
 
 
-def split_certified(terms: Terms, plan: Planned) -> Pipeline:
+def split_certified(terms: PipelineTerms, plan: Planned) -> Pipeline:
     """DP-Split with the rank-exponential mechanism: the plain private split, certified."""
     training, spent, rest = _halves(terms, plan, terms.budget)
     quantile = _one_sided(terms, Profile())
@@ -267,7 +274,7 @@ def split_certified(terms: Terms, plan: Planned) -> Pipeline:
     return Pipeline("split-certified", rank, promise, training, quantile, True, total, ADD_REMOVE)
 
 
-def pscp(terms: Terms, plan: Planned) -> Pipeline:
+def pscp(terms: PipelineTerms, plan: Planned) -> Pipeline:
     """PSCP, DPCP's baseline: halves, half the epsilon for each, PPS with its own choice of
     gamma."""
     training, spent, rest = _halves(terms, plan, terms.part(0.5))
@@ -281,7 +288,7 @@ def pscp(terms: Terms, plan: Planned) -> Pipeline:
     )
 
 
-PIPELINES: dict[str, Callable[[Terms, Planned], Pipeline]] = {
+PIPELINES: dict[str, Callable[[PipelineTerms, Planned], Pipeline]] = {
     "certified": certified,
     "dpcp": dpcp,
     "scp-f": scp_f,

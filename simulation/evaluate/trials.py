@@ -21,7 +21,7 @@ Row = dict[str, Any]
 Progress = Callable[[], None]
 
 
-class Records(Protocol):
+class NamedRecords(Protocol):
     """Anything that is evaluated on: records with a name."""
 
     @property
@@ -64,8 +64,8 @@ class Repeated(ABC):
     def resolved(self, records: Any, rows: list[Row]) -> Row:
         """What the arguments came down to on these records."""
 
-    def splits(self, records: Records, rng: np.random.Generator) -> Iterator[Trial]:
-        """Records drawn without replacement, calibration and test disjoint."""
+    def splits(self, records: NamedRecords, rng: np.random.Generator) -> Iterator[Trial]:
+        """NamedRecords drawn without replacement, calibration and test disjoint."""
         total = len(records)
         if not 1 <= self.n < total:
             raise BadInput(
@@ -89,7 +89,7 @@ def measured(threshold: float, own: NDArray[Any], mean_size: float, *, level: fl
     }
 
 
-def summarise(records: Records, setting: Repeated, rows: list[Row]) -> dict[str, Any]:
+def summarise(records: NamedRecords, setting: Repeated, rows: list[Row]) -> dict[str, Any]:
     """Everything resolved, every trial, means and standard deviations (population form, 0 for one
     trial).
 

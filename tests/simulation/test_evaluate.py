@@ -22,7 +22,7 @@ from confide.simulation.cli import app
 from confide.simulation.data.population import Population, Predictions, embedded, from_npz, lessons
 from confide.simulation.data.synthetic import Clusters, line
 from confide.simulation.evaluate.central import Central
-from confide.simulation.evaluate.local import Setting
+from confide.simulation.evaluate.local import Local
 from confide.simulation.evaluate.trials import run_trials
 from tests.support.known import label_population
 from tests.support.places import ROOT
@@ -269,7 +269,7 @@ def test_calibration_and_test_records_are_disjoint() -> None:
     n = 400
     probs = np.stack([np.linspace(0.6, 0.9, n), 1 - np.linspace(0.6, 0.9, n)], axis=1)
     population = Population("marked", probs, np.zeros(n, dtype=np.int64))
-    rows = list(Setting(variant="non-private", n=100, trials=5, seed=1, alpha=0.1).run(population))
+    rows = list(Local(variant="non-private", n=100, trials=5, seed=1, alpha=0.1).run(population))
     for row in rows:
         # The threshold is the rank-91 score of the 100 calibration records: exactly 90 of them lie
         # below it.
@@ -283,7 +283,7 @@ def test_a_result_in_code_says_it_ran_to_the_end() -> None:
     ticks: list[int] = []
     _, complete = run_trials(
         Population("made", probs, labels),
-        Setting(n=200, trials=3, seed=1, epsilon=8.0),
+        Local(n=200, trials=3, seed=1, epsilon=8.0),
         progress=lambda: ticks.append(1),
     )
     assert complete

@@ -10,14 +10,14 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from confide.aggregator.server.authentication import Roll
+from confide.aggregator.process_status import ProcessStatus
+from confide.aggregator.server.authentication import OwnerDirectory
 from confide.aggregator.server.health import HEALTH
 from confide.aggregator.server.limits import Limits
-from confide.aggregator.server.round_cache import Desk
-from confide.aggregator.server.service import Bounds, Door, Server, Service
+from confide.aggregator.server.round_cache import RoundCache
+from confide.aggregator.server.service import Bounds, Endpoint, Server, Service
 from confide.aggregator.storage.enrolment import Enrolment
 from confide.aggregator.storage.report_writer import Writer
-from confide.aggregator.vitals import Vitals
 from confide.protocol.channels.kinds import Bit
 from confide.protocol.errors import Refused
 from confide.protocol.methods.queries import BitQuery
@@ -43,7 +43,7 @@ class Guarded:
         self.campaign, self.plan = place.campaign(plan), digest(plan.to_bytes())
         query = write_query(BitQuery(CHANNEL, 0.0, 1.0, (0.25, 0.75)), plan=self.plan, round_=0)
         place.store.ask(self.campaign, 0, query, now=0.0, seconds=1.0)
-        self.writer = Writer(place.store.engine, Vitals())
+        self.writer = Writer(place.store.engine, ProcessStatus())
         self._ready, self._thread = (
             threading.Event(),
             threading.Thread(target=lambda: asyncio.run(self._serve())),
@@ -52,12 +52,12 @@ class Guarded:
         assert self._ready.wait(30)
 
     async def _serve(self) -> None:
-        desk = Desk(self.place.store)
+        desk = RoundCache(self.place.store)
         desk.refresh()
         service = Service(
-            self.place.store, self.writer, desk, Limits(), Vitals(), BOUNDS, certified=False
+            self.place.store, self.writer, desk, Limits(), ProcessStatus(), BOUNDS, certified=False
         )
-        self.server = Server(service, Door("127.0.0.1:0"), Limits(), BOUNDS)
+        self.server = Server(service, Endpoint("127.0.0.1:0"), Limits(), BOUNDS)
         self.loop, self._over = asyncio.get_running_loop(), asyncio.Event()
         self.server.say(healthy=True)
         await service.prepare()
@@ -265,13 +265,13 @@ def test_the_roll_holds_the_enrolled_and_nobody_else(tmp_path: Path) -> None:
             looks.append(time.monotonic())
             return super().everybody()
 
-    async def refused(roll: Roll, token: str) -> int:
+    async def refused(roll: OwnerDirectory, token: str) -> int:
         with pytest.raises(Refused) as found:
             await roll.who(token)
         return found.value.code
 
     async def run() -> None:
-        roll = Roll(Counted(place.store.engine), strangers=50)
+        roll = OwnerDirectory(Counted(place.store.engine), strangers=50)
         tokens = [place.enrol(f"owner {i}") for i in range(60)]
         await roll.look()
         assert {owner.name for owner in await asyncio.gather(*map(roll.who, tokens))} == {

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from confide.aggregator.campaigns.allowance import SLACK
+from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server import upload as streams
 from confide.aggregator.server.limits import Limits, Reading, Room, Turnstile
-from confide.aggregator.server.round_cache import Desk, Standing
+from confide.aggregator.server.round_cache import CachedCampaign, RoundCache
 from confide.aggregator.server.upload import Stream
 from confide.aggregator.storage import views
 from confide.aggregator.storage.database import writing
@@ -24,7 +25,6 @@ from confide.aggregator.storage.report_writer import Writer
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import Campaign
 from confide.aggregator.storage.stored_ids import StoredIds
-from confide.aggregator.vitals import Vitals
 from confide.protocol.channels.kinds import Bit
 from confide.protocol.errors import Refused
 from confide.protocol.methods.queries import BitQuery
@@ -56,21 +56,24 @@ class OpenRound:
         self.place.enrol("owner")
         query = write_query(BitQuery(CHANNEL, 0.0, 1.0, (0.25, 0.75)), plan=self.plan, round_=0)
         self.place.store.ask(self.campaign, 0, query, now=0.0, seconds=1.0)
-        self.writer, desk = Writer(self.place.store.engine, Vitals()), Desk(self.place.store)
+        self.writer, desk = (
+            Writer(self.place.store.engine, ProcessStatus()),
+            RoundCache(self.place.store),
+        )
         desk.refresh()
         self.standing = desk.standing(self.campaign)
 
     def stream(self, room: Room) -> Stream:
         limits = Limits(messages_a_second=1e9)
 
-        async def look_again() -> Standing:
+        async def look_again() -> CachedCampaign:
             return self.standing
 
         async def known() -> None:
             if self.removed:
                 raise Refused(wire.Code.UNAUTHENTICATED)
 
-        turnstile = Turnstile(limits, Vitals(), now=time.monotonic)
+        turnstile = Turnstile(limits, ProcessStatus(), now=time.monotonic)
         reading = Reading(limits.message_bytes)
         return Stream(
             OWNER, self.standing, self.writer, turnstile, limits, reading, room, look_again, known
@@ -196,7 +199,7 @@ def test_what_was_stored_in_time_is_taken_in_whenever_it_comes_again(ready: Open
     """A receipt that was lost is given again after the round was closed; an answer that never came
     is late, next to it too."""
     store, room = ready.place.store, Room(1 << 20)
-    desk = Desk(store)
+    desk = RoundCache(store)
 
     async def source(*numbers: int) -> AsyncIterator[bytes]:
         for number in numbers:
@@ -274,7 +277,7 @@ def test_an_owner_adds_no_more_than_a_round_takes_of_it(kind: str, tmp_path: Pat
     others that are new too."""
     with postgres(Path("/tmp")) if kind == "postgres" else nullcontext("") as url:
         ready = OpenRound(tmp_path / "aggregator", url, expected=1_000)
-        other = Writer(ready.place.store.engine, Vitals())
+        other = Writer(ready.place.store.engine, ProcessStatus())
         most, in_all = ready.standing.most(OWNER)
         assert most == in_all == SLACK * 1_000
         try:
@@ -381,7 +384,7 @@ def test_an_earlier_look_does_not_replace_a_later_one(ready: OpenRound) -> None:
                 go_on.wait(30)
             return found
 
-    desk = Desk(Slow(ready.place.store.engine))
+    desk = RoundCache(Slow(ready.place.store.engine))
     threads = [threading.Thread(target=desk.refresh) for _ in range(2)]
     threads[0].start()
     assert read.wait(30)
@@ -424,7 +427,7 @@ def test_batches_are_counted_once_however_they_come(kind: str, tmp_path: Path) -
     from another process."""
     with postgres(Path("/tmp")) if kind == "postgres" else nullcontext("") as url:
         ready = OpenRound(tmp_path / "aggregator", url)
-        other = Writer(ready.place.store.engine, Vitals())
+        other = Writer(ready.place.store.engine, ProcessStatus())
         try:
             made = [Packed(os.urandom(16), 1 + i % 3, holding(b"x" * i)) for i in range(500)]
             parcels = [made[:300], made[:100] + made[:100], made[200:], made[::7]]

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from confide.aggregator.cli.server import app as aggregator_app
 from confide.aggregator.keys import SIGNING_KEY
+from confide.aggregator.process_status import STALE_SECONDS, ProcessStatus
 from confide.aggregator.storage import views
-from confide.aggregator.vitals import STALE_SECONDS, Vitals
+from confide.aggregator.web.search_progress import points
 from confide.aggregator.web.server import MOST_WATCHERS
-from confide.aggregator.web.trail import points
 from confide.aggregator.web.words import MEANINGS
 from confide.client.transport.contribution import Contribution
 from confide.protocol.cards.card import AUDITOR, AUDITOR_ONLY, PUBLIC, parse_card
@@ -223,7 +223,7 @@ def test_gauges_say_what_the_store_says(shown: Shown) -> None:
 
 def test_a_process_that_cannot_look_or_write_is_not_well() -> None:
     """Before the first look, after a failed transaction, and when the last look is long ago."""
-    vitals = Vitals()
+    vitals = ProcessStatus()
     assert not vitals.well(0.0)
     vitals.looked = 100.0
     assert vitals.well(101.0)

@@ -20,9 +20,9 @@ from confide.protocol.privacy.budgets import (
     remaining,
 )
 from confide.protocol.privacy.losses import (
+    AccountedMechanism,
     DiscreteGaussian,
     Gaussian,
-    Mechanism,
     Pure,
     SampledGaussian,
 )
@@ -37,7 +37,7 @@ GOLDEN = [
     (SampledGaussian(2.0, 0.1, 100), 2.337400),
     (SampledGaussian(1.5, 0.0032, 15_650), 1.144299),
 ]
-ONE_OF_EACH: list[Mechanism] = [
+ONE_OF_EACH: list[AccountedMechanism] = [
     Gaussian(0.5),
     DiscreteGaussian(8.0, 10),
     SampledGaussian(1.0, 0.01, 200),
@@ -45,7 +45,7 @@ ONE_OF_EACH: list[Mechanism] = [
 ]
 
 
-def profile(*mechanisms: Mechanism) -> Profile:
+def profile(*mechanisms: AccountedMechanism) -> Profile:
     return Profile().then(*mechanisms)
 
 
@@ -119,7 +119,7 @@ def test_convolution_stays_above_the_closed_form(steps: int) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ONE_OF_EACH)
-def test_profiles_fall_and_the_two_questions_agree(mechanism: Mechanism) -> None:
+def test_profiles_fall_and_the_two_questions_agree(mechanism: AccountedMechanism) -> None:
     """Delta falls from at most 1 to nothing as epsilon grows, and epsilon(delta) satisfies
     delta."""
     found = profile(mechanism)
@@ -262,7 +262,7 @@ def test_trainings_pay_for_their_lattice(accountant: str, monkeypatch: pytest.Mo
     is claimed."""
     training = SampledGaussian(1.0, 0.01, 1000)
 
-    def found(*others: Mechanism) -> float:
+    def found(*others: AccountedMechanism) -> float:
         return profile(training, *others).epsilon(DELTA, accountant=accountant)
 
     fine, fine_both = found(), found(Pure(0.5))

@@ -9,7 +9,7 @@ STALE_SECONDS = 15.0
 
 
 @dataclass
-class Vitals:
+class ProcessStatus:
     """Counts since the start, and the last look at the database."""
 
     transactions: int = 0

@@ -14,7 +14,7 @@ from confide.aggregator.storage import views
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import CALIBRATED, PUBLISHED
 from confide.aggregator.web.drawing import search_picture
-from confide.aggregator.web.trail import DOUBT, bracket, points
+from confide.aggregator.web.search_progress import DOUBT, bracket, points
 from confide.aggregator.web.words import MEANINGS
 from confide.protocol.cards.card import PUBLIC, Card, parse_card
 from confide.protocol.cards.page import as_html, card_article, headline
@@ -27,7 +27,7 @@ MOST_ROWS = 200
 
 
 @dataclass(frozen=True)
-class Checked:
+class VerifiedCard:
     """A card, what verifying it found, and the threshold it vouches for."""
 
     card: Card
@@ -54,10 +54,10 @@ class Checked:
 
 
 @lru_cache(maxsize=1024)
-def check(text: str, key: bytes) -> Checked:
+def check(text: str, key: bytes) -> VerifiedCard:
     """A stored card never changes, so it is verified once."""
     card = parse_card(text)
-    return Checked(card, verify(card, key=key))
+    return VerifiedCard(card, verify(card, key=key))
 
 
 class Pages:
@@ -157,7 +157,7 @@ class Pages:
         """A page that says something."""
         return self._templates.get_template("message.html").render(title=title, text=text)
 
-    def checked(self, one: views.Overview) -> Checked | None:
+    def checked(self, one: views.Overview) -> VerifiedCard | None:
         if one.state not in (CALIBRATED, PUBLISHED):
             return None
         text = self._store.card(one.id, PUBLIC)
