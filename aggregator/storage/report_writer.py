@@ -31,8 +31,8 @@ _Item = tuple[Parcel | Rejection, "Future[Stored]"]
 class Writer:
     """The one thread of a process that writes batches."""
 
-    def __init__(self, engine: Engine, vitals: ProcessStatus) -> None:
-        self._engine, self._vitals = writing(engine), vitals
+    def __init__(self, engine: Engine, status: ProcessStatus) -> None:
+        self._engine, self._status = writing(engine), status
         self._waiting: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._uncounted: list[Rejection] = []
@@ -61,14 +61,14 @@ class Writer:
         shows that all is well.
         """
         while True:
-            well = self._vitals.writes and not self._uncounted
+            well = self._status.writes and not self._uncounted
             try:
                 return self._waiting.get(timeout=IDLE_SECONDS if well else FAILED_SECONDS)
             except queue.Empty:
                 if well:
                     break
                 again, self._uncounted = self._uncounted, []
-                self._vitals.writes = self._write([(rejection, Future()) for rejection in again])
+                self._status.writes = self._write([(rejection, Future()) for rejection in again])
         tidy(self._engine)
         return self._waiting.get()
 
@@ -87,7 +87,7 @@ class Writer:
             stored = self._write(group)
             # A refusal is small: that there is room for one says nothing of what failed before.
             if not stored or any(isinstance(item, Parcel) for item, _ in group):
-                self._vitals.writes = stored
+                self._status.writes = stored
             if last:
                 return
 
@@ -108,10 +108,10 @@ class Writer:
             stored, answers = False, [Stored(wire.Code.UNAVAILABLE)] * len(group)
             self._known.clear()
             self._uncounted = summed([*self._uncounted, *items])
-            self._vitals.failures += 1
+            self._status.failures += 1
         else:
             stored = True
-            self._vitals.committed(time.monotonic() - started)
+            self._status.committed(time.monotonic() - started)
         for (_, done), answer in zip(group, answers, strict=True):
             done.set_result(answer)
         return stored

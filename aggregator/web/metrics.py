@@ -77,39 +77,39 @@ class Campaigns(Collector):
 class Process(Collector):
     """How this process fares."""
 
-    def __init__(self, vitals: ProcessStatus, now: Callable[[], float]) -> None:
-        self._vitals, self._now = vitals, now
+    def __init__(self, status: ProcessStatus, now: Callable[[], float]) -> None:
+        self._status, self._now = status, now
 
     def collect(self) -> Iterator[Metric]:
-        vitals = self._vitals
+        status = self._status
         yield GaugeMetricFamily(
             "confide_healthy",
             "Whether the database can be read and written",
-            value=vitals.well(self._now()),
+            value=status.healthy(self._now()),
         )
         yield CounterMetricFamily(
-            "confide_transactions", "Transactions of reports committed", value=vitals.transactions
+            "confide_transactions", "Transactions of reports committed", value=status.transactions
         )
         yield CounterMetricFamily(
-            "confide_transaction_seconds", "Time spent in them", value=vitals.seconds
+            "confide_transaction_seconds", "Time spent in them", value=status.seconds
         )
         yield CounterMetricFamily(
             "confide_transaction_failures",
             "Transactions of reports that failed",
-            value=vitals.failures,
+            value=status.failures,
         )
         yield GaugeMetricFamily(
-            "confide_campaigns_stuck", "Campaigns that could not be advanced", value=vitals.stuck
+            "confide_campaigns_stuck", "Campaigns that could not be advanced", value=status.stuck
         )
         yield GaugeMetricFamily(
-            "confide_open_calls", "Calls of owners that are open", value=vitals.open_calls
+            "confide_open_calls", "Calls of owners that are open", value=status.open_calls
         )
 
 
-def metrics(store: Store, vitals: ProcessStatus, now: Callable[[], float]) -> Callable[[], bytes]:
+def metrics(store: Store, status: ProcessStatus, now: Callable[[], float]) -> Callable[[], bytes]:
     """What `/metrics` answers."""
     registry = CollectorRegistry()
-    for collector in (Campaigns(store), Process(vitals, now)):
+    for collector in (Campaigns(store), Process(status, now)):
         registry.register(collector)
     ProcessCollector(registry=registry)
     return lambda: generate_latest(registry)

@@ -65,9 +65,9 @@ HEADERS = {
 class Site:
     """Every address of the page, and what it answers."""
 
-    def __init__(self, store: Store, key: bytes, vitals: ProcessStatus) -> None:
-        self._store, self._pages, self._vitals = store, Pages(store, key), vitals
-        self._metrics = metrics(store, vitals, time.monotonic)
+    def __init__(self, store: Store, key: bytes, status: ProcessStatus) -> None:
+        self._store, self._pages, self._status = store, Pages(store, key), status
+        self._metrics = metrics(store, status, time.monotonic)
         self._rendered: dict[str, tuple[float, str]] = {}
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._watching, self.stopping = 0, False
@@ -143,12 +143,12 @@ class Site:
         return Response(self._metrics(), media_type="text/plain; version=0.0.4")
 
     async def _health(self, request: Request) -> Response:
-        well = self._vitals.well(time.monotonic())
+        well = self._status.healthy(time.monotonic())
         said = (
             "ok"
             if well
             else "stopping"
-            if self._vitals.stopping
+            if self._status.stopping
             else "the database cannot be read or written"
         )
         return PlainTextResponse(f"{said}\n", 200 if well else 503)
@@ -250,13 +250,13 @@ def _found(value: Any) -> Any:
 
 
 @contextmanager
-def web_page(port: int, *, store: Store, key: bytes, vitals: ProcessStatus) -> Iterator[None]:
+def web_page(port: int, *, store: Store, key: bytes, status: ProcessStatus) -> Iterator[None]:
     """The page on a port of this machine, in a thread of its own."""
     try:
         listening = socket.create_server((HOST, port))
     except OSError as error:
         raise BadInput(f"--http is {port}: {error.strerror}; accepted is a free port") from None
-    site = Site(store, key, vitals)
+    site = Site(store, key, status)
     server = uvicorn.Server(
         uvicorn.Config(
             site.app(),

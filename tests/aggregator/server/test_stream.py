@@ -56,12 +56,12 @@ class OpenRound:
         self.place.enrol("owner")
         query = write_query(BitQuery(CHANNEL, 0.0, 1.0, (0.25, 0.75)), plan=self.plan, round_=0)
         self.place.store.ask(self.campaign, 0, query, now=0.0, seconds=1.0)
-        self.writer, desk = (
+        self.writer, cache = (
             Writer(self.place.store.engine, ProcessStatus()),
             RoundCache(self.place.store),
         )
-        desk.refresh()
-        self.standing = desk.standing(self.campaign)
+        cache.refresh()
+        self.standing = cache.campaign(self.campaign)
 
     def stream(self, room: Room) -> Stream:
         limits = Limits(messages_a_second=1e9)
@@ -199,7 +199,7 @@ def test_what_was_stored_in_time_is_taken_in_whenever_it_comes_again(ready: Open
     """A receipt that was lost is given again after the round was closed; an answer that never came
     is late, next to it too."""
     store, room = ready.place.store, Room(1 << 20)
-    desk = RoundCache(store)
+    cache = RoundCache(store)
 
     async def source(*numbers: int) -> AsyncIterator[bytes]:
         for number in numbers:
@@ -213,19 +213,19 @@ def test_what_was_stored_in_time_is_taken_in_whenever_it_comes_again(ready: Open
 
     assert take(0, 1) == ("OK", 2 * REPORTS, 0)
     store.close_round(ready.campaign, 0, "deadline", now=1.0)
-    # The desk has not looked yet: the writer knows.
+    # The cache has not looked yet: the writer knows.
     assert take(1, 0) == ("OK", 0, 2 * REPORTS)
     assert take(0, 2) == ("LATE", 0, 0)
     later = write_query(BitQuery(CHANNEL, 0.0, 1.0, (0.5, 0.75)), plan=ready.plan, round_=1)
     store.ask(ready.campaign, 1, later, now=2.0, seconds=1.0)
-    desk.refresh()
-    ready.standing = desk.standing(ready.campaign)
+    cache.refresh()
+    ready.standing = cache.campaign(ready.campaign)
     assert take(1, 0) == ("OK", 0, 2 * REPORTS)
     assert take(0, 2) == ("LATE", 0, REPORTS)
     assert take(2) == ("LATE", 0, 0)
     store.close(ready.campaign, now=3.0)
-    desk.refresh()
-    ready.standing = desk.standing(ready.campaign)
+    cache.refresh()
+    ready.standing = cache.campaign(ready.campaign)
     assert take(0, 1) == ("OK", 0, 2 * REPORTS)
     assert take(2) == ("CLOSED", 0, 0)
     # Nobody has finished the second round by sending the first one again.
@@ -384,8 +384,8 @@ def test_an_earlier_look_does_not_replace_a_later_one(ready: OpenRound) -> None:
                 go_on.wait(30)
             return found
 
-    desk = RoundCache(Slow(ready.place.store.engine))
-    threads = [threading.Thread(target=desk.refresh) for _ in range(2)]
+    cache = RoundCache(Slow(ready.place.store.engine))
+    threads = [threading.Thread(target=cache.refresh) for _ in range(2)]
     threads[0].start()
     assert read.wait(30)
     ready.place.store.close(ready.campaign, now=1.0)
@@ -394,7 +394,7 @@ def test_an_earlier_look_does_not_replace_a_later_one(ready: OpenRound) -> None:
     go_on.set()
     for thread in threads:
         thread.join()
-    assert desk.standing(ready.campaign).campaign.state == "closed"
+    assert cache.campaign(ready.campaign).campaign.state == "closed"
 
 
 def test_what_was_written_leaves_memory(ready: OpenRound) -> None:
