@@ -30,7 +30,8 @@ from confide.protocol.scores.regression import ABSOLUTE_RESIDUAL
 from confide.simulation.data.population import Lessons
 from confide.simulation.evaluate.learners import Fitted, Learner, Rows
 from confide.simulation.evaluate.networks import Labels, Network, NetworkFit, Numbers, Recipe
-from confide.simulation.evaluate.pipelines import BINS, PIPELINES, Pipeline, PipelineTerms
+from confide.simulation.evaluate.pipeline_terms import BINS, Pipeline, PipelineTerms
+from confide.simulation.evaluate.pipelines import PIPELINES
 from confide.simulation.evaluate.trials import Repeated, Row, measured
 
 

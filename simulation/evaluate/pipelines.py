@@ -1,18 +1,14 @@
-"""Methods that train and calibrate, as values: what is trained on, with which noise, at which rank,
-and what that promises.
+"""Methods that train and calibrate, each a function from terms to a pipeline.
 
 A pipeline is made from public numbers alone; running it adds nothing to its promise. Full-data
 methods train on all records and calibrate on the same; split methods use disjoint halves.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 from confide.aggregator.procedures.full_data import (
     CONDITIONAL,
     HEURISTIC_BUFFER,
-    PUBLISHED_BUFFER,
-    Stability,
     Transfer,
     black_box_floor,
     differential_rank,
@@ -20,13 +16,11 @@ from confide.aggregator.procedures.full_data import (
     never_selected_bound,
 )
 from confide.aggregator.quantiles.base import ADD_REMOVE, ASYMPTOTIC, CERTIFIED, UNCERTIFIED
-from confide.aggregator.quantiles.base import Mechanism as Quantile
 from confide.aggregator.quantiles.gaussian import GaussianSearch, NoisyMidpoint
-from confide.aggregator.quantiles.histogram import certified_rank, check_rank, conformal_rank
+from confide.aggregator.quantiles.histogram import certified_rank, check_rank
 from confide.aggregator.quantiles.published import Dpcp, Pps, dpcp_rank, pps_gamma, pps_rank
 from confide.aggregator.quantiles.rank_exponential import RankExponential
-from confide.protocol.errors import BadInput, check_probability
-from confide.protocol.exact.grids import check_bins
+from confide.protocol.errors import BadInput
 from confide.protocol.privacy.budgets import Budget, remaining
 from confide.protocol.privacy.losses import (
     AccountedMechanism,
@@ -36,91 +30,16 @@ from confide.protocol.privacy.losses import (
 )
 from confide.protocol.privacy.profiles import Profile, parallel
 from confide.simulation.evaluate.learners import Planned
+from confide.simulation.evaluate.pipeline_terms import (
+    MIXED,
+    NOT_PRIVATE,
+    Pipeline,
+    PipelineTerms,
+    Promise,
+)
 
-# DPCP's quantile needs a public n, DP-SGD is accounted for under add-remove; nobody has put the two
-# together.
-MIXED = "training: add-remove; quantile: replace-one"
-NOT_PRIVATE = "not private"
-# Scores of an overconfident model crowd near 1, and exponential mechanisms pay for the logarithm of
-# the bins only.
-BINS = 1 << 14
 # Rounding of a noise scale into a rho, from the private side.
 _SHY = 1 - 1e-12
-
-
-@dataclass(frozen=True)
-class PipelineTerms:
-    """What is asked of every method alike. `n`, the records to train and calibrate on, is a public
-    number.
-
-    `share` of epsilon goes to training (full-data methods); `buffer` is DP-SCP-F's, unless
-    `stability` gives Theorem 3's.
-    """
-
-    n: int
-    budget: Budget
-    alpha: float = 0.1
-    beta: float = 1e-3
-    share: float = 0.5
-    bins: int = BINS
-    buffer: int = PUBLISHED_BUFFER
-    stability: Stability | None = None
-
-    def __post_init__(self) -> None:
-        check_probability("alpha", self.alpha)
-        check_probability("beta", self.beta)
-        check_probability("share", self.share)
-        check_bins(self.bins)
-        if self.beta >= self.alpha:
-            raise BadInput(
-                f"beta is {self.beta} and alpha {self.alpha}; beta must be below alpha, of which "
-                "it is a part"
-            )
-        if self.n < 2:
-            raise BadInput(f"n is {self.n}; at least 2 records are needed")
-        if self.buffer < 0:
-            raise BadInput(f"buffer is {self.buffer}; it must be 0 or more")
-
-    def part(self, share: float) -> Budget:
-        return replace(self.budget, epsilon=share * self.budget.epsilon)
-
-    def nominal_rank(self, n: int) -> int:
-        return conformal_rank(n=n, level=round(1 - self.alpha, 12))
-
-
-@dataclass(frozen=True)
-class Promise:
-    """What is known of coverage beforehand: a marginal `level`, or only the floors, or nothing."""
-
-    certificate: str
-    level: float | None = None
-    black_box_floor: float | None = None
-    never_selected_bound: float | None = None
-    stability_bound: float | None = None
-    buffer_is: str | None = None
-
-
-@dataclass(frozen=True)
-class Pipeline:
-    """Train on all rows or the first half, then take a quantile of the scores of all rows or the
-    second half.
-
-    Without a training mechanism training is not private; without a quantile mechanism the quantile
-    is exact.
-    """
-
-    method: str
-    rank: int
-    promise: Promise
-    training: AccountedMechanism | None
-    quantile: Quantile | None
-    halves: bool
-    profile: Profile | None
-    adjacency: str
-
-    @property
-    def private(self) -> bool:
-        return self.profile is not None
 
 
 def _exact(method: str, terms: PipelineTerms, *, halves: bool, promise: Promise) -> Pipeline:

@@ -27,15 +27,8 @@ from confide.simulation.data.synthetic import Clusters, line, located
 from confide.simulation.evaluate.full_data import Trainings, measure
 from confide.simulation.evaluate.learners import Fitted, Location, Memoriser, Rows
 from confide.simulation.evaluate.networks import Labels, Network, Numbers, Recipe
-from confide.simulation.evaluate.pipelines import (
-    MIXED,
-    PIPELINES,
-    Pipeline,
-    PipelineTerms,
-    certified,
-    scp_f,
-    split,
-)
+from confide.simulation.evaluate.pipeline_terms import MIXED, Pipeline, PipelineTerms
+from confide.simulation.evaluate.pipelines import PIPELINES, certified, scp_f, split
 from tests.support.known import assert_follows
 
 DELTA = 1e-5
