@@ -1,5 +1,6 @@
-"""Training and calibrating on the same records: the tables of docs/full-data.md, next to what the
-papers print.
+"""Training and calibrating on the same records: the tables of docs/full-data.md.
+
+The numbers of the papers stand beside them.
 
     python benchmarks/full_data.py --json full-data.json              everything, about half an hour
     on one core
@@ -44,8 +45,10 @@ PAPER: dict[tuple[int, float], dict[str, tuple[float, float]]] = {
 def run(
     cells: list[Cell], *, trials: int, rows: list[dict[str, Any]], keep: Callable[[], None]
 ) -> None:
-    """Run what is missing in `rows`; trials of all cells take turns, so that an interrupted run has
-    some of each."""
+    """Run the trials that are missing in `rows`.
+
+    Trials of all cells alternate, so that an interrupted run has some of each.
+    """
     done = {json.dumps([row["cell"], row["trial"]]) for row in rows}
     prepared: dict[int, list[Pipeline]] = {}
     todo = [
@@ -75,8 +78,7 @@ def run(
 
 
 def summary(cell: Cell, rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
-    """One row a method: means, and the standard error of the coverage, which is what tells it from
-    1 - alpha."""
+    """One row for each method: means, and the standard error of the coverage."""
     pipelines, refused = possible(cell)
     for pipeline in pipelines:
         own = [row for row in rows if row["cell"] == cell.key and row["method"] == pipeline.method]

@@ -24,8 +24,7 @@ SEARCHES = ("scp-f", "scp-a", "split")
 
 @dataclass(frozen=True)
 class Cell:
-    """Pipelines compared on the same records; `make` draws the records of a trial behind a
-    learner."""
+    """Pipelines compared on the same records; `make` draws them and gives their learner."""
 
     experiment: str
     terms: PipelineTerms

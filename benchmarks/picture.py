@@ -1,5 +1,6 @@
-"""Draw docs/set-size.svg: mean set size against epsilon on the embedded data, certified next to
-published.
+"""Draw docs/set-size.svg: mean set size against epsilon on the embedded data.
+
+Certified and published methods stand side by side.
 
 Run with the project's environment: `python benchmarks/picture.py`. Seeded, so the picture can be
 had again.

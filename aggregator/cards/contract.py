@@ -17,8 +17,9 @@ MOST_OWNERS = 100_000
 
 @dataclass(frozen=True)
 class Contract:
-    """What a central calibration must promise. `max_inflation` bounds the certified inflation as a
-    share of the ranks.
+    """What a central calibration must promise.
+
+    `max_inflation` bounds the certified inflation as a share of the ranks.
 
     Privacy is counted a record. It is a client's too where no client has more than one:
     `records_per_client` says so.

@@ -61,8 +61,11 @@ def _failures(judged: Layer) -> int:
 
 
 def _preference(judged: Layer) -> tuple[float, float, float, float]:
-    """Least certified inflation first, as a share of the records; then the lower nominal coverage,
-    then the smaller budget."""
+    """The order of preference among feasible configurations.
+
+    Least certified inflation first, as a share of the records; then the lower nominal coverage,
+    then the smaller budget.
+    """
     share = math.inf if judged["inflation_share"] is None else judged["inflation_share"]
     return (
         share,
@@ -73,8 +76,7 @@ def _preference(judged: Layer) -> tuple[float, float, float, float]:
 
 
 def _shortlist(judged: Sequence[Layer]) -> list[int]:
-    """Of the feasible configurations with the same budgets, the one of least inflation: the others
-    cannot do better."""
+    """Of the feasible configurations with the same budgets, the one of least inflation."""
     best: dict[tuple[float, float], int] = {}
     for i, entry in enumerate(judged):
         if entry["feasible"]:

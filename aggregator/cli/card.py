@@ -194,8 +194,10 @@ def schema() -> None:
 
 
 def differences(first: Card, second: Card) -> list[str]:
-    """One line a field that differs, with the direction of numbers; stronger and weaker where a
-    direction means that."""
+    """One line for each field that differs, with the direction of numbers.
+
+    A change is called stronger or weaker where its direction has that meaning.
+    """
     before, after = _flat(first.content()), _flat(second.content())
     lines = []
     for name in sorted(before.keys() | after.keys()):

@@ -1,5 +1,6 @@
-"""Levels, ranks and floors for scores of the very records a model was trained on: arithmetic,
-decided before any data.
+"""Levels, ranks and floors for scores of the records that a model was trained on.
+
+All of it is arithmetic on public numbers, decided before any data is seen.
 
 A model knows its own records, so its scores on them are too good. What privacy says about the
 difference:
@@ -71,8 +72,9 @@ def differential_rank(*, n: int, level: float) -> int:
 
 
 def black_box_floor(profile: Profile, *, alpha: float, beta: float) -> float:
-    """f(a0), a0 = alpha + beta - alpha beta, with f the trade-off function of the training (SCP
-    Corollary 1), rounded down.
+    """f(a0), a0 = alpha + beta - alpha beta, rounded down (SCP Corollary 1).
+
+    f is the trade-off function of the training.
 
     SCP takes f of training and calibration together. Training alone suffices: given the model, the
     quantile fails with probability at most beta whatever the records, so coverage is at least (1 -
@@ -84,8 +86,10 @@ def black_box_floor(profile: Profile, *, alpha: float, beta: float) -> float:
 def never_selected_bound(
     *, alpha: float, beta: float, n: int, sampling_rate: float, steps: int
 ) -> float:
-    """SCP's Regime I: the test record would never have been drawn, except with probability 1 - (1 -
-    q)^T (SCP Lemma 3)."""
+    """SCP's Regime I (SCP Lemma 3): the test record would never have been drawn.
+
+    That fails with probability 1 - (1 - q)^T.
+    """
     selected = -math.expm1(steps * math.log1p(-sampling_rate)) if sampling_rate < 1 else 1.0
     return max(0.0, (1 - beta) * (1 - alpha - 3 * selected - 1 / (n + 1)))
 

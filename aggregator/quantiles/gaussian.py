@@ -55,8 +55,10 @@ class _Bisection(Mechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianSearch(_Bisection):
-    """Buffered right-endpoint search (SCP Algorithm 2): the right end moves to a bin whose noisy
-    count reaches r + buffer + offset, otherwise the left end moves; the right end is returned.
+    """Buffered right-endpoint search (SCP Algorithm 2).
+
+    The right end moves to a bin whose noisy count reaches r + buffer + offset, otherwise the left
+    end moves; the right end is returned.
 
     Variant F has the buffer and the offset, and is certified (SCP Lemma 1): the least offset with
     steps * P(Z > offset) <= beta for the discrete noise, where SCP has sigma z(1 - beta/N) - 1.

@@ -1,5 +1,7 @@
-"""A database by its URL: a SQLite file by default, PostgreSQL where several machines serve; brought
-up to date on the way."""
+"""Engines for a database URL, and upgrades of its tables.
+
+The database is a SQLite file by default, or PostgreSQL where several machines serve.
+"""
 
 import os
 import sqlite3
@@ -77,8 +79,9 @@ def connect(url: str) -> Engine:
 
 
 def masked(url: str) -> str:
-    """A URL that may be shown: without its password, and without its options, among which there may
-    be another.
+    """A URL that may be shown: without its password and without its options.
+
+    An option may be another password.
 
     Nothing is parsed, since also what is no URL may hold a password.
     """
@@ -92,14 +95,17 @@ def masked(url: str) -> str:
 
 
 def writing(engine: Engine) -> Engine:
-    """The engine for transactions that write: on SQLite they take the one place of a writer from
-    the start."""
+    """The engine for transactions that write.
+
+    On SQLite they take the lock for writing at their start.
+    """
     return engine.execution_options(writing=True)
 
 
 def tidy(engine: Engine, *, wholly: bool = False) -> None:
-    """Move what was written ahead to its place, while nothing else is to be done; if that fails it
-    stays where it is.
+    """Move pages from the write-ahead log to the database file; a failure is ignored.
+
+    It is called when no batch waits.
 
     Wholly: wait for those who read, and leave nothing in the log that was written ahead.
     """
@@ -141,8 +147,9 @@ def _place(engine: Engine) -> str:
 
 
 def _create(file: str) -> None:
-    """Make the file of a new database for its owner's eyes only; SQLite gives the files beside it
-    the same mode.
+    """Create the file of a new database, readable by its owner only.
+
+    SQLite gives the files beside it the same mode.
 
     One that is there is not touched: closing it again would end the locks that this process holds
     on it.
@@ -162,16 +169,18 @@ def _prepare(connection: Any, _: Any) -> None:
 
 
 def _only_writable(_: Any, __: Any, arguments: Any, ___: Any) -> None:
-    """SQLite would open for reading what it cannot write, and as long as one such connection is
-    open the next are no better."""
+    """Refuse to open files that cannot be written.
+
+    SQLite would open them read-only, and later connections would be read-only too as long as one of
+    these is open.
+    """
     for path in (Path(f"{arguments[0]}{end}") for end in ("", "-wal", "-shm")):
         if path.exists() and not os.access(path, os.W_OK):
             raise sqlite3.OperationalError(f"{path.name} may only be read")
 
 
 def _start_anew(context: Any) -> None:
-    """After a failure of the disk, or where only reading is allowed, no connection is used again:
-    new ones may be better."""
+    """Replace all connections after a failure of the disk or a write that was not allowed."""
     error = context.original_exception
     if (
         isinstance(error, sqlite3.OperationalError)

@@ -31,8 +31,10 @@ class Enrolment:
         self._engine, self._writing = engine, writing(engine)
 
     def add(self, name: str, *, records: int | None = None) -> str:
-        """A fresh token for an owner; an earlier one of the same owner is void from now on. How
-        many records it may contribute stays as it was unless it is said again."""
+        """A fresh token for an owner, which replaces an earlier one.
+
+        How many records the owner may contribute does not change unless it is given.
+        """
         if not name or len(name) > 200 or not name.isprintable():
             raise BadInput(f"owner is {name!r}; accepted are 1 to 200 printable characters")
         if records is not None:

@@ -1,5 +1,6 @@
-"""Batches on their way to disk: whatever waits when the disk is free goes into one transaction, and
-is answered together.
+"""The thread that writes batches to disk.
+
+Batches that wait when the disk is free are committed in one transaction and acknowledged together.
 
 A batch is answered `OK` only after the transaction that holds it was committed. One that was stored
 before is answered the same again and adds nothing.
@@ -40,8 +41,10 @@ class Writer:
         self._thread.start()
 
     def put(self, item: Parcel | Rejection) -> "Future[Stored]":
-        """Hand something over; the future says what became of it once that is durable, or
-        UNAVAILABLE if it could not be."""
+        """Queue an item; the future gets the result once it is durable.
+
+        If it cannot be stored the result is UNAVAILABLE.
+        """
         done: Future[Stored] = Future()
         # Whoever waits may go away; what it handed over is written all the same, and the future is
         # there to be told.

@@ -1,5 +1,7 @@
-"""The tables of the aggregator. A batch of reports is one row with its bytes as they came; nothing
-is kept a row a report."""
+"""The tables of the aggregator.
+
+A batch of reports is one row with the bytes as they were received; single reports have no rows.
+"""
 
 from sqlalchemy import (
     BigInteger,

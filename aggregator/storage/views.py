@@ -1,5 +1,4 @@
-"""What can be read of campaigns while they run: for command lines, pages and gauges. Nothing here
-changes anything."""
+"""Read-only queries about campaigns, for command lines, pages and gauges."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -17,8 +16,10 @@ from confide.protocol.wire import wire_pb2 as wire
 
 @dataclass(frozen=True)
 class Overview:
-    """A campaign as a row: its plan, its state, and when (seconds since 1970) its card was
-    published and its reports purged."""
+    """A campaign as a row: its plan, its state, and two times in seconds since 1970.
+
+    The times are when its card was published and when its reports were purged.
+    """
 
     id: str
     plan: Plan
@@ -59,8 +60,10 @@ class RoundView:
 
 @dataclass(frozen=True)
 class OwnerView:
-    """What one owner has sent in all rounds, and how it stands in the last: None if it has not
-    come."""
+    """What one owner has sent in all rounds, and its state in the last round.
+
+    The state is None if the owner has not taken part in that round.
+    """
 
     name: str
     reports: int
@@ -117,8 +120,10 @@ def progress(engine: Engine, campaign: str) -> list[Part]:
 
 
 def senders(engine: Engine, one: Overview, *, last: int, most: int) -> tuple[list[OwnerView], int]:
-    """The owners with the most reports, and how many there are; `last` is the round they are now
-    seen in."""
+    """The owners with the most reports, and the number of all owners.
+
+    `last` is the round of which the state of each owner is given.
+    """
     columns, mine = parts.c, parts.c.campaign == one.id
     sums = (
         select(
@@ -185,8 +190,10 @@ def _expected(plan: Plan, query: bytes) -> int:
 
 
 def rejected(engine: Engine, campaign: str) -> dict[str, int]:
-    """How often something was refused, by code; campaign "" is what could not be told to belong to
-    one."""
+    """How often a call or a batch was refused, by code.
+
+    Campaign "" counts refusals that belong to no campaign.
+    """
     counts: Counter[str] = Counter()
     with engine.connect() as db:
         for row in db.execute(select(rejections).where(rejections.c.campaign == campaign)):
@@ -195,8 +202,10 @@ def rejected(engine: Engine, campaign: str) -> dict[str, int]:
 
 
 def received(engine: Engine, campaign: str) -> dict[str, int]:
-    """How answers were received, by code: OK for an owner's answer to a round, its own code where
-    it declined."""
+    """How answers were received, by code.
+
+    OK counts an owner's answer to a round; an owner that declined is counted by its own code.
+    """
     counts = Counter(part.code or "OK" for part in progress(engine, campaign) if part.finished)
     return dict(sorted((counts + Counter(rejected(engine, campaign))).items()))
 

@@ -1,5 +1,4 @@
-"""The search for a threshold in one drawing: a row for each round, each drawn to the scale of what
-it asks about."""
+"""A drawing of the search for a threshold: one row for each round, each to its own scale."""
 
 import itertools
 import math
@@ -18,8 +17,7 @@ REACH = 9.0
 
 @dataclass(frozen=True)
 class Row:
-    """A round: its thresholds, the bracket before and after it, and from where to where it is
-    drawn."""
+    """A round: its thresholds, the brackets before and after it, and the range that is drawn."""
 
     number: int
     points: Sequence[Point]
@@ -46,8 +44,10 @@ class Row:
 
 
 def search_picture(points: Sequence[Point], *, level: float, threshold: float | None) -> Markup:
-    """Every threshold asked, its answer, the bracket after each round, and the certified threshold
-    if there is one."""
+    """Every threshold asked, its answer, and the bracket after each round.
+
+    The certified threshold is drawn too if there is one.
+    """
     rows: list[Row] = []
     for number in sorted({point.round for point in points}):
         known = bracket([point for point in points if point.round <= number])

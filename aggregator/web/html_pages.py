@@ -1,5 +1,7 @@
-"""The pages as text: what is in the store, rendered. A page has a part that lives, which is also
-rendered alone."""
+"""The pages as HTML, rendered from the store.
+
+The part of a page that changes while a campaign runs can be rendered alone.
+"""
 
 import math
 from dataclasses import dataclass

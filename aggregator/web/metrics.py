@@ -1,5 +1,8 @@
-"""Gauges for Prometheus: of the campaigns, the same from every process on one database; of this
-process, its own."""
+"""Gauges for Prometheus.
+
+Those of the campaigns are the same from every process on one database; those of the process are its
+own.
+"""
 
 from collections.abc import Callable, Iterator
 

@@ -1,5 +1,7 @@
-"""The thresholds that a campaign has asked about, what the answers say of each, and where together
-they leave the crossing."""
+"""The thresholds that a campaign has asked about, and what the answers say of each.
+
+Together they bracket the threshold at which coverage crosses the level.
+"""
 
 import json
 import math
@@ -21,8 +23,9 @@ DOUBT = 0.05
 
 @dataclass(frozen=True)
 class Point:
-    """A threshold that was asked, and the share of records at or below it: unbiased, with its
-    standard error.
+    """A threshold that was asked, and an unbiased estimate of the share of records below it.
+
+    The estimate has its standard error.
 
     `above` is how likely so many ones or more would be if coverage were exactly the level asked
     for, `below` so many or fewer. All four are None until the round was counted with an answer to
@@ -40,16 +43,16 @@ class Point:
 
 @dataclass(frozen=True)
 class Bracket:
-    """Between which thresholds coverage crosses the level, as far as the answers so far can
-    tell."""
+    """The thresholds between which coverage crosses the level, by the answers so far."""
 
     low: float
     high: float
 
 
 def bracket(points: Sequence[Point]) -> Bracket:
-    """The highest threshold found below the level under the lowest found above it; wrong with
-    probability `DOUBT` at most.
+    """The highest threshold found below the level under the lowest found above it.
+
+    It is wrong with probability at most `DOUBT`.
 
     Every record answers once, so each test stands for itself whatever was asked before. Round j =
     0, 1, ... has a share 1/((j + 1)(j + 2)) of the doubt, which its thresholds divide: what was
@@ -121,8 +124,10 @@ def _bit_points(number: int, query: BitQuery, tally: Any, level: float) -> list[
 
 
 def _count_point(number: int, query: CountQuery, tally: Any, level: float) -> Point:
-    """Noised counts: normal, with the noise of every owner and the chance of which records there
-    are."""
+    """A point from noised counts, by a normal approximation.
+
+    Its error has the noise of every owner and the sampling of the records.
+    """
     pairs = list(tally["owners"].values()) if tally else []
     n = sum(pair[0] for pair in pairs)
     if not n:

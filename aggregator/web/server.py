@@ -1,5 +1,7 @@
-"""The page over HTTP, for this machine alone: who may see it from elsewhere comes through a proxy
-that knows its users."""
+"""The page over HTTP, on the loopback address of this machine only.
+
+Users elsewhere reach it through a proxy that authenticates them.
+"""
 
 import asyncio
 import json
@@ -108,8 +110,10 @@ class Site:
         return HTMLResponse(_found(self._pages.card(self._one(request))))
 
     def _files(self) -> dict[str, tuple[str, Callable[[views.Overview], bytes | str | None]]]:
-        """What can be downloaded of a campaign: its type and its content. Not the auditor's card:
-        it is not for everybody."""
+        """The downloads of a campaign: the type and content of each.
+
+        The auditor's card is not among them, because it is not public.
+        """
         store = self._store
         return {
             "plan.bin": (

@@ -1,5 +1,4 @@
-"""A card to read: Markdown for reviews, and one HTML file with plots and nothing fetched from
-elsewhere."""
+"""A card to read: Markdown for reviews, and one self-contained HTML file with plots."""
 
 import html
 from typing import Any

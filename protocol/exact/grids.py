@@ -1,5 +1,7 @@
-"""Public grids of thresholds. Bin j holds the scores in (grid[j - 1], grid[j]]; a threshold is
-always a right edge."""
+"""Public grids of thresholds.
+
+Bin j holds the scores in (grid[j - 1], grid[j]]; a threshold is always a right edge.
+"""
 
 from functools import lru_cache
 from typing import Any

@@ -1,5 +1,7 @@
-"""Budgets: how much noise, how many steps and which share of a total (epsilon, delta); every answer
-is within the budget."""
+"""How much noise and how many steps a total (epsilon, delta) allows.
+
+Every answer stays within the budget.
+"""
 
 import math
 import sys
@@ -21,8 +23,7 @@ _NOTHING = Profile()
 
 @dataclass(frozen=True)
 class Budget:
-    """A total (epsilon, delta) and the accountant that decides whether a profile stays within
-    it."""
+    """A total (epsilon, delta), and the accountant that compares profiles with it."""
 
     epsilon: float
     delta: float
@@ -33,8 +34,10 @@ class Budget:
         check_probability("delta", self.delta)
 
     def excess(self, profile: Profile) -> float:
-        """Log of what a profile spends over what is allowed: at most 0 within the budget, and
-        growing with the cost."""
+        """Log of what a profile spends over what is allowed.
+
+        It is at most 0 within the budget, and grows with the cost.
+        """
         if self.accountant == PLD:
             spent, allowed = profile.delta(self.epsilon), self.delta
         else:
@@ -49,8 +52,10 @@ class Budget:
 def noise_multiplier(
     budget: Budget, *, sampling_rate: float, steps: int, spent: Profile = _NOTHING
 ) -> float:
-    """The least noise (within 0.1%, from above) with which `steps` of DP-SGD after `spent` stay
-    within the budget."""
+    """The least noise with which `steps` of DP-SGD after `spent` stay within the budget.
+
+    It is within 0.1%, from above.
+    """
 
     def training(inverse: float) -> AccountedMechanism:
         return SampledGaussian(1 / inverse, sampling_rate, steps)
@@ -61,8 +66,9 @@ def noise_multiplier(
 def remaining(
     budget: Budget, mechanism: Callable[[float], AccountedMechanism], *, spent: Profile = _NOTHING
 ) -> float:
-    """The largest x (within 0.1%, from below) for which `mechanism(x)` after `spent` stays within
-    the budget.
+    """The largest x for which `mechanism(x)` after `spent` stays within the budget.
+
+    It is within 0.1%, from below.
 
     `mechanism` costs more as x grows: `remaining(budget, Gaussian, spent=training)` is the mu left
     for calibration, `remaining(budget, Pure, spent=training)` the epsilon.
@@ -94,8 +100,7 @@ def remaining(
 def affordable_steps(
     budget: Budget, mechanism: SampledGaussian, *, spent: Profile = _NOTHING
 ) -> int:
-    """How many of the mechanism's steps stay within the budget after `spent`: known before the
-    first one is taken."""
+    """How many of the mechanism's steps stay within the budget after `spent`."""
 
     def allowed(steps: int) -> bool:
         return budget.allows(

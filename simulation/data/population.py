@@ -34,8 +34,10 @@ CLASSIFICATION, REGRESSION = "classification", "regression"
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores of what is true, and of everything that could be predicted (labels), or the width of a
-    threshold (numbers)."""
+    """Scores of the truth, and of every possible prediction.
+
+    Predictions are labels, or numbers with the width of a threshold.
+    """
 
     own: Array
     every: Array | None
@@ -92,8 +94,7 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Lessons:
-    """Features on a public scale with labels, or with numbers whose residuals have a public
-    bound."""
+    """Features on a public scale with labels, or with numbers of publicly bounded residuals."""
 
     name: str
     features: Array
@@ -111,8 +112,7 @@ def from_npz(path: Path) -> Population:
 
 
 def embedded() -> Population:
-    """The provider's predictions for all records of the embedded data set that it did not learn
-    from."""
+    """The provider's predictions for all embedded records that it did not learn from."""
     return Population("letter (embedded)", *predictions())
 
 

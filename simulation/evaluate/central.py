@@ -1,5 +1,4 @@
-"""Private split calibration with a trusted curator: a histogram of scores, and a quantile mechanism
-of one's choice."""
+"""Private split calibration with a trusted curator, by any quantile mechanism."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,8 +18,10 @@ from confide.simulation.evaluate.trials import Repeated, Row, measured
 
 @dataclass(frozen=True, kw_only=True)
 class Central(Repeated):
-    """Calibration of a given model; `variant` is the quantile mechanism. n is public, a record is
-    replaced."""
+    """Calibration of a given model; `variant` is the quantile mechanism.
+
+    n is public, and adjacency is replace-one.
+    """
 
     method: str = "central"
     variant: str = DEFAULT

@@ -1,5 +1,4 @@
-"""Training and calibrating on one's own records: run a pipeline, measure it on rows that took no
-part."""
+"""Run a pipeline that trains and calibrates, and measure it on rows that took no part."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -84,8 +83,10 @@ def _planned(variant: str, terms: PipelineTerms, recipe: Recipe) -> Pipeline:
 
 @dataclass(frozen=True, kw_only=True)
 class FullData(Repeated):
-    """Train and calibrate on n records; `variant` is a pipeline, (epsilon, privacy_delta) the
-    budget of both together."""
+    """Train and calibrate on n records; `variant` is a pipeline.
+
+    (epsilon, privacy_delta) is the budget of both together.
+    """
 
     method: str = "full-data"
     variant: str = "certified"
@@ -139,8 +140,10 @@ class FullData(Repeated):
             yield row | {"model": fitted.digest.hex()}
 
     def card(self, records: Lessons, result: dict[str, Any], *, issued: datetime) -> Card:
-        """The contract card of the certified pipeline, for the model and the threshold of the first
-        trial; not yet signed."""
+        """The contract card of the certified pipeline, not yet signed.
+
+        It is for the model and the threshold of the first trial.
+        """
         pipeline = self.pipeline
         if not (isinstance(pipeline.training, SampledGaussian) and pipeline.method == "certified"):
             raise BadInput(

@@ -47,8 +47,10 @@ class Local(Repeated):
             raise BadInput(f"max_corrupt is {self.max_corrupt}; it must be 0 or more")
 
     def make_channel(self, k: int) -> LabelChannel | Bit | None:
-        """The channel that `auto` or the name stands for over k labels; published label variants
-        are defined for k-RR."""
+        """The channel over k labels that the name, or `auto`, stands for.
+
+        Published label variants are defined for k-RR.
+        """
         if self.variant == "non-private":
             return None
         if self.method == "bits":
@@ -116,8 +118,7 @@ class Local(Repeated):
 
 
 class _Observed:
-    """Bit users, watched for the smallest crowd that any answer was shuffled in: same round, same
-    threshold."""
+    """Bit users that record the smallest crowd of any answer: same round, same threshold."""
 
     def __init__(self, users: BitUsers) -> None:
         self._users = users

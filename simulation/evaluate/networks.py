@@ -1,5 +1,4 @@
-"""Small networks trained by DP-SGD, for labels and for numbers, seen through their conformal
-scores."""
+"""Small networks trained by DP-SGD, for labels and for numbers, with conformal scores."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -54,8 +53,10 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Labels:
-    """Classification: softmax and cross-entropy; a score of class probabilities, sets of labels.
-    Their number is public."""
+    """Classification by softmax and cross-entropy, with sets of labels.
+
+    The number of labels is public.
+    """
 
     labels: NDArray[Any]
     score: str = "hps"
@@ -121,8 +122,10 @@ class Numbers:
 
 
 def _uniform(rows: Rows) -> NDArray[np.float64]:
-    """One number in (0, 1) a record, the same for every model: randomised scores stay functions of
-    the record."""
+    """One number in (0, 1) for each record, the same for every model.
+
+    So randomised scores stay functions of the record.
+    """
     return np.random.default_rng(0).random(int(rows.max()) + 1)[rows]
 
 
@@ -143,8 +146,7 @@ class NetworkFit:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A network on features that are already on a public scale (or a private one that was charged
-    for)."""
+    """A network on features that are on a public scale, or a private one that was charged for."""
 
     features: NDArray[Any]
     task: Labels | Numbers

@@ -63,8 +63,10 @@ def _full(terms: PipelineTerms, plan: Planned) -> tuple[AccountedMechanism, Prof
 
 
 def differential(terms: PipelineTerms, plan: Planned) -> Pipeline:
-    """Differential CP (DPCP section 3.2): private training, exact quantile at a lowered level; its
-    threshold is not private."""
+    """Differential CP (DPCP section 3.2): private training, exact quantile at a lowered level.
+
+    The threshold is not private.
+    """
     training, spent = _full(terms, plan)
     level = dpcp_level(
         alpha=terms.alpha, epsilon=spent.epsilon(terms.budget.delta), delta=terms.budget.delta
@@ -111,8 +113,10 @@ def _floors(terms: PipelineTerms, training: AccountedMechanism) -> tuple[float, 
 
 
 def scp_f(terms: PipelineTerms, plan: Planned) -> Pipeline:
-    """DP-SCP-F: the nominal rank, a buffer and the search's offset. Known of its coverage are
-    floors only."""
+    """DP-SCP-F: the nominal rank, a buffer and the search's offset.
+
+    Only floors of its coverage are known.
+    """
     training, spent = _full(terms, plan)
     cost, rho = _noisy_counts(terms, spent)
     floor, never = _floors(terms, training)
@@ -147,8 +151,10 @@ def scp_a(terms: PipelineTerms, plan: Planned) -> Pipeline:
 
 
 def certified(terms: PipelineTerms, plan: Planned) -> Pipeline:
-    """Certified full-data: a rank that the training's whole profile carries to 1 - alpha, by the
-    rank-exponential mechanism."""
+    """Certified full-data: a rank that the training's whole profile carries to 1 - alpha.
+
+    The quantile is taken by the rank-exponential mechanism.
+    """
     training, spent = _full(terms, plan)
     transfer = Transfer.of(spent, alpha=terms.alpha, beta=terms.beta)
     quantile = _one_sided(terms, spent)
@@ -194,8 +200,7 @@ def split_certified(terms: PipelineTerms, plan: Planned) -> Pipeline:
 
 
 def pscp(terms: PipelineTerms, plan: Planned) -> Pipeline:
-    """PSCP, DPCP's baseline: halves, half the epsilon for each, PPS with its own choice of
-    gamma."""
+    """PSCP, DPCP's baseline: halves, half the epsilon for each, PPS with its optimal gamma."""
     training, spent, rest = _halves(terms, plan, terms.part(0.5))
     epsilon = terms.budget.epsilon / 2
     gamma = pps_gamma(n=rest, alpha=terms.alpha, epsilon=epsilon, bins=terms.bins)

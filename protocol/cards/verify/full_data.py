@@ -1,5 +1,4 @@
-"""Deciding a full-data card again: the training's privacy profile from first principles, and all
-that follows from it."""
+"""Verification of a full-data card, from the privacy profile of the training on."""
 
 import math
 from collections.abc import Iterator
@@ -94,8 +93,9 @@ def full_data(formal: Layer) -> Iterator[Finding]:
 
 
 class Training:
-    """Steps of DP-SGD with Poisson sampling and continuous noise: the law of their privacy loss, by
-    Fourier transform.
+    """Steps of DP-SGD with Poisson sampling and continuous noise.
+
+    The law of their privacy loss is computed by Fourier transform.
 
     One step's loss is shared among neighbouring points of a grid so that moments are kept: the
     first where the composed law is narrow, the first three where it is smooth, because a variance
@@ -108,15 +108,19 @@ class Training:
         self._sigma, self._rate, self._steps = noise_multiplier, sampling_rate, steps
 
     def delta(self, epsilon: float, *, added: bool) -> float:
-        """E[(1 - e^(epsilon - loss))+]; added: the law without the record over the one with it,
-        else the other way round."""
+        """E[(1 - e^(epsilon - loss))+], for one direction.
+
+        `added`: the law without the record over the one with it; otherwise the other way round.
+        """
         losses, masses = _law(self._sigma, self._rate, self._steps, added)
         above = np.searchsorted(losses, epsilon)
         return max(0.0, float(masses[above:] @ -np.expm1(epsilon - losses[above:])))
 
     def with_pure(self, epsilon: float, pure: float, *, added: bool) -> float:
-        """Delta after one more mechanism that is pure-DP: at worst a randomised bit, whose loss is
-        +pure or -pure."""
+        """Delta after one more pure-DP mechanism.
+
+        The worst one is a randomised bit, whose loss is +pure or -pure.
+        """
         keep = 1 / (1 + math.exp(-pure))
         return keep * self.delta(epsilon - pure, added=added) + (1 - keep) * self.delta(
             epsilon + pure, added=added
@@ -158,8 +162,10 @@ def _step(sigma: float, rate: float, added: bool) -> tuple[Floats, Floats]:
 
 
 def _cells(edges: Floats) -> Floats:
-    """Standard normal masses between edges, each from the tail it is nearer to: differences near 1
-    would lose their digits."""
+    """Standard normal masses between edges, each computed from the nearer tail.
+
+    Differences of values near 1 would lose their digits.
+    """
     return np.where(edges[1:] > 0, -np.diff(ndtr(-edges)), np.diff(ndtr(edges)))
 
 
@@ -175,8 +181,10 @@ def _linear(u: Floats) -> dict[int, Floats]:
 
 
 def _cubic(u: Floats) -> dict[int, Floats]:
-    """Lagrange's weights of the four points around u: functions up to degree three are kept. Some
-    are negative."""
+    """Lagrange's weights of the four points around u; some are negative.
+
+    They reproduce polynomials up to degree three.
+    """
     return {
         -1: -u * (u - 1) * (u - 2) / 6,
         0: (u * u - 1) * (u - 2) / 2,
