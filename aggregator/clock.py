@@ -11,7 +11,7 @@ JUMP_SECONDS, DOUBT_SECONDS = 5.0, 60.0
 
 
 class Clock:
-    """The time of day in seconds since 1970, next to a clock that nobody sets.
+    """The time of day in seconds since 1970, compared with a clock that is never set.
 
     A jump is doubted, then believed: one that is taken back within the pause (a wrong time server,
     a slip of the operator) has had no effect, and one that stays (a machine that was suspended) has

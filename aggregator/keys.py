@@ -108,7 +108,15 @@ def certify_owner(name: str, *, keys: Path, out: Path, now: datetime) -> list[Pa
                 files,
                 (
                     _private(key),
-                    _certificate(name, key, "Confide owners", signer, usage, now, VALID),
+                    _certificate(
+                        name,
+                        key,
+                        issuer="Confide owners",
+                        signer=signer,
+                        extension=usage,
+                        now=now,
+                        valid=VALID,
+                    ),
                 ),
                 strict=True,
             )
@@ -140,7 +148,13 @@ def _owners_authority(folder: Path, now: datetime) -> ec.EllipticCurvePrivateKey
         write_new(
             {
                 certificate_file: _certificate(
-                    "Confide owners", key, "Confide owners", key, own, now, AUTHORITY_VALID
+                    "Confide owners",
+                    key,
+                    issuer="Confide owners",
+                    signer=key,
+                    extension=own,
+                    now=now,
+                    valid=AUTHORITY_VALID,
                 )
             }
         )
@@ -168,10 +182,22 @@ def _certificates(address: str, now: datetime) -> dict[str, bytes]:
     own = x509.BasicConstraints(ca=True, path_length=0)
     return {
         "ca.pem": _certificate(
-            "Confide authority", authority, "Confide authority", authority, own, now, VALID
+            "Confide authority",
+            authority,
+            issuer="Confide authority",
+            signer=authority,
+            extension=own,
+            now=now,
+            valid=VALID,
         ),
         "server.pem": _certificate(
-            "Confide aggregator", server, "Confide authority", authority, names, now, VALID
+            "Confide aggregator",
+            server,
+            issuer="Confide authority",
+            signer=authority,
+            extension=names,
+            now=now,
+            valid=VALID,
         ),
         "server.key": _private(server),
     }
@@ -186,6 +212,7 @@ def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
 def _certificate(
     name: str,
     key: Any,
+    *,
     issuer: str,
     signer: Any,
     extension: x509.ExtensionType,

@@ -1,4 +1,4 @@
-"""Logs as one JSON object a line: what happened to which campaign, never what anybody reported."""
+"""Logs as one JSON object a line: events of campaigns, never values that owners reported."""
 
 import json
 import logging

@@ -35,7 +35,7 @@ PACKAGES = Path(confide.__file__).parent.parent
 # The project's own pyproject.toml, which is what Flower reads an app's components and configuration
 # from.
 APP = Path(__file__).with_name("flower.toml")
-# Where Flower keeps its state; a folder of its own tells the processes of one federation from
+# Where Flower keeps its state; a separate folder tells the processes of this federation from
 # others.
 HOME = "FLWR_HOME"
 QUIET = {
@@ -217,7 +217,7 @@ def _told_to_end() -> Iterator[None]:
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody listens on now."""
+    """A free port of the loopback interface."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])

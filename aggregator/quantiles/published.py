@@ -128,9 +128,8 @@ class Pps(PublishedExponential):
 class Dpcp(PublishedExponential):
     """DPCP: alpha_0 = b - 2/(N epsilon) with b = 1 - r/N, so N q = r + 2/epsilon.
 
-    Private like the others, but the threshold may lie below the r-th score with a probability
-    nobody bounds: Lemma 13 assumes a condition on the very law it speaks of, which some histograms
-    break.
+    Private like the others, but no bound is known on the probability that the threshold lies below
+    the r-th score: Lemma 13 assumes a condition on the law itself, which some histograms break.
     """
 
     name = "dpcp"

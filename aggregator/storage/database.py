@@ -25,14 +25,14 @@ _UPGRADE_LOCK = 0xC0F1DE
 # PostgreSQL's code for a write where only reading is allowed.
 _READ_ONLY = "25006"
 _PRAGMAS = (
-    # Batches are large: long pages. They are moved to their place by `tidy`, or after 512 MB of
-    # them were written ahead.
+    # Batches are large, so pages are long. The write-ahead log is moved into the file by `tidy`, or
+    # once it holds 512 MB.
     "page_size = 32768",
     "wal_autocheckpoint = 16384",
     "journal_mode = WAL",
     "synchronous = FULL",
     "foreign_keys = ON",
-    # What is deleted is overwritten.
+    # Deleted bytes are overwritten.
     "secure_delete = ON",
     "busy_timeout = 30000",
 )
@@ -45,8 +45,8 @@ def connect(url: str) -> Engine:
     try:
         made = make_url(url)
         if made.get_backend_name() == "postgresql":
-            # Where the password ends would be guessed, and a wrong guess shown as the name of a
-            # host.
+            # The parser would guess where the password ends, and a wrong guess would show part of
+            # it as the host.
             if url.count("@") > 1:
                 raise BadInput(
                     f"database is {masked(url)!r} with more than one @; accepted is one, and %40 "
@@ -64,9 +64,9 @@ def connect(url: str) -> Engine:
                 f"database {masked(url)!r} is in a folder that does not exist; {ACCEPTED}"
             )
         _create(made.database)
-        # A statement that is kept for another time keeps the batches that were written with it.
+        # A cached statement would keep the batches that were written with it in memory.
         given = {"check_same_thread": False, "cached_statements": 0}
-        # Errors must not carry what was to be written into the logs.
+        # Errors must not carry the values of a statement into the logs.
         engine = create_engine(made, connect_args=given, hide_parameters=True)
     # A port that is no number, or half an address, is a ValueError.
     except (ArgumentError, ValueError):
@@ -83,7 +83,7 @@ def masked(url: str) -> str:
 
     An option may be another password.
 
-    Nothing is parsed, since also what is no URL may hold a password.
+    The text is not parsed as a URL, since an invalid one may hold a password too.
     """
     scheme, mark, rest = url.partition("://")
     if rest.count("@") > 1:

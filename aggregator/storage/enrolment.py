@@ -1,4 +1,4 @@
-"""Who may send: owners and their tokens, of which only hashes are stored."""
+"""The enrolled owners and their tokens, of which only hashes are stored."""
 
 import hashlib
 import secrets
@@ -20,7 +20,7 @@ class Owner:
 
     id: int
     name: str
-    # How many it may contribute to a campaign; none said, the plan decides.
+    # How many records it may contribute to a campaign; None: the plan decides.
     records: int | None = None
 
 

@@ -22,7 +22,7 @@ from confide.protocol.wire import wire_pb2 as wire
 
 log = logging.getLogger(__name__)
 
-# What one transaction takes at most, so that the first in it does not wait for ever.
+# The most bytes of one transaction, so that its first item does not wait too long.
 MOST_BYTES = 16 << 20
 IDLE_SECONDS, FAILED_SECONDS = 0.5, 2.0
 
@@ -46,22 +46,21 @@ class Writer:
         If it cannot be stored the result is UNAVAILABLE.
         """
         done: Future[Stored] = Future()
-        # Whoever waits may go away; what it handed over is written all the same, and the future is
-        # there to be told.
+        # A caller that is cancelled must not cancel the future: the item is written all the same.
         done.set_running_or_notify_cancel()
         self._waiting.put((item, done))
         return done
 
     def close(self) -> None:
-        """Write what waits, and end."""
+        """Write all queued items, and end the thread."""
         self._waiting.put(None)
         self._thread.join()
 
     def _next(self) -> _Item | None:
-        """Whatever comes next; meanwhile, if there is time, the database is tidied.
+        """The next item; the database is tidied if none is queued for a while.
 
-        After a failure, the refusals that were not counted are written until that succeeds, which
-        shows that all is well.
+        After a failure, refusals that could not be counted are written again and again; once that
+        succeeds the database can be written.
         """
         while True:
             well = self._status.writes and not self._uncounted
@@ -88,20 +87,19 @@ class Writer:
                     group.append(item)
                     size += _size(item)
             stored = self._write(group)
-            # A refusal is small: that there is room for one says nothing of what failed before.
+            # A refusal is small: writing one does not show that a batch could be written.
             if not stored or any(isinstance(item, Parcel) for item, _ in group):
                 self._status.writes = stored
             if last:
                 return
 
     def _write(self, group: list[_Item]) -> bool:
-        """Whether all of it is durable now; either way everybody is told."""
+        """Commit a group and resolve its futures; True if the group is durable."""
         items, started = [item for item, _ in group], time.monotonic()
         try:
             with self._engine.begin() as db:
                 answers = store_all(db, items, self._known)
-        # Whatever fails, nothing was stored; and without this thread nobody would be answered any
-        # more.
+        # Whatever failed, nothing was stored; the thread must go on to answer later callers.
         except Exception as error:
             reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
             log.error(

@@ -106,7 +106,7 @@ class Store(RoundStore):
             )
 
     def fail(self, campaign: str, reason: str, *, now: float) -> None:
-        """Close for good a campaign that can have no certificate."""
+        """Close a campaign that can have no certificate, with the reason."""
         with self._writing.begin() as db:
             ready = (campaigns.c.id == campaign) & campaigns.c.state.in_((OPEN, CLOSED))
             db.execute(

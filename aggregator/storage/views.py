@@ -44,7 +44,7 @@ class Part:
 
 @dataclass(frozen=True)
 class RoundView:
-    """A round: its query in short, when it opened and closed and why, and what came in."""
+    """A round: when it opened and closed and why, and what it received."""
 
     number: int
     opened: float
@@ -157,7 +157,7 @@ def senders(engine: Engine, one: Overview, *, last: int, most: int) -> tuple[lis
 
 
 def rounds(engine: Engine, one: Overview) -> list[RoundView]:
-    """Every round asked so far, with what came in."""
+    """Every round asked so far, with what it received."""
     columns, done = parts.c, func.sum(case((parts.c.finished, 1), else_=0))
     gave = func.sum(case((columns.reports > 0, 1), else_=0)).label("gave")
     reports = func.sum(columns.reports).label("reports")

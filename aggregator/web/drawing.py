@@ -10,8 +10,8 @@ from markupsafe import Markup
 from confide.aggregator.web.search_progress import Bracket, Point, bracket
 
 WIDTH, LEFT, RIGHT, ROW, TOP = 640.0, 70.0, 12.0, 62.0, 22.0
-# Thresholds are drawn by their logit, which has room for those near 1; what is beyond this stands
-# at the end.
+# Thresholds are drawn by their logit, which spreads those near 1; values beyond this are drawn at
+# the end.
 REACH = 9.0
 
 
@@ -27,8 +27,8 @@ class Row:
     @property
     def ends(self) -> tuple[float, float]:
         places = [_logit(point.threshold) for point in self.points]
-        # A round is seen against what was known before it; a first one of many thresholds spans
-        # that itself.
+        # The range holds the bracket before the round, unless a first round of many thresholds
+        # covers it anyway.
         if self.number or len(places) == 1:
             places += [_logit(self.before.low), _logit(self.before.high)]
         pad = max(0.02, 0.04 * (max(places) - min(places)))

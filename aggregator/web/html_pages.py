@@ -45,7 +45,7 @@ class VerifiedCard:
 
     @property
     def level(self) -> float:
-        """The coverage that is guaranteed, whatever was asked for; 0 if none is."""
+        """The guaranteed coverage; 0 if there is no guarantee."""
         formal = self.card.formal
         shown = (
             formal["searched"][formal["best"]]
@@ -63,7 +63,7 @@ def check(text: str, key: bytes) -> VerifiedCard:
 
 
 class Pages:
-    """Everything that can be looked at. Cards must be signed by this key."""
+    """All pages. Cards must be signed by this key."""
 
     def __init__(self, store: Store, key: bytes) -> None:
         self._store, self._key = store, key
@@ -78,7 +78,7 @@ class Pages:
         self._templates.globals["meanings"] = MEANINGS
 
     def index(self, *, whole: bool) -> str:
-        """All campaigns, the newest first; not `whole` is the part that lives."""
+        """All campaigns, the newest first; not `whole`: only the part that changes."""
         found, others = views.overviews(self._store.engine)
         rows: list[dict[str, Any]] = [
             {
@@ -106,7 +106,7 @@ class Pages:
         )
 
     def campaign(self, one: views.Overview, *, whole: bool) -> str:
-        """One campaign; not `whole` is the part that lives."""
+        """One campaign; not `whole`: only the part that changes."""
         engine, plan, checked = self._store.engine, one.plan, self.checked(one)
         rounds, asked = (
             views.rounds(engine, one),
@@ -141,7 +141,7 @@ class Pages:
         ).render(given)
 
     def card(self, one: views.Overview) -> str | None:
-        """The card of a campaign with what verifying it here and now found."""
+        """The card of a campaign, verified on this server."""
         checked = self.checked(one)
         if checked is None:
             return None
@@ -151,12 +151,12 @@ class Pages:
         )
 
     def card_file(self, one: views.Overview) -> str | None:
-        """The card as a page that stands alone."""
+        """The card as a self-contained page."""
         checked = self.checked(one)
         return None if checked is None else as_html(checked.card, checked.findings)
 
     def message(self, title: str, text: str) -> str:
-        """A page that says something."""
+        """A page with a short message."""
         return self._templates.get_template("message.html").render(title=title, text=text)
 
     def checked(self, one: views.Overview) -> VerifiedCard | None:

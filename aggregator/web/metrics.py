@@ -16,7 +16,7 @@ from confide.aggregator.storage.store import Store
 
 
 class Campaigns(Collector):
-    """Read from the store whenever somebody asks."""
+    """Gauges of all campaigns, read from the store at each request."""
 
     def __init__(self, store: Store) -> None:
         self._engine = store.engine
@@ -78,7 +78,7 @@ class Campaigns(Collector):
 
 
 class Process(Collector):
-    """How this process fares."""
+    """Gauges of this process."""
 
     def __init__(self, status: ProcessStatus, now: Callable[[], float]) -> None:
         self._status, self._now = status, now

@@ -86,13 +86,13 @@ def points(campaign: Campaign, rounds: Sequence[Round]) -> list[Point]:
         tally = None if one.tally is None else json.loads(one.tally)
         level = 1 - campaign.plan.alpha
         if isinstance(query, BitQuery):
-            found += _bit_points(one.number, query, tally, level)
+            found += _bit_points(one.number, query, tally, level=level)
         elif isinstance(query, CountQuery):
-            found.append(_count_point(one.number, query, tally, level))
+            found.append(_count_point(one.number, query, tally, level=level))
     return found
 
 
-def _bit_points(number: int, query: BitQuery, tally: Any, level: float) -> list[Point]:
+def _bit_points(number: int, query: BitQuery, tally: Any, *, level: float) -> list[Point]:
     """A threshold may stand in a query several times; its answers are pooled."""
     answers, ones = Counter(dict.fromkeys(query.thresholds, 0)), Counter[float]()
     for i, threshold in enumerate(query.thresholds if tally else ()):
@@ -123,7 +123,7 @@ def _bit_points(number: int, query: BitQuery, tally: Any, level: float) -> list[
     ]
 
 
-def _count_point(number: int, query: CountQuery, tally: Any, level: float) -> Point:
+def _count_point(number: int, query: CountQuery, tally: Any, *, level: float) -> Point:
     """A point from noised counts, by a normal approximation.
 
     Its error has the noise of every owner and the sampling of the records.

@@ -59,7 +59,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
-    # A request each: one that is idle takes nobody's place.
+    # One request a connection, so that idle connections take no place.
     "Connection": "close",
 }
 
@@ -174,7 +174,7 @@ class Site:
         return StreamingResponse(self._changes(name, render), media_type="text/event-stream")
 
     async def _changes(self, name: str, render: Callable[[], str]) -> AsyncIterator[str]:
-        """The living part of a page, whenever it is another than before."""
+        """The part of a page that changes, whenever it has changed."""
         before, said = "", time.monotonic()
         self._watching += 1
         try:

@@ -109,7 +109,7 @@ def discrete_gaussian(variance: Fraction, count: int, entropy: Entropy) -> Integ
 
 
 def _accepted(proposals: _Proposals, tried: int, entropy: Entropy) -> Integers:
-    """The accepted ones of so many proposals, in order.
+    """The accepted ones of `tried` proposals, in order.
 
     Each proposal takes a word for sign and u, and one for W.
     """

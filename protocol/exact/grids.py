@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 MOST_BINS = 1 << 20
 # Above the rounding error of score * bins, at most 2^-33.
 _NEAR = 2.0**-30
-# Scores handled at once, so that what is in between stays in the cache.
+# Scores handled at once, so that intermediate arrays stay in the cache.
 _CHUNK = 1 << 14
 
 

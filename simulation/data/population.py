@@ -203,7 +203,7 @@ def read_arrays(path: Path, **shapes: str) -> list[Array]:
 
 
 def _about(path: Path, make: Any) -> Any:
-    """What is wrong with the arrays of a file is said with its name."""
+    """Errors about the arrays of a file carry the name of the file."""
     try:
         return make()
     except BadInput as error:

@@ -132,7 +132,7 @@ class _Observed:
         return tally
 
     def shuffle_epsilon(self, channel: Bit, max_corrupt: int) -> float | None:
-        """Only honest reports hide anybody."""
+        """The shuffled epsilon of the smallest crowd; only honest reports count."""
         if self._crowd is None:
             return None
         return shuffled_epsilon(
