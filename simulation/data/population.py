@@ -127,7 +127,7 @@ def predicted(path: Path | None, task: str, bound: float | None) -> Population |
     return _about(path, lambda: Predictions(str(path), predictions_, targets, _given(bound)))
 
 
-def lessons(path: Path | None, task: str, bound: float | None, limits: Range | None) -> Lessons:
+def lessons(path: Path | None, task: str, *, bound: float | None, limits: Range | None) -> Lessons:
     """Records to learn from, features clipped to public limits and scaled to [-1, 1] by them."""
     what = "labels" if task == CLASSIFICATION else "targets"
     if path is None and limits is not None:
@@ -144,19 +144,20 @@ def lessons(path: Path | None, task: str, bound: float | None, limits: Range | N
         if what == "targets":
             return _about(
                 path,
-                lambda: _scaled(str(path), features, column(what, targets), limits, _given(bound)),
+                lambda: _scaled(
+                    str(path), features, column(what, targets), limits=limits, bound=_given(bound)
+                ),
             )
-        return _about(path, lambda: _scaled(str(path), features, targets, limits, None))
+        return _about(path, lambda: _scaled(str(path), features, targets, limits=limits))
     if task == CLASSIFICATION:
-        return _scaled("letter (embedded)", *letters(), (0.0, 1.0), None)
+        return _scaled("letter (embedded)", *letters(), limits=(0.0, 1.0))
     features, targets, _ = line(20_000, np.random.default_rng(0))
-    return _scaled(
-        "line (made up)", features, targets, (-1.0, 1.0), LINE_BOUND if bound is None else bound
-    )
+    width = LINE_BOUND if bound is None else bound
+    return _scaled("line (made up)", features, targets, limits=(-1.0, 1.0), bound=width)
 
 
 def _scaled(
-    name: str, features: Array, targets: Array, limits: Range, bound: float | None
+    name: str, features: Array, targets: Array, *, limits: Range, bound: float | None = None
 ) -> Lessons:
     if features.ndim != 2 or targets.shape != features.shape[:1]:
         raise BadInput(

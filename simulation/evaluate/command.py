@@ -78,7 +78,10 @@ def evaluate_command(
         setting: Repeated
         if shared.method == "full-data":
             records = lessons(
-                shared.data, shared.task, shared.residual_range, full_data.feature_range
+                shared.data,
+                shared.task,
+                bound=shared.residual_range,
+                limits=full_data.feature_range,
             )
             setting = full_data.setting(shared, curator, len(records))
         else:
@@ -91,7 +94,7 @@ def evaluate_command(
         (result,), complete = run_all(records, [setting])
         _write(result, shared.json_file)
         if full_data.card_file is not None:
-            _write_card(setting, records, result, full_data.card_file)
+            _write_card(setting, records, result, file=full_data.card_file)
         if not complete:
             raise typer.Exit(INTERRUPTED)
 
@@ -105,6 +108,6 @@ def _write(result: dict[str, Any], json_file: str | None) -> None:
     show([result])
 
 
-def _write_card(setting: Any, records: Any, result: dict[str, Any], file: Path) -> None:
+def _write_card(setting: Any, records: Any, result: dict[str, Any], *, file: Path) -> None:
     card = setting.card(records, result, issued=datetime.now(UTC).replace(microsecond=0))
     write_json(json.loads(card.sign(SIMULATION_KEY).to_json()), file)

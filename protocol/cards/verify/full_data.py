@@ -32,13 +32,38 @@ _SMOOTH = 50
 
 def full_data(formal: Layer) -> Iterator[Finding]:
     """Every clause of a full-data card."""
-    contract, found = formal["contract"], formal["calibration"]
-    alpha, beta = 1 - number(contract["coverage"]), number(contract["beta"])
-    terms = formal["training"]
+    contract, found, terms = formal["contract"], formal["calibration"], formal["training"]
     training = Training(terms["noise_multiplier"], terms["sampling_rate"], terms["steps"])
     yield same("training/batch", terms["batch"], terms["sampling_rate"] * found["n"])
     yield Finding("contract/delta", contract["delta"] >= LEAST_DELTA, f"at least {LEAST_DELTA}")
     yield same("total/delta", formal["total"]["delta"], contract["delta"])
+    yield from _profile(formal, training)
+    n, rank = found["n"], math.ceil((1 - Fraction(found["miss"])) * (found["n"] + 1)) + 1
+    yield same("calibration/level", found["level"], found["miss"] - 1 / (n + 1))
+    yield same("calibration/rank", found["rank"], rank)
+    bound = _inflation(formal, rank)
+    certified = bound is not recompute.NOT_CERTIFIED
+    yield same(
+        "calibration/inflation_ranks", found["inflation_ranks"], bound if certified else None
+    )
+    yield _total(formal, training)
+    flags = {
+        "certified": certified,
+        "rank": rank <= n,
+        "epsilon": formal["total"]["epsilon"] <= contract["epsilon"],
+        "delta": formal["total"]["delta"] <= contract["delta"],
+        **released_flags(formal["released"]),
+    }
+    yield from decided(formal, flags, [name for name, value in flags.items() if not value])
+    yield from released_score(formal)
+    yield from _threshold(formal, possible=rank <= n)
+    yield same("margin", formal["margin"], 0.0)
+
+
+def _profile(formal: Layer, training: "Training") -> Iterator[Finding]:
+    """The points of the profile, and the miss that follows from them."""
+    contract, found = formal["contract"], formal["calibration"]
+    alpha, beta = 1 - number(contract["coverage"]), number(contract["beta"])
     for i, point in enumerate(formal["profile"]):
         least = training.delta(point["epsilon"], added=True)
         holds = point["delta"] >= least * (1 - _RELATIVE)
@@ -51,45 +76,40 @@ def full_data(formal: Layer) -> Iterator[Finding]:
     )
     close = abs(found["miss"] - max(0.0, miss)) <= 1e-9 * abs(miss)
     yield Finding("calibration/miss", close, f"{max(0.0, miss)} by the points of the profile")
-    n, rank = found["n"], math.ceil((1 - Fraction(found["miss"])) * (found["n"] + 1)) + 1
-    yield same("calibration/level", found["level"], found["miss"] - 1 / (n + 1))
-    yield same("calibration/rank", found["rank"], rank)
+
+
+def _inflation(formal: Layer, rank: int) -> recompute.Bound:
+    found = formal["calibration"]
     entry = {
         "mechanism": "rank-exponential",
         "noised_by": "aggregator",
         "bins": found["bins"],
         "epsilon_calibration": found["epsilon"],
-        "n": n,
+        "n": found["n"],
     }
-    bound = recompute.inflation(entry, beta=contract["beta"], adjacency="add-remove", rank=rank)
-    certified = bound is not recompute.NOT_CERTIFIED
-    yield same(
-        "calibration/inflation_ranks", found["inflation_ranks"], bound if certified else None
-    )
+    beta = formal["contract"]["beta"]
+    return recompute.inflation(entry, beta=beta, adjacency="add-remove", rank=rank)
+
+
+def _total(formal: Layer, training: "Training") -> Finding:
+    """Training and calibration together, in the worse of both directions."""
+    total, epsilon = formal["total"], formal["calibration"]["epsilon"]
     spent = max(
-        training.with_pure(formal["total"]["epsilon"], found["epsilon"], added=added)
-        for added in (True, False)
+        training.with_pure(total["epsilon"], epsilon, added=added) for added in (True, False)
     )
-    holds = spent <= formal["total"]["delta"] * (1 + _RELATIVE)
-    yield Finding("total", holds, f"delta at epsilon {formal['total']['epsilon']} is {spent:.6g}")
-    flags = {
-        "certified": certified,
-        "rank": rank <= n,
-        "epsilon": formal["total"]["epsilon"] <= contract["epsilon"],
-        "delta": formal["total"]["delta"] <= contract["delta"],
-        **released_flags(formal["released"]),
-    }
-    yield from decided(formal, flags, [name for name, value in flags.items() if not value])
-    yield from released_score(formal)
-    threshold = formal["released"]["threshold"]
-    on_grid = threshold > 0 and threshold == round(threshold * found["bins"]) / found["bins"]
-    yield Finding("released/threshold", on_grid, f"the right end of one of {found['bins']} bins")
+    holds = spent <= total["delta"] * (1 + _RELATIVE)
+    return Finding("total", holds, f"delta at epsilon {total['epsilon']} is {spent:.6g}")
+
+
+def _threshold(formal: Layer, *, possible: bool) -> Iterator[Finding]:
+    threshold, bins = formal["released"]["threshold"], formal["calibration"]["bins"]
+    on_grid = threshold > 0 and threshold == round(threshold * bins) / bins
+    yield Finding("released/threshold", on_grid, f"the right end of one of {bins} bins")
     yield Finding(
         "released",
-        rank <= n or threshold == 1,
+        possible or threshold == 1,
         "without a rank only the top of the grid can be released",
     )
-    yield same("margin", formal["margin"], 0.0)
 
 
 class Training:
@@ -112,7 +132,7 @@ class Training:
 
         `added`: the law without the record over the one with it; otherwise the other way round.
         """
-        losses, masses = _law(self._sigma, self._rate, self._steps, added)
+        losses, masses = _law(self._sigma, self._rate, self._steps, added=added)
         above = np.searchsorted(losses, epsilon)
         return max(0.0, float(masses[above:] @ -np.expm1(epsilon - losses[above:])))
 
@@ -128,7 +148,7 @@ class Training:
 
 
 @lru_cache(maxsize=8)
-def _law(sigma: float, rate: float, steps: int, added: bool) -> tuple[Floats, Floats]:
+def _law(sigma: float, rate: float, steps: int, *, added: bool) -> tuple[Floats, Floats]:
     """Losses of all steps, ascending, and their masses."""
     loss, mass = _step(sigma, rate, added)
     mean = float(mass @ loss)
