@@ -1,5 +1,7 @@
-"""Whether the time of day can be believed: a campaign that ends by a wrong one has ended for
-good."""
+"""Whether the time of day can be trusted.
+
+A campaign that is closed because of a wrong time cannot be opened again.
+"""
 
 from collections.abc import Callable
 
@@ -9,7 +11,7 @@ JUMP_SECONDS, DOUBT_SECONDS = 5.0, 60.0
 
 
 class Clock:
-    """The time of day in seconds since 1970, next to a clock that nobody sets.
+    """The time of day in seconds since 1970, compared with a clock that is never set.
 
     A jump is doubted, then believed: one that is taken back within the pause (a wrong time server,
     a slip of the operator) has had no effect, and one that stays (a machine that was suspended) has
@@ -21,8 +23,10 @@ class Clock:
         self._ahead, self._since = now() - steady(), -DOUBT_SECONDS + steady()
 
     def look(self) -> float:
-        """By how many seconds it has jumped since the last look; 0 for what clocks that are set
-        with care gain or lose."""
+        """The seconds that the clock has jumped since the last call.
+
+        0 for what a carefully set clock may gain or lose.
+        """
         before, self._ahead = self._ahead, self.now() - self._steady()
         jump = self._ahead - before
         if abs(jump) <= JUMP_SECONDS:

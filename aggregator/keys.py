@@ -1,5 +1,7 @@
-"""An aggregator's keys: the one that signs plans, and certificates for its servers and owners where
-no authority gives any."""
+"""An aggregator's keys: its signing key, and certificates for its servers and owners.
+
+The certificates are for those who have no certificate authority of their own.
+"""
 
 import ipaddress
 from datetime import datetime, timedelta
@@ -24,8 +26,10 @@ LONGEST_NAME = 64
 
 
 def create_keys(folder: Path, *, address: str, now: datetime) -> list[Path]:
-    """Write a signing key, and an authority with a server certificate for the address; what is
-    there is not replaced."""
+    """Write a signing key, and an authority with a server certificate for the address.
+
+    Existing files are not replaced.
+    """
     files = {SIGNING_KEY: Ed25519PrivateKey.generate().private_bytes_raw()}
     found = [name for name in CERTIFICATES if (folder / name).exists()]
     if found and len(found) < len(CERTIFICATES):
@@ -48,8 +52,7 @@ def read_key(path: Path) -> Ed25519PrivateKey:
 
 
 def read_pair(certificate: Path, key: Path) -> tuple[bytes, bytes]:
-    """A server's certificate, with those that vouch for it after it, and the key that belongs to
-    it, both as PEM."""
+    """A server's certificate, followed by its chain, and its private key, both as PEM."""
     chain, private = read_certificates(certificate), _read(key)
     try:
         found = serialization.load_pem_private_key(private, None)
@@ -83,8 +86,10 @@ def _read(path: Path) -> bytes:
 
 
 def certify_owner(name: str, *, keys: Path, out: Path, now: datetime) -> list[Path]:
-    """Write a key and a certificate that bears the owner's name, signed by the owners' authority in
-    the folder of keys."""
+    """Write a key and a certificate that bears the owner's name.
+
+    The certificate is signed by the owners' authority in the folder of keys.
+    """
     if not name or len(name.encode(errors="replace")) > LONGEST_NAME or not name.isprintable():
         raise BadInput(
             f"owner is {name!r}; accepted in a certificate are 1 to {LONGEST_NAME} bytes of "
@@ -103,7 +108,15 @@ def certify_owner(name: str, *, keys: Path, out: Path, now: datetime) -> list[Pa
                 files,
                 (
                     _private(key),
-                    _certificate(name, key, "Confide owners", signer, usage, now, VALID),
+                    _certificate(
+                        name,
+                        key,
+                        issuer="Confide owners",
+                        signer=signer,
+                        extension=usage,
+                        now=now,
+                        valid=VALID,
+                    ),
                 ),
                 strict=True,
             )
@@ -112,8 +125,10 @@ def certify_owner(name: str, *, keys: Path, out: Path, now: datetime) -> list[Pa
 
 
 def _owners_authority(folder: Path, now: datetime) -> ec.EllipticCurvePrivateKey:
-    """The key that signs owners' certificates, made once; its certificate is made from the key, so
-    a crash parts no pair."""
+    """The key that signs owners' certificates, made once.
+
+    Its certificate is made from the key, so a crash between the two files does no harm.
+    """
     key_file, certificate_file = folder / OWNERS_KEY, folder / OWNERS_CERTIFICATE
     if not (folder / SIGNING_KEY).is_file():
         raise BadInput(
@@ -133,7 +148,13 @@ def _owners_authority(folder: Path, now: datetime) -> ec.EllipticCurvePrivateKey
         write_new(
             {
                 certificate_file: _certificate(
-                    "Confide owners", key, "Confide owners", key, own, now, AUTHORITY_VALID
+                    "Confide owners",
+                    key,
+                    issuer="Confide owners",
+                    signer=key,
+                    extension=own,
+                    now=now,
+                    valid=AUTHORITY_VALID,
                 )
             }
         )
@@ -148,8 +169,10 @@ def _owners_authority(folder: Path, now: datetime) -> ec.EllipticCurvePrivateKey
 
 
 def _certificates(address: str, now: datetime) -> dict[str, bytes]:
-    """An authority that signs one server certificate; its own key is not kept, so it can sign
-    nothing else."""
+    """An authority that signs one server certificate.
+
+    Its own key is not stored, so it can sign nothing else.
+    """
     authority, server = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     try:
         subject: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(address))
@@ -159,10 +182,22 @@ def _certificates(address: str, now: datetime) -> dict[str, bytes]:
     own = x509.BasicConstraints(ca=True, path_length=0)
     return {
         "ca.pem": _certificate(
-            "Confide authority", authority, "Confide authority", authority, own, now, VALID
+            "Confide authority",
+            authority,
+            issuer="Confide authority",
+            signer=authority,
+            extension=own,
+            now=now,
+            valid=VALID,
         ),
         "server.pem": _certificate(
-            "Confide aggregator", server, "Confide authority", authority, names, now, VALID
+            "Confide aggregator",
+            server,
+            issuer="Confide authority",
+            signer=authority,
+            extension=names,
+            now=now,
+            valid=VALID,
         ),
         "server.key": _private(server),
     }
@@ -177,6 +212,7 @@ def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
 def _certificate(
     name: str,
     key: Any,
+    *,
     issuer: str,
     signer: Any,
     extension: x509.ExtensionType,

@@ -1,4 +1,4 @@
-"""Logs as one JSON object a line: what happened to which campaign, never what anybody reported."""
+"""Logs as one JSON object a line: events of campaigns, never values that owners reported."""
 
 import json
 import logging
@@ -25,8 +25,10 @@ class JsonLines(logging.Formatter):
 
 
 def place_of(error: BaseException) -> str:
-    """What kind of error it is and where in this project it was met, without its message: that may
-    tell what was reported."""
+    """The type of an error and where in this project it occurred, without its message.
+
+    The message might contain reported values.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if Path(frame.filename).is_relative_to(_ROOT)] or frames
     return f"{type(error).__name__} at {Path(ours[-1].filename).name}:{ours[-1].lineno}"

@@ -1,5 +1,4 @@
-"""Campaigns under kill -9, and servers under random bytes, for the record; the tests run shorter
-ones.
+"""Campaigns under kill -9, and servers under random bytes; the tests run shorter ones.
 
 Run with the project's environment: `python benchmarks/chaos.py [--reports N] [--kills N]
 [--messages N] [--postgres]`. A campaign of twenty owners runs while its server, and two of the

@@ -1,5 +1,6 @@
-"""How often campaigns cover less than their certificates say: every local method and score, in
-process and over the wire.
+"""How often campaigns cover less than their certificates say.
+
+Every local method and score is run, in process and over the wire.
 
 Run with the project's environment: `python benchmarks/coverage.py [--campaigns 100] [--n N]
 [--epsilon 4] [--json FILE]`. Populations are those of `tests/support/coverage.py`, on which
@@ -35,8 +36,10 @@ DOUBT = 1e-5
 
 
 def limits(failures: int, campaigns: int) -> tuple[float, float]:
-    """Between which the rate of failures lies, each side wrong with probability at most `DOUBT`
-    (Clopper & Pearson 1934)."""
+    """Limits of the rate of failures, each wrong with probability at most `DOUBT`.
+
+    Clopper & Pearson 1934.
+    """
     low = float(beta.ppf(DOUBT, failures, campaigns - failures + 1)) if failures else 0.0
     high = (
         float(beta.isf(DOUBT, failures + 1, campaigns - failures)) if failures < campaigns else 1.0
@@ -67,8 +70,10 @@ def measure(work: tuple[Cell, int]) -> dict[str, Any]:
 
 
 def shown(rows: list[dict[str, Any]]) -> Table:
-    """A row a method and path, a column a score: the highest rate of the populations; marked where
-    it is surely above delta."""
+    """One row for each method and path, one column for each score.
+
+    A cell has the highest rate of the populations, marked where it is surely above delta.
+    """
     table = Table(title="rate of failures, highest of the populations", title_justify="left")
     for heading in ("method", "path", *SCORES, "all"):
         table.add_column(
@@ -87,8 +92,7 @@ def shown(rows: list[dict[str, Any]]) -> Table:
 
 
 def finished(works: list[tuple[Cell, int]], workers: int) -> Iterable[dict[str, Any]]:
-    """Rows as they come, behind a progress bar on a terminal and with a line now and then
-    elsewhere."""
+    """Rows as they are finished, with a progress bar on a terminal and lines elsewhere."""
     terminal, told = sys.stderr.isatty(), time.monotonic()
     with ProcessPoolExecutor(workers) as pool:
         found, console = pool.map(measure, works), Console(stderr=True)

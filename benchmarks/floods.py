@@ -1,5 +1,6 @@
-"""What floods cost an enrolled owner: the time of its calls and the memory of the server, with and
-without them.
+"""What floods cost an enrolled owner: the time of its calls and the memory of the server.
+
+Both are measured with and without the floods.
 
 Run with the project's environment: `python benchmarks/floods.py [--seconds 8]`. A server process
 with TLS; this process asks for the query and hands in one report in turn, a hundred times a second

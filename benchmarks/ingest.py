@@ -1,5 +1,4 @@
-"""How fast the aggregator takes reports in, durably, next to a service that only sends every
-message back.
+"""How fast the aggregator stores reports, next to a service that only echoes messages.
 
 Run with the project's environment: `python benchmarks/ingest.py [--postgres] [--turns 15] [--long
 10000000] [--json FILE]`. Both services run in a process of their own behind the same gRPC library

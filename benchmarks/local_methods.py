@@ -1,5 +1,4 @@
-"""Certified against published local calibration: the tables behind the claims in
-docs/local-methods.md.
+"""Certified against published local calibration: the tables of docs/local-methods.md.
 
 Run with the project's environment: `python benchmarks/local_methods.py [--trials 100] [--json
 FILE]`. Every campaign is seeded, so a table can be had again. Excess is coverage above what the
@@ -121,8 +120,10 @@ def label_table(trials: int) -> list[dict[str, Any]]:
 
 
 def quadratic(features: NDArray[Any], truth: NDArray[Any], unseen: NDArray[Any]) -> NDArray[Any]:
-    """Class probabilities under Gaussian classes with covariances of their own, shrunk a tenth
-    towards the pooled one."""
+    """Class probabilities under Gaussian classes, each with its own covariance.
+
+    Covariances are shrunk by a tenth towards the pooled one.
+    """
     means = np.array([features[truth == label].mean(axis=0) for label in range(26)])
     pooled = np.cov((features - means[truth]).T)
     log = np.empty((len(unseen), 26))
@@ -137,8 +138,10 @@ def quadratic(features: NDArray[Any], truth: NDArray[Any], unseen: NDArray[Any])
 
 
 def bit_populations() -> dict[str, NDArray[Any]]:
-    """Sorted true-label scores of real classifiers on the embedded data; campaigns draw from them
-    with replacement."""
+    """Sorted true-label scores of real classifiers on the embedded data.
+
+    Campaigns draw from them with replacement.
+    """
     features, truth = letters()
     own, others = slice(None, PROVIDER_RECORDS), slice(PROVIDER_RECORDS, None)
     made = {}

@@ -1,5 +1,4 @@
-"""What exact discrete Gaussian noise costs: next to the entropy it needs at least, and to
-floating-point noise.
+"""What exact discrete Gaussian noise costs, next to its entropy and to floating-point noise.
 
 Run with the project's environment: `python benchmarks/noise.py [--sigma 1000000] [--rounds 15]
 [--json FILE]`. All ways take their words from the operating system, in one thread. The floor is one

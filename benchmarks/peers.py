@@ -96,8 +96,10 @@ def one_thread(run: Way) -> Way:
 
 
 def torchcp(probs: np.ndarray, labels: np.ndarray) -> dict[str, Way]:
-    """Its package imports graph and language models at once; only its score and predictor modules
-    are wanted here."""
+    """Import only the score and predictor modules of the package.
+
+    The package itself imports graph and language models.
+    """
     spec = importlib.util.find_spec("torchcp")
     if spec is None:
         raise ModuleNotFoundError("No module named 'torchcp'")
@@ -192,8 +194,10 @@ def pure_ldp(probs: np.ndarray, labels: np.ndarray) -> dict[str, Way]:
 
 
 def timed(run: Way) -> tuple[float, float | None]:
-    """Seconds and result, the least seconds of several runs where one takes less than TURN:
-    speed.py does the same."""
+    """Seconds and result; where one run takes less than TURN, the least of several.
+
+    `turns.py` does the same.
+    """
     first, least, result = time.perf_counter(), float("inf"), None
     while (started := time.perf_counter()) - first < TURN:
         result = run()

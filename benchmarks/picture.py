@@ -1,5 +1,6 @@
-"""Draw docs/set-size.svg: mean set size against epsilon on the embedded data, certified next to
-published.
+"""Draw docs/set-size.svg: mean set size against epsilon on the embedded data.
+
+Certified and published methods stand side by side.
 
 Run with the project's environment: `python benchmarks/picture.py`. Seeded, so the picture can be
 had again.
@@ -15,8 +16,8 @@ mpl.use("svg")
 from matplotlib import pyplot as plt
 
 from confide.simulation.data.population import embedded
-from confide.simulation.evaluate.local import Setting
-from confide.simulation.evaluate.trials import evaluate
+from confide.simulation.evaluate.local import Local
+from confide.simulation.evaluate.trials import run_trials
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 LINES = {
@@ -29,16 +30,16 @@ LINES = {
 
 def main() -> None:
     population = embedded()
-    base = Setting(trials=20, seed=1)
+    base = Local(trials=20, seed=1)
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    plain, _ = evaluate(population, replace(base, variant="non-private"))
+    plain, _ = run_trials(population, replace(base, variant="non-private"))
     axes.axhline(
         plain["mean"]["mean_size"], color="black", linewidth=1, label="no privacy (marginal)"
     )
     for (method, variant), (color, marker, style) in track(LINES.items(), "campaigns"):
         sizes = []
         for epsilon in EPSILONS:
-            result, _ = evaluate(
+            result, _ = run_trials(
                 population, replace(base, method=method, variant=variant, epsilon=epsilon)
             )
             sizes.append(result["mean"]["mean_size"])

@@ -1,5 +1,4 @@
-"""Central quantile mechanisms side by side: the tables behind the claims in
-docs/central-mechanisms.md.
+"""Central quantile mechanisms side by side: the tables of docs/central-mechanisms.md.
 
 Inflation is the private threshold minus the score of rank r = ceil((n + 1) 0.9), the threshold
 without privacy, on scores drawn from a Beta(2, 5) law (0.9-quantile 0.51); beta = 1e-3, adjacency
@@ -85,8 +84,10 @@ def inflation_table(trials: int) -> list[dict[str, Any]]:
 
 
 def as_markdown(rows: list[dict[str, Any]]) -> str:
-    """One line a cell; thousandths of the score, too-low shares of what is not certified in
-    brackets."""
+    """One line for each cell, in thousandths of the score.
+
+    In brackets: the share of thresholds that are too low, of mechanisms that are not certified.
+    """
     names = (*PURE, *OTHERS)
     lines = ["| n | epsilon | " + " | ".join(names) + " |", "|---" * (len(names) + 2) + "|"]
     cells = {(row["n"], row["epsilon"], row["mechanism"]): row for row in rows}
@@ -113,8 +114,7 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
 def printed_pps(
     scores: Array, edges: Array, q: float, epsilon: float, rng: np.random.Generator
 ) -> float:
-    """PPS Algorithm 2 step by step in floats: discretise, compare with every edge, soften,
-    choose."""
+    """PPS Algorithm 2 in floats: discretise, compare with every edge, soften, choose."""
     binned = np.sort(edges[np.searchsorted(edges, scores)])
     upto = np.searchsorted(binned, edges, side="right")
     return softened(

@@ -37,8 +37,7 @@ LABELS = 10
 
 
 def in_process(users: int, folder: Path) -> dict[str, float]:
-    """Seconds spent in each stage of one certified bits campaign over `users` records of twenty
-    owners."""
+    """Seconds spent in each stage of one certified bits campaign of twenty owners."""
     key, now = Ed25519PrivateKey.generate(), datetime.now(UTC)
     plan = Plan(
         campaign="throughput",
@@ -106,8 +105,10 @@ def in_process(users: int, folder: Path) -> dict[str, float]:
 
 
 def over_flower(nodes: int, folder: Path) -> tuple[float, int]:
-    """Seconds and messages of a certified bits campaign over Flower: from the end of the campaign
-    before it to its own."""
+    """Seconds and messages of a certified bits campaign over Flower.
+
+    Time is counted from the end of the campaign before it to its own end.
+    """
     names = ("labels-certified", "bits-certified")
     config = {
         "campaigns": " ".join(name.replace("-", ":") for name in names),

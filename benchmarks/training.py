@@ -1,20 +1,17 @@
 """What private training costs: clipping, exact noise, and accuracy under exact noise.
 
-Run with the project's environment: `python benchmarks/training.py SECTION [--json FILE]`, with the
-sections
+Run `python benchmarks/training.py [SECTION] [--json FILE]`, with the sections (default: the first)
 
     clipping    closed form against Opacus and against no privacy: forward, backward, clipping and
-    update of one batch, without
-                noise and sampling, which all private ways share (--batch, --features, --labels,
-                --rounds, --threads)
+                update of one batch, without noise and sampling, which all private ways share
+                (--batch, --features, --labels, --rounds, --threads)
     step        a step of the embedded network in federated training (16-64-26, about 100 of 1,000
-    records) with exact noise,
-                against the same step with noise in floating point (--rounds)
+                records) with exact noise, against the same step with noise in floating point
+                (--rounds)
     accuracy    federated training of that network as in pyproject.toml (10 owners of 1,000
-    letters), with exact noise and with
-                noise in floating point at the same noise multiplier, the plan's and others, and the
-                epsilon of both
-                accountings (--seeds, --noise)
+                letters), with exact noise and with noise in floating point at the same noise
+                multiplier, the plan's and others, and the epsilon of both accountings (--seeds,
+                --noise)
 
 Claims about time are ratios within one run: rounds alternate between the ways, and the median round
 counts.
@@ -273,7 +270,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("section", choices=SECTIONS)
+    parser.add_argument("section", nargs="?", choices=SECTIONS, default="clipping")
     parser.add_argument("--batch", type=int, default=4096, help="records a step (default 4,096)")
     parser.add_argument(
         "--features", type=int, default=512, help="features of a record (default 512)"

@@ -1,5 +1,6 @@
-"""A Flower federation on this machine: a SuperLink of its own, one run, its true outcome, and
-nothing left behind.
+"""A Flower federation on this machine, with a SuperLink of its own, for one run.
+
+It reports the true outcome of the run and leaves no process or file behind.
 
 `flwr run` alone leaves a SuperLink running, shares its port with every other one and exits with 0
 when the ServerApp raised. Here the SuperLink belongs to this process and ends with it, its state
@@ -34,7 +35,7 @@ PACKAGES = Path(confide.__file__).parent.parent
 # The project's own pyproject.toml, which is what Flower reads an app's components and configuration
 # from.
 APP = Path(__file__).with_name("flower.toml")
-# Where Flower keeps its state; a folder of its own tells the processes of one federation from
+# Where Flower keeps its state; a separate folder tells the processes of this federation from
 # others.
 HOME = "FLWR_HOME"
 QUIET = {
@@ -103,8 +104,9 @@ class Federation:
         raise RunFailed(f"the SuperLink did not start: {_tail(self.log_file)}")
 
     def run(self, *, nodes: int, config: dict[str, Any], tick: Callable[[], None]) -> None:
-        """Start one run and wait for its end, calling `tick` now and then; raises unless it
-        completed.
+        """Start one run and wait for its end, calling `tick` now and then.
+
+        Raises unless the run completed.
 
         The app is its description alone: all processes are on this machine and import the code that
         is installed here.
@@ -170,8 +172,7 @@ def _first(folder: Path, variable: str) -> str:
 
 @contextmanager
 def federation() -> Iterator[Federation]:
-    """A federation that ends with the block, also on Ctrl-C and when this process is told to
-    end."""
+    """A federation that ends with the block, also on Ctrl-C and on SIGTERM."""
     if find_spec("ray") is None:
         # Flower would say so in the log of a run that has begun.
         raise ModuleNotFoundError("Flower simulates nodes with ray", name="ray")
@@ -186,8 +187,10 @@ def federation() -> Iterator[Federation]:
 
 @contextmanager
 def _passing_folder() -> Iterator[Path]:
-    """A folder that is gone after the block, also where a process that was just ended still wrote
-    into it."""
+    """A folder that is removed after the block.
+
+    A process that was just ended may still write into it.
+    """
     folder = Path(tempfile.mkdtemp(prefix="confide-flwr-"))
     try:
         yield folder
@@ -214,15 +217,17 @@ def _told_to_end() -> Iterator[None]:
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody listens on now."""
+    """A free port of the loopback interface."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
 
 
 def stop(process: subprocess.Popen[Any], home: Path, *, grace: float = 20.0) -> None:
-    """End a process, and whatever runs with this folder of Flower's, whoever started it: first told
-    to, then made to."""
+    """End a process, and every process that uses this folder of Flower's.
+
+    They are asked to end first, and killed if they do not.
+    """
     for end in (psutil.Process.terminate, psutil.Process.kill):
         members = [one for one in psutil.process_iter() if _lives_in(home, one)]
         for one in members:

@@ -1,5 +1,4 @@
-"""A federation's outcome as files: one JSON a campaign, a plot, and a page that needs nothing
-else."""
+"""A federation's outcome as files: one JSON for each campaign, a plot, and a page."""
 
 import html
 import io

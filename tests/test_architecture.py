@@ -28,6 +28,7 @@ ROOMS: dict[str, set[str]] = {
 # The files that may name a technology: it can be exchanged without touching what decides.
 ADAPTERS = {
     "grpc": {
+        "aggregator/server/grpc_server.py",
         "aggregator/server/service.py",
         "aggregator/server/health.py",
         "client/transport/grpc_client.py",

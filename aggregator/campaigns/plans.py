@@ -8,7 +8,7 @@ from typing import Any
 from confide.aggregator.campaigns.settings import check
 from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
-from confide.aggregator.quantiles.registry import GAUSSIAN
+from confide.aggregator.quantiles.registry import needs_delta
 from confide.protocol.channels.registry import AUTO, auto
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.methods.base import Terms
@@ -105,7 +105,7 @@ def _central(variant: str, config: Any) -> CentralTerms:
         variant=variant,
         mechanism=mechanism,
         epsilon=epsilon,
-        privacy_delta=delta if mechanism in GAUSSIAN else 0.0,
+        privacy_delta=delta if needs_delta(mechanism) else 0.0,
         bins=bins,
         beta=beta,
     )

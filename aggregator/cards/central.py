@@ -2,8 +2,9 @@
 it."""
 
 from confide.aggregator.campaigns.driver import Outcome
+from confide.aggregator.cards.contract import Configuration, Contract, decimal
 from confide.aggregator.cards.released import campaign_released, decision
-from confide.aggregator.cards.search import Configuration, Contract, decimal, search
+from confide.aggregator.cards.search import search
 from confide.protocol.cards.card import Layer
 from confide.protocol.certificate import CentralCertificate
 from confide.protocol.methods.central import CentralTerms

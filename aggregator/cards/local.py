@@ -3,8 +3,8 @@
 from dataclasses import asdict
 
 from confide.aggregator.campaigns.driver import Outcome
+from confide.aggregator.cards.contract import decimal
 from confide.aggregator.cards.released import campaign_released, decision
-from confide.aggregator.cards.search import decimal
 from confide.aggregator.procedures.shuffle import NO_AMPLIFICATION, shuffled_epsilon
 from confide.protocol.cards.card import Layer
 from confide.protocol.certificate import PAC, LocalCertificate

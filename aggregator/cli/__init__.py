@@ -1,1 +1,1 @@
-"""The command lines of whoever runs campaigns."""
+"""The command lines of the operator, who runs campaigns."""

@@ -3,7 +3,7 @@
 import json
 import time
 import tomllib
-from dataclasses import fields
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,10 +15,12 @@ from confide.aggregator.campaigns.settings import check_used
 from confide.aggregator.keys import read_key
 from confide.aggregator.storage import views
 from confide.aggregator.storage.database import DEFAULT, connect, upgrade
-from confide.aggregator.storage.store import CALIBRATED, PUBLISHED, Settings, Store
+from confide.aggregator.storage.store import Store
+from confide.aggregator.storage.stored_campaign import CALIBRATED, PUBLISHED, Settings
 from confide.protocol.cards.card import AUDITOR, PUBLIC
 from confide.protocol.command_line import CommandLine
 from confide.protocol.errors import BadInput
+from confide.protocol.option_groups import grouped
 from confide.protocol.plan import sign_plan
 from confide.protocol.terminal import clear_errors
 
@@ -56,70 +58,80 @@ def open_store(url: str) -> Store:
     return Store(engine)
 
 
+@dataclass(frozen=True)
+class PlanOptions:
+    """The terms of a campaign and when its rounds end; those not given have defaults."""
+
+    campaign: Annotated[str | None, typer.Option(help="method:variant, such as bits:certified")] = (
+        None
+    )
+    title: Annotated[
+        str | None, typer.Option(help="what owners see; the method and the time if empty")
+    ] = None
+    labels: Annotated[int | None, typer.Option(help="number of labels")] = None
+    model: Annotated[str | None, typer.Option(help="SHA-256 of the model file, hexadecimal")] = None
+    records: Annotated[int | None, typer.Option(help="records expected in all")] = None
+    score: Annotated[str | None, typer.Option(help="hps, aps, ...")] = None
+    channel: Annotated[
+        str | None, typer.Option(help="channel of a labels campaign; auto is the best")
+    ] = None
+    epsilon: Annotated[float | None, typer.Option(help="privacy of a record")] = None
+    alpha: Annotated[
+        float | None, typer.Option(help="the promise is coverage of at least 1 - alpha")
+    ] = None
+    failure_probability: Annotated[
+        float | None,
+        typer.Option(help="labels, bits: probability, over calibration, that the promise fails"),
+    ] = None
+    delta: Annotated[float | None, typer.Option(hidden=True)] = None
+    max_corrupt: Annotated[int | None, typer.Option(help="reports that may lie")] = None
+    minimum_reports: Annotated[int | None, typer.Option(help="fewer give no certificate")] = None
+    mechanism: Annotated[str | None, typer.Option(help="of central:trusted")] = None
+    bins: Annotated[int | None, typer.Option(help="bins of a central campaign")] = None
+    beta: Annotated[float | None, typer.Option(help="a central campaign's own share of alpha")] = (
+        None
+    )
+    privacy_delta: Annotated[
+        float | None, typer.Option(help="delta of (epsilon, delta)-DP, where noise is Gaussian")
+    ] = None
+    days: Annotated[float | None, typer.Option(help="how long the plan is valid")] = None
+    round_seconds: Annotated[float | None, typer.Option(help="how long a round takes answers")] = (
+        None
+    )
+    minimum_owners: Annotated[
+        int | None, typer.Option(help="contributors a round waits for; fewer give no certificate")
+    ] = None
+    owners: Annotated[
+        int | None,
+        typer.Option(help="a round ends early when so many have sent or declined; 0: never"),
+    ] = None
+    enough: Annotated[
+        int | None, typer.Option(help="a round ends early with so many reports; 0: never")
+    ] = None
+
+    def given(self) -> dict[str, Any]:
+        """The settings that were given, by the names of their options."""
+        return {
+            name.replace("_", "-"): value
+            for name, value in asdict(self).items()
+            if value is not None
+        }
+
+
 @campaign_app.command("create")
+@grouped
 def create(
     key: Annotated[Path, typer.Option(help="key that signs the plan (aggregator.key of `init`)")],
     file: Annotated[
         Path | None, typer.Option(help="settings as TOML, named as the options below")
     ] = None,
     db: Database = DEFAULT,
-    campaign: Annotated[
-        str | None, typer.Option(help="method:variant, such as bits:certified")
-    ] = None,
-    title: Annotated[
-        str | None, typer.Option(help="what owners see; the method and the time if empty")
-    ] = None,
-    labels: Annotated[int | None, typer.Option(help="number of labels")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="SHA-256 of the model file, hexadecimal")
-    ] = None,
-    records: Annotated[int | None, typer.Option(help="records expected in all")] = None,
-    score: Annotated[str | None, typer.Option(help="hps, aps, ...")] = None,
-    channel: Annotated[
-        str | None, typer.Option(help="channel of a labels campaign; auto is the best")
-    ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="privacy of a record")] = None,
-    alpha: Annotated[
-        float | None, typer.Option(help="the promise is coverage of at least 1 - alpha")
-    ] = None,
-    failure_probability: Annotated[
-        float | None,
-        typer.Option(help="labels, bits: probability, over calibration, that the promise fails"),
-    ] = None,
-    delta: Annotated[float | None, typer.Option(hidden=True)] = None,
-    max_corrupt: Annotated[int | None, typer.Option(help="reports that may lie")] = None,
-    minimum_reports: Annotated[int | None, typer.Option(help="fewer give no certificate")] = None,
-    mechanism: Annotated[str | None, typer.Option(help="of central:trusted")] = None,
-    bins: Annotated[int | None, typer.Option(help="bins of a central campaign")] = None,
-    beta: Annotated[
-        float | None, typer.Option(help="a central campaign's own share of alpha")
-    ] = None,
-    privacy_delta: Annotated[
-        float | None, typer.Option(help="delta of (epsilon, delta)-DP, where noise is Gaussian")
-    ] = None,
-    days: Annotated[float | None, typer.Option(help="how long the plan is valid")] = None,
-    round_seconds: Annotated[
-        float | None, typer.Option(help="how long a round takes answers")
-    ] = None,
-    minimum_owners: Annotated[
-        int | None, typer.Option(help="contributors a round waits for; fewer give no certificate")
-    ] = None,
-    owners: Annotated[
-        int | None,
-        typer.Option(help="a round ends early when so many have sent or declined; 0: never"),
-    ] = None,
-    enough: Annotated[
-        int | None, typer.Option(help="a round ends early with so many reports; 0: never")
-    ] = None,
+    *,
+    asked: PlanOptions,
 ) -> None:
     """Sign a plan and store it as a draft; prints the id of the campaign."""
-    given = {
-        name.replace("_", "-"): value
-        for name, value in locals().items()
-        if name not in ("key", "file", "db")
-    }
     with clear_errors():
-        own = _read(file) | {name: value for name, value in given.items() if value is not None}
+        own = _read(file) | asked.given()
         values = DEFAULTS | own
         missing = [name for name in NEEDED if name not in values]
         if missing:

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from confide.aggregator.cards.contract import Contract, read_grid
 from confide.aggregator.cards.issue import provenance
-from confide.aggregator.cards.search import Contract, read_grid, search
+from confide.aggregator.cards.search import search
 from confide.aggregator.keys import read_key
 from confide.protocol.cards.card import Card, card_schema, read_card
 from confide.protocol.cards.page import as_html, as_markdown, headline
@@ -193,8 +194,10 @@ def schema() -> None:
 
 
 def differences(first: Card, second: Card) -> list[str]:
-    """One line a field that differs, with the direction of numbers; stronger and weaker where a
-    direction means that."""
+    """One line for each field that differs, with the direction of numbers.
+
+    A change is called stronger or weaker where its direction has that meaning.
+    """
     before, after = _flat(first.content()), _flat(second.content())
     lines = []
     for name in sorted(before.keys() | after.keys()):

@@ -5,6 +5,7 @@ import os
 import secrets
 import time
 from contextlib import nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -23,18 +24,19 @@ from confide.aggregator.keys import (
     read_pair,
 )
 from confide.aggregator.logs import log_to_stderr
+from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server.campaign_runner import Conductor
+from confide.aggregator.server.grpc_server import Endpoint
 from confide.aggregator.server.limits import Limits
 from confide.aggregator.server.process import serve as serve_until_stopped
-from confide.aggregator.server.service import Door
 from confide.aggregator.storage.database import DEFAULT, connect, upgrade
 from confide.aggregator.storage.enrolment import Enrolment
 from confide.aggregator.storage.store import Store
-from confide.aggregator.vitals import Vitals
 from confide.aggregator.web.server import web_page
 from confide.protocol.command_line import CommandLine
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import os_entropy
+from confide.protocol.option_groups import grouped
 from confide.protocol.terminal import clear_errors
 from confide.protocol.wire.service import is_loopback
 
@@ -70,19 +72,88 @@ def init(
         )
 
 
-@app.command()
-def serve(
-    key: Annotated[Path, typer.Option(help="key that signs cards (aggregator.key of `init`)")],
-    listen: Annotated[str, typer.Option(help="HOST:PORT to listen on")] = "127.0.0.1:8443",
-    db: Database = DEFAULT,
-    tls_cert: Annotated[Path | None, typer.Option(help="certificate of the server (PEM)")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="its private key (PEM)")] = None,
+@dataclass(frozen=True)
+class EndpointOptions:
+    """Where the server listens, and its certificates."""
+
+    listen: Annotated[str, typer.Option(help="HOST:PORT to listen on")] = "127.0.0.1:8443"
+    tls_cert: Annotated[Path | None, typer.Option(help="certificate of the server (PEM)")] = None
+    tls_key: Annotated[Path | None, typer.Option(help="its private key (PEM)")] = None
     client_ca: Annotated[
         Path | None, typer.Option(help="authority of owners' certificates (owners.pem): mutual TLS")
-    ] = None,
+    ] = None
     insecure_loopback: Annotated[
         bool, typer.Option(help="no TLS, and only owners on this machine")
-    ] = False,
+    ] = False
+
+    def endpoint(self) -> Endpoint:
+        """The endpoint with the certificates read; contradictions are refused."""
+        host, _, port = self.listen.rpartition(":")
+        if not (
+            host and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= MOST_PORT
+        ):
+            raise BadInput(
+                f"--listen is {self.listen!r}; accepted is HOST:PORT with a port from 0 to "
+                f"{MOST_PORT}"
+            )
+        if self.insecure_loopback:
+            return self._insecure(host)
+        if self.tls_cert is None or self.tls_key is None:
+            raise BadInput(
+                "--tls-cert and --tls-key are needed; `confide-aggregator init` writes a pair"
+            )
+        certificate, key = read_pair(self.tls_cert, self.tls_key)
+        owners = None if self.client_ca is None else read_certificates(self.client_ca)
+        return Endpoint(self.listen, certificate, key, owners)
+
+    def _insecure(self, host: str) -> Endpoint:
+        if not is_loopback(self.listen):
+            raise BadInput(
+                f"--insecure-loopback with {host}; without TLS only a loopback address is "
+                "accepted, as 127.0.0.1"
+            )
+        if self.tls_cert or self.tls_key or self.client_ca:
+            raise BadInput("--insecure-loopback with certificates; accepted is one or the other")
+        return Endpoint(self.listen)
+
+
+@dataclass(frozen=True)
+class LimitOptions:
+    """What owners may ask of the server."""
+
+    message_bytes: Annotated[int, typer.Option(help="largest message")] = Limits.message_bytes
+    rate: Annotated[float, typer.Option(help="messages a second an owner")] = (
+        Limits.messages_a_second
+    )
+    open_calls: Annotated[int, typer.Option(help="open calls an owner")] = Limits.open_calls
+    idle_seconds: Annotated[
+        float, typer.Option(help="a stream that is silent for so long is ended")
+    ] = Limits.idle_seconds
+    stream_seconds: Annotated[float, typer.Option(help="the longest a stream may last")] = (
+        Limits.stream_seconds
+    )
+    connections: Annotated[int, typer.Option(help="connections at a time, of everybody")] = (
+        Limits.connections
+    )
+
+    def limits(self) -> Limits:
+        return Limits(
+            message_bytes=self.message_bytes,
+            messages_a_second=self.rate,
+            open_calls=self.open_calls,
+            idle_seconds=self.idle_seconds,
+            stream_seconds=self.stream_seconds,
+            connections=self.connections,
+        )
+
+
+@app.command()
+@grouped
+def serve(
+    key: Annotated[Path, typer.Option(help="key that signs cards (aggregator.key of `init`)")],
+    at: EndpointOptions,
+    asked: LimitOptions,
+    db: Database = DEFAULT,
     http: Annotated[
         int | None,
         typer.Option(
@@ -91,30 +162,15 @@ def serve(
             help="port of this machine for the read-only page, /metrics and /healthz",
         ),
     ] = None,
-    message_bytes: Annotated[int, typer.Option(help="largest message")] = Limits.message_bytes,
-    rate: Annotated[
-        float, typer.Option(help="messages a second an owner")
-    ] = Limits.messages_a_second,
-    open_calls: Annotated[int, typer.Option(help="open calls an owner")] = Limits.open_calls,
-    idle_seconds: Annotated[
-        float, typer.Option(help="a stream that is silent for so long is ended")
-    ] = Limits.idle_seconds,
-    stream_seconds: Annotated[
-        float, typer.Option(help="the longest a stream may last")
-    ] = Limits.stream_seconds,
-    connections: Annotated[
-        int, typer.Option(help="connections at a time, of everybody")
-    ] = Limits.connections,
 ) -> None:
     """Take reports over gRPC and advance campaigns, until stopped by SIGTERM or Ctrl-C. Logs are
     JSON lines on stderr."""
     with clear_errors():
-        door = _door(listen, tls_cert, tls_key, client_ca, insecure_loopback)
-        limits = Limits(message_bytes, rate, open_calls, idle_seconds, stream_seconds, connections)
-        signing = read_key(key)
+        endpoint, limits, signing = at.endpoint(), asked.limits(), read_key(key)
         log_to_stderr()
         store, name = open_store(db), f"{os.getpid()}-{secrets.token_hex(4)}"
-        store.check_key(signing.public_key().public_bytes_raw())
+        public, status = signing.public_key().public_bytes_raw(), ProcessStatus()
+        store.check_key(public)
         conductor = Conductor(
             store,
             name=name,
@@ -122,44 +178,18 @@ def serve(
             entropy=os_entropy,
             clock=Clock(time.time, time.monotonic),
         )
-        public, vitals = signing.public_key().public_bytes_raw(), Vitals()
-        # The page reads through connections of its own: however many look at it, reports do not
-        # wait for them.
+        # The page has database connections of its own, so that its readers never delay reports.
         with (
             nullcontext()
             if http is None
-            else web_page(http, store=Store(connect(db)), key=public, vitals=vitals)
+            else web_page(http, store=Store(connect(db)), key=public, status=status)
         ):
-            asyncio.run(serve_until_stopped(store, conductor, door, limits, vitals))
-        store.release_lease(name)
-
-
-def _door(
-    listen: str, cert: Path | None, key: Path | None, client_ca: Path | None, insecure: bool
-) -> Door:
-    host, _, port = listen.rpartition(":")
-    if not (
-        host and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= MOST_PORT
-    ):
-        raise BadInput(
-            f"--listen is {listen!r}; accepted is HOST:PORT with a port from 0 to {MOST_PORT}"
-        )
-    if insecure:
-        if not is_loopback(listen):
-            raise BadInput(
-                f"--insecure-loopback with {host}; without TLS only a loopback address is "
-                "accepted, as 127.0.0.1"
+            asyncio.run(
+                serve_until_stopped(
+                    store, conductor=conductor, endpoint=endpoint, limits=limits, status=status
+                )
             )
-        if cert or key or client_ca:
-            raise BadInput("--insecure-loopback with certificates; accepted is one or the other")
-        return Door(listen)
-    if cert is None or key is None:
-        raise BadInput(
-            "--tls-cert and --tls-key are needed; `confide-aggregator init` writes a pair"
-        )
-    return Door(
-        listen, *read_pair(cert, key), None if client_ca is None else read_certificates(client_ca)
-    )
+        store.release_lease(name)
 
 
 @owner_app.command("add")

@@ -25,8 +25,9 @@ _TAIL_ERROR = 1e-9
 
 
 def log_capital(x: Floats, m0: float, delta: float) -> tuple[Floats, Floats]:
-    """Log-capital after every report, and the bets, of a test that the mean of x in [0, 1] is at
-    most m0.
+    """Log-capital after every report, and the bets, of a test that a mean is at most m0.
+
+    The mean is that of x in [0, 1].
 
     Predictable plug-in betting (Waudby-Smith & Ramdas 2024): with running regularised mean and
     variance v, bet_i = min(sqrt(2 log(1/delta) / (n v_{i-1})), 3 / (4 m0)); capital = prod(1 +
@@ -59,8 +60,10 @@ def betting_evidence(x: Floats, m0: float, delta: float, max_corrupt: int) -> tu
 
 
 def tail(ones: int, n: int, m0: float) -> float:
-    """P(Bin(n, m0) >= ones), rounded up: the level at which so many ones reject a rate of at most
-    m0."""
+    """P(Bin(n, m0) >= ones), rounded up.
+
+    This is the level at which so many ones reject a rate of at most m0.
+    """
     return 1.0 if ones <= 0 else min(1.0, float(binom.sf(ones - 1, n, m0)) * (1 + _TAIL_ERROR))
 
 
@@ -76,8 +79,9 @@ def critical(level: float, n: int, m0: float) -> int:
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of a sequential binomial test: n answers now, about `rest` later, false rejections at
-    most `level` in all.
+    """A stage of a sequential binomial test: n answers now, about `rest` later.
+
+    False rejections have probability at most `level` in all.
 
     `level_after(ones)` is the conditional probability of a false rejection that the stages to come
     may use. It is 1 (the rate is rejected at once) from `stop` ones on; below, it is the chance
@@ -103,8 +107,7 @@ class Stage:
 
 
 def design_stage(*, n: int, rest: int, level: float, m0: float, early: float) -> Stage:
-    """Give the share `early` of the level to rejecting at once, and what remains to the pooled
-    count."""
+    """Give the share `early` of the level to rejecting at once, the rest to the pooled count."""
     if rest == 0:
         return Stage(n, 0, level, m0, stop=critical(level, n, m0), pooled=0)
     stop = critical(level * early, n, m0)
@@ -160,8 +163,9 @@ class Search:
         return 0.0 if self._failed is None else self._failed
 
     def test(self, threshold: float, *, n: int, ones: int, rest: int) -> BitRung:
-        """Test a threshold on n fresh answers with about `rest` to come; each corrupt one may have
-        been a lie for a one.
+        """Test a threshold on n fresh answers, with about `rest` to come.
+
+        Each corrupt answer may be a one that should be a zero.
 
         `rest` must be fixed before `ones` is seen, as the threshold must.
         """

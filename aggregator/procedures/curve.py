@@ -1,5 +1,6 @@
-"""A local picture of the coverage curve F from randomised bits: where to ask next. No guarantee
-rests on it.
+"""A local estimate of the coverage curve F from randomised bits, to decide where to ask next.
+
+No guarantee rests on it.
 
 Thresholds are seen as logits u = log(q / (1 - q)), in which coverage curves of classifiers are
 close to logistic near the target, whether scores spread over [0, 1] or crowd at 1: F(u) =
@@ -53,8 +54,7 @@ class Curve:
 
 
 def fit_curve(u: Floats, answers: Floats, ones: Floats, *, channel: Bit, level: float) -> Curve:
-    """Maximum likelihood through the channel, answers weighted by how near the target level they
-    lie."""
+    """Maximum likelihood through the channel; answers near the target level weigh more."""
     hit, spill = float(channel.hit), float(channel.spill)
     target = float(logit(level))
     weights = np.ones_like(u)

@@ -1,5 +1,6 @@
-"""Levels, ranks and floors for scores of the very records a model was trained on: arithmetic,
-decided before any data.
+"""Levels, ranks and floors for scores of the records that a model was trained on.
+
+All of it is arithmetic on public numbers, decided before any data is seen.
 
 A model knows its own records, so its scores on them are too good. What privacy says about the
 difference:
@@ -17,6 +18,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+from confide.aggregator.quantiles.histogram import check_rank
 from confide.protocol.errors import BadInput, check_probability
 from confide.protocol.privacy.profiles import Profile
 from confide.protocol.privacy.transfer import best_point, miss_bound
@@ -25,16 +27,6 @@ CONDITIONAL = "conditional on assumptions"
 HEURISTIC_BUFFER = "heuristic buffer"
 # What SCP's experiments use in place of the buffer of their Theorem 3.
 PUBLISHED_BUFFER = 10
-
-
-def check_rank(rank: int, n: int) -> int:
-    """Refuse a rank that n records do not have."""
-    if rank > n:
-        raise BadInput(
-            f"infeasible: rank {rank} of {n} records; accepted are more records, a larger alpha or "
-            "less epsilon"
-        )
-    return rank
 
 
 @dataclass(frozen=True)
@@ -74,19 +66,15 @@ def dpcp_level(*, alpha: float, epsilon: float, delta: float) -> float:
     return math.exp(-epsilon) * (alpha - delta)
 
 
-def dpcp_rank(*, n: int, level: float) -> int:
-    """ceil(n (1 - level)): mechanism `dpcp` aims 2/epsilon ranks above it (DPCP Algorithm 1)."""
-    return check_rank(math.ceil(n * (1 - Fraction(level))), n)
-
-
 def differential_rank(*, n: int, level: float) -> int:
     """ceil((n + 1)(1 - level)), the exact quantile of differential CP (DPCP equation 5)."""
     return check_rank(math.ceil((n + 1) * (1 - Fraction(level))), n)
 
 
 def black_box_floor(profile: Profile, *, alpha: float, beta: float) -> float:
-    """f(a0), a0 = alpha + beta - alpha beta, with f the trade-off function of the training (SCP
-    Corollary 1), rounded down.
+    """f(a0), a0 = alpha + beta - alpha beta, rounded down (SCP Corollary 1).
+
+    f is the trade-off function of the training.
 
     SCP takes f of training and calibration together. Training alone suffices: given the model, the
     quantile fails with probability at most beta whatever the records, so coverage is at least (1 -
@@ -98,8 +86,10 @@ def black_box_floor(profile: Profile, *, alpha: float, beta: float) -> float:
 def never_selected_bound(
     *, alpha: float, beta: float, n: int, sampling_rate: float, steps: int
 ) -> float:
-    """SCP's Regime I: the test record would never have been drawn, except with probability 1 - (1 -
-    q)^T (SCP Lemma 3)."""
+    """SCP's Regime I (SCP Lemma 3): the test record would never have been drawn.
+
+    That fails with probability 1 - (1 - q)^T.
+    """
     selected = -math.expm1(steps * math.log1p(-sampling_rate)) if sampling_rate < 1 else 1.0
     return max(0.0, (1 - beta) * (1 - alpha - 3 * selected - 1 / (n + 1)))
 

@@ -28,16 +28,20 @@ def public_ladder(rungs: int = 200) -> Ladder:
 
 
 def even_in_size(scores: NDArray[Any], rungs: int = 90) -> Ladder:
-    """Thresholds between which the mean set size grows in equal steps, on (m, K) scores the model
-    provider already has."""
+    """Thresholds between which the mean set size grows in equal steps.
+
+    The (m, K) scores are ones that the model provider already has.
+    """
     flat = np.sort(np.asarray(scores, dtype=np.float64), axis=None)
     picked = flat[np.linspace(0, flat.size - 1, rungs).astype(np.int64)]
     return np.unique(np.append(picked, 1.0))
 
 
 def check_ladder(ladder: Ladder) -> Ladder:
-    """A ladder must ascend to exactly 1: what lies above its top would never be tested, and would
-    be taken as covered."""
+    """Refuse a ladder that does not ascend to exactly 1.
+
+    Thresholds above its top would never be tested, and would be taken as covered.
+    """
     fits = (
         ladder.ndim == 1 and 2 <= ladder.size <= MOST_RUNGS and ladder[0] >= 0 and ladder[-1] == 1
     )

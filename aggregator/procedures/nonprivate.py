@@ -11,8 +11,7 @@ from confide.protocol.errors import check_probability
 
 
 def split_conformal(scores: NDArray[Any], *, alpha: float) -> Certificate:
-    """The ceil((n + 1)(1 - alpha))-th smallest score; threshold 1 when n is too small for that
-    rank."""
+    """The ceil((n + 1)(1 - alpha))-th smallest score; 1 when n is too small for that rank."""
     check_probability("alpha", alpha)
     n = len(scores)
     # The product is rounded so that 0.9 * 10 counts as 9, not as a hair above it.

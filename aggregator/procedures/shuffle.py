@@ -25,8 +25,9 @@ _ROUNDING = 1e-9
 
 
 def shuffled_delta(*, epsilon: float, local_epsilon: float, n: int, cut: float) -> float:
-    """The hockey-stick divergence at e^epsilon between P and Q, rounded up; `cut` is the mass of C
-    dropped and charged.
+    """The hockey-stick divergence at e^epsilon between P and Q, rounded up.
+
+    `cut` is the mass of C that is left out and charged in full.
 
     Given C = c, the first coordinate decides: P/Q grows with it, so P exceeds e^epsilon Q exactly
     from some k(c) on, and binomial tails give the divergence. P and Q trade places when the
@@ -47,8 +48,10 @@ def shuffled_delta(*, epsilon: float, local_epsilon: float, n: int, cut: float) 
 
 
 def shuffled_epsilon(*, local_epsilon: float, n: int, delta: float) -> float:
-    """The epsilon that n shuffled reports of a local channel satisfy at delta, rounded up; never
-    above the local one."""
+    """The epsilon that n shuffled reports of a local channel satisfy at delta, rounded up.
+
+    It is never above the local epsilon.
+    """
     check_epsilon(local_epsilon)
     check_probability("delta", delta)
     if n < 1:

@@ -1,5 +1,6 @@
-"""The exact noise-aware threshold: all n*k breakpoints of an estimate that is a difference of two
-step functions.
+"""The exact noise-aware threshold: a search over all n*k breakpoints of an estimate.
+
+The estimate is a difference of two step functions.
 
 With G(q) the number of supported (record, label) pairs of score at most q and T(q) that of all
 pairs,
@@ -30,8 +31,9 @@ _CHUNK = 1 << 16
 def noise_aware_threshold(
     scores: Array, supported: Array, *, goal: float, spill: float
 ) -> float | None:
-    """The smallest score q with G - spill T >= goal at q and at every larger score; None when it
-    fails at the largest.
+    """The smallest score q with G - spill T >= goal at q and at every larger score.
+
+    None when the condition fails at the largest score.
 
     Scores are counted in buckets; only buckets inside which the estimate might still dip below the
     goal are sorted.
@@ -62,8 +64,10 @@ def noise_aware_threshold(
 
 
 def _bucket(scores: Array) -> Counts:
-    """The number of a score's bucket, growing with the score: the exponent and the first bits of
-    its distance to 1."""
+    """The number of a score's bucket, which grows with the score.
+
+    It consists of the exponent and the first bits of the distance to 1.
+    """
     key = (_CEILING - scores.astype(np.float64, copy=False)).view(np.int64)
     key >>= _SHIFT
     return np.subtract(_LOWEST + _BUCKETS - 1, key, out=key)

@@ -1,5 +1,4 @@
-"""Sparse vector over the ascending grid: one noisy threshold, and the first noisy count that
-reaches it."""
+"""Sparse vector over the ascending grid: the first noisy count that reaches a noisy threshold."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,8 +19,9 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class AboveThreshold(PureMechanism):
-    """The first bin with N_j + Z_j >= r + offset + Y, Z_j and Y discrete Laplace of scale
-    2/epsilon; the last bin if none.
+    """The first bin with N_j + Z_j >= r + offset + Y; the last bin if there is none.
+
+    Z_j and Y are discrete Laplace noise of scale 2/epsilon.
 
     Privacy (Lyu, Su, Li 2017, for counts that all move one way, and c = 1). Given Y = y, bin j
     answers with probability prod_{i<j} (1 - Q(T + y - N_i)) Q(T + y - N_j), Q(x) = P(Z >= x), T = r
@@ -49,8 +49,7 @@ class AboveThreshold(PureMechanism):
 
     @cached_property
     def numerator(self) -> int:
-        """2^64 p, p >= e^(-epsilon/2) the ratio of Y's geometric law, rounded up: the private
-        side."""
+        """2^64 p, rounded up; p >= e^(-epsilon/2) is the ratio of Y's geometric law."""
         return -(-ONE * self.noise.ratio.denominator // self.noise.ratio.numerator)
 
     @cached_property
@@ -73,8 +72,10 @@ class AboveThreshold(PureMechanism):
         return y, mass
 
     def _failure_within(self, count: int, offset: int) -> float:
-        """P(some of `count` bits Z_i >= offset + 1 + Y is on), rounded up; Y below the table counts
-        as failing."""
+        """P(some of `count` bits Z_i >= offset + 1 + Y is on), rounded up.
+
+        A Y below the table counts as a failure.
+        """
         y, mass = self._shifts
         q = self.noise.numerators(offset + 1 + y) / ONE
         some = -np.expm1(count * np.log1p(-np.minimum(q, 1 - 1e-16)))
@@ -82,8 +83,10 @@ class AboveThreshold(PureMechanism):
         return float(mass @ some) * (1 + _ROUNDING)
 
     def offset(self, count: int) -> int:
-        """The least offset at which `count` bins one short of the rank all stay silent, except with
-        probability beta."""
+        """The least offset at which `count` bins one short of the rank all stay silent.
+
+        That fails with probability at most beta.
+        """
         low, high = -1, 2 * self._reach
         while high - low > 1:
             middle = (low + high) // 2
@@ -103,8 +106,10 @@ class AboveThreshold(PureMechanism):
         return self.offset(1)
 
     def inflation(self, *, n: int, rank: int) -> int:
-        """The first bin with N_j >= r + raised + offset(1) answers, if none did before, unless Z_j
-        - Y < -offset(1)."""
+        """The first bin with N_j >= r + raised + offset(1) answers, if none did before.
+
+        That fails only if Z_j - Y < -offset(1).
+        """
         return self.raised + self._single
 
     def choose(self, histogram: Histogram, rank: int, entropy: Entropy) -> int:
@@ -113,9 +118,11 @@ class AboveThreshold(PureMechanism):
         return int(np.argmax(answers)) if answers.any() else self.bins - 1
 
     def law(self, histogram: Histogram, rank: int) -> list[Fraction]:
-        """A sum over Y, in integers over a common denominator. From |Y| = reach on no bit depends
-        on Y any more, so the two ends are summed in closed form: P(Y = y) = (1 - p)/(1 + p) p^|y|
-        and P(Y >= reach) = p^reach/(1 + p)."""
+        """A sum over Y, in integers over a common denominator.
+
+        From |Y| = reach on no bit depends on Y any more, so the two ends are summed in closed form:
+        P(Y = y) = (1 - p)/(1 + p) p^|y| and P(Y >= reach) = p^reach/(1 + p).
+        """
         self.check(histogram, rank)
         p, level = self.numerator, rank + self.raised
         reach = self._reach + level + histogram.n

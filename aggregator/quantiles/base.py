@@ -1,4 +1,4 @@
-"""What quantile mechanisms share: who is protected, what is released, and what is certified of it.
+"""What quantile mechanisms share: who is protected, what is released, what is certified.
 
 A mechanism sees a histogram and a rank r and answers with a bin. It compares counts N_j with r and
 nothing else, and between neighbours the differences N_j - r move all the same way, each by at most
@@ -17,11 +17,11 @@ Every privacy proof of this package rests on that one fact.
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from confide.aggregator.quantiles.histogram import Histogram
+from confide.aggregator.quantiles.histogram import Histogram, certified_rank, conformal_rank
 from confide.protocol.errors import BadInput, check_epsilon, check_probability
 from confide.protocol.exact.grids import check_bins
 from confide.protocol.exact.sampling import Entropy, randomness
@@ -37,8 +37,7 @@ UNCERTIFIED = "none"
 
 @dataclass(frozen=True)
 class Privacy:
-    """What a neighbour's presence can change: pure epsilon-DP where `epsilon` is given, rho-zCDP
-    otherwise."""
+    """The guarantee of a release: epsilon-DP where `epsilon` is given, rho-zCDP otherwise."""
 
     adjacency: str
     epsilon: float | None = None
@@ -74,14 +73,28 @@ class Release:
 
 @dataclass(frozen=True, kw_only=True)
 class Mechanism(ABC):
-    """A private choice of a bin; everything it claims follows from its fields, before any data is
-    seen."""
+    """A private choice of a bin; all its claims follow from its fields, before any data is seen.
+
+    The class answers what can be known without a budget: whether a budget must have a delta above 0
+    (`needs_delta`), which `adjacencies` the proof covers, and whether each owner may add a share of
+    the noise itself (`owners_can_noise`).
+    """
 
     bins: int
     beta: float | None = None
     adjacency: str = REPLACE_ONE
     name: ClassVar[str]
     adjacencies: ClassVar[tuple[str, ...]] = (REPLACE_ONE, ADD_REMOVE)
+    needs_delta: ClassVar[bool] = False
+    owners_can_noise: ClassVar[bool] = False
+
+    @classmethod
+    @abstractmethod
+    def within(cls, *, epsilon: float, delta: float, beta: float, **public: Any) -> Self:
+        """The mechanism whose release is (epsilon, delta)-DP; `public` has bins and adjacency.
+
+        One that certifies nothing has no use for beta and leaves it out.
+        """
 
     def __post_init__(self) -> None:
         check_bins(self.bins)
@@ -106,25 +119,36 @@ class Mechanism(ABC):
     def certificate(self) -> str:
         return CERTIFIED
 
+    def certifies(self, *, n: int, rank: int) -> bool:
+        """Whether the guarantee is proved for this rank of n records."""
+        return self.certificate == CERTIFIED
+
+    def rank(self, *, n: int, alpha: float) -> int:
+        """The rank that gives coverage 1 - alpha; a certified one leaves room for beta."""
+        if self.beta is not None:
+            return certified_rank(n=n, alpha=alpha, beta=self.beta)
+        return conformal_rank(n=n, level=round(1 - alpha, 12))
+
     @property
     def failure(self) -> Fraction:
-        """Beta as the rational number it is, for mechanisms that have one."""
+        """Beta as an exact rational number, for mechanisms that have one."""
         assert self.beta is not None
         return Fraction(self.beta)
 
     @property
     @abstractmethod
     def privacy(self) -> Privacy:
-        """The guarantee of the numbers that are sampled, rounded up; never above what was asked
-        for."""
+        """The guarantee of the numbers sampled, rounded up; never above the budget asked for."""
 
     @abstractmethod
     def choose(self, histogram: Histogram, rank: int, entropy: Entropy) -> int:
         """A bin, drawn from the law."""
 
     def inflation(self, *, n: int, rank: int) -> int | None:
-        """Ranks by which the threshold may exceed the rank asked for, except with probability beta;
-        None: no such bound."""
+        """Ranks by which the threshold may exceed the one asked for; None: there is no bound.
+
+        The bound fails with probability at most beta.
+        """
         return None
 
     def check(self, histogram: Histogram, rank: int) -> None:
@@ -158,8 +182,10 @@ class Mechanism(ABC):
         )
 
     def width(self, histogram: Histogram, rank: int) -> float:
-        """W of CARD Proposition 5.2: what the inflation bound means in thresholds. It depends on
-        the data un-noised, so it is for a trusted auditor only."""
+        """W of CARD Proposition 5.2: the inflation bound as a difference of thresholds.
+
+        It depends on the exact data, so it is for a trusted auditor only.
+        """
         self.check(histogram, rank)
         ranks = self.inflation(n=histogram.n, rank=rank)
         if ranks is None:
@@ -174,10 +200,16 @@ class Mechanism(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class PureMechanism(Mechanism):
-    """Pure epsilon-DP with a finite law of rational numbers. `epsilon` is the one asked for;
-    `privacy` has the exact one."""
+    """Pure epsilon-DP with a finite law of rational numbers.
+
+    `epsilon` is the one asked for; `privacy` has the exact one.
+    """
 
     epsilon: float
+
+    @classmethod
+    def within(cls, *, epsilon: float, delta: float, beta: float, **public: Any) -> Self:
+        return cls(epsilon=epsilon, beta=beta, **public)
 
     def __post_init__(self) -> None:
         super().__post_init__()

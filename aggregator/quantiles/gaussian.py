@@ -1,5 +1,4 @@
-"""Bisection of the grid by counts with discrete Gaussian noise: SCP Algorithm 2, and the midpoint
-search it was built against.
+"""Bisection by counts with discrete Gaussian noise: SCP Algorithm 2, and a midpoint search.
 
 Privacy is zCDP: a count moves by at most 1 under either adjacency, so one query of variance v is
 1/(2 v)-zCDP (Canonne, Kamath, Steinke 2020) and `steps` adaptive ones add up to rho. SCP states
@@ -11,6 +10,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from confide.aggregator.quantiles.histogram import Histogram
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.sampling import Entropy
-from confide.protocol.privacy.zcdp import search_steps
+from confide.protocol.privacy.zcdp import search_steps, zcdp_within
 
 VARIANTS = ("F", "A")
 # Doubles lose this much, relatively, over sums of positive terms.
@@ -29,6 +29,7 @@ _ROUNDING = 1e-9
 @dataclass(frozen=True, kw_only=True)
 class _Bisection(Mechanism):
     rho: float
+    needs_delta = True
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.rho) and 1e-9 <= self.rho <= 1000):
@@ -54,8 +55,10 @@ class _Bisection(Mechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianSearch(_Bisection):
-    """Buffered right-endpoint search (SCP Algorithm 2): the right end moves to a bin whose noisy
-    count reaches r + buffer + offset, otherwise the left end moves; the right end is returned.
+    """Buffered right-endpoint search (SCP Algorithm 2).
+
+    The right end moves to a bin whose noisy count reaches r + buffer + offset, otherwise the left
+    end moves; the right end is returned.
 
     Variant F has the buffer and the offset, and is certified (SCP Lemma 1): the least offset with
     steps * P(Z > offset) <= beta for the discrete noise, where SCP has sigma z(1 - beta/N) - 1.
@@ -66,6 +69,11 @@ class GaussianSearch(_Bisection):
     variant: str = "F"
     buffer: int = 0
     name = "gaussian-search"
+    owners_can_noise = True
+
+    @classmethod
+    def within(cls, *, epsilon: float, delta: float, beta: float, **public: Any) -> Self:
+        return cls(rho=zcdp_within(epsilon, delta), beta=beta, **public)
 
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
@@ -116,10 +124,17 @@ class GaussianSearch(_Bisection):
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyMidpoint(_Bisection):
-    """Noisy midpoint search (SCP Algorithm 4): both ends move, no offset. One false answer sends it
-    below the quantile for good, so nothing is certified; it is here to be compared with."""
+    """Noisy midpoint search (SCP Algorithm 4): both ends move, and there is no offset.
+
+    One false answer sends it below the quantile for good, so nothing is certified. It serves as a
+    baseline.
+    """
 
     name = "noisy-midpoint"
+
+    @classmethod
+    def within(cls, *, epsilon: float, delta: float, beta: float, **public: Any) -> Self:
+        return cls(rho=zcdp_within(epsilon, delta), **public)
 
     @property
     def certificate(self) -> str:

@@ -79,11 +79,21 @@ def histogram(scores: NDArray[Any], grid: Floats) -> Histogram:
     return Histogram(np.bincount(bin_indices(scores, grid), minlength=len(grid)), grid)
 
 
-def conformal_rank(*, n: int, level: float) -> int:
-    """ceil((n + 1) level), the rank of split conformal prediction; levels are read as the decimals
-    they print as.
+def check_rank(rank: int, n: int) -> int:
+    """Refuse a rank that n records do not have."""
+    if rank > n:
+        raise BadInput(
+            f"infeasible: rank {rank} of {n} records; accepted are more records, a larger alpha or "
+            "less epsilon"
+        )
+    return rank
 
-    A rank above n cannot be certified: fewer scores than that exist (CARD section 5 needs k <= m).
+
+def conformal_rank(*, n: int, level: float) -> int:
+    """ceil((n + 1) level), the rank of split conformal prediction.
+
+    Levels are read as the decimals they print as. A rank above n cannot be certified: fewer scores
+    than that exist (CARD section 5 needs k <= m).
     """
     check_probability("level", level)
     if n < 1:
@@ -98,8 +108,10 @@ def conformal_rank(*, n: int, level: float) -> int:
 
 
 def certified_rank(*, n: int, alpha: float, beta: float) -> int:
-    """The rank for marginal coverage 1 - alpha by a threshold that fails with probability beta
-    (CARD Theorem 5.1)."""
+    """The rank for coverage 1 - alpha by a threshold that fails with probability beta.
+
+    CARD Theorem 5.1; coverage is marginal.
+    """
     check_probability("alpha", alpha)
     check_probability("beta", beta)
     if beta >= alpha:

@@ -16,8 +16,9 @@ from confide.protocol.exact.sampling import Entropy
 
 @dataclass(frozen=True, kw_only=True)
 class LaplaceCounts(PureMechanism):
-    """The first bin with N_b + Z_b >= r + offset, Z_b discrete Laplace of scale B/epsilon; the last
-    bin if there is none (CARD section 5).
+    """The first bin with N_b + Z_b >= r + offset (CARD section 5); the last bin if there is none.
+
+    Z_b is discrete Laplace noise of scale B/epsilon.
 
     Privacy. A bit moves by a factor E at most, E^B <= e^epsilon. If all N_b - r rise by 0 or 1,
     every bit grows likelier; an outcome needs up to B - 1 bits off (the last bin has none) or fewer
@@ -50,8 +51,7 @@ class LaplaceCounts(PureMechanism):
         return Privacy(self.adjacency, epsilon=float_up(loss))
 
     def offset(self, count: int) -> int:
-        """The least offset that `count` noises all stay within, on one side, except with
-        probability beta."""
+        """The least offset that `count` noises all stay below, except with probability beta."""
         return next(
             x for x, tail in enumerate(self.noise.tail) if count * tail <= self.failure * ONE
         )
@@ -61,8 +61,10 @@ class LaplaceCounts(PureMechanism):
         return self.offset(self.bins - 1)
 
     def inflation(self, *, n: int, rank: int) -> int:
-        """The first bin with N_b >= r + raised + offset(1) answers unless its own noise is below
-        -offset(1)."""
+        """The first bin with N_b >= r + raised + offset(1) answers.
+
+        That fails only if its own noise is below -offset(1).
+        """
         return self.raised + self.offset(1)
 
     def choose(self, histogram: Histogram, rank: int, entropy: Entropy) -> int:

@@ -24,8 +24,9 @@ FLOOR = 1 << (BITS - 40)
 
 @dataclass(frozen=True)
 class LaplaceTail:
-    """P(Z >= x) = tail[x - 1]/2^64 for x >= 1, symmetric: P(Z >= 1 - x) = 1 - P(Z >= x); constant
-    beyond the table.
+    """P(Z >= x) = tail[x - 1]/2^64 for x >= 1, and P(Z >= 1 - x) = 1 - P(Z >= x).
+
+    Beyond the table it is constant.
 
     tail[0] is about 2^64/(1 + E) and tail falls by at most a factor E a step, E <= e^(1/scale).
     Then both the bit and its opposite change their probability by at most a factor E when x moves
@@ -48,8 +49,10 @@ class LaplaceTail:
 
     @cached_property
     def worst(self) -> Fraction:
-        """The largest factor in the probability of a bit over moves of x by 1; by symmetry the
-        opposite bit has the same."""
+        """The largest factor in the probability of a bit when x moves by 1.
+
+        By symmetry the opposite bit has the same.
+        """
         return worst_ratio(self._numerators)
 
     @cached_property
@@ -70,8 +73,10 @@ class LaplaceTail:
 
 
 def two_sided_geometric(numerator: int, entropy: Entropy) -> int:
-    """One exact draw with P(x) proportional to (numerator/2^64)^|x|: a run of successes with a
-    sign, -0 drawn again."""
+    """One exact draw with P(x) proportional to (numerator/2^64)^|x|.
+
+    It is a run of successes with a sign; -0 is drawn again.
+    """
     while True:
         run, block = 0, bernoulli(numerator, 64, entropy)
         while block.all():

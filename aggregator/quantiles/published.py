@@ -1,10 +1,9 @@
-"""The exponential mechanisms of PPS (Angelopoulos et al. 2022, Algorithm 2) and DPCP (Algorithm 1),
-with exact weights.
+"""The exponential mechanisms of PPS (Algorithm 2) and DPCP (Algorithm 1), with exact weights.
 
-Both draw edge e_j with weight exp(-epsilon w_j / (2 Delta)), w_j = max(#{s < e_j}/q, #{s > e_j}/(1
-- q)), Delta = max(1/q, 1/(1 - q)). (PPS prints neither the Delta nor the strict inequality; without
-Delta it is not epsilon-DP.) With t = n q, an integer here, and q >= 1/2, epsilon w_j / (2 Delta)
-is, up to a constant that cancels,
+PPS is Angelopoulos et al. 2022. Both draw edge e_j with weight exp(-epsilon w_j / (2 Delta)), w_j =
+max(#{s < e_j}/q, #{s > e_j}/(1 - q)), Delta = max(1/q, 1/(1 - q)). (PPS prints neither the Delta
+nor the strict inequality; without Delta it is not epsilon-DP.) With t = n q, an integer here, and q
+>= 1/2, epsilon w_j / (2 Delta) is, up to a constant that cancels,
 
     epsilon/2 * max(t - N_j, lam (N_{j-1} - t)),     lam = (1 - q)/q = (n - t)/t <= 1.
 
@@ -19,11 +18,12 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 
 from confide.aggregator.quantiles.base import REPLACE_ONE, Privacy, PureMechanism
-from confide.aggregator.quantiles.histogram import Histogram
+from confide.aggregator.quantiles.histogram import Histogram, check_rank
 from confide.aggregator.quantiles.weights import (
     START,
     bin_weights,
@@ -76,7 +76,10 @@ class PublishedExponential(PureMechanism):
         if target >= histogram.n:
             return (np.arange(self.bins) == self.bins - 1).astype(np.int64)
         return bin_weights(
-            histogram.cumulative, target, np.array(self.low), np.array(self.high(histogram.n, rank))
+            histogram.cumulative,
+            target,
+            low=np.array(self.low),
+            after=np.array(self.high(histogram.n, rank)),
         )
 
     def law(self, histogram: Histogram, rank: int) -> list[Fraction]:
@@ -89,8 +92,10 @@ class PublishedExponential(PureMechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class Pps(PublishedExponential):
-    """PPS: n q = r + (2/epsilon) log(m/beta), beta = gamma alpha (Theorem 2); q >= 1 answers with
-    the top of the grid."""
+    """PPS: n q = r + (2/epsilon) log(m/beta), beta = gamma alpha (Theorem 2).
+
+    If q >= 1 the answer is the top of the grid.
+    """
 
     name = "pps"
 
@@ -99,9 +104,13 @@ class Pps(PublishedExponential):
         if margin(self.low, bins=self.bins, beta=self.failure) is None:
             raise self.unreachable()
 
+    def certifies(self, *, n: int, rank: int) -> bool:
+        """The proof needs q >= 1/2, so ranks from n/2 on."""
+        return 2 * rank >= n
+
     @cached_property
     def raised(self) -> int:
-        """The published correction, or what the integers need where their floor is felt."""
+        """The published correction, or that of the integer weights where it is larger."""
         exact = margin(self.low, bins=self.bins, beta=self.failure)
         assert exact is not None
         return max(exact - 1, math.ceil(2 / self.epsilon * math.log(self.bins / self.failure)))
@@ -119,16 +128,22 @@ class Pps(PublishedExponential):
 class Dpcp(PublishedExponential):
     """DPCP: alpha_0 = b - 2/(N epsilon) with b = 1 - r/N, so N q = r + 2/epsilon.
 
-    Private like the others, but the threshold may lie below the r-th score with a probability
-    nobody bounds: Lemma 13 assumes a condition on the very law it speaks of, which some histograms
-    break.
+    Private like the others, but no bound is known on the probability that the threshold lies below
+    the r-th score: Lemma 13 assumes a condition on the law itself, which some histograms break.
     """
 
     name = "dpcp"
 
+    @classmethod
+    def within(cls, *, epsilon: float, delta: float, beta: float, **public: Any) -> Self:
+        return cls(epsilon=epsilon, **public)
+
     @property
     def certificate(self) -> str:
         return "not certified: rests on the weighted-average condition of DPCP Lemma 13"
+
+    def rank(self, *, n: int, alpha: float) -> int:
+        return dpcp_rank(n=n, level=alpha)
 
     def target(self, rank: int) -> int:
         return rank + math.ceil(2 / Fraction(self.epsilon))
@@ -143,9 +158,13 @@ class Dpcp(PublishedExponential):
             )
 
 
+def dpcp_rank(*, n: int, level: float) -> int:
+    """ceil(n (1 - level)): mechanism `dpcp` aims 2/epsilon ranks above it (DPCP Algorithm 1)."""
+    return check_rank(math.ceil(n * (1 - Fraction(level))), n)
+
+
 def pps_gamma(*, n: int, alpha: float, epsilon: float, bins: int) -> float:
-    """The gamma that makes the level of PPS Theorem 2 least: a root of its derivative (PPS
-    equations 9 and 10)."""
+    """The gamma of least level in PPS Theorem 2: a root of its derivative (equations 9, 10)."""
     check_probability("alpha", alpha)
     check_epsilon(epsilon)
     check_bins(bins)
@@ -157,11 +176,10 @@ def pps_gamma(*, n: int, alpha: float, epsilon: float, bins: int) -> float:
 
 
 def pps_rank(*, n: int, alpha: float, gamma: float) -> int:
-    """ceil((n + 1)(1 - alpha)/(1 - gamma alpha)): with beta = gamma alpha, coverage is at least 1 -
-    alpha (PPS Theorem 2).
+    """ceil((n + 1)(1 - alpha)/(1 - gamma alpha)), for coverage 1 - alpha (PPS Theorem 2).
 
-    Coverage is (1 - beta) r/(n + 1) or more, because the mechanism fails with probability at most
-    beta on every histogram.
+    With beta = gamma alpha, coverage is (1 - beta) r/(n + 1) or more, because the mechanism fails
+    with probability at most beta on every histogram.
     """
     check_probability("alpha", alpha)
     check_probability("gamma", gamma)

@@ -1,5 +1,7 @@
-"""The default mechanism: an exponential mechanism on ranks, with more slope where it protects
-coverage."""
+"""The default mechanism: an exponential mechanism on ranks.
+
+Its slope is steeper below the target, where it protects coverage.
+"""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -29,7 +31,9 @@ LOWER_SHARE = 0.75
 
 @dataclass(frozen=True, kw_only=True)
 class RankExponential(PureMechanism):
-    """Bin j is drawn with weight low(t - N_j) if it ends before rank t, high(N_{j-1} - t + 1) if it
+    """An exponential mechanism with weights by the distance in ranks from the target t.
+
+    Bin j is drawn with weight low(t - N_j) if it ends before rank t, high(N_{j-1} - t + 1) if it
     starts after it, and low(0) = high(0) = 2^40 if it holds it; t = r - 1 + margin. The last bin
     holds all ranks above as well.
 
@@ -74,8 +78,10 @@ class RankExponential(PureMechanism):
         )
 
     def inflation(self, *, n: int, rank: int) -> int | None:
-        """Except with probability beta, N_{j-1} <= t + up - 2, so the threshold is at most the
-        score of rank t + up - 1."""
+        """Except with probability beta, N_{j-1} <= t + up - 2.
+
+        So the threshold is at most the score of rank t + up - 1.
+        """
         up = margin(self.high, bins=self.bins, beta=self.failure)
         return None if up is None else self.margin + up - 2
 
@@ -84,7 +90,8 @@ class RankExponential(PureMechanism):
         return np.array(self.low), np.array(self.high[1:] or self.high)
 
     def weights(self, histogram: Histogram, rank: int) -> Integers:
-        return bin_weights(histogram.cumulative, rank - 1 + self.margin, *self._tables)
+        low, after = self._tables
+        return bin_weights(histogram.cumulative, rank - 1 + self.margin, low=low, after=after)
 
     def law(self, histogram: Histogram, rank: int) -> list[Fraction]:
         self.check(histogram, rank)

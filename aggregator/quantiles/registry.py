@@ -1,7 +1,10 @@
-"""The mechanisms by name, within a budget, and the number of bins that suits one."""
+"""The quantile mechanisms by name, and the number of bins that suits one.
+
+To add a mechanism, write its module, register it here, and register its verifier in
+`confide.protocol.cards.verify.recompute`.
+"""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -15,48 +18,54 @@ from confide.aggregator.quantiles.rank_exponential import RankExponential
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import uniform_grid
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.privacy.zcdp import zcdp_within
 
-DEFAULT = "rank-exponential"
-MECHANISMS: dict[str, Callable[..., Mechanism]] = {
-    "laplace-counts": LaplaceCounts,
-    "pps": Pps,
-    "dpcp": Dpcp,
-    "gaussian-search": GaussianSearch,
-    "above-threshold": AboveThreshold,
-    "rank-exponential": RankExponential,
-    "noisy-midpoint": NoisyMidpoint,
+DEFAULT = RankExponential.name
+MECHANISMS: dict[str, type[Mechanism]] = {
+    mechanism.name: mechanism
+    for mechanism in (
+        LaplaceCounts,
+        Pps,
+        Dpcp,
+        GaussianSearch,
+        AboveThreshold,
+        RankExponential,
+        NoisyMidpoint,
+    )
 }
-
-GAUSSIAN = ("gaussian-search", "noisy-midpoint")
-WITHOUT_BETA = ("dpcp", "noisy-midpoint")
 
 _FINEST = 16
 _TRIALS = 40
 
 
+def register(mechanism: type[Mechanism]) -> type[Mechanism]:
+    """Make a mechanism known by its name; a name that another mechanism has is refused."""
+    if MECHANISMS.setdefault(mechanism.name, mechanism) is not mechanism:
+        raise BadInput(
+            f"mechanism {mechanism.name!r} is registered already; accepted is a new name"
+        )
+    return mechanism
+
+
 def within_budget(
     name: str, *, bins: int, beta: float, adjacency: str, epsilon: float, delta: float
 ) -> Mechanism:
-    """The mechanism of this name whose release is (epsilon, delta)-DP; delta is for those with
-    Gaussian noise."""
-    given: dict[str, Any] = {"bins": bins, "adjacency": adjacency}
-    if name not in WITHOUT_BETA:
-        given["beta"] = beta
-    if name in GAUSSIAN:
-        given["rho"] = zcdp_within(epsilon, delta)
-    else:
-        given["epsilon"] = epsilon
-    return MECHANISMS[name](**given)
+    """The mechanism of this name whose release is (epsilon, delta)-DP."""
+    return MECHANISMS[name].within(
+        epsilon=epsilon, delta=delta, beta=beta, bins=bins, adjacency=adjacency
+    )
+
+
+def needs_delta(name: str) -> bool:
+    """Whether the budget of this mechanism must have a delta above 0; False of an unknown name."""
+    return name in MECHANISMS and MECHANISMS[name].needs_delta
 
 
 def automatic_bins(make: Callable[[int], Mechanism], *, n: int, rank: int) -> int:
-    """The number of bins of a uniform grid, a power of two, with the least mean threshold on n
-    uniform scores.
+    """The number of bins, a power of two, with the least mean threshold on n uniform scores.
 
-    Few bins are coarse, many cost noise. As in PPS Algorithm 5 this is found by trying, on scores
-    made up for it and with a public seed, so it is a function of public numbers (n among them:
-    replace-one only).
+    Few bins are coarse, many cost noise. As in PPS Algorithm 5 the numbers are tried one by one, on
+    synthetic scores drawn with a public seed, so the result depends on public numbers only (n among
+    them: replace-one only).
     """
     if not 1 <= rank <= n:
         raise BadInput(f"rank {rank} of {n} records; accepted are ranks from 1 to n")

@@ -24,8 +24,7 @@ Table = NDArray[np.int64]
 
 
 def falling(start: int, ratio: Fraction, *, floor: int = 1, most: int = MOST_ENTRIES) -> list[int]:
-    """start, ceil(start/ratio), ... until the floor is reached, the fall ends, or `most` entries
-    are made."""
+    """start, ceil(start/ratio), ... while it falls, down to the floor, at most `most` entries."""
     if most == MOST_ENTRIES and math.log(start / floor) > most * math.log(ratio):
         raise BadInput(f"a margin of more than {most} ranks; accepted is a larger epsilon")
     up, down = ratio.numerator, ratio.denominator
@@ -47,7 +46,7 @@ def worst_ratio(table: list[int]) -> Fraction:
     return Fraction(above, below)
 
 
-def bin_weights(cumulative: Integers, target: int, low: Table, after: Table) -> Integers:
+def bin_weights(cumulative: Integers, target: int, *, low: Table, after: Table) -> Integers:
     """The weight of every bin, by how far the ranks it holds are from the target.
 
     low[d] for N_j = target - d, d >= 1; low[0] for the one bin that holds the target; after[d] for
@@ -81,8 +80,9 @@ def exact_law(weights: Integers) -> list[Fraction]:
 
 
 def margin(table: list[int], *, bins: int, beta: Fraction) -> int | None:
-    """The least d so that `bins - 1` bins of weight g(d) or less against one of weight g(0) win
-    with probability <= beta.
+    """The least d at which all bins of weight g(d) together win with probability <= beta.
+
+    `bins - 1` bins of weight g(d) or less stand against one of weight g(0).
 
     b g(d) / (b g(d) + g(0)) <= beta for b = bins - 1: no histogram does worse, because some bin
     always has weight g(0), and one that puts b bins at distance d attains it. None when the table's

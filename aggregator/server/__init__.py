@@ -1,2 +1,1 @@
-"""The server process: gRPC service, uploads, authentication, limits, and the thread that advances
-campaigns."""
+"""The server process: gRPC service, uploads, authentication, limits, advance of campaigns."""

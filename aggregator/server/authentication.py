@@ -1,8 +1,8 @@
-"""The roll of owners, held in memory: who is on it comes in without troubling the disk, and who is
-not waits for a new look.
+"""Which owner a token belongs to, from a copy of the enrolled owners in memory.
 
-However many strangers come, they wait for one look together, and only so many of them: nobody on
-the roll waits for them.
+A known token is accepted without reading the database while the copy is recent. Callers with
+unknown tokens wait together for one reading of the database, and their number is bounded, so
+enrolled owners never wait for them.
 """
 
 import asyncio
@@ -18,25 +18,25 @@ from confide.protocol.wire import wire_pb2 as wire
 
 log = logging.getLogger(__name__)
 
-# How long a look is believed, and how soon the next may follow it.
+# How long a copy is used, and the least time between two readings.
 BELIEVED_SECONDS, PAUSE_SECONDS = 2.5, 0.1
 
 
-class Roll:
-    """The owners of the last look, by the hashes of their tokens. One event loop."""
+class OwnerDirectory:
+    """The enrolled owners by the hashes of their tokens, for use in one event loop."""
 
     def __init__(self, enrolment: Enrolment, *, strangers: int) -> None:
         self._enrolment, self._strangers = enrolment, Places(strangers)
         self._owners: dict[bytes, Owner] = {}
-        self._looked = -math.inf
-        self._look: asyncio.Task[None] | None = None
+        self._read_at = -math.inf
+        self._reading: asyncio.Task[None] | None = None
 
-    async def look(self) -> None:
-        """Learn who is enrolled, before anybody comes."""
+    async def refresh(self) -> None:
+        """Read who is enrolled now."""
         await self._since(time.monotonic())
 
-    async def who(self, token: str) -> Owner:
-        """The owner that a token was made for; others are refused."""
+    async def owner_of(self, token: str) -> Owner:
+        """The owner that a token was made for; an unknown token is refused."""
         arrived, name = time.monotonic(), token_hash(token)
         if name in self._owners:
             await self._since(arrived - BELIEVED_SECONDS)
@@ -49,23 +49,22 @@ class Roll:
         return owner
 
     async def _since(self, moment: float) -> None:
-        """Wait for a look that began after this moment."""
-        while self._looked < moment:
-            if self._look is None:
-                self._look = asyncio.create_task(self._again())
-            # Who gives up waiting does not take the look from the others.
-            await asyncio.shield(self._look)
+        """Wait for a reading that began after this moment."""
+        while self._read_at < moment:
+            if self._reading is None:
+                self._reading = asyncio.create_task(self._read())
+            # A caller that is cancelled does not cancel the reading for the others.
+            await asyncio.shield(self._reading)
 
-    async def _again(self) -> None:
+    async def _read(self) -> None:
         try:
-            await asyncio.sleep(max(0.0, self._looked + PAUSE_SECONDS - time.monotonic()))
+            await asyncio.sleep(max(0.0, self._read_at + PAUSE_SECONDS - time.monotonic()))
             began = time.monotonic()
             self._owners = await asyncio.to_thread(self._enrolment.everybody)
-            self._looked = began
-        # Whatever fails here fails in the store; owners are told to come back, and nothing is
-        # believed meanwhile.
+            self._read_at = began
+        # Whatever fails here fails in the database; owners are told to try again later.
         except Exception as error:
             log.error("owners could not be looked up", extra={"at": place_of(error)})
             raise Refused(wire.Code.UNAVAILABLE) from None
         finally:
-            self._look = None
+            self._reading = None

@@ -24,7 +24,15 @@ from confide.aggregator.quantiles.base import Mechanism, Release
 from confide.aggregator.quantiles.histogram import Histogram
 from confide.aggregator.server.stored_rounds import OtherVersion, StoredRounds, Unanswered
 from confide.aggregator.storage import views
-from confide.aggregator.storage.store import CLOSED, DEADLINE, ENOUGH, OPEN, Campaign, Round, Store
+from confide.aggregator.storage.store import Store
+from confide.aggregator.storage.stored_campaign import (
+    CLOSED,
+    DEADLINE,
+    ENOUGH,
+    OPEN,
+    Campaign,
+    Round,
+)
 from confide.protocol.cards.card import AUDITOR, PUBLIC
 from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput

@@ -1,5 +1,8 @@
-"""The health checks of gRPC. They need no token, so they have places of their own: who takes all of
-them stops no owner."""
+"""The health checks of gRPC.
+
+They need no token, so they are bounded apart from the calls of owners: a client that opens as many
+as there may be stops no owner.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,29 +16,31 @@ from confide.protocol.errors import Refused
 from confide.protocol.wire.service import SERVICE
 
 HEALTH = "grpc.health.v1.Health"
-# How long the question may take to arrive.
+# How long the request may take to arrive.
 ASKED_SECONDS = 2.0
 Status = health_pb2.HealthCheckResponse
 
 
-class Checks:
-    """Whether this server is healthy, asked once or watched; who may not watch is told to ask again
-    instead."""
+class HealthChecks:
+    """Answers whether this server is healthy, once or whenever that changes.
+
+    A client beyond the bound on watches is told to ask again instead.
+    """
 
     def __init__(self, *, asking: int, watching: int) -> None:
         self._asking, self._watching = Places(asking), Places(watching)
-        self._healthy, self._over = False, False
+        self._healthy, self._final = False, False
         self._changed = asyncio.Event()
 
-    def say(self, *, healthy: bool, over: bool = False) -> None:
-        """Answer so from now on; once it is over, for ever."""
-        self._over |= over
-        self._healthy = healthy and not self._over
+    def set_health(self, *, healthy: bool, final: bool = False) -> None:
+        """Answer with this from now on; once it is final the server stays unhealthy."""
+        self._final |= final
+        self._healthy = healthy and not self._final
         self._changed.set()
         self._changed = asyncio.Event()
 
     def handlers(self) -> Any:
-        """Both calls read their question themselves, so that none is open before it was counted."""
+        """Both calls read their request themselves, so that each is counted from its start."""
         codecs = {
             "request_deserializer": health_pb2.HealthCheckRequest.FromString,
             "response_serializer": Status.SerializeToString,
@@ -60,7 +65,7 @@ class Checks:
                     changed, status = self._changed, self._status(service)
                     if status != last:
                         yield Status(status=status)
-                    if self._over:
+                    if self._final:
                         return
                     last = status
                     await changed.wait()

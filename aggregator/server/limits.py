@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from confide.aggregator.vitals import Vitals
+from confide.aggregator.process_status import ProcessStatus
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.service import LARGEST_PIECE
@@ -48,7 +48,7 @@ HURRY_SECONDS = 5.0
 class Turnstile:
     """Counts what owners do, and refuses what is too much. One thread."""
 
-    def __init__(self, limits: Limits, vitals: Vitals, *, now: Callable[[], float]) -> None:
+    def __init__(self, limits: Limits, vitals: ProcessStatus, *, now: Callable[[], float]) -> None:
         self._limits, self._vitals, self._now = limits, vitals, now
         self._open: Counter[int] = Counter()
         # A bucket holds what may be sent at once: the messages of one second, or a few.

@@ -1,4 +1,4 @@
-"""A server process from start to stop: the service, the page, and what is done again and again."""
+"""A server process from start to stop: the service, and the work that is repeated beside it."""
 
 import asyncio
 import contextlib
@@ -8,28 +8,28 @@ import resource
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from confide.aggregator.logs import place_of
+from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server.campaign_runner import Conductor
+from confide.aggregator.server.grpc_server import Endpoint, GrpcServer
 from confide.aggregator.server.limits import Limits
-from confide.aggregator.server.round_cache import Desk
-from confide.aggregator.server.service import Bounds, Door, Server, Service
+from confide.aggregator.server.round_cache import RoundCache
+from confide.aggregator.server.service import Bounds, Service
 from confide.aggregator.storage.report_writer import Writer
 from confide.aggregator.storage.store import Store
-from confide.aggregator.vitals import Vitals
 
 log = logging.getLogger(__name__)
 
-BEAT_SECONDS, FAILED_SECONDS = 0.2, 2.0
+REPEAT_SECONDS, FAILED_SECONDS = 0.2, 2.0
 
 
 def within_files(limits: Limits) -> Limits:
-    """The limits with as many connections as half the files that this process may open; the other
-    half is for all else.
+    """The limits, with at most half as many connections as the process may have files open.
 
-    The process takes what the system lets it have beyond what it was started with.
+    The process first raises its own limit on files, as far as the system allows.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = (
@@ -37,7 +37,7 @@ def within_files(limits: Limits) -> Limits:
         if hard != resource.RLIM_INFINITY
         else 2 * limits.connections
     )
-    # Some systems say a hard limit that they do not keep.
+    # Some systems state a hard limit that they do not grant.
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
     except (OSError, ValueError):
@@ -51,74 +51,94 @@ def within_files(limits: Limits) -> Limits:
 
 
 async def serve(
-    store: Store, conductor: Conductor, door: Door, limits: Limits, vitals: Vitals
+    store: Store,
+    *,
+    conductor: Conductor,
+    endpoint: Endpoint,
+    limits: Limits,
+    status: ProcessStatus,
 ) -> None:
     """Serve until a signal says stop; then finish what has begun."""
-    limits = within_files(limits)
-    writer, desk = Writer(store.engine, vitals), Desk(store)
-    await asyncio.to_thread(desk.refresh)
-    bounds = Bounds()
+    limits, bounds = within_files(limits), Bounds()
+    writer, cache = Writer(store.engine, status), RoundCache(store)
+    await asyncio.to_thread(cache.refresh)
     service = Service(
-        store, writer, desk, limits, vitals, bounds, certified=door.client_authority is not None
+        store=store,
+        writer=writer,
+        cache=cache,
+        limits=limits,
+        status=status,
+        bounds=bounds,
+        certified=endpoint.client_authority is not None,
     )
-    server = Server(service, door, limits, bounds)
+    server = GrpcServer(service, endpoint, limits=limits, bounds=bounds)
     await service.prepare()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-
-    told = set[str]()
-
-    def tell() -> None:
-        for name in desk.too_large(limits.message_bytes) - told:
-            told.add(name)
-            log.error(
-                "answers are larger than --message-bytes",
-                extra={"campaign": name, "accepted": limits.message_bytes},
-            )
-
-    async def look() -> None:
-        try:
-            if await asyncio.to_thread(desk.refresh):
-                service.wake()
-            tell()
-            vitals.looked = time.monotonic()
-        # Whatever it was, health says so at once, and the beat that failed is logged where beats
-        # are.
-        except Exception:
-            vitals.looked = -math.inf
-            raise
-        finally:
-            server.say(healthy=vitals.well(time.monotonic()))
+    refresh = _Refresh(cache, service, server, limits, status)
 
     def advance() -> None:
-        vitals.stuck = len(conductor.step())
+        status.stuck = len(conductor.step())
 
     await server.start()
-    log.info("listening", extra={"port": server.port, "tls": door.certificate is not None})
-    beats = [
-        asyncio.create_task(_beat(stop, look)),
-        asyncio.create_task(_beat(stop, lambda: asyncio.to_thread(advance))),
+    log.info("listening", extra={"port": server.port, "tls": endpoint.certificate is not None})
+    repeated = [
+        asyncio.create_task(_repeat(stop, refresh)),
+        asyncio.create_task(_repeat(stop, lambda: asyncio.to_thread(advance))),
     ]
     await stop.wait()
     log.info("stopping")
-    vitals.stopping = True
-    server.decline()
-    await asyncio.gather(*beats)
+    status.stopping = True
+    server.announce_stop()
+    await asyncio.gather(*repeated)
     service.wake(stopping=True)
     await server.stop()
     await asyncio.to_thread(writer.close)
     log.info("stopped")
 
 
-async def _beat(stop: asyncio.Event, work: Callable[[], Any]) -> None:
-    """Do the work again and again; whatever fails is tried again, somewhat later."""
+@dataclass
+class _Refresh:
+    """Reads the campaigns again, tells those who watch, and sets the answer of health checks."""
+
+    cache: RoundCache
+    service: Service
+    server: GrpcServer
+    limits: Limits
+    status: ProcessStatus
+    _logged: set[str] = field(default_factory=set)
+
+    async def __call__(self) -> None:
+        try:
+            if await asyncio.to_thread(self.cache.refresh):
+                self.service.wake()
+            self._log_too_large()
+            self.status.looked = time.monotonic()
+        # Health checks are answered with the failure at once; `_repeat` logs it.
+        except Exception:
+            self.status.looked = -math.inf
+            raise
+        finally:
+            self.server.set_health(healthy=self.status.healthy(time.monotonic()))
+
+    def _log_too_large(self) -> None:
+        for name in self.cache.too_large(self.limits.message_bytes) - self._logged:
+            self._logged.add(name)
+            log.error(
+                "answers are larger than --message-bytes",
+                extra={"campaign": name, "accepted": self.limits.message_bytes},
+            )
+
+
+async def _repeat(stop: asyncio.Event, work: Callable[[], Any]) -> None:
+    """Do the work again and again; after a failure the pause is longer."""
     while not stop.is_set():
-        rest = BEAT_SECONDS
+        rest = REPEAT_SECONDS
         try:
             await work()
         except Exception as error:
-            log.error("a beat failed; it is tried again", extra={"at": place_of(error)})
+            log.error("a repeated task failed; it is tried again", extra={"at": place_of(error)})
             rest = FAILED_SECONDS
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), rest)

@@ -1,5 +1,4 @@
-"""What takes answers now, held in memory: every batch is checked against it before the disk is
-troubled."""
+"""Campaigns and their rounds, held in memory: batches are checked without reading the disk."""
 
 import threading
 from dataclasses import dataclass
@@ -10,21 +9,22 @@ from confide.aggregator.campaigns.admission import Checked, check_answer
 from confide.aggregator.campaigns.allowance import most_in_campaign, most_in_round
 from confide.aggregator.storage.deposit import Packed
 from confide.aggregator.storage.enrolment import Owner
-from confide.aggregator.storage.store import ENOUGH, OPEN, Campaign, Round, Store
+from confide.aggregator.storage.store import Store
+from confide.aggregator.storage.stored_campaign import ENOUGH, OPEN, Campaign, Round
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.methods.base import Query
 from confide.protocol.plan import read_query
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
 
-# The key is no secret: an owner that makes two batches of one name loses the second, and nobody
-# else does.
+# The key is public: an owner that makes two batches with the same name loses the second one, and no
+# other owner is affected.
 _GMAC = AESGCM(bytes(16))
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Where a campaign stands: its last round, and what has come in for it."""
+class CachedCampaign:
+    """A campaign with its rounds, and what the last of them has received."""
 
     campaign: Campaign
     rounds: tuple[Round, ...] = ()
@@ -52,8 +52,10 @@ class Standing:
         return in_round, most_in_campaign(plan, owner.records)
 
     def admit(self, answer: bytes, owner: Owner) -> tuple[Packed, bool]:
-        """The answer as a batch to be stored, and whether it was drawn from a seed; refused with a
-        code otherwise."""
+        """The answer as a batch to store, and whether it was drawn from a seed.
+
+        An answer that cannot be taken is refused with a code.
+        """
         if self.last is None or self.query is None or self.campaign.state != OPEN:
             raise Refused(wire.Code.CLOSED)
         try:
@@ -74,8 +76,10 @@ class Standing:
         return _packed(answer, found), found.seeded
 
     def earlier(self, answer: bytes) -> tuple[int, Packed]:
-        """An answer to a round that was asked before, with the round's number; refused if there was
-        none."""
+        """An answer to an earlier round, with the number of that round.
+
+        It is refused if there was no such round.
+        """
         number = parse(wire.Answer, answer).batch.round
         if number >= len(self.rounds):
             raise Refused(wire.Code.WRONG_ROUND)
@@ -88,7 +92,7 @@ class Standing:
 
 
 def _packed(answer: bytes, found: Checked) -> Packed:
-    # The ids within the answer: a copy would double what is held in memory.
+    # The ids are a view into the answer: a copy would double the memory.
     start = answer.find(found.ids)
     return Packed(
         _name(answer), found.reports, answer, memoryview(answer)[start : start + len(found.ids)]
@@ -96,12 +100,12 @@ def _packed(answer: bytes, found: Checked) -> Packed:
 
 
 def _name(answer: bytes) -> bytes:
-    """Tells the batches of one owner apart, five times as fast as SHA-256."""
+    """A digest that tells the batches of one owner apart, five times as fast as SHA-256."""
     return _GMAC.encrypt(bytes(12), b"", answer)
 
 
 def declined(answer: bytes) -> str | None:
-    """The code with which an owner says that it sends nothing, if the answer is that."""
+    """The code with which an owner declines to answer, if the answer is a refusal."""
     message = parse(wire.Answer, answer)
     return (
         wire.Code.Name(message.code)
@@ -110,26 +114,28 @@ def declined(answer: bytes) -> str | None:
     )
 
 
-class Desk:
-    """The standing of every campaign, as of the last look at the store."""
+class RoundCache:
+    """Every campaign, as it was when the store was last read."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._standings: dict[str, Standing] = {}
-        self._looking = threading.Lock()
+        self._campaigns: dict[str, CachedCampaign] = {}
+        self._refreshing = threading.Lock()
 
     def refresh(self) -> bool:
-        """Look again; whether anything has changed. One look at a time, so that none is replaced by
-        an older one."""
-        with self._looking:
-            looked = ((campaign.id, self._look(campaign)) for campaign in self._store.campaigns())
-            found = {name: standing for name, standing in looked if standing is not None}
-            changed, self._standings = found != self._standings, found
+        """Read the store again; True if anything has changed.
+
+        One thread at a time reads, so that a newer copy is never replaced by an older one.
+        """
+        with self._refreshing:
+            read = ((one.id, self._read_if_known(one)) for one in self._store.campaigns())
+            found = {name: campaign for name, campaign in read if campaign is not None}
+            changed, self._campaigns = found != self._campaigns, found
             return changed
 
     def too_large(self, message_bytes: int) -> set[str]:
         """The campaigns that ask for answers of more bytes than that which cannot be split."""
-        asked = {name: one.query for name, one in self._standings.items() if one.taking}
+        asked = {name: one.query for name, one in self._campaigns.items() if one.taking}
         return {
             name
             for name, query in asked.items()
@@ -137,24 +143,24 @@ class Desk:
         }
 
     def knows(self, campaign: str) -> bool:
-        return campaign in self._standings
+        return campaign in self._campaigns
 
-    def standing(self, campaign: str) -> Standing:
-        """Where this campaign stands, refused if there is none of this id."""
-        standing = self._standings.get(campaign)
-        if standing is None:
+    def campaign(self, name: str) -> CachedCampaign:
+        """The campaign of this id; refused if there is none."""
+        found = self._campaigns.get(name)
+        if found is None:
             raise Refused(wire.Code.UNKNOWN_CAMPAIGN)
-        return standing
+        return found
 
-    def _look(self, campaign: Campaign) -> Standing | None:
-        """Where a campaign stands; None of one that is of another version."""
+    def _read_if_known(self, campaign: Campaign) -> CachedCampaign | None:
+        """The campaign with its rounds; None if another version wrote it."""
         try:
             return self._read(campaign)
         except (BadInput, Refused):
             return None
 
-    def _read(self, campaign: Campaign) -> Standing | None:
-        before = self._standings.get(campaign.id)
+    def _read(self, campaign: Campaign) -> CachedCampaign | None:
+        before = self._campaigns.get(campaign.id)
         if before is not None and before.campaign == campaign:
             # The same plan, already read.
             campaign = before.campaign
@@ -164,9 +170,9 @@ class Desk:
             return None
         rounds = tuple(self._store.rounds(campaign.id))
         if not rounds:
-            return Standing(campaign)
+            return CachedCampaign(campaign)
         owners, _, reports = self._store.turnout(campaign.id, rounds[-1].number)
         if before is not None and before.last is not None and before.last.query == rounds[-1].query:
-            return Standing(campaign, rounds, before.query, owners, reports)
+            return CachedCampaign(campaign, rounds, before.query, owners, reports)
         query, _ = read_query(rounds[-1].query, plan=campaign.plan, plan_digest=campaign.digest)
-        return Standing(campaign, rounds, query, owners, reports)
+        return CachedCampaign(campaign, rounds, query, owners, reports)

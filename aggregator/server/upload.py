@@ -8,7 +8,7 @@ from functools import partial
 
 from confide.aggregator.server.authentication import BELIEVED_SECONDS
 from confide.aggregator.server.limits import Limits, Reading, Room, Turnstile, Watch
-from confide.aggregator.server.round_cache import Standing, declined
+from confide.aggregator.server.round_cache import CachedCampaign, declined
 from confide.aggregator.storage.deposit import Packed, Parcel, Stored
 from confide.aggregator.storage.enrolment import Owner
 from confide.aggregator.storage.report_writer import Writer
@@ -28,13 +28,13 @@ class Stream:
     """Takes answers of one owner to one round until the stream ends or one is refused."""
 
     owner: Owner
-    standing: Standing
+    standing: CachedCampaign
     writer: Writer
     turnstile: Turnstile
     limits: Limits
     reading: Reading
     room: Room
-    look_again: Callable[[], Awaitable[Standing]]
+    look_again: Callable[[], Awaitable[CachedCampaign]]
     # Refuses an owner that was removed since.
     known: Callable[[], Awaitable[object]]
     # How many answers the owner said it sends; an end before that is a broken stream.

@@ -1,1 +1,1 @@
-"""The database: tables, transactions, and what is read of campaigns while they run."""
+"""The database: tables, transactions, and read-only views of campaigns."""

@@ -1,5 +1,7 @@
-"""A database by its URL: a SQLite file by default, PostgreSQL where several machines serve; brought
-up to date on the way."""
+"""Engines for a database URL, and upgrades of its tables.
+
+The database is a SQLite file by default, or PostgreSQL where several machines serve.
+"""
 
 import os
 import sqlite3
@@ -11,6 +13,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from confide.protocol.errors import BadInput
@@ -22,14 +25,14 @@ _UPGRADE_LOCK = 0xC0F1DE
 # PostgreSQL's code for a write where only reading is allowed.
 _READ_ONLY = "25006"
 _PRAGMAS = (
-    # Batches are large: long pages. They are moved to their place by `tidy`, or after 512 MB of
-    # them were written ahead.
+    # Batches are large, so pages are long. The write-ahead log is moved into the file by `tidy`, or
+    # once it holds 512 MB.
     "page_size = 32768",
     "wal_autocheckpoint = 16384",
     "journal_mode = WAL",
     "synchronous = FULL",
     "foreign_keys = ON",
-    # What is deleted is overwritten.
+    # Deleted bytes are overwritten.
     "secure_delete = ON",
     "busy_timeout = 30000",
 )
@@ -42,8 +45,8 @@ def connect(url: str) -> Engine:
     try:
         made = make_url(url)
         if made.get_backend_name() == "postgresql":
-            # Where the password ends would be guessed, and a wrong guess shown as the name of a
-            # host.
+            # The parser would guess where the password ends, and a wrong guess would show part of
+            # it as the host.
             if url.count("@") > 1:
                 raise BadInput(
                     f"database is {masked(url)!r} with more than one @; accepted is one, and %40 "
@@ -61,9 +64,9 @@ def connect(url: str) -> Engine:
                 f"database {masked(url)!r} is in a folder that does not exist; {ACCEPTED}"
             )
         _create(made.database)
-        # A statement that is kept for another time keeps the batches that were written with it.
+        # A cached statement would keep the batches that were written with it in memory.
         given = {"check_same_thread": False, "cached_statements": 0}
-        # Errors must not carry what was to be written into the logs.
+        # Errors must not carry the values of a statement into the logs.
         engine = create_engine(made, connect_args=given, hide_parameters=True)
     # A port that is no number, or half an address, is a ValueError.
     except (ArgumentError, ValueError):
@@ -76,10 +79,11 @@ def connect(url: str) -> Engine:
 
 
 def masked(url: str) -> str:
-    """A URL that may be shown: without its password, and without its options, among which there may
-    be another.
+    """A URL that may be shown: without its password and without its options.
 
-    Nothing is parsed, since also what is no URL may hold a password.
+    An option may be another password.
+
+    The text is not parsed as a URL, since an invalid one may hold a password too.
     """
     scheme, mark, rest = url.partition("://")
     if rest.count("@") > 1:
@@ -91,14 +95,17 @@ def masked(url: str) -> str:
 
 
 def writing(engine: Engine) -> Engine:
-    """The engine for transactions that write: on SQLite they take the one place of a writer from
-    the start."""
+    """The engine for transactions that write.
+
+    On SQLite they take the lock for writing at their start.
+    """
     return engine.execution_options(writing=True)
 
 
 def tidy(engine: Engine, *, wholly: bool = False) -> None:
-    """Move what was written ahead to its place, while nothing else is to be done; if that fails it
-    stays where it is.
+    """Move pages from the write-ahead log to the database file; a failure is ignored.
+
+    It is called when no batch waits.
 
     Wholly: wait for those who read, and leave nothing in the log that was written ahead.
     """
@@ -107,6 +114,11 @@ def tidy(engine: Engine, *, wholly: bool = False) -> None:
             connection.connection.cursor().execute(
                 f"PRAGMA wal_checkpoint({'TRUNCATE' if wholly else 'PASSIVE'})"
             )
+
+
+def insert(kind: str, table: Any) -> Any:
+    """An insert that accepts a clause for rows that exist already, in the dialect of this kind."""
+    return (postgresql if kind == "postgresql" else sqlite).insert(table)
 
 
 def upgrade(engine: Engine) -> None:
@@ -135,8 +147,9 @@ def _place(engine: Engine) -> str:
 
 
 def _create(file: str) -> None:
-    """Make the file of a new database for its owner's eyes only; SQLite gives the files beside it
-    the same mode.
+    """Create the file of a new database, readable by its owner only.
+
+    SQLite gives the files beside it the same mode.
 
     One that is there is not touched: closing it again would end the locks that this process holds
     on it.
@@ -156,16 +169,18 @@ def _prepare(connection: Any, _: Any) -> None:
 
 
 def _only_writable(_: Any, __: Any, arguments: Any, ___: Any) -> None:
-    """SQLite would open for reading what it cannot write, and as long as one such connection is
-    open the next are no better."""
+    """Refuse to open files that cannot be written.
+
+    SQLite would open them read-only, and later connections would be read-only too as long as one of
+    these is open.
+    """
     for path in (Path(f"{arguments[0]}{end}") for end in ("", "-wal", "-shm")):
         if path.exists() and not os.access(path, os.W_OK):
             raise sqlite3.OperationalError(f"{path.name} may only be read")
 
 
 def _start_anew(context: Any) -> None:
-    """After a failure of the disk, or where only reading is allowed, no connection is used again:
-    new ones may be better."""
+    """Replace all connections after a failure of the disk or a write that was not allowed."""
     error = context.original_exception
     if (
         isinstance(error, sqlite3.OperationalError)

@@ -17,8 +17,9 @@ import numpy as np
 from sqlalchemy import Connection, bindparam, case, func, select, update
 
 from confide.aggregator.campaigns.report_ids import ReportIds
+from confide.aggregator.storage.database import insert
 from confide.aggregator.storage.schema import batches, parts, queries, rejections
-from confide.aggregator.storage.store import DEADLINE, insert
+from confide.aggregator.storage.stored_campaign import DEADLINE
 from confide.aggregator.storage.stored_ids import StoredIds
 from confide.protocol.wire import wire_pb2 as wire
 

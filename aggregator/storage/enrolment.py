@@ -1,4 +1,4 @@
-"""Who may send: owners and their tokens, of which only hashes are stored."""
+"""The enrolled owners and their tokens, of which only hashes are stored."""
 
 import hashlib
 import secrets
@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from sqlalchemy import Engine, select, update
 
 from confide.aggregator.campaigns.settings import check
-from confide.aggregator.storage.database import writing
+from confide.aggregator.storage.database import insert, writing
 from confide.aggregator.storage.schema import owners
-from confide.aggregator.storage.store import insert
 from confide.protocol.errors import BadInput
 
 TOKEN_BYTES = 32
@@ -21,7 +20,7 @@ class Owner:
 
     id: int
     name: str
-    # How many it may contribute to a campaign; none said, the plan decides.
+    # How many records it may contribute to a campaign; None: the plan decides.
     records: int | None = None
 
 
@@ -32,8 +31,10 @@ class Enrolment:
         self._engine, self._writing = engine, writing(engine)
 
     def add(self, name: str, *, records: int | None = None) -> str:
-        """A fresh token for an owner; an earlier one of the same owner is void from now on. How
-        many records it may contribute stays as it was unless it is said again."""
+        """A fresh token for an owner, which replaces an earlier one.
+
+        How many records the owner may contribute does not change unless it is given.
+        """
         if not name or len(name) > 200 or not name.isprintable():
             raise BadInput(f"owner is {name!r}; accepted are 1 to 200 printable characters")
         if records is not None:

@@ -1,5 +1,6 @@
-"""Batches on their way to disk: whatever waits when the disk is free goes into one transaction, and
-is answered together.
+"""The thread that writes batches to disk.
+
+Batches that wait when the disk is free are committed in one transaction and acknowledged together.
 
 A batch is answered `OK` only after the transaction that holds it was committed. One that was stored
 before is answered the same again and adds nothing.
@@ -13,15 +14,15 @@ from concurrent.futures import Future
 
 from sqlalchemy import Engine
 
+from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.storage.database import tidy, writing
 from confide.aggregator.storage.deposit import Parcel, Rejection, Stored, store_all, summed
 from confide.aggregator.storage.stored_ids import StoredIds
-from confide.aggregator.vitals import Vitals
 from confide.protocol.wire import wire_pb2 as wire
 
 log = logging.getLogger(__name__)
 
-# What one transaction takes at most, so that the first in it does not wait for ever.
+# The most bytes of one transaction, so that its first item does not wait too long.
 MOST_BYTES = 16 << 20
 IDLE_SECONDS, FAILED_SECONDS = 0.5, 2.0
 
@@ -31,8 +32,8 @@ _Item = tuple[Parcel | Rejection, "Future[Stored]"]
 class Writer:
     """The one thread of a process that writes batches."""
 
-    def __init__(self, engine: Engine, vitals: Vitals) -> None:
-        self._engine, self._vitals = writing(engine), vitals
+    def __init__(self, engine: Engine, status: ProcessStatus) -> None:
+        self._engine, self._status = writing(engine), status
         self._waiting: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._uncounted: list[Rejection] = []
@@ -40,35 +41,36 @@ class Writer:
         self._thread.start()
 
     def put(self, item: Parcel | Rejection) -> "Future[Stored]":
-        """Hand something over; the future says what became of it once that is durable, or
-        UNAVAILABLE if it could not be."""
+        """Queue an item; the future gets the result once it is durable.
+
+        If it cannot be stored the result is UNAVAILABLE.
+        """
         done: Future[Stored] = Future()
-        # Whoever waits may go away; what it handed over is written all the same, and the future is
-        # there to be told.
+        # A caller that is cancelled must not cancel the future: the item is written all the same.
         done.set_running_or_notify_cancel()
         self._waiting.put((item, done))
         return done
 
     def close(self) -> None:
-        """Write what waits, and end."""
+        """Write all queued items, and end the thread."""
         self._waiting.put(None)
         self._thread.join()
 
     def _next(self) -> _Item | None:
-        """Whatever comes next; meanwhile, if there is time, the database is tidied.
+        """The next item; the database is tidied if none is queued for a while.
 
-        After a failure, the refusals that were not counted are written until that succeeds, which
-        shows that all is well.
+        After a failure, refusals that could not be counted are written again and again; once that
+        succeeds the database can be written.
         """
         while True:
-            well = self._vitals.writes and not self._uncounted
+            well = self._status.writes and not self._uncounted
             try:
                 return self._waiting.get(timeout=IDLE_SECONDS if well else FAILED_SECONDS)
             except queue.Empty:
                 if well:
                     break
                 again, self._uncounted = self._uncounted, []
-                self._vitals.writes = self._write([(rejection, Future()) for rejection in again])
+                self._status.writes = self._write([(rejection, Future()) for rejection in again])
         tidy(self._engine)
         return self._waiting.get()
 
@@ -85,20 +87,19 @@ class Writer:
                     group.append(item)
                     size += _size(item)
             stored = self._write(group)
-            # A refusal is small: that there is room for one says nothing of what failed before.
+            # A refusal is small: writing one does not show that a batch could be written.
             if not stored or any(isinstance(item, Parcel) for item, _ in group):
-                self._vitals.writes = stored
+                self._status.writes = stored
             if last:
                 return
 
     def _write(self, group: list[_Item]) -> bool:
-        """Whether all of it is durable now; either way everybody is told."""
+        """Commit a group and resolve its futures; True if the group is durable."""
         items, started = [item for item, _ in group], time.monotonic()
         try:
             with self._engine.begin() as db:
                 answers = store_all(db, items, self._known)
-        # Whatever fails, nothing was stored; and without this thread nobody would be answered any
-        # more.
+        # Whatever failed, nothing was stored; the thread must go on to answer later callers.
         except Exception as error:
             reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
             log.error(
@@ -108,10 +109,10 @@ class Writer:
             stored, answers = False, [Stored(wire.Code.UNAVAILABLE)] * len(group)
             self._known.clear()
             self._uncounted = summed([*self._uncounted, *items])
-            self._vitals.failures += 1
+            self._status.failures += 1
         else:
             stored = True
-            self._vitals.committed(time.monotonic() - started)
+            self._status.committed(time.monotonic() - started)
         for (_, done), answer in zip(group, answers, strict=True):
             done.set_result(answer)
         return stored

@@ -1,5 +1,7 @@
-"""The tables of the aggregator. A batch of reports is one row with its bytes as they came; nothing
-is kept a row a report."""
+"""The tables of the aggregator.
+
+A batch of reports is one row with the bytes as they were received; single reports have no rows.
+"""
 
 from sqlalchemy import (
     BigInteger,
@@ -18,7 +20,7 @@ from sqlalchemy import (
 )
 
 metadata = MetaData()
-# SQLite counts rows by itself only in a column of this very type.
+# SQLite generates ids only in a column of exactly this type.
 _Id = BigInteger().with_variant(Integer, "sqlite")
 
 owners = Table(
@@ -28,7 +30,7 @@ owners = Table(
     Column("name", String(200), nullable=False, unique=True),
     # SHA-256 of the enrolment token; an owner without one is shut out.
     Column("token", LargeBinary(32), unique=True),
-    # How many it may contribute to a campaign; none said, the plan decides.
+    # How many records it may contribute to a campaign; NULL: the plan decides.
     Column("records", BigInteger),
 )
 
@@ -47,7 +49,7 @@ campaigns = Table(
     Column("calibrated", Double),
     Column("published", Double),
     Column("purged", Double),
-    # Who advances the campaign, and until when nobody else does.
+    # The process that advances the campaign, and until when no other may.
     Column("leader", String(64)),
     Column("leased_until", Double, nullable=False, default=0.0),
 )
@@ -81,7 +83,7 @@ batches = Table(
     UniqueConstraint("campaign", "round", "owner", "digest", name="a_batch_is_stored_once"),
 )
 
-# How far each owner is in each round.
+# The progress of each owner in each round.
 parts = Table(
     "parts",
     metadata,
@@ -92,12 +94,12 @@ parts = Table(
     Column("reports", BigInteger, nullable=False),
     Column("seeded", Boolean, nullable=False),
     Column("finished", Boolean, nullable=False),
-    # Why the owner sends nothing, in its own words: a code.
+    # The code with which the owner declined.
     Column("code", String(40)),
     Index("what_an_owner_has_sent", "campaign", "owner"),
 )
 
-# What was refused; campaign and owner are empty where they could not be told.
+# Counts of refusals; campaign and owner are empty where they are not known.
 rejections = Table(
     "rejections",
     metadata,

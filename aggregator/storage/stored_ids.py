@@ -5,7 +5,7 @@ from sqlalchemy import Connection, bindparam, func, select
 
 from confide.aggregator.campaigns.report_ids import ReportIds
 from confide.aggregator.storage.schema import batches, campaigns, queries
-from confide.aggregator.storage.store import OPEN
+from confide.aggregator.storage.stored_campaign import OPEN
 from confide.protocol.wire import wire_pb2 as wire
 
 _BATCHES = select(func.coalesce(func.sum(queries.c.batches), 0)).where(

@@ -1,5 +1,4 @@
-"""What can be read of campaigns while they run: for command lines, pages and gauges. Nothing here
-changes anything."""
+"""Read-only queries about campaigns, for command lines, pages and gauges."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -9,7 +8,7 @@ from typing import Any
 from sqlalchemy import Engine, case, func, select
 
 from confide.aggregator.storage.schema import batches, campaigns, owners, parts, queries, rejections
-from confide.aggregator.storage.store import Settings
+from confide.aggregator.storage.stored_campaign import Settings
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.plan import Plan, digest, read_query
 from confide.protocol.wire import wire_pb2 as wire
@@ -18,8 +17,10 @@ from confide.protocol.wire.encoding import parse
 
 @dataclass(frozen=True)
 class Overview:
-    """A campaign as a row: its plan, its state, and when (seconds since 1970) its card was
-    published and its reports purged."""
+    """A campaign as a row: its plan, its state, and two times in seconds since 1970.
+
+    The times are when its card was published and when its reports were purged.
+    """
 
     id: str
     plan: Plan
@@ -44,7 +45,7 @@ class Part:
 
 @dataclass(frozen=True)
 class RoundView:
-    """A round: its query in short, when it opened and closed and why, and what came in."""
+    """A round: when it opened and closed and why, and what it received."""
 
     number: int
     opened: float
@@ -60,8 +61,10 @@ class RoundView:
 
 @dataclass(frozen=True)
 class OwnerView:
-    """What one owner has sent in all rounds, and how it stands in the last: None if it has not
-    come."""
+    """What one owner has sent in all rounds, and its state in the last round.
+
+    The state is None if the owner has not taken part in that round.
+    """
 
     name: str
     reports: int
@@ -118,8 +121,10 @@ def progress(engine: Engine, campaign: str) -> list[Part]:
 
 
 def senders(engine: Engine, one: Overview, *, last: int, most: int) -> tuple[list[OwnerView], int]:
-    """The owners with the most reports, and how many there are; `last` is the round they are now
-    seen in."""
+    """The owners with the most reports, and the number of all owners.
+
+    `last` is the round of which the state of each owner is given.
+    """
     columns, mine = parts.c, parts.c.campaign == one.id
     sums = (
         select(
@@ -153,7 +158,7 @@ def senders(engine: Engine, one: Overview, *, last: int, most: int) -> tuple[lis
 
 
 def rounds(engine: Engine, one: Overview) -> list[RoundView]:
-    """Every round asked so far, with what came in."""
+    """Every round asked so far, with what it received."""
     columns, done = parts.c, func.sum(case((parts.c.finished, 1), else_=0))
     gave = func.sum(case((columns.reports > 0, 1), else_=0)).label("gave")
     reports = func.sum(columns.reports).label("reports")
@@ -186,8 +191,10 @@ def _expected(plan: Plan, query: bytes) -> int:
 
 
 def rejected(engine: Engine, campaign: str) -> dict[str, int]:
-    """How often something was refused, by code; campaign "" is what could not be told to belong to
-    one."""
+    """How often a call or a batch was refused, by code.
+
+    Campaign "" counts refusals that belong to no campaign.
+    """
     counts: Counter[str] = Counter()
     with engine.connect() as db:
         for row in db.execute(select(rejections).where(rejections.c.campaign == campaign)):
@@ -196,8 +203,10 @@ def rejected(engine: Engine, campaign: str) -> dict[str, int]:
 
 
 def received(engine: Engine, campaign: str) -> dict[str, int]:
-    """How answers were received, by code: OK for an owner's answer to a round, its own code where
-    it declined."""
+    """How answers were received, by code.
+
+    OK counts an owner's answer to a round; an owner that declined is counted by its own code.
+    """
     counts = Counter(part.code or "OK" for part in progress(engine, campaign) if part.finished)
     return dict(sorted((counts + Counter(rejected(engine, campaign))).items()))
 

@@ -1,5 +1,4 @@
-"""The search for a threshold in one drawing: a row for each round, each drawn to the scale of what
-it asks about."""
+"""A drawing of the search for a threshold: one row for each round, each to its own scale."""
 
 import itertools
 import math
@@ -8,18 +7,17 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from confide.aggregator.web.trail import Bracket, Point, bracket
+from confide.aggregator.web.search_progress import Bracket, Point, bracket
 
 WIDTH, LEFT, RIGHT, ROW, TOP = 640.0, 70.0, 12.0, 62.0, 22.0
-# Thresholds are drawn by their logit, which has room for those near 1; what is beyond this stands
-# at the end.
+# Thresholds are drawn by their logit, which spreads those near 1; values beyond this are drawn at
+# the end.
 REACH = 9.0
 
 
 @dataclass(frozen=True)
 class Row:
-    """A round: its thresholds, the bracket before and after it, and from where to where it is
-    drawn."""
+    """A round: its thresholds, the brackets before and after it, and the range that is drawn."""
 
     number: int
     points: Sequence[Point]
@@ -29,8 +27,8 @@ class Row:
     @property
     def ends(self) -> tuple[float, float]:
         places = [_logit(point.threshold) for point in self.points]
-        # A round is seen against what was known before it; a first one of many thresholds spans
-        # that itself.
+        # The range holds the bracket before the round, unless a first round of many thresholds
+        # covers it anyway.
         if self.number or len(places) == 1:
             places += [_logit(self.before.low), _logit(self.before.high)]
         pad = max(0.02, 0.04 * (max(places) - min(places)))
@@ -46,8 +44,10 @@ class Row:
 
 
 def search_picture(points: Sequence[Point], *, level: float, threshold: float | None) -> Markup:
-    """Every threshold asked, its answer, the bracket after each round, and the certified threshold
-    if there is one."""
+    """Every threshold asked, its answer, and the bracket after each round.
+
+    The certified threshold is drawn too if there is one.
+    """
     rows: list[Row] = []
     for number in sorted({point.round for point in points}):
         known = bracket([point for point in points if point.round <= number])

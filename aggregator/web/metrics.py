@@ -1,19 +1,33 @@
-"""Gauges for Prometheus: of the campaigns, the same from every process on one database; of this
-process, its own."""
+"""Gauges for Prometheus.
+
+Those of the campaigns are the same from every process on one database; those of the process are its
+own.
+"""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.storage import views
 from confide.aggregator.storage.store import Store
-from confide.aggregator.vitals import Vitals
+
+_FAMILIES: tuple[tuple[Any, str, str], ...] = (
+    (GaugeMetricFamily, "confide_reports_expected", "Reports expected in all"),
+    (CounterMetricFamily, "confide_reports", "Reports stored"),
+    (GaugeMetricFamily, "confide_rounds", "Rounds opened"),
+    (GaugeMetricFamily, "confide_round_deadline_seconds", "When the open round is due, since 1970"),
+    (GaugeMetricFamily, "confide_owners_finished", "Owners that have finished the last round"),
+    (GaugeMetricFamily, "confide_owners_contributed", "Owners counted in the last round"),
+    (GaugeMetricFamily, "confide_owners_minimum", "Contributors that the plan asks for"),
+)
 
 
 class Campaigns(Collector):
-    """Read from the store whenever somebody asks."""
+    """Gauges of all campaigns, read from the store at each request."""
 
     def __init__(self, store: Store) -> None:
         self._engine = store.engine
@@ -24,92 +38,72 @@ class Campaigns(Collector):
             "1, with what the campaign is",
             labels=["campaign", "method", "state"],
         )
-        named = ["campaign"]
-        expected = GaugeMetricFamily(
-            "confide_reports_expected", "Reports expected in all", labels=named
-        )
-        reports = CounterMetricFamily("confide_reports", "Reports stored", labels=named)
-        rounds = GaugeMetricFamily("confide_rounds", "Rounds opened", labels=named)
-        deadline = GaugeMetricFamily(
-            "confide_round_deadline_seconds", "When the open round is due, since 1970", labels=named
-        )
-        finished = GaugeMetricFamily(
-            "confide_owners_finished", "Owners that have finished the last round", labels=named
-        )
-        contributed = GaugeMetricFamily(
-            "confide_owners_contributed", "Owners counted in the last round", labels=named
-        )
-        minimum = GaugeMetricFamily(
-            "confide_owners_minimum", "Contributors that the plan asks for", labels=named
-        )
+        families = [family(name, text, labels=["campaign"]) for family, name, text in _FAMILIES]
         rejected = CounterMetricFamily(
             "confide_rejections", "Refused, by code", labels=["campaign", "code"]
         )
         for code, times in views.rejected(self._engine, "").items():
             rejected.add_metric(["", code], times)
         for one in views.overviews(self._engine)[0]:
-            asked = views.rounds(self._engine, one)
             state.add_metric([one.id, f"{one.plan.method}:{one.plan.variant}", one.state], 1)
-            expected.add_metric([one.id], one.plan.expected_records)
-            reports.add_metric([one.id], sum(row.reports for row in asked))
-            rounds.add_metric([one.id], len(asked))
-            minimum.add_metric([one.id], one.plan.minimum_owners)
-            if asked:
-                finished.add_metric([one.id], asked[-1].finished)
-                contributed.add_metric([one.id], asked[-1].contributed)
-            if asked and asked[-1].closed is None:
-                deadline.add_metric([one.id], asked[-1].deadline)
+            for family, value in zip(families, self._values(one), strict=True):
+                if value is not None:
+                    family.add_metric([one.id], value)
             for code, times in views.rejected(self._engine, one.id).items():
                 rejected.add_metric([one.id, code], times)
-        yield from (
-            state,
-            expected,
-            reports,
-            rounds,
-            deadline,
-            finished,
-            contributed,
-            minimum,
-            rejected,
+        yield from (state, *families, rejected)
+
+    def _values(self, one: views.Overview) -> tuple[float | None, ...]:
+        """The value of each of _FAMILIES; None where the campaign has none."""
+        asked = views.rounds(self._engine, one)
+        last = asked[-1] if asked else None
+        return (
+            one.plan.expected_records,
+            sum(row.reports for row in asked),
+            len(asked),
+            None if last is None or last.closed is not None else last.deadline,
+            None if last is None else last.finished,
+            None if last is None else last.contributed,
+            one.plan.minimum_owners,
         )
 
 
 class Process(Collector):
-    """How this process fares."""
+    """Gauges of this process."""
 
-    def __init__(self, vitals: Vitals, now: Callable[[], float]) -> None:
-        self._vitals, self._now = vitals, now
+    def __init__(self, status: ProcessStatus, now: Callable[[], float]) -> None:
+        self._status, self._now = status, now
 
     def collect(self) -> Iterator[Metric]:
-        vitals = self._vitals
+        status = self._status
         yield GaugeMetricFamily(
             "confide_healthy",
             "Whether the database can be read and written",
-            value=vitals.well(self._now()),
+            value=status.healthy(self._now()),
         )
         yield CounterMetricFamily(
-            "confide_transactions", "Transactions of reports committed", value=vitals.transactions
+            "confide_transactions", "Transactions of reports committed", value=status.transactions
         )
         yield CounterMetricFamily(
-            "confide_transaction_seconds", "Time spent in them", value=vitals.seconds
+            "confide_transaction_seconds", "Time spent in them", value=status.seconds
         )
         yield CounterMetricFamily(
             "confide_transaction_failures",
             "Transactions of reports that failed",
-            value=vitals.failures,
+            value=status.failures,
         )
         yield GaugeMetricFamily(
-            "confide_campaigns_stuck", "Campaigns that could not be advanced", value=vitals.stuck
+            "confide_campaigns_stuck", "Campaigns that could not be advanced", value=status.stuck
         )
         yield GaugeMetricFamily(
-            "confide_open_calls", "Calls of owners that are open", value=vitals.open_calls
+            "confide_open_calls", "Calls of owners that are open", value=status.open_calls
         )
 
 
-def metrics(store: Store, vitals: Vitals, now: Callable[[], float]) -> Callable[[], bytes]:
+def metrics(store: Store, status: ProcessStatus, now: Callable[[], float]) -> Callable[[], bytes]:
     """What `/metrics` answers."""
     registry = CollectorRegistry()
-    for collector in (Campaigns(store), Process(vitals, now)):
+    for collector in (Campaigns(store), Process(status, now)):
         registry.register(collector)
     ProcessCollector(registry=registry)
     return lambda: generate_latest(registry)

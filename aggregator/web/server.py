@@ -1,5 +1,7 @@
-"""The page over HTTP, for this machine alone: who may see it from elsewhere comes through a proxy
-that knows its users."""
+"""The page over HTTP, on the loopback address of this machine only.
+
+Users elsewhere reach it through a proxy that authenticates them.
+"""
 
 import asyncio
 import json
@@ -26,11 +28,11 @@ from starlette.staticfiles import StaticFiles
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from confide.aggregator.logs import place_of
+from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.storage import views
 from confide.aggregator.storage.store import Store
-from confide.aggregator.vitals import Vitals
+from confide.aggregator.web.html_pages import Pages
 from confide.aggregator.web.metrics import metrics
-from confide.aggregator.web.pages import Pages
 from confide.protocol.cards.card import PUBLIC
 from confide.protocol.errors import BadInput
 from confide.protocol.wire.service import is_campaign_id
@@ -57,7 +59,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
-    # A request each: one that is idle takes nobody's place.
+    # One request a connection, so that idle connections take no place.
     "Connection": "close",
 }
 
@@ -65,9 +67,9 @@ HEADERS = {
 class Site:
     """Every address of the page, and what it answers."""
 
-    def __init__(self, store: Store, key: bytes, vitals: Vitals) -> None:
-        self._store, self._pages, self._vitals = store, Pages(store, key), vitals
-        self._metrics = metrics(store, vitals, time.monotonic)
+    def __init__(self, store: Store, key: bytes, status: ProcessStatus) -> None:
+        self._store, self._pages, self._status = store, Pages(store, key), status
+        self._metrics = metrics(store, status, time.monotonic)
         self._rendered: dict[str, tuple[float, str]] = {}
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._watching, self.stopping = 0, False
@@ -108,8 +110,10 @@ class Site:
         return HTMLResponse(_found(self._pages.card(self._one(request))))
 
     def _files(self) -> dict[str, tuple[str, Callable[[views.Overview], bytes | str | None]]]:
-        """What can be downloaded of a campaign: its type and its content. Not the auditor's card:
-        it is not for everybody."""
+        """The downloads of a campaign: the type and content of each.
+
+        The auditor's card is not among them, because it is not public.
+        """
         store = self._store
         return {
             "plan.bin": (
@@ -143,12 +147,12 @@ class Site:
         return Response(self._metrics(), media_type="text/plain; version=0.0.4")
 
     async def _health(self, request: Request) -> Response:
-        well = self._vitals.well(time.monotonic())
+        well = self._status.healthy(time.monotonic())
         said = (
             "ok"
             if well
             else "stopping"
-            if self._vitals.stopping
+            if self._status.stopping
             else "the database cannot be read or written"
         )
         return PlainTextResponse(f"{said}\n", 200 if well else 503)
@@ -170,7 +174,7 @@ class Site:
         return StreamingResponse(self._changes(name, render), media_type="text/event-stream")
 
     async def _changes(self, name: str, render: Callable[[], str]) -> AsyncIterator[str]:
-        """The living part of a page, whenever it is another than before."""
+        """The part of a page that changes, whenever it has changed."""
         before, said = "", time.monotonic()
         self._watching += 1
         try:
@@ -250,13 +254,13 @@ def _found(value: Any) -> Any:
 
 
 @contextmanager
-def web_page(port: int, *, store: Store, key: bytes, vitals: Vitals) -> Iterator[None]:
+def web_page(port: int, *, store: Store, key: bytes, status: ProcessStatus) -> Iterator[None]:
     """The page on a port of this machine, in a thread of its own."""
     try:
         listening = socket.create_server((HOST, port))
     except OSError as error:
         raise BadInput(f"--http is {port}: {error.strerror}; accepted is a free port") from None
-    site = Site(store, key, vitals)
+    site = Site(store, key, status)
     server = uvicorn.Server(
         uvicorn.Config(
             site.app(),

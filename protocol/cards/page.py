@@ -1,5 +1,4 @@
-"""A card to read: Markdown for reviews, and one HTML file with plots and nothing fetched from
-elsewhere."""
+"""A card to read: Markdown for reviews, and one self-contained HTML file with plots."""
 
 import html
 from typing import Any
@@ -47,7 +46,7 @@ def as_markdown(card: Card, findings: list[Finding]) -> str:
 
 
 def as_html(card: Card, findings: list[Finding]) -> str:
-    """One page that stands alone."""
+    """One self-contained page."""
     return (
         '<!doctype html>\n<html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -228,5 +227,5 @@ def _text(value: Any) -> str:
 
 
 def _escape(text: str) -> str:
-    """Text that Markdown, the HTML in it and terminals leave alone."""
+    """Text without meaning to Markdown, HTML and terminals."""
     return html.escape(printable(text), quote=False).replace("|", "\\|")

@@ -1,5 +1,4 @@
-"""Exponentials and logarithms in rational arithmetic, with the side they are rounded to in the
-name.
+"""Exponentials and logarithms in rational arithmetic; names tell the side of the rounding.
 
 `decimal` rounds `exp` and `ln` correctly, so one unit in the last digit encloses the true value.
 Logarithms carry more digits than exponentials, so that log(exp_below(x)) is seen to be at most x.

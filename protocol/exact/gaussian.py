@@ -1,5 +1,6 @@
-"""Exact discrete Gaussian noise in bulk: floating point proposes and decides what it provably can,
-rational numbers the rest.
+"""Exact discrete Gaussian noise in bulk.
+
+Floating point proposes, and decides where it provably can; rational numbers decide the rest.
 
 **The law.** With t = 2^j near sigma, one proposal takes three independent uniform values: a sign, u
 in {0, ..., t - 1} and a real W in (0, 1). Let v = floor(-ln W), so that P(v) = e^-v - e^-(v+1) = (1
@@ -59,8 +60,10 @@ _CHUNK = 1 << 14
 
 @dataclass(frozen=True)
 class _Proposals:
-    """The numbers of one variance: t = 2^j is the power of two with variance/2 < t^2 <= 2 variance,
-    or 1."""
+    """The numbers of one variance.
+
+    t = 2^j is the power of two with variance/2 < t^2 <= 2 variance, or 1.
+    """
 
     variance: Fraction
     j: int
@@ -106,8 +109,10 @@ def discrete_gaussian(variance: Fraction, count: int, entropy: Entropy) -> Integ
 
 
 def _accepted(proposals: _Proposals, tried: int, entropy: Entropy) -> Integers:
-    """What is accepted among so many proposals, in order; each takes a word for sign and u, and one
-    for W."""
+    """The accepted ones of `tried` proposals, in order.
+
+    Each proposal takes a word for sign and u, and one for W.
+    """
     drawn = words(2 * tried, 64, entropy)
     first, second = drawn[:tried].view(np.int64), drawn[tried:]
     magnitude, kept, unsure = _compare(proposals, first & ((1 << proposals.j) - 1), second)
@@ -138,8 +143,10 @@ def _compare(
 
 
 def _decide(proposals: _Proposals, low: int, word: int, entropy: Entropy) -> int | None:
-    """The magnitude of one proposal if it is accepted, else None: W has the bits of `word` and as
-    many more as it takes."""
+    """The magnitude of one proposal if it is accepted, else None.
+
+    W has the bits of `word`, and more bits are drawn as needed.
+    """
     bits = 64
     while True:
         least, most, digits = (
@@ -164,8 +171,9 @@ def _decide(proposals: _Proposals, low: int, word: int, entropy: Entropy) -> int
 
 
 def _exp_minus(x: Fraction, digits: int) -> tuple[Fraction, Fraction]:
-    """Rational numbers below and above e^-x for x >= 0, in [0, 1] and 10^(3 - digits) apart at
-    most.
+    """Rational numbers below and above e^-x for x >= 0, in [0, 1].
+
+    They are at most 10^(3 - digits) apart.
 
     `decimal` rounds `exp` correctly, so one unit in the last digit encloses the true value.
     """

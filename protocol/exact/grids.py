@@ -1,5 +1,7 @@
-"""Public grids of thresholds. Bin j holds the scores in (grid[j - 1], grid[j]]; a threshold is
-always a right edge."""
+"""Public grids of thresholds.
+
+Bin j holds the scores in (grid[j - 1], grid[j]]; a threshold is always a right edge.
+"""
 
 from functools import lru_cache
 from typing import Any
@@ -14,7 +16,7 @@ Floats = NDArray[np.float64]
 MOST_BINS = 1 << 20
 # Above the rounding error of score * bins, at most 2^-33.
 _NEAR = 2.0**-30
-# Scores handled at once, so that what is in between stays in the cache.
+# Scores handled at once, so that intermediate arrays stay in the cache.
 _CHUNK = 1 << 14
 
 

@@ -36,6 +36,5 @@ def sensitivity(weights: int) -> int:
 
 
 def chunk_rows(row_bytes: int) -> int:
-    """How many rows to add at a time: those that fit into CHUNK_BYTES, but no fewer and no more
-    than the bound above allows."""
+    """How many rows to add at a time: those that fit into CHUNK_BYTES, within the bound above."""
     return min(max(CHUNK_BYTES // row_bytes, LEAST_CHUNK), MOST_CHUNK)

@@ -31,8 +31,7 @@ os_entropy: Entropy = os.urandom
 
 
 class SeededEntropy:
-    """A repeatable stream (ChaCha20 under a key hashed from the seed), for simulations and tests
-    only."""
+    """A repeatable stream for simulations and tests: ChaCha20 under a key hashed from the seed."""
 
     def __init__(self, *seed: int | str) -> None:
         key = hashlib.sha256(repr(seed).encode()).digest()
@@ -69,8 +68,10 @@ def in_chunks(work: Callable[[slice], None], count: int, size: int, entropy: Ent
 
 
 def words_below(limit: int, count: int, bits: int, entropy: Entropy) -> NDArray[Any]:
-    """`count` uniform words in [0, limit): a word at or above the limit is drawn again, so no value
-    is favoured."""
+    """`count` uniform words in [0, limit).
+
+    A word at or above the limit is drawn again, so no value is favoured.
+    """
     drawn = words(count, bits, entropy)
     if limit == 1 << bits:
         return drawn
@@ -84,8 +85,10 @@ def words_below(limit: int, count: int, bits: int, entropy: Entropy) -> NDArray[
 
 
 def uniform(m: int, count: int, entropy: Entropy) -> Integers:
-    """`count` exact uniform integers in [0, m), by rejection (a bare modulo would favour the small
-    ones)."""
+    """`count` exact uniform integers in [0, m), by rejection.
+
+    A bare modulo would favour small values.
+    """
     if not 1 <= m <= 1 << 62:
         raise BadInput(f"uniform choice among {m}; between 1 and 2^62 values are possible")
     bits = 16 if m <= 1 << 12 else 32 if m <= 1 << 28 else 64
@@ -118,8 +121,10 @@ def _bernoulli_fraction(p: Fraction, entropy: Entropy) -> bool:
 
 
 def _bernoulli_exp(gamma: Fraction, entropy: Entropy) -> bool:
-    """One exact draw with probability exp(-gamma), gamma >= 0 rational (Canonne, Kamath, Steinke
-    2020, Algorithm 1)."""
+    """One exact draw with probability exp(-gamma), gamma >= 0 rational.
+
+    Canonne, Kamath, Steinke 2020, Algorithm 1.
+    """
     while gamma > 1:
         if not _bernoulli_exp(Fraction(1), entropy):
             return False

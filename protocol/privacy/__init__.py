@@ -1,2 +1,1 @@
-"""What mechanisms cost: privacy losses, profiles, budgets, and the bounds that carry coverage
-over."""
+"""The privacy cost of mechanisms: losses, profiles, budgets, and transfer of coverage."""

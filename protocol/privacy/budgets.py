@@ -1,5 +1,7 @@
-"""Budgets: how much noise, how many steps and which share of a total (epsilon, delta); every answer
-is within the budget."""
+"""How much noise and how many steps a total (epsilon, delta) allows.
+
+Every answer stays within the budget.
+"""
 
 import math
 import sys
@@ -9,7 +11,7 @@ from dataclasses import dataclass
 from scipy.optimize import brentq
 
 from confide.protocol.errors import BadInput, check_epsilon, check_probability
-from confide.protocol.privacy.losses import Gaussian, Mechanism, SampledGaussian
+from confide.protocol.privacy.losses import AccountedMechanism, SampledGaussian
 from confide.protocol.privacy.profiles import PLD, Profile
 
 # How close to the budget an answer comes, relatively, in the parameter sought.
@@ -21,8 +23,7 @@ _NOTHING = Profile()
 
 @dataclass(frozen=True)
 class Budget:
-    """A total (epsilon, delta) and the accountant that decides whether a profile stays within
-    it."""
+    """A total (epsilon, delta), and the accountant that compares profiles with it."""
 
     epsilon: float
     delta: float
@@ -33,8 +34,10 @@ class Budget:
         check_probability("delta", self.delta)
 
     def excess(self, profile: Profile) -> float:
-        """Log of what a profile spends over what is allowed: at most 0 within the budget, and
-        growing with the cost."""
+        """Log of what a profile spends over what is allowed.
+
+        It is at most 0 within the budget, and grows with the cost.
+        """
         if self.accountant == PLD:
             spent, allowed = profile.delta(self.epsilon), self.delta
         else:
@@ -49,20 +52,23 @@ class Budget:
 def noise_multiplier(
     budget: Budget, *, sampling_rate: float, steps: int, spent: Profile = _NOTHING
 ) -> float:
-    """The least noise (within 0.1%, from above) with which `steps` of DP-SGD after `spent` stay
-    within the budget."""
+    """The least noise with which `steps` of DP-SGD after `spent` stay within the budget.
 
-    def training(inverse: float) -> Mechanism:
+    It is within 0.1%, from above.
+    """
+
+    def training(inverse: float) -> AccountedMechanism:
         return SampledGaussian(1 / inverse, sampling_rate, steps)
 
     return 1 / remaining(budget, training, spent=spent)
 
 
 def remaining(
-    budget: Budget, mechanism: Callable[[float], Mechanism], *, spent: Profile = _NOTHING
+    budget: Budget, mechanism: Callable[[float], AccountedMechanism], *, spent: Profile = _NOTHING
 ) -> float:
-    """The largest x (within 0.1%, from below) for which `mechanism(x)` after `spent` stays within
-    the budget.
+    """The largest x for which `mechanism(x)` after `spent` stays within the budget.
+
+    It is within 0.1%, from below.
 
     `mechanism` costs more as x grows: `remaining(budget, Gaussian, spent=training)` is the mu left
     for calibration, `remaining(budget, Pure, spent=training)` the epsilon.
@@ -94,8 +100,7 @@ def remaining(
 def affordable_steps(
     budget: Budget, mechanism: SampledGaussian, *, spent: Profile = _NOTHING
 ) -> int:
-    """How many of the mechanism's steps stay within the budget after `spent`: known before the
-    first one is taken."""
+    """How many of the mechanism's steps stay within the budget after `spent`."""
 
     def allowed(steps: int) -> bool:
         return budget.allows(
@@ -116,29 +121,3 @@ def affordable_steps(
         middle = (low + high) // 2
         low, high = (middle, high) if allowed(middle) else (low, middle)
     return low
-
-
-@dataclass(frozen=True)
-class Allocation:
-    """How a budget is shared: noise for training, and the mu of the calibration (N queries: sigma =
-    sqrt(N) / mu)."""
-
-    training: SampledGaussian
-    calibration: Gaussian
-
-    @property
-    def profile(self) -> Profile:
-        return Profile().then(self.training, self.calibration)
-
-
-def allocate(budget: Budget, *, share: float, sampling_rate: float, steps: int) -> Allocation:
-    """Train within (share * epsilon, delta), then calibrate with all that the whole budget has left
-    (SCP S6.1)."""
-    check_probability("share", share)
-    part = Budget(share * budget.epsilon, budget.delta, budget.accountant)
-    training = SampledGaussian(
-        noise_multiplier(part, sampling_rate=sampling_rate, steps=steps), sampling_rate, steps
-    )
-    return Allocation(
-        training, Gaussian(remaining(budget, Gaussian, spent=Profile().then(training)))
-    )

@@ -1,5 +1,6 @@
-"""Central mechanisms as values: each answers what it costs, as a Renyi divergence and as a privacy
-loss distribution.
+"""Central mechanisms as values, for accounting.
+
+Each answers its cost as a Renyi divergence and as a privacy loss distribution.
 
     Gaussian            mu-GDP, exactly: any number of adaptive Gaussian queries with sum of
     (sensitivity / sigma)^2 = mu^2
@@ -51,8 +52,10 @@ def losses() -> ModuleType:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """A mechanism that is mu-GDP, such as N queries of sensitivity 1 with noise sigma = sqrt(N) /
-    mu."""
+    """A mechanism that is mu-GDP.
+
+    For example N queries of sensitivity 1 with noise sigma = sqrt(N) / mu.
+    """
 
     mu: float
 
@@ -78,8 +81,9 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class DiscreteGaussian:
-    """`queries` adaptive counts of sensitivity 1 with noise P(x) proportional to exp(-x^2 / (2
-    sigma^2)) on the integers.
+    """`queries` adaptive counts of sensitivity 1 with discrete Gaussian noise.
+
+    The noise has P(x) proportional to exp(-x^2 / (2 sigma^2)) on the integers.
 
     Not mu-GDP (its losses are atoms), but queries/(2 sigma^2)-zCDP: Canonne, Kamath, Steinke 2020,
     Theorem 14.
@@ -108,8 +112,9 @@ class DiscreteGaussian:
 
 @dataclass(frozen=True)
 class SampledGaussian:
-    """`steps` of DP-SGD: each record joins a step with probability `sampling_rate`, independently
-    of all others.
+    """`steps` of DP-SGD.
+
+    Each record joins a step with probability `sampling_rate`, independently of all others.
 
     `noise_multiplier` is the sigma of the noise over the sensitivity of the sum, both on the
     integers of `confide.protocol.exact.lattice`. Divergences and losses are those of continuous
@@ -211,8 +216,10 @@ def _one_step(noise_multiplier: float, sampling_rate: float, spacing: float) -> 
 
 @dataclass(frozen=True)
 class Pure:
-    """Anything epsilon-DP: no such mechanism loses more than randomised response on one bit
-    (Kairouz, Oh, Viswanath 2015)."""
+    """Anything epsilon-DP, at its worst: randomised response on one bit.
+
+    Kairouz, Oh, Viswanath 2015.
+    """
 
     epsilon: float
 
@@ -241,12 +248,14 @@ class Pure:
         )
 
 
-Mechanism = Gaussian | DiscreteGaussian | SampledGaussian | Pure
+AccountedMechanism = Gaussian | DiscreteGaussian | SampledGaussian | Pure
 
 
-def spacing(mechanisms: tuple[Mechanism, ...]) -> float:
-    """The grid on which these mechanisms compose: a power of two, fine enough for the narrowest of
-    them."""
+def spacing(mechanisms: tuple[AccountedMechanism, ...]) -> float:
+    """The grid on which these mechanisms compose.
+
+    It is a power of two, fine enough for the narrowest of them.
+    """
     narrowest = min((mechanism.spacing for mechanism in mechanisms), default=_COARSEST)
     return 2.0 ** math.floor(math.log2(min(max(narrowest, _FINEST), _COARSEST)))
 

@@ -1,5 +1,4 @@
-"""What a sequence of mechanisms costs: delta at every epsilon, never one point of it, and always
-from above.
+"""The cost of a sequence of mechanisms: delta at every epsilon, always rounded up.
 
 A `Profile` holds one sequence of mechanisms for each group of records that were treated alike. A
 record is in one group, so the whole costs what the worst group costs (parallel composition); within
@@ -18,7 +17,13 @@ from typing import Any
 import numpy as np
 
 from confide.protocol.errors import BadInput, check_probability
-from confide.protocol.privacy.losses import Gaussian, Mechanism, SampledGaussian, losses, spacing
+from confide.protocol.privacy.losses import (
+    AccountedMechanism,
+    Gaussian,
+    SampledGaussian,
+    losses,
+    spacing,
+)
 
 PLD = "pld"
 RDP = "rdp"
@@ -34,7 +39,7 @@ _MOST_EPSILON = 1e4
 # Discrete noise differs from continuous noise as it may, except with probability e^-70.
 _TAIL = 70.0
 
-Sequence = tuple[Mechanism, ...]
+Sequence = tuple[AccountedMechanism, ...]
 
 
 @dataclass(frozen=True)
@@ -50,9 +55,11 @@ class Profile:
             )
         object.__setattr__(self, "groups", tuple(dict.fromkeys(self.groups)))
 
-    def then(self, *others: "Profile | Mechanism") -> "Profile":
-        """This, followed by others on the same records; groups of both are crossed, which can only
-        overstate."""
+    def then(self, *others: "Profile | AccountedMechanism") -> "Profile":
+        """This profile followed by others on the same records.
+
+        The groups of both are crossed, which can only overstate the cost.
+        """
         groups = self.groups
         for other in others:
             following = other.groups if isinstance(other, Profile) else ((other,),)
@@ -60,18 +67,24 @@ class Profile:
         return Profile(groups)
 
     def delta(self, epsilon: float) -> float:
-        """The least delta at which this is (epsilon, delta)-DP, rounded up; epsilon may be
-        negative."""
+        """The least delta at which this is (epsilon, delta)-DP, rounded up.
+
+        Epsilon may be negative.
+        """
         return max(_delta(group, epsilon, added_only=False) for group in self.groups)
 
     def delta_added(self, epsilon: float) -> float:
-        """As `delta`, for one direction only: P_D(E) <= e^epsilon P_D'(E) + delta when D' is D and
-        one more record."""
+        """As `delta`, for one direction only.
+
+        P_D(E) <= e^epsilon P_D'(E) + delta where D' is D and one more record.
+        """
         return max(_delta(group, epsilon, added_only=True) for group in self.groups)
 
     def epsilon(self, delta: float, *, accountant: str = PLD) -> float:
-        """An epsilon >= 0 at which this is (epsilon, delta)-DP, rounded up; infinite when there is
-        none."""
+        """An epsilon >= 0 at which this is (epsilon, delta)-DP, rounded up.
+
+        It is infinite when there is none.
+        """
         check_probability("delta", delta)
         if accountant == RDP:
             return max(_renyi_epsilon(group, delta) for group in self.groups)
@@ -81,14 +94,17 @@ class Profile:
 
 
 def parallel(*profiles: Profile) -> Profile:
-    """Profiles on disjoint sets of records (owners, or halves of a split): each record pays for its
-    own only."""
+    """Profiles on disjoint sets of records: each record pays for its own set only.
+
+    The sets are owners, or the halves of a split.
+    """
     return Profile(tuple(group for profile in profiles for group in profile.groups))
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2), rounded up (Dong, Roth, Su 2022,
-    Corollary 1).
+    """Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2), rounded up.
+
+    Dong, Roth, Su 2022, Corollary 1.
 
     Beyond the middle both terms are written as a density times a Mills ratio, which leaves no small
     difference of tails.
@@ -121,8 +137,9 @@ def _delta(group: Sequence, epsilon: float, *, added_only: bool) -> float:
 
 
 def _lattice(group: Sequence, epsilon: float) -> tuple[float, float, float]:
-    """What the discrete noise of all trainings may cost beyond continuous noise: `lattice_slack`,
-    and all tails together.
+    """What the discrete noise of all trainings may cost beyond continuous noise.
+
+    These are `lattice_slack` and all tails together.
 
     With a tail of e^(-_TAIL - epsilon) what it adds to delta is at most e^-_TAIL a training.
     """
@@ -138,8 +155,10 @@ def _less(epsilon: float, shift: float) -> float:
 
 
 def _only_gaussian(group: Sequence) -> float | None:
-    """The mu of a group that is Gaussian throughout (or empty): then the profile has a closed
-    form."""
+    """The mu of a group that is Gaussian throughout, or empty.
+
+    Its profile has a closed form.
+    """
     if all(isinstance(part, Gaussian) for part in group):
         return math.hypot(*(part.mu for part in group if isinstance(part, Gaussian)))
     return None
@@ -154,7 +173,7 @@ def _loss(group: Sequence) -> Any:
 
 
 @lru_cache(maxsize=16)
-def _part(mechanism: Mechanism, grid: float) -> Any:
+def _part(mechanism: AccountedMechanism, grid: float) -> Any:
     return mechanism.loss(grid)
 
 
@@ -175,8 +194,10 @@ def _renyi_epsilon(group: Sequence, delta: float) -> float:
 
 
 def _least(enough: Any) -> float:
-    """The least epsilon >= 0 that is enough, within a part in 10^7 and from above; infinite beyond
-    any meaning."""
+    """The least epsilon >= 0 that is enough, within a part in 10^7 and from above.
+
+    It is infinite where no useful epsilon is enough.
+    """
     if enough(0.0):
         return 0.0
     high = 1.0

@@ -1,5 +1,6 @@
-"""What DP-SGD with discrete Gaussian noise costs, by Renyi divergences at integer orders: numpy
-alone, in milliseconds.
+"""The cost of DP-SGD with discrete Gaussian noise, by Renyi divergences at integer orders.
+
+It needs numpy only, and takes milliseconds.
 
 **A step, one record added or removed.** With noise sigma on integers of sensitivity D, z = sigma /
 D, and each record in the batch with probability q independently, the divergence of order a is at
@@ -83,8 +84,10 @@ def training_epsilon(
 
 
 def training_noise(*, epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
-    """The least noise multiplier of at least LEAST_NOISE (within 0.1%, from above) with which
-    `steps` of DP-SGD are (epsilon, delta)-DP when one record is replaced."""
+    """The least noise multiplier with which `steps` of DP-SGD are (epsilon, delta)-DP.
+
+    One record is replaced. The multiplier is at least LEAST_NOISE, and within 0.1%, from above.
+    """
 
     def enough(noise_multiplier: float) -> bool:
         found = training_epsilon(
@@ -130,15 +133,19 @@ def divergences(*, noise_multiplier: float, sampling_rate: float) -> Floats:
 
 
 def replaced(added: Floats) -> tuple[Floats, Floats]:
-    """Orders and divergences when one record is replaced, from those at ORDERS when one is added or
-    removed."""
+    """Orders and divergences when one record is replaced.
+
+    They follow from those at ORDERS when one is added or removed.
+    """
     m, n = _PAIRS
     return m * n / (m + n - 1), n / (n - 1) * added[m - 2] + added[n - 2]
 
 
 def _epsilon(orders: Floats, total: Floats, delta: float) -> float:
-    """The least over orders of D_a + log(1 - 1/a) - log(a delta)/(a - 1), never below 0 (Canonne,
-    Kamath, Steinke 2020, Proposition 12)."""
+    """The least over orders of D_a + log(1 - 1/a) - log(a delta)/(a - 1), never below 0.
+
+    Canonne, Kamath, Steinke 2020, Proposition 12.
+    """
     bounds = total + np.log1p(-1 / orders) - (np.log(orders) + math.log(delta)) / (orders - 1)
     return max(0.0, float(bounds.min()) + _CONVERTED)
 
@@ -157,8 +164,7 @@ def _chances(sampling_rate: float) -> Floats:
 
 @cache
 def _subsets() -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], Floats]:
-    """In a row for all orders a and k = 2..a: where each order starts, k, a - k, and log C(a,
-    k)."""
+    """For all orders a and k = 2..a in a row: starts, k, a - k, and log C(a, k)."""
     a = np.repeat(ORDERS, ORDERS - 1)
     starts = np.cumsum(ORDERS - 1) - (ORDERS - 1)
     k = np.arange(len(a)) - np.repeat(starts, ORDERS - 1) + 2

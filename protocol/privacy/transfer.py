@@ -1,5 +1,6 @@
-"""Coverage carried from training with the test record to training without it, by the training's
-whole privacy profile.
+"""Coverage carried from training with the test record to training without it.
+
+The bound uses the whole privacy profile of the training.
 
 A model trained on n+1 exchangeable records misses any one of them as often as any other. Privacy
 carries that to the model trained on n: miss(D_n) <= e^epsilon miss(D_n+1) + delta(epsilon) at every
@@ -20,8 +21,10 @@ _ROUNDING = 1e-12
 
 
 def miss_bound(profile: Profile, miss: float) -> float:
-    """inf over epsilon of e^epsilon * miss + delta(epsilon): how often a model without the record
-    misses it, from above."""
+    """inf over epsilon of e^epsilon * miss + delta(epsilon), from above.
+
+    It bounds how often a model without the record misses it.
+    """
     if not 0.0 <= miss <= 1.0:
         raise BadInput(f"miss is {miss!r}; it must lie between 0 and 1")
     _, highest = _best(profile, lambda epsilon, delta: -(np.exp(epsilon) * miss + delta))
@@ -43,8 +46,9 @@ def best_point(profile: Profile, *, alpha: float, beta: float) -> tuple[float, f
 
 
 def largest_level(profile: Profile, *, alpha: float, beta: float, n: int) -> float | None:
-    """The largest a' with miss_bound(a' + 1/(n+1)) <= alpha - beta, rounded down; None when no a'
-    >= 0 is small enough.
+    """The largest a' with miss_bound(a' + 1/(n+1)) <= alpha - beta, rounded down.
+
+    None when no a' >= 0 is small enough.
 
     A private quantile that fails with probability at most beta, at rank ceil((1 - a')(n+1)) of the
     in-sample scores, then covers with probability at least 1 - alpha. `profile` is that of the
@@ -60,8 +64,9 @@ def _best(
     profile: Profile,
     value: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]],
 ) -> tuple[float, float]:
-    """The epsilon of the highest value(epsilon, delta(epsilon)) on a grid narrowed four times, and
-    that value.
+    """The epsilon with the highest value(epsilon, delta(epsilon)), and that value.
+
+    It is sought on a grid that is narrowed four times.
 
     Any epsilon is valid, so at worst the answer is loose. Each grid holds the best epsilon of the
     one before.

@@ -1,5 +1,6 @@
-"""Zero-concentrated differential privacy: what counts with discrete Gaussian noise cost, without
-any accounting library.
+"""Zero-concentrated differential privacy of counts with discrete Gaussian noise.
+
+No accounting library is needed.
 
 A count of sensitivity 1 with discrete Gaussian noise of variance v is 1/(2v)-zCDP, and adaptive
 queries add up (Canonne, Kamath, Steinke 2020, Theorem 14).
@@ -52,8 +53,10 @@ def search_steps(bins: int) -> int:
 
 
 def search_variance(*, bins: int, epsilon: float, delta: float) -> int:
-    """The least whole variance with which all counts of a bisection together stay within (epsilon,
-    delta)."""
+    """The least whole variance with which all counts of a bisection stay within the budget.
+
+    The budget is (epsilon, delta) for all of them together.
+    """
     variance = math.ceil(search_steps(bins) / (2 * Fraction(zcdp_within(epsilon, delta))))
     while zcdp_epsilon(search_steps(bins) / (2 * variance), delta) > epsilon:
         variance += 1

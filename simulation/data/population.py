@@ -30,8 +30,10 @@ CLASSIFICATION, REGRESSION = "classification", "regression"
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores of what is true, and of everything that could be predicted (labels), or the width of a
-    threshold (numbers)."""
+    """Scores of the truth, and of every possible prediction.
+
+    Predictions are labels, or numbers with the width of a threshold.
+    """
 
     own: Array
     every: Array | None
@@ -88,8 +90,7 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Lessons:
-    """Features on a public scale with labels, or with numbers whose residuals have a public
-    bound."""
+    """Features on a public scale with labels, or with numbers of publicly bounded residuals."""
 
     name: str
     features: Array
@@ -107,8 +108,7 @@ def from_npz(path: Path) -> Population:
 
 
 def embedded() -> Population:
-    """The provider's predictions for all records of the embedded data set that it did not learn
-    from."""
+    """The provider's predictions for all embedded records that it did not learn from."""
     return Population("letter (embedded)", *predictions())
 
 
@@ -123,7 +123,7 @@ def predicted(path: Path | None, task: str, bound: float | None) -> Population |
     return _about(path, lambda: Predictions(str(path), predictions_, targets, _given(bound)))
 
 
-def lessons(path: Path | None, task: str, bound: float | None, limits: Range | None) -> Lessons:
+def lessons(path: Path | None, task: str, *, bound: float | None, limits: Range | None) -> Lessons:
     """Records to learn from, features clipped to public limits and scaled to [-1, 1] by them."""
     what = "labels" if task == CLASSIFICATION else "targets"
     if path is None and limits is not None:
@@ -140,19 +140,20 @@ def lessons(path: Path | None, task: str, bound: float | None, limits: Range | N
         if what == "targets":
             return _about(
                 path,
-                lambda: _scaled(str(path), features, column(what, targets), limits, _given(bound)),
+                lambda: _scaled(
+                    str(path), features, column(what, targets), limits=limits, bound=_given(bound)
+                ),
             )
-        return _about(path, lambda: _scaled(str(path), features, targets, limits, None))
+        return _about(path, lambda: _scaled(str(path), features, targets, limits=limits))
     if task == CLASSIFICATION:
-        return _scaled("letter (embedded)", *letters(), (0.0, 1.0), None)
+        return _scaled("letter (embedded)", *letters(), limits=(0.0, 1.0))
     features, targets, _ = line(20_000, np.random.default_rng(0))
-    return _scaled(
-        "line (made up)", features, targets, (-1.0, 1.0), LINE_BOUND if bound is None else bound
-    )
+    width = LINE_BOUND if bound is None else bound
+    return _scaled("line (made up)", features, targets, limits=(-1.0, 1.0), bound=width)
 
 
 def _scaled(
-    name: str, features: Array, targets: Array, limits: Range, bound: float | None
+    name: str, features: Array, targets: Array, *, limits: Range, bound: float | None = None
 ) -> Lessons:
     if features.ndim != 2 or targets.shape != features.shape[:1]:
         raise BadInput(
@@ -199,7 +200,7 @@ def read_arrays(path: Path, **shapes: str) -> list[Array]:
 
 
 def _about(path: Path, make: Any) -> Any:
-    """What is wrong with the arrays of a file is said with its name."""
+    """Errors about the arrays of a file carry the name of the file."""
     try:
         return make()
     except BadInput as error:

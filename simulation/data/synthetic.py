@@ -1,5 +1,4 @@
-"""Records made up from public numbers: classes as clusters around corners of a cube, and a location
-with truncated noise."""
+"""Synthetic records: clusters around corners of a cube, and a location with truncated noise."""
 
 import math
 from dataclasses import dataclass
@@ -16,8 +15,9 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
-    """Gaussian clusters of random shape around corners of the cube [-separation, separation]^d,
-    several for each label.
+    """Gaussian clusters of random shape around corners of a cube, several for each label.
+
+    The cube is [-separation, separation]^d.
 
     The problem of SCP section S6.3.2: five labels, ten features, all of them informative,
     separation 0.6, one label in a hundred drawn anew.
@@ -90,8 +90,10 @@ LINE_BOUND = 4.0
 
 
 def line(n: int, rng: np.random.Generator, *, features: int = 5) -> tuple[Floats, Floats, Floats]:
-    """Features in [-1, 1], targets, and the truth they scatter around: a line with noise cut at
-    three deviations of 0.5."""
+    """Features in [-1, 1], targets, and the line that the targets scatter around.
+
+    The noise is cut at three deviations of 0.5.
+    """
     x = rng.uniform(-1, 1, (n, features))
     truth = x @ np.linspace(-1, 1, features)
     return x, truth + located(n, rng, location=0.0, sigma=0.5), truth

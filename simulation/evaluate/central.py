@@ -1,15 +1,13 @@
-"""Private split calibration with a trusted curator: a histogram of scores, and a quantile mechanism
-of one's choice."""
+"""Private split calibration with a trusted curator, by any quantile mechanism."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from confide.aggregator.procedures.full_data import dpcp_rank
 from confide.aggregator.quantiles.base import CERTIFIED, REPLACE_ONE, Mechanism
-from confide.aggregator.quantiles.histogram import certified_rank, conformal_rank, histogram
-from confide.aggregator.quantiles.registry import DEFAULT, GAUSSIAN, MECHANISMS, within_budget
+from confide.aggregator.quantiles.histogram import histogram
+from confide.aggregator.quantiles.registry import DEFAULT, MECHANISMS, within_budget
 from confide.protocol.errors import BadInput, check_choice, check_epsilon, check_probability
 from confide.protocol.exact.grids import check_bins, uniform_grid
 from confide.protocol.scores.registry import SCORES
@@ -19,8 +17,10 @@ from confide.simulation.evaluate.trials import Repeated, Row, measured
 
 @dataclass(frozen=True, kw_only=True)
 class Central(Repeated):
-    """Calibration of a given model; `variant` is the quantile mechanism. n is public, a record is
-    replaced."""
+    """Calibration of a given model; `variant` is the quantile mechanism.
+
+    n is public, and adjacency is replace-one.
+    """
 
     method: str = "central"
     variant: str = DEFAULT
@@ -41,10 +41,11 @@ class Central(Repeated):
                 f"beta is {self.beta} and alpha {self.alpha}; beta must be below alpha, of which "
                 "it is a part"
             )
-        if (self.variant in GAUSSIAN) != (self.privacy_delta > 0):
+        needs_delta = MECHANISMS[self.variant].needs_delta
+        if needs_delta != (self.privacy_delta > 0):
             needs = (
                 "needs --privacy-delta above 0"
-                if self.variant in GAUSSIAN
+                if needs_delta
                 else "is pure, so --privacy-delta must be 0"
             )
             raise BadInput(f"privacy_delta is {self.privacy_delta}; {self.variant} {needs}")
@@ -60,18 +61,9 @@ class Central(Repeated):
             delta=self.privacy_delta,
         )
 
-    def rank(self, mechanism: Mechanism) -> int:
-        """With room for the mechanism's failure where it is certified; the nominal one where
-        nothing is."""
-        if mechanism.certificate == CERTIFIED:
-            return certified_rank(n=self.n, alpha=self.alpha, beta=self.beta)
-        if self.variant == "dpcp":
-            return dpcp_rank(n=self.n, level=self.alpha)
-        return conformal_rank(n=self.n, level=round(1 - self.alpha, 12))
-
     def run(self, records: Population | Predictions) -> Iterator[Row]:
         mechanism, rng = self.mechanism, np.random.default_rng(self.seed)
-        rank, grid = self.rank(mechanism), uniform_grid(self.bins)
+        rank, grid = mechanism.rank(n=self.n, alpha=self.alpha), uniform_grid(self.bins)
         level = 1 - self.alpha if mechanism.certificate == CERTIFIED else None
         splits = self.splits(records, rng)
         scored = records.scored(self.score, rng.random(len(records)))
@@ -85,6 +77,7 @@ class Central(Repeated):
 
     def resolved(self, records: Population | Predictions, rows: list[Row]) -> Row:
         mechanism = self.mechanism
+        rank = mechanism.rank(n=self.n, alpha=self.alpha)
         return {
             "labels": records.probs.shape[1] if isinstance(records, Population) else None,
             "bound": None if isinstance(records, Population) else records.bound,
@@ -93,6 +86,6 @@ class Central(Repeated):
             "kind": "marginal",
             "certificate": mechanism.certificate,
             "adjacency": REPLACE_ONE,
-            "rank": self.rank(mechanism),
-            "inflation_ranks": mechanism.inflation(n=self.n, rank=self.rank(mechanism)),
+            "rank": rank,
+            "inflation_ranks": mechanism.inflation(n=self.n, rank=rank),
         }

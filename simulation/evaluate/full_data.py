@@ -1,5 +1,4 @@
-"""Training and calibrating on one's own records: run a pipeline, measure it on rows that took no
-part."""
+"""Run a pipeline that trains and calibrates, and measure it on rows that took no part."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -22,14 +21,15 @@ from confide.protocol.exact.grids import uniform_grid
 from confide.protocol.exact.sampling import Entropy
 from confide.protocol.methods.training import NOISE
 from confide.protocol.privacy.budgets import Budget
-from confide.protocol.privacy.losses import Mechanism, SampledGaussian
+from confide.protocol.privacy.losses import AccountedMechanism, SampledGaussian
 from confide.protocol.privacy.profiles import PLD
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.regression import ABSOLUTE_RESIDUAL
 from confide.simulation.data.population import Lessons
 from confide.simulation.evaluate.learners import Fitted, Learner, Rows
 from confide.simulation.evaluate.networks import Labels, Network, NetworkFit, Numbers, Recipe
-from confide.simulation.evaluate.pipelines import BINS, PIPELINES, Pipeline, Terms
+from confide.simulation.evaluate.pipeline_terms import BINS, Pipeline, PipelineTerms
+from confide.simulation.evaluate.pipelines import PIPELINES
 from confide.simulation.evaluate.trials import Repeated, Row, measured
 
 
@@ -40,7 +40,7 @@ class Trainings:
     learner: Learner
     rows: Rows
     entropy: Entropy
-    _made: dict[tuple[bool, Mechanism | None], Fitted] = field(default_factory=dict)
+    _made: dict[tuple[bool, AccountedMechanism | None], Fitted] = field(default_factory=dict)
 
     def fitted(self, pipeline: Pipeline) -> Fitted:
         """The model of a pipeline that was run."""
@@ -75,15 +75,17 @@ def measure(trainings: Trainings, pipeline: Pipeline, test: Rows) -> Row:
 
 
 @lru_cache(maxsize=4)
-def _planned(variant: str, terms: Terms, recipe: Recipe) -> Pipeline:
+def _planned(variant: str, terms: PipelineTerms, recipe: Recipe) -> Pipeline:
     """Accounting takes seconds, and is asked for before the trials and after."""
     return PIPELINES[variant](terms, recipe)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FullData(Repeated):
-    """Train and calibrate on n records; `variant` is a pipeline, (epsilon, privacy_delta) the
-    budget of both together."""
+    """Train and calibrate on n records; `variant` is a pipeline.
+
+    (epsilon, privacy_delta) is the budget of both together.
+    """
 
     method: str = "full-data"
     variant: str = "certified"
@@ -114,7 +116,7 @@ class FullData(Repeated):
     @property
     def pipeline(self) -> Pipeline:
         budget = Budget(self.epsilon, self.privacy_delta, self.accountant)
-        terms = Terms(
+        terms = PipelineTerms(
             self.n,
             budget,
             alpha=self.alpha,
@@ -137,8 +139,10 @@ class FullData(Repeated):
             yield row | {"model": fitted.digest.hex()}
 
     def card(self, records: Lessons, result: dict[str, Any], *, issued: datetime) -> Card:
-        """The contract card of the certified pipeline, for the model and the threshold of the first
-        trial; not yet signed."""
+        """The contract card of the certified pipeline, not yet signed.
+
+        It is for the model and the threshold of the first trial.
+        """
         pipeline = self.pipeline
         if not (isinstance(pipeline.training, SampledGaussian) and pipeline.method == "certified"):
             raise BadInput(

@@ -1,5 +1,6 @@
-"""What calibration on the training records needs of a learner: private training at a stated cost,
-and scores in [0, 1].
+"""What calibration on the training records needs of a learner.
+
+Private training at a stated cost, and scores in [0, 1].
 
 Records are named by their row numbers; the learner holds them. Besides networks
 (`confide.simulation.evaluate.networks`) there are two whose truth has a closed form: a location
@@ -17,7 +18,7 @@ from scipy.special import ndtr, ndtri
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy, words
 from confide.protocol.privacy.budgets import Budget, remaining
-from confide.protocol.privacy.losses import Gaussian, Mechanism, Pure
+from confide.protocol.privacy.losses import AccountedMechanism, Gaussian, Pure
 from confide.protocol.scores.regression import AbsoluteResidual
 
 Rows = NDArray[np.int64]
@@ -37,19 +38,20 @@ class Fitted(Protocol):
 class Planned(Protocol):
     """Training as it is planned, before there are records."""
 
-    def mechanism(self, n: int, budget: Budget) -> Mechanism:
-        """The training mechanism for about n records that makes the most of a budget; n is public
-        here."""
+    def mechanism(self, n: int, budget: Budget) -> AccountedMechanism:
+        """The training mechanism for about n records that uses all of a budget.
+
+        n is public here.
+        """
 
 
 class Learner(Planned, Protocol):
-    """Training that is permutation-invariant and, given a mechanism, as private as that mechanism
-    under add-remove."""
+    """Permutation-invariant training, as private as the mechanism under add-remove."""
 
     def __len__(self) -> int:
         """Records held."""
 
-    def fit(self, rows: Rows, mechanism: Mechanism | None, entropy: Entropy) -> Fitted:
+    def fit(self, rows: Rows, mechanism: AccountedMechanism | None, entropy: Entropy) -> Fitted:
         """Train on the rows; without a mechanism, without privacy."""
 
 
@@ -71,8 +73,9 @@ class LocationFit:
 
 @dataclass(frozen=True)
 class Location:
-    """The mean of y - x, clipped to +-`bound`, with Laplace noise (DPCP section 5.1); scores are
-    residuals over `scale`.
+    """The mean of y - x, clipped to +-`bound`, with Laplace noise (DPCP section 5.1).
+
+    Scores are residuals over `scale`.
 
     The sum is divided by a public number of records, so one more moves it by at most bound/n. DPCP
     divides by the number it has, with noise 6 sigma/(n epsilon): private when a record is replaced,
@@ -87,10 +90,12 @@ class Location:
     def __len__(self) -> int:
         return len(self.rest)
 
-    def mechanism(self, n: int, budget: Budget) -> Mechanism:
+    def mechanism(self, n: int, budget: Budget) -> AccountedMechanism:
         return Pure(budget.epsilon)
 
-    def fit(self, rows: Rows, mechanism: Mechanism | None, entropy: Entropy) -> LocationFit:
+    def fit(
+        self, rows: Rows, mechanism: AccountedMechanism | None, entropy: Entropy
+    ) -> LocationFit:
         mean = float(np.clip(self.rest[rows], -self.bound, self.bound).mean())
         if mechanism is not None:
             if not isinstance(mechanism, Pure):
@@ -103,8 +108,10 @@ class Location:
 
 
 def _uniform(count: int, entropy: Entropy) -> Floats:
-    """Numbers inside (0, 1), for mechanisms as they were published: noise in floating point, and in
-    simulations only."""
+    """Numbers inside (0, 1), for mechanisms as they were published.
+
+    Noise is in floating point, so this is for simulations only.
+    """
     return np.asarray(((words(count, 64, entropy) >> np.uint64(11)) + 0.5) * 2.0**-53)
 
 
@@ -116,8 +123,10 @@ def _laplace(entropy: Entropy) -> float:
 
 @dataclass(frozen=True)
 class Memory:
-    """For every record there could be, whether it was trained on, plus noise: its score is small if
-    it seems so."""
+    """For every possible record, whether it was trained on, plus noise.
+
+    The score of a record is small if it seems to have been.
+    """
 
     seen: Floats
     spread: float
@@ -131,8 +140,9 @@ class Memory:
 
 @dataclass(frozen=True)
 class Memoriser:
-    """Learns nothing and remembers its records as well as mu-GDP allows: the construction of SCP
-    Theorem 2(b).
+    """Learns nothing and remembers its records as well as mu-GDP allows.
+
+    The construction of SCP Theorem 2(b).
 
     In-sample scores are those of N(1, 1/mu^2), others of N(0, 1/mu^2): the share a of in-sample
     scores above a threshold and the share of others above it are exactly the two errors of the
@@ -144,10 +154,10 @@ class Memoriser:
     def __len__(self) -> int:
         return self.total
 
-    def mechanism(self, n: int, budget: Budget) -> Mechanism:
+    def mechanism(self, n: int, budget: Budget) -> AccountedMechanism:
         return Gaussian(remaining(budget, Gaussian))
 
-    def fit(self, rows: Rows, mechanism: Mechanism | None, entropy: Entropy) -> Memory:
+    def fit(self, rows: Rows, mechanism: AccountedMechanism | None, entropy: Entropy) -> Memory:
         spread = 1 / mechanism.mu if isinstance(mechanism, Gaussian) else 1e-3
         seen = np.zeros(self.total)
         seen[rows] = 1.0

@@ -25,7 +25,7 @@ SHUFFLE_DELTA = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting(Repeated):
+class Local(Repeated):
     """A campaign of local reports: randomised labels, or randomised bits."""
 
     method: str = "labels"
@@ -123,8 +123,7 @@ class Setting(Repeated):
 
 
 class _Observed:
-    """Bit users, watched for the smallest crowd that any answer was shuffled in: same round, same
-    threshold."""
+    """Bit users that record the smallest crowd of any answer: same round, same threshold."""
 
     def __init__(self, users: BitUsers) -> None:
         self._users = users
@@ -138,7 +137,7 @@ class _Observed:
         return tally
 
     def shuffle_epsilon(self, channel: Bit, max_corrupt: int) -> float | None:
-        """Only honest reports hide anybody."""
+        """The shuffled epsilon of the smallest crowd; only honest reports count."""
         if self._crowd is None:
             return None
         return shuffled_epsilon(

@@ -1,5 +1,4 @@
-"""Small networks trained by DP-SGD, for labels and for numbers, seen through their conformal
-scores."""
+"""Small networks trained by DP-SGD, for labels and for numbers, with conformal scores."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from confide.client.training.private_training import train
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy
 from confide.protocol.privacy.budgets import Budget, noise_multiplier
-from confide.protocol.privacy.losses import Mechanism, SampledGaussian
+from confide.protocol.privacy.losses import AccountedMechanism, SampledGaussian
 from confide.protocol.scores.probabilities import check_labels
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.regression import AbsoluteResidual
@@ -47,7 +46,7 @@ class Recipe:
     def steps(self, n: int) -> int:
         return max(1, round(self.epochs / self.sampling_rate(n)))
 
-    def mechanism(self, n: int, budget: Budget) -> Mechanism:
+    def mechanism(self, n: int, budget: Budget) -> AccountedMechanism:
         rate, steps = self.sampling_rate(n), self.steps(n)
         return SampledGaussian(
             noise_multiplier(budget, sampling_rate=rate, steps=steps), rate, steps
@@ -56,8 +55,10 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Labels:
-    """Classification: softmax and cross-entropy; a score of class probabilities, sets of labels.
-    Their number is public."""
+    """Classification by softmax and cross-entropy, with sets of labels.
+
+    The number of labels is public.
+    """
 
     labels: NDArray[Any]
     score: str = "hps"
@@ -123,8 +124,10 @@ class Numbers:
 
 
 def _uniform(rows: Rows) -> NDArray[np.float64]:
-    """One number in (0, 1) a record, the same for every model: randomised scores stay functions of
-    the record."""
+    """One number in (0, 1) for each record, the same for every model.
+
+    So randomised scores stay functions of the record.
+    """
     return np.random.default_rng(0).random(int(rows.max()) + 1)[rows]
 
 
@@ -145,8 +148,7 @@ class NetworkFit:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A network on features that are already on a public scale (or a private one that was charged
-    for)."""
+    """A network on features that are on a public scale, or a private one that was charged for."""
 
     features: NDArray[Any]
     task: Labels | Numbers
@@ -166,10 +168,10 @@ class Network:
     def __len__(self) -> int:
         return len(self.features)
 
-    def mechanism(self, n: int, budget: Budget) -> Mechanism:
+    def mechanism(self, n: int, budget: Budget) -> AccountedMechanism:
         return self.recipe.mechanism(n, budget)
 
-    def fit(self, rows: Rows, mechanism: Mechanism | None, entropy: Entropy) -> NetworkFit:
+    def fit(self, rows: Rows, mechanism: AccountedMechanism | None, entropy: Entropy) -> NetworkFit:
         n, recipe = len(rows), self.recipe
         clip = recipe.clip
         if mechanism is None:

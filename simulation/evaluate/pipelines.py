@@ -1,148 +1,72 @@
-"""Methods that train and calibrate, as values: what is trained on, with which noise, at which rank,
-and what that promises.
+"""Methods that train and calibrate, each a function from terms to a pipeline.
 
 A pipeline is made from public numbers alone; running it adds nothing to its promise. Full-data
 methods train on all records and calibrate on the same; split methods use disjoint halves.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 from confide.aggregator.procedures.full_data import (
     CONDITIONAL,
     HEURISTIC_BUFFER,
-    PUBLISHED_BUFFER,
-    Stability,
     Transfer,
     black_box_floor,
-    check_rank,
     differential_rank,
     dpcp_level,
-    dpcp_rank,
     never_selected_bound,
 )
 from confide.aggregator.quantiles.base import ADD_REMOVE, ASYMPTOTIC, CERTIFIED, UNCERTIFIED
-from confide.aggregator.quantiles.base import Mechanism as Quantile
 from confide.aggregator.quantiles.gaussian import GaussianSearch, NoisyMidpoint
-from confide.aggregator.quantiles.histogram import certified_rank, conformal_rank
-from confide.aggregator.quantiles.published import Dpcp, Pps, pps_gamma, pps_rank
+from confide.aggregator.quantiles.histogram import certified_rank, check_rank
+from confide.aggregator.quantiles.published import Dpcp, Pps, dpcp_rank, pps_gamma, pps_rank
 from confide.aggregator.quantiles.rank_exponential import RankExponential
-from confide.protocol.errors import BadInput, check_probability
-from confide.protocol.exact.grids import check_bins
+from confide.protocol.errors import BadInput
 from confide.protocol.privacy.budgets import Budget, remaining
-from confide.protocol.privacy.losses import DiscreteGaussian, Mechanism, Pure, SampledGaussian
+from confide.protocol.privacy.losses import (
+    AccountedMechanism,
+    DiscreteGaussian,
+    Pure,
+    SampledGaussian,
+)
 from confide.protocol.privacy.profiles import Profile, parallel
 from confide.simulation.evaluate.learners import Planned
+from confide.simulation.evaluate.pipeline_terms import (
+    MIXED,
+    NOT_PRIVATE,
+    Pipeline,
+    PipelineTerms,
+    Promise,
+)
 
-# DPCP's quantile needs a public n, DP-SGD is accounted for under add-remove; nobody has put the two
-# together.
-MIXED = "training: add-remove; quantile: replace-one"
-NOT_PRIVATE = "not private"
-# Scores of an overconfident model crowd near 1, and exponential mechanisms pay for the logarithm of
-# the bins only.
-BINS = 1 << 14
 # Rounding of a noise scale into a rho, from the private side.
 _SHY = 1 - 1e-12
 
 
-@dataclass(frozen=True)
-class Terms:
-    """What is asked of every method alike. `n`, the records to train and calibrate on, is a public
-    number.
-
-    `share` of epsilon goes to training (full-data methods); `buffer` is DP-SCP-F's, unless
-    `stability` gives Theorem 3's.
-    """
-
-    n: int
-    budget: Budget
-    alpha: float = 0.1
-    beta: float = 1e-3
-    share: float = 0.5
-    bins: int = BINS
-    buffer: int = PUBLISHED_BUFFER
-    stability: Stability | None = None
-
-    def __post_init__(self) -> None:
-        check_probability("alpha", self.alpha)
-        check_probability("beta", self.beta)
-        check_probability("share", self.share)
-        check_bins(self.bins)
-        if self.beta >= self.alpha:
-            raise BadInput(
-                f"beta is {self.beta} and alpha {self.alpha}; beta must be below alpha, of which "
-                "it is a part"
-            )
-        if self.n < 2:
-            raise BadInput(f"n is {self.n}; at least 2 records are needed")
-        if self.buffer < 0:
-            raise BadInput(f"buffer is {self.buffer}; it must be 0 or more")
-
-    def part(self, share: float) -> Budget:
-        return replace(self.budget, epsilon=share * self.budget.epsilon)
-
-    def nominal_rank(self, n: int) -> int:
-        return conformal_rank(n=n, level=round(1 - self.alpha, 12))
-
-
-@dataclass(frozen=True)
-class Promise:
-    """What is known of coverage beforehand: a marginal `level`, or only the floors, or nothing."""
-
-    certificate: str
-    level: float | None = None
-    black_box_floor: float | None = None
-    never_selected_bound: float | None = None
-    stability_bound: float | None = None
-    buffer_is: str | None = None
-
-
-@dataclass(frozen=True)
-class Pipeline:
-    """Train on all rows or the first half, then take a quantile of the scores of all rows or the
-    second half.
-
-    Without a training mechanism training is not private; without a quantile mechanism the quantile
-    is exact.
-    """
-
-    method: str
-    rank: int
-    promise: Promise
-    training: Mechanism | None
-    quantile: Quantile | None
-    halves: bool
-    profile: Profile | None
-    adjacency: str
-
-    @property
-    def private(self) -> bool:
-        return self.profile is not None
-
-
-def _exact(method: str, terms: Terms, *, halves: bool, promise: Promise) -> Pipeline:
+def _exact(method: str, terms: PipelineTerms, *, halves: bool, promise: Promise) -> Pipeline:
     rank = terms.nominal_rank(terms.n - terms.n // 2 if halves else terms.n)
     return Pipeline(method, rank, promise, None, None, halves, None, NOT_PRIVATE)
 
 
-def split_cp(terms: Terms, plan: Planned) -> Pipeline:
+def split_cp(terms: PipelineTerms, plan: Planned) -> Pipeline:
     """Split conformal prediction without privacy."""
     return _exact("split-cp", terms, halves=True, promise=Promise(CERTIFIED, level=1 - terms.alpha))
 
 
-def naive(terms: Terms, plan: Planned) -> Pipeline:
+def naive(terms: PipelineTerms, plan: Planned) -> Pipeline:
     """The exact conformal quantile of in-sample scores, as if they were not."""
     return _exact("naive", terms, halves=False, promise=Promise(UNCERTIFIED))
 
 
-def _full(terms: Terms, plan: Planned) -> tuple[Mechanism, Profile]:
+def _full(terms: PipelineTerms, plan: Planned) -> tuple[AccountedMechanism, Profile]:
     training = plan.mechanism(terms.n, terms.part(terms.share))
     return training, Profile().then(training)
 
 
-def differential(terms: Terms, plan: Planned) -> Pipeline:
-    """Differential CP (DPCP section 3.2): private training, exact quantile at a lowered level; its
-    threshold is not private."""
+def differential(terms: PipelineTerms, plan: Planned) -> Pipeline:
+    """Differential CP (DPCP section 3.2): private training, exact quantile at a lowered level.
+
+    The threshold is not private.
+    """
     training, spent = _full(terms, plan)
     level = dpcp_level(
         alpha=terms.alpha, epsilon=spent.epsilon(terms.budget.delta), delta=terms.budget.delta
@@ -152,7 +76,7 @@ def differential(terms: Terms, plan: Planned) -> Pipeline:
     return Pipeline("differential", rank, promise, training, None, False, None, NOT_PRIVATE)
 
 
-def dpcp(terms: Terms, plan: Planned) -> Pipeline:
+def dpcp(terms: PipelineTerms, plan: Planned) -> Pipeline:
     """DPCP: level e^-eps1 (alpha - delta), and epsilon - eps1 for its exponential mechanism."""
     training, spent = _full(terms, plan)
     level = dpcp_level(
@@ -168,14 +92,14 @@ def dpcp(terms: Terms, plan: Planned) -> Pipeline:
     return Pipeline("dpcp", rank, Promise(CONDITIONAL), training, quantile, False, profile, MIXED)
 
 
-def _noisy_counts(terms: Terms, spent: Profile) -> tuple[DiscreteGaussian, float]:
+def _noisy_counts(terms: PipelineTerms, spent: Profile) -> tuple[DiscreteGaussian, float]:
     """The least noise on the counts of a bisection that the budget has left, and its rho."""
     queries = (terms.bins - 1).bit_length()
     sigma = 1 / remaining(terms.budget, lambda x: DiscreteGaussian(1 / x, queries), spent=spent)
     return DiscreteGaussian(sigma, queries), queries / (2 * sigma**2) * _SHY
 
 
-def _floors(terms: Terms, training: Mechanism) -> tuple[float, float | None]:
+def _floors(terms: PipelineTerms, training: AccountedMechanism) -> tuple[float, float | None]:
     floor = black_box_floor(Profile().then(training), alpha=terms.alpha, beta=terms.beta)
     if not isinstance(training, SampledGaussian):
         return floor, None
@@ -188,9 +112,11 @@ def _floors(terms: Terms, training: Mechanism) -> tuple[float, float | None]:
     )
 
 
-def scp_f(terms: Terms, plan: Planned) -> Pipeline:
-    """DP-SCP-F: the nominal rank, a buffer and the search's offset. Known of its coverage are
-    floors only."""
+def scp_f(terms: PipelineTerms, plan: Planned) -> Pipeline:
+    """DP-SCP-F: the nominal rank, a buffer and the search's offset.
+
+    Only floors of its coverage are known.
+    """
     training, spent = _full(terms, plan)
     cost, rho = _noisy_counts(terms, spent)
     floor, never = _floors(terms, training)
@@ -213,7 +139,7 @@ def scp_f(terms: Terms, plan: Planned) -> Pipeline:
     return Pipeline("scp-f", rank, promise, training, quantile, False, spent.then(cost), ADD_REMOVE)
 
 
-def scp_a(terms: Terms, plan: Planned) -> Pipeline:
+def scp_a(terms: PipelineTerms, plan: Planned) -> Pipeline:
     """DP-SCP-A: the same search without buffer and offset."""
     training, spent = _full(terms, plan)
     cost, rho = _noisy_counts(terms, spent)
@@ -224,9 +150,11 @@ def scp_a(terms: Terms, plan: Planned) -> Pipeline:
     )
 
 
-def certified(terms: Terms, plan: Planned) -> Pipeline:
-    """Certified full-data: a rank that the training's whole profile carries to 1 - alpha, by the
-    rank-exponential mechanism."""
+def certified(terms: PipelineTerms, plan: Planned) -> Pipeline:
+    """Certified full-data: a rank that the training's whole profile carries to 1 - alpha.
+
+    The quantile is taken by the rank-exponential mechanism.
+    """
     training, spent = _full(terms, plan)
     transfer = Transfer.of(spent, alpha=terms.alpha, beta=terms.beta)
     quantile = _one_sided(terms, spent)
@@ -237,17 +165,19 @@ def certified(terms: Terms, plan: Planned) -> Pipeline:
     )
 
 
-def _one_sided(terms: Terms, spent: Profile) -> RankExponential:
+def _one_sided(terms: PipelineTerms, spent: Profile) -> RankExponential:
     epsilon = remaining(terms.budget, Pure, spent=spent)
     return RankExponential(bins=terms.bins, beta=terms.beta, epsilon=epsilon, adjacency=ADD_REMOVE)
 
 
-def _halves(terms: Terms, plan: Planned, budget: Budget) -> tuple[Mechanism, Profile, int]:
+def _halves(
+    terms: PipelineTerms, plan: Planned, budget: Budget
+) -> tuple[AccountedMechanism, Profile, int]:
     training = plan.mechanism(terms.n // 2, budget)
     return training, Profile().then(training), terms.n - terms.n // 2
 
 
-def split(terms: Terms, plan: Planned) -> Pipeline:
+def split(terms: PipelineTerms, plan: Planned) -> Pipeline:
     """DP-Split as published: disjoint halves, the whole budget for each, noisy midpoint search."""
     training, spent, rest = _halves(terms, plan, terms.budget)
     cost, rho = _noisy_counts(terms, Profile())
@@ -259,7 +189,7 @@ def split(terms: Terms, plan: Planned) -> Pipeline:
     )
 
 
-def split_certified(terms: Terms, plan: Planned) -> Pipeline:
+def split_certified(terms: PipelineTerms, plan: Planned) -> Pipeline:
     """DP-Split with the rank-exponential mechanism: the plain private split, certified."""
     training, spent, rest = _halves(terms, plan, terms.budget)
     quantile = _one_sided(terms, Profile())
@@ -269,9 +199,8 @@ def split_certified(terms: Terms, plan: Planned) -> Pipeline:
     return Pipeline("split-certified", rank, promise, training, quantile, True, total, ADD_REMOVE)
 
 
-def pscp(terms: Terms, plan: Planned) -> Pipeline:
-    """PSCP, DPCP's baseline: halves, half the epsilon for each, PPS with its own choice of
-    gamma."""
+def pscp(terms: PipelineTerms, plan: Planned) -> Pipeline:
+    """PSCP, DPCP's baseline: halves, half the epsilon for each, PPS with its optimal gamma."""
     training, spent, rest = _halves(terms, plan, terms.part(0.5))
     epsilon = terms.budget.epsilon / 2
     gamma = pps_gamma(n=rest, alpha=terms.alpha, epsilon=epsilon, bins=terms.bins)
@@ -283,7 +212,7 @@ def pscp(terms: Terms, plan: Planned) -> Pipeline:
     )
 
 
-PIPELINES: dict[str, Callable[[Terms, Planned], Pipeline]] = {
+PIPELINES: dict[str, Callable[[PipelineTerms, Planned], Pipeline]] = {
     "certified": certified,
     "dpcp": dpcp,
     "scp-f": scp_f,

@@ -1,5 +1,4 @@
-"""Repeated trials: what every evaluation shares, from the split of the records to the file with the
-result."""
+"""Repeated trials: what all evaluations share, from the split of the records to the file."""
 
 import json
 from abc import ABC, abstractmethod
@@ -21,7 +20,7 @@ Row = dict[str, Any]
 Progress = Callable[[], None]
 
 
-class Records(Protocol):
+class NamedRecords(Protocol):
     """Anything that is evaluated on: records with a name."""
 
     @property
@@ -31,8 +30,7 @@ class Records(Protocol):
 
 
 class Trial(NamedTuple):
-    """Rows to calibrate on (and to train on, where that is part of the method), rows to test on,
-    and the trial's chance."""
+    """Rows to calibrate (and train) on, rows to test on, and the randomness of the trial."""
 
     calibration: NDArray[np.int64]
     test: NDArray[np.int64]
@@ -64,8 +62,8 @@ class Repeated(ABC):
     def resolved(self, records: Any, rows: list[Row]) -> Row:
         """What the arguments came down to on these records."""
 
-    def splits(self, records: Records, rng: np.random.Generator) -> Iterator[Trial]:
-        """Records drawn without replacement, calibration and test disjoint."""
+    def splits(self, records: NamedRecords, rng: np.random.Generator) -> Iterator[Trial]:
+        """NamedRecords drawn without replacement, calibration and test disjoint."""
         total = len(records)
         if not 1 <= self.n < total:
             raise BadInput(
@@ -89,9 +87,10 @@ def measured(threshold: float, own: NDArray[Any], mean_size: float, *, level: fl
     }
 
 
-def summarise(records: Records, setting: Repeated, rows: list[Row]) -> dict[str, Any]:
-    """Everything resolved, every trial, means and standard deviations (population form, 0 for one
-    trial).
+def summarise(records: NamedRecords, setting: Repeated, rows: list[Row]) -> dict[str, Any]:
+    """The resolved arguments, every trial, means and standard deviations.
+
+    Deviations are in population form, 0 for one trial.
 
     A measure that some trial does not have (no level promised, an unbounded interval) has neither.
     """
@@ -111,11 +110,13 @@ def summarise(records: Records, setting: Repeated, rows: list[Row]) -> dict[str,
     }
 
 
-def evaluate(
+def run_trials(
     records: Any, setting: Repeated, *, progress: Progress = lambda: None
 ) -> tuple[dict[str, Any], bool]:
-    """Run all trials; on Ctrl-C keep those that finished. The flag tells whether it ran to the
-    end."""
+    """Run all trials; on Ctrl-C keep those that finished.
+
+    The flag tells whether all of them ran.
+    """
     rows: list[Row] = []
     try:
         for row in setting.run(records):

@@ -22,8 +22,8 @@ from confide.simulation.cli import app
 from confide.simulation.data.population import Population, Predictions, embedded, from_npz, lessons
 from confide.simulation.data.synthetic import Clusters, line
 from confide.simulation.evaluate.central import Central
-from confide.simulation.evaluate.local import Setting
-from confide.simulation.evaluate.trials import evaluate
+from confide.simulation.evaluate.local import Local
+from confide.simulation.evaluate.trials import run_trials
 from tests.support.known import label_population
 from tests.support.places import ROOT
 
@@ -269,7 +269,7 @@ def test_calibration_and_test_records_are_disjoint() -> None:
     n = 400
     probs = np.stack([np.linspace(0.6, 0.9, n), 1 - np.linspace(0.6, 0.9, n)], axis=1)
     population = Population("marked", probs, np.zeros(n, dtype=np.int64))
-    rows = list(Setting(variant="non-private", n=100, trials=5, seed=1, alpha=0.1).run(population))
+    rows = list(Local(variant="non-private", n=100, trials=5, seed=1, alpha=0.1).run(population))
     for row in rows:
         # The threshold is the rank-91 score of the 100 calibration records: exactly 90 of them lie
         # below it.
@@ -281,9 +281,9 @@ def test_a_result_in_code_says_it_ran_to_the_end() -> None:
     """`evaluate` reports progress once a trial."""
     probs, labels = label_population(500, 4, np.random.default_rng(1), ties=True)
     ticks: list[int] = []
-    _, complete = evaluate(
+    _, complete = run_trials(
         Population("made", probs, labels),
-        Setting(n=200, trials=3, seed=1, epsilon=8.0),
+        Local(n=200, trials=3, seed=1, epsilon=8.0),
         progress=lambda: ticks.append(1),
     )
     assert complete
@@ -382,7 +382,7 @@ def test_an_interval_without_bound_has_no_width() -> None:
     """With a range too small for the residuals the threshold is trivial: everything is covered and
     no width is claimed."""
     numbers = Predictions("far off", np.zeros(400), np.full(400, 9.0), 1.0)
-    result, _ = evaluate(numbers, Central(n=200, trials=2, seed=1))
+    result, _ = run_trials(numbers, Central(n=200, trials=2, seed=1))
     assert (result["mean"]["coverage"], result["mean"]["mean_size"], result["mean"]["trivial"]) == (
         1.0,
         None,
@@ -656,9 +656,9 @@ def test_targets_to_learn_from_may_be_a_column(tmp_path: Path) -> None:
     features, targets, _ = line(300, np.random.default_rng(1))
     np.savez(tmp_path / "column.npz", features=features, targets=targets[:, None])
     np.savez(tmp_path / "two.npz", features=features, targets=np.stack([targets, targets], axis=1))
-    read = lessons(tmp_path / "column.npz", "regression", 4.0, (-1.0, 1.0))
+    read = lessons(tmp_path / "column.npz", "regression", bound=4.0, limits=(-1.0, 1.0))
     assert np.array_equal(read.targets, targets)
     with pytest.raises(
         BadInput, match=r"targets have shape \(300, 2\); accepted are \(n,\) and \(n, 1\)"
     ):
-        lessons(tmp_path / "two.npz", "regression", 4.0, (-1.0, 1.0))
+        lessons(tmp_path / "two.npz", "regression", bound=4.0, limits=(-1.0, 1.0))

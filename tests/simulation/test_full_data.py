@@ -13,29 +13,22 @@ from confide.aggregator.procedures.full_data import (
     Transfer,
     black_box_floor,
     dpcp_level,
-    dpcp_rank,
     never_selected_bound,
 )
 from confide.aggregator.quantiles.gaussian import GaussianSearch, NoisyMidpoint
 from confide.aggregator.quantiles.histogram import conformal_rank
+from confide.aggregator.quantiles.published import dpcp_rank
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy, SeededEntropy
 from confide.protocol.privacy.budgets import Budget, noise_multiplier
-from confide.protocol.privacy.losses import Gaussian, Mechanism, Pure, SampledGaussian
+from confide.protocol.privacy.losses import AccountedMechanism, Gaussian, Pure, SampledGaussian
 from confide.protocol.privacy.profiles import RDP, Profile
 from confide.simulation.data.synthetic import Clusters, line, located
 from confide.simulation.evaluate.full_data import Trainings, measure
 from confide.simulation.evaluate.learners import Fitted, Location, Memoriser, Rows
 from confide.simulation.evaluate.networks import Labels, Network, Numbers, Recipe
-from confide.simulation.evaluate.pipelines import (
-    MIXED,
-    PIPELINES,
-    Pipeline,
-    Terms,
-    certified,
-    scp_f,
-    split,
-)
+from confide.simulation.evaluate.pipeline_terms import MIXED, Pipeline, PipelineTerms
+from confide.simulation.evaluate.pipelines import PIPELINES, certified, scp_f, split
 from tests.support.known import assert_follows
 
 DELTA = 1e-5
@@ -101,7 +94,7 @@ def test_published_bounds_are_the_published_formulas() -> None:
 @pytest.mark.parametrize(("epsilon", "sigma"), [(0.5, 34.29), (1.0, 18.09), (2.0, 9.61)])
 def test_noise_of_the_search_is_that_of_the_paper(epsilon: float, sigma: float) -> None:
     """Twenty queries within (epsilon, 1e-5) by RDP need the sigma of SCP Tables S1 to S3."""
-    terms = Terms(13_671, Budget(epsilon, DELTA, RDP), bins=1 << 20)
+    terms = PipelineTerms(13_671, Budget(epsilon, DELTA, RDP), bins=1 << 20)
     quantile = split(terms, Memoriser(100)).quantile
     assert isinstance(quantile, NoisyMidpoint)
     assert math.sqrt(quantile.variance) == pytest.approx(sigma, rel=2e-3)
@@ -111,7 +104,7 @@ def test_noise_of_the_search_is_that_of_the_paper(epsilon: float, sigma: float) 
 def test_every_method_says_what_it_is_worth(method: str) -> None:
     """Certificates, levels, floors and adjacency of every method: nothing is called certified that
     is not proved."""
-    pipeline = PIPELINES[method](Terms(5_000, BUDGET), Memoriser(64))
+    pipeline = PIPELINES[method](PipelineTerms(5_000, BUDGET), Memoriser(64))
     promise, expected = (
         pipeline.promise,
         {
@@ -145,7 +138,7 @@ def test_budgets_add_up_to_the_total(method: str, accountant: str) -> None:
     """Training and quantile together stay within the budget, and those composed numerically come
     within 1% of it."""
     budget = Budget(1.0, DELTA, accountant)
-    profile = PIPELINES[method](Terms(5_000, budget), Memoriser(64)).profile
+    profile = PIPELINES[method](PipelineTerms(5_000, budget), Memoriser(64)).profile
     assert profile is not None
     assert budget.allows(profile)
     if method not in ("dpcp", "pscp"):
@@ -155,7 +148,9 @@ def test_budgets_add_up_to_the_total(method: str, accountant: str) -> None:
 def test_the_share_moves_budget_between_training_and_quantile() -> None:
     """A larger share trains with less noise, leaves more of it to the counts and asks for a higher
     rank."""
-    small, large = (scp_f(Terms(5_000, BUDGET, share=share), Memoriser(64)) for share in (0.2, 0.8))
+    small, large = (
+        scp_f(PipelineTerms(5_000, BUDGET, share=share), Memoriser(64)) for share in (0.2, 0.8)
+    )
     assert isinstance(small.training, Gaussian)
     assert isinstance(large.training, Gaussian)
     assert isinstance(small.quantile, GaussianSearch)
@@ -163,8 +158,8 @@ def test_the_share_moves_budget_between_training_and_quantile() -> None:
     assert small.training.mu < large.training.mu
     assert small.quantile.variance < large.quantile.variance
     assert (
-        certified(Terms(5_000, BUDGET, share=0.2), Memoriser(64)).rank
-        < certified(Terms(5_000, BUDGET, share=0.8), Memoriser(64)).rank
+        certified(PipelineTerms(5_000, BUDGET, share=0.2), Memoriser(64)).rank
+        < certified(PipelineTerms(5_000, BUDGET, share=0.8), Memoriser(64)).rank
     )
 
 
@@ -196,7 +191,7 @@ BUGS: dict[str, Callable[[Pipeline], Pipeline]] = {
 def test_certified_coverage_holds_where_the_bound_is_tight() -> None:
     """On a learner that remembers as well as privacy allows, coverage is at least 0.9 and at most a
     hundredth above."""
-    found = thresholds(certified(Terms(N, BUDGET), Memoriser(N)), N, 40)
+    found = thresholds(certified(PipelineTerms(N, BUDGET), Memoriser(N)), N, 40)
     error = found.std() / math.sqrt(len(found) - 1)
     assert 0.9 - ERRORS * error <= found.mean() <= 0.91
 
@@ -205,14 +200,14 @@ def test_certified_coverage_holds_where_the_bound_is_tight() -> None:
 def test_wrong_transfers_undercover_there(bug: str) -> None:
     """The same learner shows a missing transfer, a hand-set buffer and an understated training for
     what they are."""
-    found = thresholds(BUGS[bug](certified(Terms(N, BUDGET), Memoriser(N))), N, 20)
+    found = thresholds(BUGS[bug](certified(PipelineTerms(N, BUDGET), Memoriser(N))), N, 20)
     assert found.mean() < 0.9 - ERRORS * found.std() / math.sqrt(len(found) - 1)
 
 
 def test_published_full_data_falls_to_its_floor_there() -> None:
     """DP-SCP-F with its buffer covers less than 0.9 on that learner, and not less than its
     floor."""
-    pipeline = scp_f(Terms(N, BUDGET), Memoriser(N))
+    pipeline = scp_f(PipelineTerms(N, BUDGET), Memoriser(N))
     found, floor = thresholds(pipeline, N, 20), pipeline.promise.black_box_floor
     assert floor is not None
     error = found.std() / math.sqrt(len(found) - 1)
@@ -233,7 +228,7 @@ def test_naive_reuse_undercovers_on_real_training() -> None:
     trainings = Trainings(learner, np.arange(n), SeededEntropy("by heart"))
     found = {
         method: measure(
-            trainings, PIPELINES[method](Terms(n, BUDGET), learner), np.arange(n, n + 4_000)
+            trainings, PIPELINES[method](PipelineTerms(n, BUDGET), learner), np.arange(n, n + 4_000)
         )["coverage"]
         for method in ("naive", "certified")
     }
@@ -246,15 +241,15 @@ class Counting:
     """A learner that counts its trainings."""
 
     learner: Network
-    fits: list[tuple[int, Mechanism | None]] = field(default_factory=list)
+    fits: list[tuple[int, AccountedMechanism | None]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.learner)
 
-    def mechanism(self, n: int, budget: Budget) -> Mechanism:
+    def mechanism(self, n: int, budget: Budget) -> AccountedMechanism:
         return self.learner.mechanism(n, budget)
 
-    def fit(self, rows: Rows, mechanism: Mechanism | None, entropy: Entropy) -> Fitted:
+    def fit(self, rows: Rows, mechanism: AccountedMechanism | None, entropy: Entropy) -> Fitted:
         self.fits.append((len(rows), mechanism))
         return self.learner.fit(rows, mechanism, entropy)
 
@@ -275,7 +270,7 @@ def test_every_method_runs_on_labels_and_on_numbers(task: str) -> None:
     done once."""
     learner = Counting(problem(task))
     trainings = Trainings(learner, np.arange(1_500), SeededEntropy(task))
-    terms = Terms(1_500, Budget(4.0, DELTA), bins=256)
+    terms = PipelineTerms(1_500, Budget(4.0, DELTA), bins=256)
     for method, make in PIPELINES.items():
         row = measure(trainings, make(terms, learner), np.arange(1_500, 3_000))
         assert 0.84 <= row["coverage"] <= 1, (method, row)
@@ -328,19 +323,19 @@ def a_network(**changes: Any) -> Network:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: Terms(100, BUDGET, beta=0.1), "beta must be below alpha"),
-        (lambda: Terms(100, BUDGET, bins=1), "bins is 1"),
-        (lambda: Terms(1, BUDGET), "at least 2 records"),
-        (lambda: Terms(100, BUDGET, share=1.0), "share is 1.0"),
-        (lambda: Terms(100, BUDGET, buffer=-1), "buffer is -1"),
-        (lambda: certified(Terms(15, BUDGET), Memoriser(15)), "infeasible: rank"),
+        (lambda: PipelineTerms(100, BUDGET, beta=0.1), "beta must be below alpha"),
+        (lambda: PipelineTerms(100, BUDGET, bins=1), "bins is 1"),
+        (lambda: PipelineTerms(1, BUDGET), "at least 2 records"),
+        (lambda: PipelineTerms(100, BUDGET, share=1.0), "share is 1.0"),
+        (lambda: PipelineTerms(100, BUDGET, buffer=-1), "buffer is -1"),
+        (lambda: certified(PipelineTerms(15, BUDGET), Memoriser(15)), "infeasible: rank"),
         (
-            lambda: certified(Terms(100, Budget(40.0, DELTA)), Memoriser(100)),
+            lambda: certified(PipelineTerms(100, Budget(40.0, DELTA)), Memoriser(100)),
             "infeasible: rank 102 of 100",
         ),
-        (lambda: PIPELINES["naive"](Terms(5, BUDGET), Memoriser(5)), "infeasible"),
-        (lambda: PIPELINES["dpcp"](Terms(50, BUDGET), Memoriser(50)), "dpcp at level"),
-        (lambda: scp_f(Terms(60, BUDGET), Memoriser(60)), "infeasible: rank 65 of 60"),
+        (lambda: PIPELINES["naive"](PipelineTerms(5, BUDGET), Memoriser(5)), "infeasible"),
+        (lambda: PIPELINES["dpcp"](PipelineTerms(50, BUDGET), Memoriser(50)), "dpcp at level"),
+        (lambda: scp_f(PipelineTerms(60, BUDGET), Memoriser(60)), "infeasible: rank 65 of 60"),
         (lambda: dpcp_level(alpha=0.1, epsilon=1.0, delta=0.1), "below alpha"),
         (lambda: dpcp_rank(n=10, level=-0.5), "infeasible"),
         (lambda: Stability(1.0, math.inf, 1.0, 0.1), "density is inf"),

@@ -21,7 +21,8 @@ from confide.aggregator.cli.campaign import open_store
 from confide.aggregator.cli.server import app as aggregator_app
 from confide.aggregator.keys import SIGNING_KEY, create_keys
 from confide.aggregator.storage.enrolment import Enrolment
-from confide.aggregator.storage.store import Settings, Store
+from confide.aggregator.storage.store import Store
+from confide.aggregator.storage.stored_campaign import Settings
 from confide.client.cli.app import app as client_app
 from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy

@@ -1,5 +1,7 @@
-"""Alembic's entry: runs the versions on the connection, and in the transaction, that
-`confide.aggregator.storage.database.upgrade` opened."""
+"""Alembic's entry: runs the migrations in the transaction that `upgrade` opened.
+
+`upgrade` is in `confide.aggregator.storage.database`.
+"""
 
 from alembic import context
 

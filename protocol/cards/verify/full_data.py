@@ -1,5 +1,4 @@
-"""Deciding a full-data card again: the training's privacy profile from first principles, and all
-that follows from it."""
+"""Verification of a full-data card, from the privacy profile of the training on."""
 
 import math
 from collections.abc import Iterator
@@ -33,13 +32,38 @@ _SMOOTH = 50
 
 def full_data(formal: Layer) -> Iterator[Finding]:
     """Every clause of a full-data card."""
-    contract, found = formal["contract"], formal["calibration"]
-    alpha, beta = 1 - number(contract["coverage"]), number(contract["beta"])
-    terms = formal["training"]
+    contract, found, terms = formal["contract"], formal["calibration"], formal["training"]
     training = Training(terms["noise_multiplier"], terms["sampling_rate"], terms["steps"])
     yield same("training/batch", terms["batch"], terms["sampling_rate"] * found["n"])
     yield Finding("contract/delta", contract["delta"] >= LEAST_DELTA, f"at least {LEAST_DELTA}")
     yield same("total/delta", formal["total"]["delta"], contract["delta"])
+    yield from _profile(formal, training)
+    n, rank = found["n"], math.ceil((1 - Fraction(found["miss"])) * (found["n"] + 1)) + 1
+    yield same("calibration/level", found["level"], found["miss"] - 1 / (n + 1))
+    yield same("calibration/rank", found["rank"], rank)
+    bound = _inflation(formal, rank)
+    certified = bound is not recompute.NOT_CERTIFIED
+    yield same(
+        "calibration/inflation_ranks", found["inflation_ranks"], bound if certified else None
+    )
+    yield _total(formal, training)
+    flags = {
+        "certified": certified,
+        "rank": rank <= n,
+        "epsilon": formal["total"]["epsilon"] <= contract["epsilon"],
+        "delta": formal["total"]["delta"] <= contract["delta"],
+        **released_flags(formal["released"]),
+    }
+    yield from decided(formal, flags, [name for name, value in flags.items() if not value])
+    yield from released_score(formal)
+    yield from _threshold(formal, possible=rank <= n)
+    yield same("margin", formal["margin"], 0.0)
+
+
+def _profile(formal: Layer, training: "Training") -> Iterator[Finding]:
+    """The points of the profile, and the miss that follows from them."""
+    contract, found = formal["contract"], formal["calibration"]
+    alpha, beta = 1 - number(contract["coverage"]), number(contract["beta"])
     for i, point in enumerate(formal["profile"]):
         least = training.delta(point["epsilon"], added=True)
         holds = point["delta"] >= least * (1 - _RELATIVE)
@@ -52,50 +76,46 @@ def full_data(formal: Layer) -> Iterator[Finding]:
     )
     close = abs(found["miss"] - max(0.0, miss)) <= 1e-9 * abs(miss)
     yield Finding("calibration/miss", close, f"{max(0.0, miss)} by the points of the profile")
-    n, rank = found["n"], math.ceil((1 - Fraction(found["miss"])) * (found["n"] + 1)) + 1
-    yield same("calibration/level", found["level"], found["miss"] - 1 / (n + 1))
-    yield same("calibration/rank", found["rank"], rank)
+
+
+def _inflation(formal: Layer, rank: int) -> recompute.Bound:
+    found = formal["calibration"]
     entry = {
         "mechanism": "rank-exponential",
         "noised_by": "aggregator",
         "bins": found["bins"],
         "epsilon_calibration": found["epsilon"],
-        "n": n,
+        "n": found["n"],
     }
-    bound = recompute.inflation(entry, beta=contract["beta"], adjacency="add-remove", rank=rank)
-    certified = bound is not recompute.NOT_CERTIFIED
-    yield same(
-        "calibration/inflation_ranks", found["inflation_ranks"], bound if certified else None
-    )
+    beta = formal["contract"]["beta"]
+    return recompute.inflation(entry, beta=beta, adjacency="add-remove", rank=rank)
+
+
+def _total(formal: Layer, training: "Training") -> Finding:
+    """Training and calibration together, in the worse of both directions."""
+    total, epsilon = formal["total"], formal["calibration"]["epsilon"]
     spent = max(
-        training.with_pure(formal["total"]["epsilon"], found["epsilon"], added=added)
-        for added in (True, False)
+        training.with_pure(total["epsilon"], epsilon, added=added) for added in (True, False)
     )
-    holds = spent <= formal["total"]["delta"] * (1 + _RELATIVE)
-    yield Finding("total", holds, f"delta at epsilon {formal['total']['epsilon']} is {spent:.6g}")
-    flags = {
-        "certified": certified,
-        "rank": rank <= n,
-        "epsilon": formal["total"]["epsilon"] <= contract["epsilon"],
-        "delta": formal["total"]["delta"] <= contract["delta"],
-        **released_flags(formal["released"]),
-    }
-    yield from decided(formal, flags, [name for name, value in flags.items() if not value])
-    yield from released_score(formal)
-    threshold = formal["released"]["threshold"]
-    on_grid = threshold > 0 and threshold == round(threshold * found["bins"]) / found["bins"]
-    yield Finding("released/threshold", on_grid, f"the right end of one of {found['bins']} bins")
+    holds = spent <= total["delta"] * (1 + _RELATIVE)
+    return Finding("total", holds, f"delta at epsilon {total['epsilon']} is {spent:.6g}")
+
+
+def _threshold(formal: Layer, *, possible: bool) -> Iterator[Finding]:
+    threshold, bins = formal["released"]["threshold"], formal["calibration"]["bins"]
+    on_grid = threshold > 0 and threshold == round(threshold * bins) / bins
+    yield Finding("released/threshold", on_grid, f"the right end of one of {bins} bins")
     yield Finding(
         "released",
-        rank <= n or threshold == 1,
+        possible or threshold == 1,
         "without a rank only the top of the grid can be released",
     )
-    yield same("margin", formal["margin"], 0.0)
 
 
 class Training:
-    """Steps of DP-SGD with Poisson sampling and continuous noise: the law of their privacy loss, by
-    Fourier transform.
+    """Steps of DP-SGD with Poisson sampling and continuous noise.
+
+    The law of their privacy loss is computed by Fourier transform.
 
     One step's loss is shared among neighbouring points of a grid so that moments are kept: the
     first where the composed law is narrow, the first three where it is smooth, because a variance
@@ -108,15 +128,19 @@ class Training:
         self._sigma, self._rate, self._steps = noise_multiplier, sampling_rate, steps
 
     def delta(self, epsilon: float, *, added: bool) -> float:
-        """E[(1 - e^(epsilon - loss))+]; added: the law without the record over the one with it,
-        else the other way round."""
-        losses, masses = _law(self._sigma, self._rate, self._steps, added)
+        """E[(1 - e^(epsilon - loss))+], for one direction.
+
+        `added`: the law without the record over the one with it; otherwise the other way round.
+        """
+        losses, masses = _law(self._sigma, self._rate, self._steps, added=added)
         above = np.searchsorted(losses, epsilon)
         return max(0.0, float(masses[above:] @ -np.expm1(epsilon - losses[above:])))
 
     def with_pure(self, epsilon: float, pure: float, *, added: bool) -> float:
-        """Delta after one more mechanism that is pure-DP: at worst a randomised bit, whose loss is
-        +pure or -pure."""
+        """Delta after one more pure-DP mechanism.
+
+        The worst one is a randomised bit, whose loss is +pure or -pure.
+        """
         keep = 1 / (1 + math.exp(-pure))
         return keep * self.delta(epsilon - pure, added=added) + (1 - keep) * self.delta(
             epsilon + pure, added=added
@@ -124,7 +148,7 @@ class Training:
 
 
 @lru_cache(maxsize=8)
-def _law(sigma: float, rate: float, steps: int, added: bool) -> tuple[Floats, Floats]:
+def _law(sigma: float, rate: float, steps: int, *, added: bool) -> tuple[Floats, Floats]:
     """Losses of all steps, ascending, and their masses."""
     loss, mass = _step(sigma, rate, added)
     mean = float(mass @ loss)
@@ -158,8 +182,10 @@ def _step(sigma: float, rate: float, added: bool) -> tuple[Floats, Floats]:
 
 
 def _cells(edges: Floats) -> Floats:
-    """Standard normal masses between edges, each from the tail it is nearer to: differences near 1
-    would lose their digits."""
+    """Standard normal masses between edges, each computed from the nearer tail.
+
+    Differences of values near 1 would lose their digits.
+    """
     return np.where(edges[1:] > 0, -np.diff(ndtr(-edges)), np.diff(ndtr(edges)))
 
 
@@ -175,8 +201,10 @@ def _linear(u: Floats) -> dict[int, Floats]:
 
 
 def _cubic(u: Floats) -> dict[int, Floats]:
-    """Lagrange's weights of the four points around u: functions up to degree three are kept. Some
-    are negative."""
+    """Lagrange's weights of the four points around u; some are negative.
+
+    They reproduce polynomials up to degree three.
+    """
     return {
         -1: -u * (u - 1) * (u - 2) / 6,
         0: (u * u - 1) * (u - 2) / 2,

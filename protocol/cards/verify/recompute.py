@@ -1,8 +1,12 @@
-"""The numbers a card claims, computed a second time: written from the definitions, not from the
-code that calibrates."""
+"""The numbers that a card claims, computed a second time from the definitions.
+
+None of this code is shared with the code that calibrates. A quantile mechanism brings its verifier
+by `register`.
+"""
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from typing import Any, Final
@@ -13,8 +17,8 @@ from scipy.stats import binom
 
 NOT_CERTIFIED: Final = "not certified"
 STAGE_SHARES = (0.1875, 0.1875, 0.1875, 0.1875)
-# What the exponential mechanisms start their integer weights at, and what the noisy comparisons cut
-# their tails at.
+# The largest integer weight of the exponential mechanisms; the word with which noisy comparisons
+# express probabilities, and the rarest one.
 WEIGHT = 1 << 40
 WORD, RAREST = 1 << 64, 1 << 24
 LOWER_SHARE = 0.75
@@ -25,17 +29,39 @@ FOURIER = 1e-13
 Bound = int | None | str
 
 
+@dataclass(frozen=True)
+class Claim:
+    """An entry of a card, with the contract's beta and adjacency and the rank that follows."""
+
+    entry: dict[str, Any]
+    beta: Fraction
+    adjacency: str
+    rank: int
+
+
+Verifier = Callable[[Claim], Bound]
+# By mechanism: with the aggregator's noise, and with the owners'.
+INFLATION: dict[str, Verifier] = {}
+OWNER_NOISED: dict[str, Verifier] = {}
+
+
+def register(mechanism: str, *, inflation: Verifier, owner_noised: Verifier | None = None) -> None:
+    """Recompute the inflation of this mechanism so; one without a verifier is never certified."""
+    INFLATION[mechanism] = inflation
+    if owner_noised is not None:
+        OWNER_NOISED[mechanism] = owner_noised
+
+
 def inflation(entry: dict[str, Any], *, beta: float, adjacency: str, rank: int) -> Bound:
-    """Ranks by which a certified mechanism may exceed the one asked for, except with probability
-    beta; None: no bound."""
-    if entry["noised_by"] == "owners":
-        return _owner_noised(entry, beta) if adjacency == "replace-one" else NOT_CERTIFIED
-    if entry["mechanism"] not in INFLATION or (
-        entry["mechanism"] == "pps" and adjacency != "replace-one"
-    ):
+    """Ranks by which a certified mechanism may exceed the one asked for; None: there is no bound.
+
+    The bound fails with probability at most beta.
+    """
+    verifiers = OWNER_NOISED if entry["noised_by"] == "owners" else INFLATION
+    if entry["mechanism"] not in verifiers:
         return NOT_CERTIFIED
     try:
-        return INFLATION[entry["mechanism"]](entry, Fraction(beta), rank)
+        return verifiers[entry["mechanism"]](Claim(entry, Fraction(beta), adjacency, rank))
     except Endless:
         return NOT_CERTIFIED
 
@@ -50,8 +76,7 @@ def _power(exponent: float) -> Fraction:
 
 
 def _descent(start: int, ratio: Fraction, least: int) -> Iterator[int]:
-    """start, then each divided by the ratio and rounded up, as long as that falls and the one
-    before is above `least`."""
+    """start, then each divided by the ratio and rounded up, while it falls and is above `least`."""
     if math.log(start / least) > MOST_ENTRIES * math.log(ratio):
         raise Endless
     value, down, up = start, ratio.denominator, ratio.numerator
@@ -75,7 +100,8 @@ def _distance(ratio: Fraction, bins: int, beta: Fraction) -> int | None:
     return None
 
 
-def _rank_exponential(entry: dict[str, Any], beta: Fraction, rank: int) -> Bound:
+def _rank_exponential(claim: Claim) -> Bound:
+    entry, beta = claim.entry, claim.beta
     epsilon, bins = entry["epsilon_calibration"], entry["bins"]
     low = _power(LOWER_SHARE * epsilon)
     down = _distance(low, bins, beta)
@@ -85,9 +111,11 @@ def _rank_exponential(entry: dict[str, Any], beta: Fraction, rank: int) -> Bound
     return None if up is None else down + up - 2
 
 
-def _pps(entry: dict[str, Any], beta: Fraction, rank: int) -> Bound:
+def _pps(claim: Claim) -> Bound:
+    """The proof is for replace-one adjacency and ranks from n/2 on."""
+    entry, beta, rank = claim.entry, claim.beta, claim.rank
     epsilon, bins, n = entry["epsilon_calibration"], entry["bins"], entry["n"]
-    if 2 * rank < n:
+    if claim.adjacency != "replace-one" or 2 * rank < n:
         return NOT_CERTIFIED
     down = _distance(_power(epsilon / 2), bins, beta)
     if down is None:
@@ -109,7 +137,8 @@ def _rarity(ratio: Fraction) -> list[int]:
     return list(_descent(math.ceil(Fraction(WORD) / (ratio + 1)), ratio, RAREST))
 
 
-def _laplace_counts(entry: dict[str, Any], beta: Fraction, rank: int) -> Bound:
+def _laplace_counts(claim: Claim) -> Bound:
+    entry, beta = claim.entry, claim.beta
     bins = entry["bins"]
     tails = _rarity(_power(entry["epsilon_calibration"] / bins))
     if tails[-1] * (bins - 1) > beta * WORD:
@@ -119,9 +148,9 @@ def _laplace_counts(entry: dict[str, Any], beta: Fraction, rank: int) -> Bound:
     return together + alone
 
 
-def _above_threshold(entry: dict[str, Any], beta: Fraction, rank: int) -> Bound:
-    """Silence of k bins one short of the rank, and of the threshold's noise, by adding up over that
-    noise."""
+def _above_threshold(claim: Claim) -> Bound:
+    """That k bins one short of the rank stay silent, summed over the noise of the threshold."""
+    entry, beta = claim.entry, claim.beta
     bins = entry["bins"]
     ratio = _power(entry["epsilon_calibration"] / 2)
     tails = np.array(_rarity(ratio), dtype=np.float64) / WORD
@@ -147,8 +176,9 @@ def _above_threshold(entry: dict[str, Any], beta: Fraction, rank: int) -> Bound:
     return least(bins - 1) + least(1)
 
 
-def _gaussian_search(entry: dict[str, Any], beta: Fraction, rank: int) -> Bound:
+def _gaussian_search(claim: Claim) -> Bound:
     """Twice the offset that all comparisons stay within: a normal tail on the integers."""
+    entry, beta = claim.entry, claim.beta
     if entry["delta_calibration"] <= 0:
         return NOT_CERTIFIED
     steps = math.ceil(math.log2(entry["bins"]))
@@ -165,11 +195,14 @@ def _gaussian_search(entry: dict[str, Any], beta: Fraction, rank: int) -> Bound:
     return 2 * math.ceil(math.sqrt(2 * variance * math.log(steps / float(beta))) * (1 + 1e-9))
 
 
-def _owner_noised(entry: dict[str, Any], beta: float) -> Bound:
-    """As the search, with the sum of all owners' noises: their law by convolving it with itself,
-    doubling each time."""
+def _owner_noised_search(claim: Claim) -> Bound:
+    """As the search, with the sum of all owners' noises: a law convolved with itself by doubling.
+
+    The proof is for replace-one adjacency.
+    """
+    entry, beta = claim.entry, float(claim.beta)
     steps, variance = math.ceil(math.log2(entry["bins"])), entry["noise_variance"]
-    if entry["mechanism"] != "gaussian-search" or not 0 < entry["delta_calibration"] < 1:
+    if claim.adjacency != "replace-one" or not 0 < entry["delta_calibration"] < 1:
         return NOT_CERTIFIED
     if not variance:
         rho = zcdp(entry["epsilon_calibration"], entry["delta_calibration"])
@@ -213,18 +246,15 @@ def zcdp(epsilon: float, delta: float) -> float:
     return low
 
 
-INFLATION: dict[str, Callable[[dict[str, Any], Fraction, int], Bound]] = {
-    "rank-exponential": _rank_exponential,
-    "pps": _pps,
-    "laplace-counts": _laplace_counts,
-    "above-threshold": _above_threshold,
-    "gaussian-search": _gaussian_search,
-}
+register("rank-exponential", inflation=_rank_exponential)
+register("pps", inflation=_pps)
+register("laplace-counts", inflation=_laplace_counts)
+register("above-threshold", inflation=_above_threshold)
+register("gaussian-search", inflation=_gaussian_search, owner_noised=_owner_noised_search)
 
 
 def first(holds: Callable[[int], bool], most: int) -> int:
-    """The least integer from 0 on at which a growing property holds; `most` if it holds nowhere
-    below."""
+    """The least integer from 0 on at which a monotone property holds; `most` if none below does."""
     low, high = -1, most
     while high - low > 1:
         middle = (low + high) // 2
@@ -233,8 +263,7 @@ def first(holds: Callable[[int], bool], most: int) -> int:
 
 
 def shuffle_divergence(epsilon: float, *, local: float, n: int) -> float:
-    """The hockey-stick divergence of Feldman, McMillan and Talwar's pair at e^epsilon, by adding it
-    up cell by cell."""
+    """The hockey-stick divergence at e^epsilon of Feldman, McMillan and Talwar's pair, by cells."""
     p, rate = 1 / (1 + math.exp(-local)), 2 / (math.exp(local) + 1)
     total = 0.0
     for c in range(int(binom.ppf(1e-13, n - 1, rate)), int(binom.isf(1e-13, n - 1, rate)) + 1):

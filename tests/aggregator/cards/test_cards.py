@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from confide.aggregator.cards.search import Configuration, Contract, judge
+from confide.aggregator.cards.clauses import judge
+from confide.aggregator.cards.contract import Configuration, Contract
 from confide.aggregator.cli.card import differences
 from confide.aggregator.quantiles.registry import MECHANISMS
 from confide.protocol.cards.card import card_schema, parse_card

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from confide.aggregator.campaigns.driver import run_campaign
 from confide.aggregator.cards.issue import campaign_card
-from confide.aggregator.storage.store import Settings
+from confide.aggregator.storage.stored_campaign import Settings
 from confide.client.transport.contribution import Contribution
 from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.plan import sign_plan

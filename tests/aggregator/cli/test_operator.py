@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from confide.aggregator.cli.server import app
 from confide.aggregator.keys import SIGNING_KEY, create_keys
+from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.storage import views
 from confide.aggregator.storage.deposit import Packed, Parcel
 from confide.aggregator.storage.report_writer import Writer
-from confide.aggregator.storage.store import Settings
-from confide.aggregator.vitals import Vitals
+from confide.aggregator.storage.stored_campaign import Settings
 from confide.client.transport.grpc_client import Aggregator
 from confide.client.transport.retry import Patience
 from confide.protocol.cards.card import parse_card
@@ -397,7 +397,7 @@ def test_what_is_purged_is_in_no_file(place: Place) -> None:
     campaign, secret = place.campaign(plan_now()), b"how it was reported"
     place.enrol("owner")
     place.store.ask(campaign, 0, b"query", now=0.0, seconds=1.0)
-    writer = Writer(place.store.engine, Vitals())
+    writer = Writer(place.store.engine, ProcessStatus())
     batches = [
         Packed(bytes([i]) * 16, 1, holding((secret + bytes([i])) * 5_000)) for i in range(20)
     ]

@@ -10,14 +10,15 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from confide.aggregator.server.authentication import Roll
+from confide.aggregator.process_status import ProcessStatus
+from confide.aggregator.server.authentication import OwnerDirectory
+from confide.aggregator.server.grpc_server import Endpoint, GrpcServer
 from confide.aggregator.server.health import HEALTH
 from confide.aggregator.server.limits import Limits
-from confide.aggregator.server.round_cache import Desk
-from confide.aggregator.server.service import Bounds, Door, Server, Service
+from confide.aggregator.server.round_cache import RoundCache
+from confide.aggregator.server.service import Bounds, Service
 from confide.aggregator.storage.enrolment import Enrolment
 from confide.aggregator.storage.report_writer import Writer
-from confide.aggregator.vitals import Vitals
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import Refused
 from confide.protocol.methods.bits import BitQuery
@@ -42,7 +43,7 @@ class Guarded:
         self.campaign, self.plan = place.campaign(plan), digest(plan.to_bytes())
         query = write_query(BitQuery(CHANNEL, 0.0, 1.0, (0.25, 0.75)), plan=self.plan, round_=0)
         place.store.ask(self.campaign, 0, query, now=0.0, seconds=1.0)
-        self.writer = Writer(place.store.engine, Vitals())
+        self.writer = Writer(place.store.engine, ProcessStatus())
         self._ready, self._thread = (
             threading.Event(),
             threading.Thread(target=lambda: asyncio.run(self._serve())),
@@ -51,20 +52,27 @@ class Guarded:
         assert self._ready.wait(30)
 
     async def _serve(self) -> None:
-        desk = Desk(self.place.store)
-        desk.refresh()
+        cache = RoundCache(self.place.store)
+        cache.refresh()
         service = Service(
-            self.place.store, self.writer, desk, Limits(), Vitals(), BOUNDS, certified=False
+            store=self.place.store,
+            writer=self.writer,
+            cache=cache,
+            limits=Limits(),
+            status=ProcessStatus(),
+            bounds=BOUNDS,
+            certified=False,
         )
-        self.server = Server(service, Door("127.0.0.1:0"), Limits(), BOUNDS)
+        endpoint = Endpoint("127.0.0.1:0")
+        self.server = GrpcServer(service, endpoint, limits=Limits(), bounds=BOUNDS)
         self.loop, self._over = asyncio.get_running_loop(), asyncio.Event()
-        self.server.say(healthy=True)
+        self.server.set_health(healthy=True)
         await service.prepare()
         await self.server.start()
         self._ready.set()
         await self._over.wait()
         service.wake(stopping=True)
-        self.server.decline()
+        self.server.announce_stop()
         await self.server.stop()
 
     def stop(self) -> None:
@@ -219,7 +227,7 @@ def test_health_is_watched_by_few_and_asked_by_all(guarded: Guarded) -> None:
     unknown = health_pb2.HealthCheckRequest(service="another")
     assert outcome(lambda: callers[2].health.Check(unknown)) == grpc.StatusCode.NOT_FOUND
     watching[0].cancel()
-    guarded.loop.call_soon_threadsafe(lambda: guarded.server.say(healthy=False))
+    guarded.loop.call_soon_threadsafe(lambda: guarded.server.set_health(healthy=False))
     assert next(watching[1]).status == status.NOT_SERVING
     eventually(
         lambda: (
@@ -253,7 +261,7 @@ def test_a_removed_owner_is_out_within_five_seconds(
     assert owner.ask() == grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_the_roll_holds_the_enrolled_and_nobody_else(tmp_path: Path) -> None:
+def test_the_directory_holds_the_enrolled_and_nobody_else(tmp_path: Path) -> None:
     """A new owner is known at once, one that was removed soon not; strangers leave nothing behind
     and wait together."""
     place = Place(tmp_path / "aggregator")
@@ -264,27 +272,27 @@ def test_the_roll_holds_the_enrolled_and_nobody_else(tmp_path: Path) -> None:
             looks.append(time.monotonic())
             return super().everybody()
 
-    async def refused(roll: Roll, token: str) -> int:
+    async def refused(directory: OwnerDirectory, token: str) -> int:
         with pytest.raises(Refused) as found:
-            await roll.who(token)
+            await directory.owner_of(token)
         return found.value.code
 
     async def run() -> None:
-        roll = Roll(Counted(place.store.engine), strangers=50)
+        directory = OwnerDirectory(Counted(place.store.engine), strangers=50)
         tokens = [place.enrol(f"owner {i}") for i in range(60)]
-        await roll.look()
-        assert {owner.name for owner in await asyncio.gather(*map(roll.who, tokens))} == {
+        await directory.refresh()
+        assert {owner.name for owner in await asyncio.gather(*map(directory.owner_of, tokens))} == {
             f"owner {i}" for i in range(60)
         }
         assert len(looks) == 1
-        codes = await asyncio.gather(*(refused(roll, f"made up {i}") for i in range(80)))
+        codes = await asyncio.gather(*(refused(directory, f"made up {i}") for i in range(80)))
         assert sorted(codes) == [wire.Code.UNAUTHENTICATED] * 50 + [wire.Code.RATE_LIMITED] * 30
         assert len(looks) <= 3
-        assert len(roll._owners) == 60
-        assert (await roll.who(place.enrol("another"))).name == "another"
+        assert len(directory._owners) == 60
+        assert (await directory.owner_of(place.enrol("another"))).name == "another"
         again = place.enrol("owner 0")
-        assert (await roll.who(again)).name == "owner 0"
-        assert await refused(roll, tokens[0]) == wire.Code.UNAUTHENTICATED
+        assert (await directory.owner_of(again)).name == "owner 0"
+        assert await refused(directory, tokens[0]) == wire.Code.UNAUTHENTICATED
 
     asyncio.run(run())
     place.close()

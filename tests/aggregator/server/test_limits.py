@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server.limits import (
     HURRY_SECONDS,
     MOST_READ,
@@ -14,7 +15,6 @@ from confide.aggregator.server.limits import (
     Turnstile,
     Watch,
 )
-from confide.aggregator.vitals import Vitals
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.wire.service import LARGEST_PIECE
 
@@ -23,7 +23,9 @@ def test_an_owner_sends_so_many_messages_a_second_and_no_more() -> None:
     """The messages of a second may come at once; then one for each share of a second that passes;
     another owner is free."""
     now = 0.0
-    turnstile = Turnstile(Limits(messages_a_second=10, open_calls=2), Vitals(), now=lambda: now)
+    turnstile = Turnstile(
+        Limits(messages_a_second=10, open_calls=2), ProcessStatus(), now=lambda: now
+    )
     for _ in range(10):
         turnstile.message(1)
     with pytest.raises(Refused):
@@ -44,7 +46,7 @@ def test_the_lowest_rate_lets_a_call_and_its_messages_through() -> None:
     """A call and each of its messages count; at one a second they get through all the same, and
     then no more."""
     now = 0.0
-    turnstile = Turnstile(Limits(messages_a_second=1), Vitals(), now=lambda: now)
+    turnstile = Turnstile(Limits(messages_a_second=1), ProcessStatus(), now=lambda: now)
     with turnstile.call(1):
         for _ in range(9):
             turnstile.message(1)

@@ -15,9 +15,9 @@ from confide.aggregator.campaigns.releases import read_release
 from confide.aggregator.procedures.central import Draw
 from confide.aggregator.quantiles.base import Mechanism, Release
 from confide.aggregator.quantiles.histogram import Histogram
-from confide.aggregator.server.service import HANDSHAKE_SECONDS, IDLE_SECONDS
+from confide.aggregator.server.grpc_server import HANDSHAKE_SECONDS, IDLE_SECONDS
 from confide.aggregator.storage import views
-from confide.aggregator.web.trail import points
+from confide.aggregator.web.search_progress import points
 from confide.protocol.cards.card import AUDITOR, PUBLIC, parse_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.plan import Plan, digest

@@ -12,18 +12,19 @@ from typing import Any
 import pytest
 
 from confide.aggregator.campaigns.allowance import SLACK
+from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server import upload as streams
 from confide.aggregator.server.limits import Limits, Reading, Room, Turnstile
-from confide.aggregator.server.round_cache import Desk, Standing
+from confide.aggregator.server.round_cache import CachedCampaign, RoundCache
 from confide.aggregator.server.upload import Stream
 from confide.aggregator.storage import views
 from confide.aggregator.storage.database import writing
 from confide.aggregator.storage.deposit import Packed, Parcel, Stored, store_all
 from confide.aggregator.storage.enrolment import Owner
 from confide.aggregator.storage.report_writer import Writer
-from confide.aggregator.storage.store import Campaign, Store
+from confide.aggregator.storage.store import Store
+from confide.aggregator.storage.stored_campaign import Campaign
 from confide.aggregator.storage.stored_ids import StoredIds
-from confide.aggregator.vitals import Vitals
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import Refused
 from confide.protocol.methods.bits import BitQuery
@@ -54,21 +55,24 @@ class OpenRound:
         self.place.enrol("owner")
         query = write_query(BitQuery(CHANNEL, 0.0, 1.0, (0.25, 0.75)), plan=self.plan, round_=0)
         self.place.store.ask(self.campaign, 0, query, now=0.0, seconds=1.0)
-        self.writer, desk = Writer(self.place.store.engine, Vitals()), Desk(self.place.store)
-        desk.refresh()
-        self.standing = desk.standing(self.campaign)
+        self.writer, cache = (
+            Writer(self.place.store.engine, ProcessStatus()),
+            RoundCache(self.place.store),
+        )
+        cache.refresh()
+        self.standing = cache.campaign(self.campaign)
 
     def stream(self, room: Room) -> Stream:
         limits = Limits(messages_a_second=1e9)
 
-        async def look_again() -> Standing:
+        async def look_again() -> CachedCampaign:
             return self.standing
 
         async def known() -> None:
             if self.removed:
                 raise Refused(wire.Code.UNAUTHENTICATED)
 
-        turnstile = Turnstile(limits, Vitals(), now=time.monotonic)
+        turnstile = Turnstile(limits, ProcessStatus(), now=time.monotonic)
         reading = Reading(limits.message_bytes)
         return Stream(
             OWNER, self.standing, self.writer, turnstile, limits, reading, room, look_again, known
@@ -194,7 +198,7 @@ def test_what_was_stored_in_time_is_taken_in_whenever_it_comes_again(ready: Open
     """A receipt that was lost is given again after the round was closed; an answer that never came
     is late, next to it too."""
     store, room = ready.place.store, Room(1 << 20)
-    desk = Desk(store)
+    cache = RoundCache(store)
 
     async def source(*numbers: int) -> AsyncIterator[bytes]:
         for number in numbers:
@@ -208,19 +212,19 @@ def test_what_was_stored_in_time_is_taken_in_whenever_it_comes_again(ready: Open
 
     assert take(0, 1) == ("OK", 2 * REPORTS, 0)
     store.close_round(ready.campaign, 0, "deadline", now=1.0)
-    # The desk has not looked yet: the writer knows.
+    # The cache has not looked yet: the writer knows.
     assert take(1, 0) == ("OK", 0, 2 * REPORTS)
     assert take(0, 2) == ("LATE", 0, 0)
     later = write_query(BitQuery(CHANNEL, 0.0, 1.0, (0.5, 0.75)), plan=ready.plan, round_=1)
     store.ask(ready.campaign, 1, later, now=2.0, seconds=1.0)
-    desk.refresh()
-    ready.standing = desk.standing(ready.campaign)
+    cache.refresh()
+    ready.standing = cache.campaign(ready.campaign)
     assert take(1, 0) == ("OK", 0, 2 * REPORTS)
     assert take(0, 2) == ("LATE", 0, REPORTS)
     assert take(2) == ("LATE", 0, 0)
     store.close(ready.campaign, now=3.0)
-    desk.refresh()
-    ready.standing = desk.standing(ready.campaign)
+    cache.refresh()
+    ready.standing = cache.campaign(ready.campaign)
     assert take(0, 1) == ("OK", 0, 2 * REPORTS)
     assert take(2) == ("CLOSED", 0, 0)
     # Nobody has finished the second round by sending the first one again.
@@ -272,7 +276,7 @@ def test_an_owner_adds_no_more_than_a_round_takes_of_it(kind: str, tmp_path: Pat
     others that are new too."""
     with postgres(Path("/tmp")) if kind == "postgres" else nullcontext("") as url:
         ready = OpenRound(tmp_path / "aggregator", url, expected=1_000)
-        other = Writer(ready.place.store.engine, Vitals())
+        other = Writer(ready.place.store.engine, ProcessStatus())
         most, in_all = ready.standing.most(OWNER)
         assert most == in_all == SLACK * 1_000
         try:
@@ -379,8 +383,8 @@ def test_an_earlier_look_does_not_replace_a_later_one(ready: OpenRound) -> None:
                 go_on.wait(30)
             return found
 
-    desk = Desk(Slow(ready.place.store.engine))
-    threads = [threading.Thread(target=desk.refresh) for _ in range(2)]
+    cache = RoundCache(Slow(ready.place.store.engine))
+    threads = [threading.Thread(target=cache.refresh) for _ in range(2)]
     threads[0].start()
     assert read.wait(30)
     ready.place.store.close(ready.campaign, now=1.0)
@@ -389,7 +393,7 @@ def test_an_earlier_look_does_not_replace_a_later_one(ready: OpenRound) -> None:
     go_on.set()
     for thread in threads:
         thread.join()
-    assert desk.standing(ready.campaign).campaign.state == "closed"
+    assert cache.campaign(ready.campaign).campaign.state == "closed"
 
 
 def test_what_was_written_leaves_memory(ready: OpenRound) -> None:
@@ -422,7 +426,7 @@ def test_batches_are_counted_once_however_they_come(kind: str, tmp_path: Path) -
     from another process."""
     with postgres(Path("/tmp")) if kind == "postgres" else nullcontext("") as url:
         ready = OpenRound(tmp_path / "aggregator", url)
-        other = Writer(ready.place.store.engine, Vitals())
+        other = Writer(ready.place.store.engine, ProcessStatus())
         try:
             made = [Packed(os.urandom(16), 1 + i % 3, holding(b"x" * i)) for i in range(500)]
             parcels = [made[:300], made[:100] + made[:100], made[200:], made[::7]]

@@ -19,11 +19,11 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.storage import views
 from confide.aggregator.storage.deposit import Packed, Parcel
 from confide.aggregator.storage.report_writer import IDLE_SECONDS, Writer
 from confide.aggregator.storage.schema import metadata
-from confide.aggregator.vitals import Vitals
 from confide.client.ledger.ledger import Ledger
 from confide.client.transport.retry import Unreachable
 from confide.protocol.plan import digest
@@ -223,7 +223,10 @@ def test_no_batch_enters_a_closed_round(
         campaign = place.campaign(plan)
         place.enrol("owner")
         place.store.ask(campaign, 0, b"query", now=0.0, seconds=1.0)
-        writers, stop = [Writer(place.store.engine, Vitals()) for _ in range(2)], threading.Event()
+        writers, stop = (
+            [Writer(place.store.engine, ProcessStatus()) for _ in range(2)],
+            threading.Event(),
+        )
         acknowledged, refused = Counter[int](), Counter[int]()
 
         def send(i: int) -> None:
@@ -260,7 +263,7 @@ def test_an_owner_that_goes_away_stops_nobody(place: Place) -> None:
     campaign = place.campaign(plan_now())
     place.enrol("owner")
     place.store.ask(campaign, 0, b"query", now=0.0, seconds=1.0)
-    writer = Writer(place.store.engine, Vitals())
+    writer = Writer(place.store.engine, ProcessStatus())
     for i in range(20):
         writer.put(Parcel(campaign, 0, 1, [Packed(bytes([i]) * 32, 1, holding(b"batch"))])).cancel()
     assert (

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from confide.aggregator.cli.server import app as aggregator_app
 from confide.aggregator.keys import SIGNING_KEY
+from confide.aggregator.process_status import STALE_SECONDS, ProcessStatus
 from confide.aggregator.storage import views
-from confide.aggregator.vitals import STALE_SECONDS, Vitals
+from confide.aggregator.web.search_progress import points
 from confide.aggregator.web.server import MOST_WATCHERS
-from confide.aggregator.web.trail import points
 from confide.aggregator.web.words import MEANINGS
 from confide.client.transport.contribution import Contribution
 from confide.protocol.cards.card import AUDITOR, AUDITOR_ONLY, PUBLIC, parse_card
@@ -223,15 +223,15 @@ def test_gauges_say_what_the_store_says(shown: Shown) -> None:
 
 def test_a_process_that_cannot_look_or_write_is_not_well() -> None:
     """Before the first look, after a failed transaction, and when the last look is long ago."""
-    vitals = Vitals()
-    assert not vitals.well(0.0)
-    vitals.looked = 100.0
-    assert vitals.well(101.0)
-    assert not vitals.well(100.0 + STALE_SECONDS)
-    vitals.writes = False
-    assert not vitals.well(101.0)
-    vitals.writes, vitals.stopping = True, True
-    assert not vitals.well(101.0)
+    status = ProcessStatus()
+    assert not status.healthy(0.0)
+    status.looked = 100.0
+    assert status.healthy(101.0)
+    assert not status.healthy(100.0 + STALE_SECONDS)
+    status.writes = False
+    assert not status.healthy(101.0)
+    status.writes, status.stopping = True, True
+    assert not status.healthy(101.0)
 
 
 def test_a_port_that_is_taken_is_refused(place: Place) -> None:

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from confide.aggregator.keys import create_keys
-from confide.aggregator.storage.store import Settings
+from confide.aggregator.storage.stored_campaign import Settings
 from confide.client.cli.app import app
 from confide.client.transport.grpc_client import Access, Aggregator
 from confide.client.transport.retry import Patience, Unreachable

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from confide.aggregator.campaigns.driver import Outcome
+from confide.aggregator.cards.contract import Configuration, Contract
 from confide.aggregator.cards.full_data import FullDataContract
 from confide.aggregator.cards.issue import campaign_card
-from confide.aggregator.cards.search import Configuration, Contract
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.protocol.cards.card import Card, parse_card
 from confide.protocol.cards.page import headline

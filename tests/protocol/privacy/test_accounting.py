@@ -16,14 +16,13 @@ from confide.protocol.privacy import losses as mechanisms
 from confide.protocol.privacy.budgets import (
     Budget,
     affordable_steps,
-    allocate,
     noise_multiplier,
     remaining,
 )
 from confide.protocol.privacy.losses import (
+    AccountedMechanism,
     DiscreteGaussian,
     Gaussian,
-    Mechanism,
     Pure,
     SampledGaussian,
 )
@@ -38,7 +37,7 @@ GOLDEN = [
     (SampledGaussian(2.0, 0.1, 100), 2.337400),
     (SampledGaussian(1.5, 0.0032, 15_650), 1.144299),
 ]
-ONE_OF_EACH: list[Mechanism] = [
+ONE_OF_EACH: list[AccountedMechanism] = [
     Gaussian(0.5),
     DiscreteGaussian(8.0, 10),
     SampledGaussian(1.0, 0.01, 200),
@@ -46,7 +45,7 @@ ONE_OF_EACH: list[Mechanism] = [
 ]
 
 
-def profile(*mechanisms: Mechanism) -> Profile:
+def profile(*mechanisms: AccountedMechanism) -> Profile:
     return Profile().then(*mechanisms)
 
 
@@ -120,7 +119,7 @@ def test_convolution_stays_above_the_closed_form(steps: int) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ONE_OF_EACH)
-def test_profiles_fall_and_the_two_questions_agree(mechanism: Mechanism) -> None:
+def test_profiles_fall_and_the_two_questions_agree(mechanism: AccountedMechanism) -> None:
     """Delta falls from at most 1 to nothing as epsilon grows, and epsilon(delta) satisfies
     delta."""
     found = profile(mechanism)
@@ -263,7 +262,7 @@ def test_trainings_pay_for_their_lattice(accountant: str, monkeypatch: pytest.Mo
     is claimed."""
     training = SampledGaussian(1.0, 0.01, 1000)
 
-    def found(*others: Mechanism) -> float:
+    def found(*others: AccountedMechanism) -> float:
         return profile(training, *others).epsilon(DELTA, accountant=accountant)
 
     fine, fine_both = found(), found(Pure(0.5))
@@ -320,12 +319,14 @@ def test_calibrated_noise_is_within_the_budget_and_barely(accountant: str) -> No
     found = noise_multiplier(budget, sampling_rate=0.02, steps=300)
     assert budget.allows(profile(SampledGaussian(found, 0.02, 300)))
     assert not budget.allows(profile(SampledGaussian(0.995 * found, 0.02, 300)))
-    shared = allocate(budget, share=0.5, sampling_rate=0.02, steps=300)
-    assert shared.training.noise_multiplier > found
-    assert budget.allows(shared.profile)
-    assert not budget.allows(profile(shared.training, Gaussian(1.01 * shared.calibration.mu)))
-    pure = remaining(budget, Pure, spent=profile(shared.training))
-    assert budget.allows(profile(shared.training, Pure(pure)))
+    half = Budget(0.5, DELTA, accountant)
+    training = SampledGaussian(noise_multiplier(half, sampling_rate=0.02, steps=300), 0.02, 300)
+    assert training.noise_multiplier > found
+    mu = remaining(budget, Gaussian, spent=profile(training))
+    assert budget.allows(profile(training, Gaussian(mu)))
+    assert not budget.allows(profile(training, Gaussian(1.01 * mu)))
+    pure = remaining(budget, Pure, spent=profile(training))
+    assert budget.allows(profile(training, Pure(pure)))
 
 
 def test_steps_within_a_budget_are_counted_exactly() -> None:

@@ -6,9 +6,9 @@ from scipy.stats import binom
 
 from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
-from confide.aggregator.storage.store import Campaign, Round, Settings
+from confide.aggregator.storage.stored_campaign import Campaign, Round, Settings
 from confide.aggregator.web.drawing import search_picture
-from confide.aggregator.web.trail import DOUBT, Bracket, Point, bracket, points
+from confide.aggregator.web.search_progress import DOUBT, Bracket, Point, bracket, points
 from confide.protocol.methods.bits import BitQuery, BitTally
 from confide.protocol.plan import Plan, digest, sign_plan, write_query
 from tests.support.owners import KEY

@@ -1,5 +1,7 @@
-"""The thresholds that a campaign has asked about, what the answers say of each, and where together
-they leave the crossing."""
+"""The thresholds that a campaign has asked about, and what the answers say of each.
+
+Together they bracket the threshold at which coverage crosses the level.
+"""
 
 import json
 import math
@@ -11,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom, norm
 
-from confide.aggregator.storage.store import Campaign, Round
+from confide.aggregator.storage.stored_campaign import Campaign, Round
 from confide.protocol.methods.base import Query
 from confide.protocol.methods.bits import BitQuery
 from confide.protocol.methods.central import CountQuery
@@ -23,8 +25,9 @@ DOUBT = 0.05
 
 @dataclass(frozen=True)
 class Point:
-    """A threshold that was asked, and the share of records at or below it: unbiased, with its
-    standard error.
+    """A threshold that was asked, and an unbiased estimate of the share of records below it.
+
+    The estimate has its standard error.
 
     `above` is how likely so many ones or more would be if coverage were exactly the level asked
     for, `below` so many or fewer. All four are None until the round was counted with an answer to
@@ -42,16 +45,16 @@ class Point:
 
 @dataclass(frozen=True)
 class Bracket:
-    """Between which thresholds coverage crosses the level, as far as the answers so far can
-    tell."""
+    """The thresholds between which coverage crosses the level, by the answers so far."""
 
     low: float
     high: float
 
 
 def bracket(points: Sequence[Point]) -> Bracket:
-    """The highest threshold found below the level under the lowest found above it; wrong with
-    probability `DOUBT` at most.
+    """The highest threshold found below the level under the lowest found above it.
+
+    It is wrong with probability at most `DOUBT`.
 
     Every record answers once, so each test stands for itself whatever was asked before. Round j =
     0, 1, ... has a share 1/((j + 1)(j + 2)) of the doubt, which its thresholds divide: what was

@@ -1,22 +1,21 @@
-"""How one server process fares: written by those who do the work, read by gauges and health
-checks."""
+"""The state of one server process, which its parts write and its gauges and health checks read."""
 
 import math
 from dataclasses import dataclass
 
-# A process that has not looked at its database for so long is not well, whatever it found then.
+# A process that has not read its database for so long is not healthy.
 STALE_SECONDS = 15.0
 
 
 @dataclass
-class Vitals:
-    """Counts since the start, and the last look at the database."""
+class ProcessStatus:
+    """Counts since the start, and when the database was last read."""
 
     transactions: int = 0
     failures: int = 0
     seconds: float = 0.0
     open_calls: int = 0
-    # Whether the last that was to be stored could be.
+    # Whether the last write succeeded.
     writes: bool = True
     looked: float = -math.inf
     # Campaigns that could not be advanced at the last step.
@@ -28,7 +27,6 @@ class Vitals:
         self.transactions += 1
         self.seconds += seconds
 
-    def well(self, now: float) -> bool:
-        """Whether the database could be read a moment ago, the last that was to be stored was, and
-        there is more to come."""
+    def healthy(self, now: float) -> bool:
+        """Whether the database was read recently, the last write succeeded, and no stop is due."""
         return self.writes and not self.stopping and now - self.looked < STALE_SECONDS

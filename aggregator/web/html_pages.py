@@ -1,5 +1,7 @@
-"""The pages as text: what is in the store, rendered. A page has a part that lives, which is also
-rendered alone."""
+"""The pages as HTML, rendered from the store.
+
+The part of a page that changes while a campaign runs can be rendered alone.
+"""
 
 import math
 from dataclasses import dataclass
@@ -11,9 +13,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from confide.aggregator.storage import views
-from confide.aggregator.storage.store import CALIBRATED, PUBLISHED, Store
+from confide.aggregator.storage.store import Store
+from confide.aggregator.storage.stored_campaign import CALIBRATED, PUBLISHED
 from confide.aggregator.web.drawing import search_picture
-from confide.aggregator.web.trail import DOUBT, bracket, points
+from confide.aggregator.web.search_progress import DOUBT, bracket, points
 from confide.aggregator.web.words import MEANINGS
 from confide.protocol.cards.card import PUBLIC, Card, parse_card
 from confide.protocol.cards.page import as_html, card_article, headline
@@ -26,7 +29,7 @@ MOST_ROWS = 200
 
 
 @dataclass(frozen=True)
-class Checked:
+class VerifiedCard:
     """A card, what verifying it found, and the threshold it vouches for."""
 
     card: Card
@@ -42,7 +45,7 @@ class Checked:
 
     @property
     def level(self) -> float:
-        """The coverage that is guaranteed, whatever was asked for; 0 if none is."""
+        """The guaranteed coverage; 0 if there is no guarantee."""
         formal = self.card.formal
         shown = (
             formal["searched"][formal["best"]]
@@ -53,14 +56,14 @@ class Checked:
 
 
 @lru_cache(maxsize=1024)
-def check(text: str, key: bytes) -> Checked:
+def check(text: str, key: bytes) -> VerifiedCard:
     """A stored card never changes, so it is verified once."""
     card = parse_card(text)
-    return Checked(card, verify(card, key=key))
+    return VerifiedCard(card, verify(card, key=key))
 
 
 class Pages:
-    """Everything that can be looked at. Cards must be signed by this key."""
+    """All pages. Cards must be signed by this key."""
 
     def __init__(self, store: Store, key: bytes) -> None:
         self._store, self._key = store, key
@@ -75,7 +78,7 @@ class Pages:
         self._templates.globals["meanings"] = MEANINGS
 
     def index(self, *, whole: bool) -> str:
-        """All campaigns, the newest first; not `whole` is the part that lives."""
+        """All campaigns, the newest first; not `whole`: only the part that changes."""
         found, others = views.overviews(self._store.engine)
         rows: list[dict[str, Any]] = [
             {
@@ -103,7 +106,7 @@ class Pages:
         )
 
     def campaign(self, one: views.Overview, *, whole: bool) -> str:
-        """One campaign; not `whole` is the part that lives."""
+        """One campaign; not `whole`: only the part that changes."""
         engine, plan, checked = self._store.engine, one.plan, self.checked(one)
         rounds, asked = (
             views.rounds(engine, one),
@@ -138,7 +141,7 @@ class Pages:
         ).render(given)
 
     def card(self, one: views.Overview) -> str | None:
-        """The card of a campaign with what verifying it here and now found."""
+        """The card of a campaign, verified on this server."""
         checked = self.checked(one)
         if checked is None:
             return None
@@ -148,15 +151,15 @@ class Pages:
         )
 
     def card_file(self, one: views.Overview) -> str | None:
-        """The card as a page that stands alone."""
+        """The card as a self-contained page."""
         checked = self.checked(one)
         return None if checked is None else as_html(checked.card, checked.findings)
 
     def message(self, title: str, text: str) -> str:
-        """A page that says something."""
+        """A page with a short message."""
         return self._templates.get_template("message.html").render(title=title, text=text)
 
-    def checked(self, one: views.Overview) -> Checked | None:
+    def checked(self, one: views.Overview) -> VerifiedCard | None:
         if one.state not in (CALIBRATED, PUBLISHED):
             return None
         text = self._store.card(one.id, PUBLIC)

@@ -1,0 +1,86 @@
+"""Whether a configuration keeps a contract, clause by clause, before any record is seen.
+
+Every clause must hold: the configuration is certified, its rank exists, its level reaches the
+target, and its budgets and inflation stay within the contract's.
+"""
+
+import math
+from dataclasses import asdict
+from fractions import Fraction
+
+from confide.aggregator.cards.contract import Configuration, Contract, decimal
+from confide.aggregator.procedures.central import noise_offset
+from confide.aggregator.quantiles.base import REPLACE_ONE
+from confide.aggregator.quantiles.registry import within_budget
+from confide.protocol.cards.card import Layer
+from confide.protocol.errors import BadInput
+from confide.protocol.privacy.zcdp import search_steps, search_variance
+
+
+def judge(contract: Contract, configuration: Configuration) -> Layer:
+    """A configuration with what follows from it, clause by clause."""
+    rank = math.ceil((configuration.n + 1) * decimal(configuration.gamma))
+    certified, inflation = _certified(contract, configuration, rank)
+    level = (
+        float(max(Fraction(0), decimal(configuration.gamma) - decimal(contract.beta)))
+        if certified
+        else None
+    )
+    share = None if inflation is None else inflation / configuration.n
+    delta = decimal(configuration.delta_train) + decimal(configuration.delta_calibration)
+    flags = {
+        "certified": certified,
+        "rank": rank <= configuration.n,
+        "coverage": level is not None and level >= contract.coverage,
+        "epsilon_train": configuration.epsilon_train <= contract.epsilon_train,
+        "epsilon_calibration": configuration.epsilon_calibration <= contract.epsilon_calibration,
+        "delta": delta <= decimal(contract.delta),
+        "inflation": contract.max_inflation is None
+        or (share is not None and share <= contract.max_inflation),
+    }
+    return asdict(configuration) | {
+        "rank": rank,
+        "level": level,
+        "inflation_ranks": inflation,
+        "inflation_share": share,
+        "flags": flags,
+        "feasible": all(flags.values()),
+    }
+
+
+def _certified(
+    contract: Contract, configuration: Configuration, rank: int
+) -> tuple[bool, int | None]:
+    """Whether the mechanism certifies this rank, and its inflation where n records have it."""
+    possible = rank <= configuration.n
+    try:
+        if configuration.noised_by == "owners":
+            offset = _owners_offset(contract, configuration)
+            return (False, None) if offset is None else (True, 2 * offset if possible else None)
+        mechanism = within_budget(
+            configuration.mechanism,
+            bins=configuration.bins,
+            beta=contract.beta,
+            adjacency=contract.adjacency,
+            epsilon=configuration.epsilon_calibration,
+            delta=configuration.delta_calibration,
+        )
+        if not mechanism.certifies(n=configuration.n, rank=rank):
+            return False, None
+        return True, mechanism.inflation(n=configuration.n, rank=rank) if possible else None
+    except BadInput:
+        return False, None
+
+
+def _owners_offset(contract: Contract, configuration: Configuration) -> int | None:
+    """The ranks by which owners' noise is allowed for; None where that certifies nothing."""
+    least = search_variance(
+        bins=configuration.bins,
+        epsilon=configuration.epsilon_calibration,
+        delta=configuration.delta_calibration,
+    )
+    variance = configuration.noise_variance or least
+    if contract.adjacency != REPLACE_ONE or variance < least:
+        return None
+    each = contract.beta / search_steps(configuration.bins)
+    return noise_offset(variance, configuration.owners, each)

@@ -1,0 +1,140 @@
+"""The cells of the full-data experiments: which methods, on which records. For `full_data.py`."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.sampling import SeededEntropy
+from confide.protocol.privacy.budgets import Budget
+from confide.simulation.data.synthetic import Clusters, located
+from confide.simulation.evaluate.full_data import Trainings, measure
+from confide.simulation.evaluate.learners import Learner, Location, Memoriser
+from confide.simulation.evaluate.networks import Labels, Network, Recipe
+from confide.simulation.evaluate.pipeline_terms import Pipeline, PipelineTerms
+from confide.simulation.evaluate.pipelines import PIPELINES
+
+ALPHA, DELTA = 0.1, 1e-5
+# SCP bisects with 20 queries: with RDP that gives the noise of its Tables S1 to S3.
+SEARCH_BINS = 1 << 20
+SEARCHES = ("scp-f", "scp-a", "split")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Pipelines compared on the same records; `make` draws them and gives their learner."""
+
+    experiment: str
+    terms: PipelineTerms
+    methods: tuple[str, ...]
+    test: int
+    make: Callable[[np.random.Generator, int], Learner]
+
+    @property
+    def key(self) -> list[Any]:
+        return [
+            self.experiment,
+            self.terms.n,
+            self.terms.budget.epsilon,
+            self.terms.alpha,
+            self.terms.share,
+        ]
+
+    def pipelines(self) -> list[Pipeline]:
+        """Decided once for all trials: nothing in them depends on records."""
+        learner = self.make(np.random.default_rng(0), 64)
+        return [PIPELINES[method](self._for(method), learner) for method in self.methods]
+
+    def _for(self, method: str) -> PipelineTerms:
+        return replace(self.terms, bins=SEARCH_BINS) if method in SEARCHES else self.terms
+
+    def trial(self, number: int, pipelines: list[Pipeline]) -> Iterator[dict[str, Any]]:
+        n = self.terms.n
+        learner = self.make(np.random.default_rng([7, n, number]), n + self.test)
+        trainings = Trainings(
+            learner, np.arange(n), SeededEntropy("full-data", *map(str, self.key), number)
+        )
+        for pipeline in pipelines:
+            row = measure(trainings, pipeline, np.arange(n, n + self.test))
+            yield {"cell": self.key, "trial": number, "method": pipeline.method, **row}
+
+
+def scp_cells() -> Iterator[Cell]:
+    problem = Clusters.drawn(np.random.default_rng(20))
+
+    def make(rng: np.random.Generator, total: int) -> Learner:
+        features, labels = problem.draw(total, rng)
+        return Network(problem.scaling(features), Labels(labels), Recipe())
+
+    for n in (10_000, 30_000):
+        for epsilon in (0.5, 1.0, 2.0):
+            methods = ["scp-f", "scp-a", "certified", "dpcp", "split", "split-certified"]
+            # Without privacy there is no epsilon to compare at: once is enough.
+            methods += ["split-cp", "naive"] if epsilon == 1.0 else []
+            yield Cell(
+                "scp",
+                PipelineTerms(n, Budget(epsilon, DELTA), alpha=ALPHA),
+                tuple(methods),
+                5_000,
+                make,
+            )
+
+
+def dpcp_cells() -> Iterator[Cell]:
+    def make(rng: np.random.Generator, total: int) -> Learner:
+        return Location(located(total, rng), bound=20.0, scale=16.0)
+
+    methods = ("dpcp", "certified", "pscp", "differential", "split-cp", "naive")
+    for n in (500, 1_000, 2_000, 5_000, 10_000):
+        yield Cell(
+            "dpcp",
+            PipelineTerms(n, Budget(0.1, 1e-9), alpha=ALPHA, bins=1024),
+            methods,
+            20_000,
+            make,
+        )
+    for epsilon in (0.2, 0.5, 1.0):
+        yield Cell(
+            "dpcp",
+            PipelineTerms(
+                2_000, Budget(epsilon, 1e-9), alpha=ALPHA, share=0.05 / epsilon, bins=1024
+            ),
+            methods,
+            20_000,
+            make,
+        )
+    for alpha in (0.05, 0.2, 0.3):
+        yield Cell(
+            "dpcp",
+            PipelineTerms(2_000, Budget(0.1, 1e-9), alpha=alpha, bins=1024),
+            methods,
+            20_000,
+            make,
+        )
+
+
+def memory_cells() -> Iterator[Cell]:
+    def make(rng: np.random.Generator, total: int) -> Learner:
+        return Memoriser(total)
+
+    for epsilon in (0.5, 1.0, 2.0):
+        terms = PipelineTerms(10_000, Budget(epsilon, DELTA), alpha=ALPHA)
+        yield Cell(
+            "memory", terms, ("scp-f", "scp-a", "dpcp", "certified", "split", "naive"), 20_000, make
+        )
+
+
+EXPERIMENTS = {"dpcp": dpcp_cells, "memory": memory_cells, "scp": scp_cells}
+
+
+def possible(cell: Cell) -> tuple[list[Pipeline], dict[str, str]]:
+    """The pipelines of a cell, and why the others cannot be had."""
+    made, refused = [], {}
+    for method in cell.methods:
+        try:
+            made += replace(cell, methods=(method,)).pipelines()
+        except BadInput as error:
+            refused[method] = str(error)
+    return made, refused

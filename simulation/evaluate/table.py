@@ -1,0 +1,90 @@
+"""The results of evaluations as a table on the terminal, one row a result."""
+
+from collections.abc import Callable
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from confide.protocol.terminal import columns
+
+LEGEND = (
+    "promised: guaranteed coverage (PAC: but for the failure probability, over\n"
+    "calibration; marginal: on average). trivial: campaigns that could certify no\n"
+    "threshold and so predict every label. Smaller sets are better."
+)
+COLUMNS: dict[str, Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], str]] = {
+    "method": lambda given, mean, std: (
+        "non-private" if given["channel"] is None else f"{given['method']} {given['variant']}"
+    ),
+    "channel": lambda given, mean, std: given["channel"] or "-",
+    "exact epsilon": lambda given, mean, std: (
+        "-" if given["exact_epsilon"] is None else f"{given['exact_epsilon']:.4f}"
+    ),
+    "promised": lambda given, mean, std: (
+        str(given["certificate"])
+        if mean["certified_level"] is None
+        else f"{mean['certified_level']:.3f} {given['kind']}"
+    ),
+    "test coverage": lambda given, mean, std: f"{mean['coverage']:.3f} ± {std['coverage']:.3f}",
+    "mean set size": lambda given, mean, std: (
+        "unbounded"
+        if mean["mean_size"] is None
+        else f"{mean['mean_size']:.2f} ± {std['mean_size']:.2f}"
+    ),
+    "trivial": lambda given, mean, std: f"{100 * mean['trivial']:.0f} %",
+}
+# Columns of words, which may take two lines; numbers are never cut.
+WORDS = ("method", "channel", "promised")
+# Columns that a narrow terminal leaves out first.
+LEAVE_OUT = ("channel", "exact epsilon")
+
+
+def show(results: list[dict[str, Any]]) -> None:
+    """Print one row a result; a narrow terminal leaves columns out, which JSON has."""
+    width = columns()
+    shown = {
+        name: [
+            name,
+            *(cell(result["arguments"], result["mean"], result["std"]) for result in results),
+        ]
+        for name, cell in COLUMNS.items()
+    }
+    out = []
+    for name in LEAVE_OUT:
+        if (
+            width is not None
+            and sum(max(map(len, column)) + 3 for column in shown.values()) + 1 > width
+        ):
+            del shown[name]
+            out.append(name)
+    made = Table(title=_title(results[0]["arguments"]), title_justify="left", box=box.SIMPLE_HEAD)
+    for name in shown:
+        made.add_column(
+            name,
+            justify="left" if name in WORDS else "right",
+            no_wrap=name not in WORDS,
+            overflow="fold",
+        )
+    for row in zip(*(column[1:] for column in shown.values()), strict=True):
+        made.add_row(*row)
+    console = Console(width=width or 140)
+    console.print(made)
+    if out:
+        console.print(f"left out at {width} columns: {', '.join(out)}", highlight=False)
+
+
+def _title(given: dict[str, Any]) -> str:
+    what = (
+        f"{given['labels']} labels, score {given['score']}"
+        if given["labels"]
+        else f"residuals up to {given['bound']:g}"
+    )
+    named = ("failure_probability", "beta", "privacy_delta")
+    deltas = [f"{name.replace('_', ' ')} = {given[name]:g}" for name in named if given.get(name)]
+    return (
+        f"{given['data']}, {what}: n = {given['n']}, alpha = {given['alpha']}, "
+        f"{', '.join(deltas)}, "
+        f"{given['trials']} trials, randomness: {given['randomness']}"
+    )

@@ -1,0 +1,38 @@
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from typer.testing import CliRunner
+
+from confide.protocol.command_line import CommandLine
+from confide.protocol.option_groups import grouped
+
+
+@dataclass(frozen=True)
+class Size:
+    """Two options of one subject."""
+
+    width: Annotated[int, typer.Option(help="in columns")]
+    height: Annotated[int, typer.Option("--tall", help="in lines")] = 3
+
+
+def test_fields_of_a_group_are_options_of_the_command() -> None:
+    """The command gets the group made from what was typed, with its defaults."""
+    found: list[tuple[Size, str, str]] = []
+
+    def draw(context: typer.Context, size: Size, colour: str = "grey") -> None:
+        """Draw a box."""
+        found.append((size, colour, str(context.info_name)))
+
+    app = CommandLine("boxes")
+    app.command("draw")(grouped(draw))
+    app.command("other")(lambda: None)
+    runner = CliRunner()
+    assert runner.invoke(app, ["draw", "--width", "4"]).exit_code == 0
+    typed = ["draw", "--width", "4", "--tall", "5", "--colour", "red"]
+    assert runner.invoke(app, typed).exit_code == 0
+    assert found == [(Size(4), "grey", "draw"), (Size(4, 5), "red", "draw")]
+    assert runner.invoke(app, ["draw"]).exit_code == 2
+    shown = runner.invoke(app, ["draw", "--help"]).output
+    assert "Draw a box." in shown
+    assert "in columns" in shown
