@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from confide.aggregator.campaigns.admission import Sent, read_answer
 from confide.aggregator.campaigns.report_ids import counted_once
-from confide.aggregator.storage.stored_campaign import OPEN, Campaign, Round, Store
+from confide.aggregator.storage.store import Store
+from confide.aggregator.storage.stored_campaign import OPEN, Campaign, Round
 from confide.protocol.errors import ConfideError
 from confide.protocol.methods.base import Batch, Query, Tally
 from confide.protocol.plan import read_query, write_query
