@@ -13,12 +13,12 @@ from rich.progress import Progress
 from confide.aggregator.campaigns.plans import make_plan
 from confide.aggregator.campaigns.settings import BELONGS, FAILURE, check_used
 from confide.aggregator.campaigns.summary import as_text, non_private
+from confide.aggregator.quantiles.registry import certified_names
 from confide.protocol.cards.card import read_card
 from confide.protocol.cards.page import as_html, headline
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.embedded import deal, predictions
 from confide.protocol.errors import BadInput
-from confide.protocol.methods.central import RELEASES
 from confide.protocol.option_groups import grouped
 from confide.protocol.simulated import ALWAYS, EMBEDDED_MODEL, SIMULATION_PUBLIC
 from confide.protocol.terminal import clear_errors, columns
@@ -110,7 +110,7 @@ class CampaignOptions:
     ] = 0.1
     delta: Renamed = None
     mechanism: Annotated[
-        str, typer.Option(help=f"of central:trusted: {', '.join(RELEASES['trusted'])}")
+        str, typer.Option(help=f"of central:trusted: {', '.join(certified_names())}")
     ] = "rank-exponential"
     bins: Annotated[int, typer.Option(help="of central campaigns: thresholds to choose from")] = (
         1024

@@ -150,3 +150,17 @@ def test_an_owner_that_looks_loads_no_framework(tmp_path: Path) -> None:
         timeout=60,
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_public_names_are_there_and_load_nothing_before_they_are_asked_for() -> None:
+    """Every name of `__all__` can be imported; importing the package alone imports no other."""
+    script = (
+        "import sys, confide\n"
+        "print(sorted(name for name in sys.modules if name.startswith('confide.')))\n"
+        "print(all(getattr(confide, name) is not None for name in confide.__all__))\n"
+        "print(sorted(confide._HOME_OF) == sorted(confide.__all__))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["[]", "True", "True"]

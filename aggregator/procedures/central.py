@@ -14,9 +14,9 @@ import numpy as np
 
 from confide.aggregator.quantiles.base import REPLACE_ONE, Mechanism, Release
 from confide.aggregator.quantiles.histogram import Histogram, certified_rank
-from confide.aggregator.quantiles.registry import within_budget
+from confide.aggregator.quantiles.registry import certified_names, within_budget
 from confide.protocol.certificate import MARGINAL, NOT_STATED, CentralCertificate
-from confide.protocol.errors import BadInput
+from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.exact.grids import Floats, uniform_grid
 from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.methods.base import MOST_RECORDS
@@ -57,6 +57,7 @@ def of_plan(plan: Plan, draw: Draw) -> HistogramProcedure | CountProcedure:
 def trusted(terms: CentralTerms, *, alpha: float, draw: Draw) -> HistogramProcedure:
     """Sum exact histograms and release once, at the rank that gives coverage 1 - alpha (CARD
     Theorem 5.1)."""
+    check_choice(f"mechanism of {terms.variant}", terms.mechanism, certified_names())
     mechanism = within_budget(
         terms.mechanism,
         bins=terms.bins,

@@ -5,17 +5,18 @@ To add a mechanism, write its module, register it here, and register its verifie
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from confide.aggregator.quantiles.above_threshold import AboveThreshold
-from confide.aggregator.quantiles.base import Mechanism
+from confide.aggregator.quantiles.base import CERTIFIED, REPLACE_ONE, Mechanism
 from confide.aggregator.quantiles.gaussian import GaussianSearch, NoisyMidpoint
 from confide.aggregator.quantiles.histogram import Histogram
 from confide.aggregator.quantiles.laplace_counts import LaplaceCounts
 from confide.aggregator.quantiles.published import Dpcp, Pps
 from confide.aggregator.quantiles.rank_exponential import RankExponential
-from confide.protocol.errors import BadInput
+from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.exact.grids import uniform_grid
 from confide.protocol.exact.sampling import SeededEntropy
 
@@ -50,6 +51,7 @@ def within_budget(
     name: str, *, bins: int, beta: float, adjacency: str, epsilon: float, delta: float
 ) -> Mechanism:
     """The mechanism of this name whose release is (epsilon, delta)-DP."""
+    check_choice("mechanism", name, MECHANISMS)
     return MECHANISMS[name].within(
         epsilon=epsilon, delta=delta, beta=beta, bins=bins, adjacency=adjacency
     )
@@ -58,6 +60,13 @@ def within_budget(
 def needs_delta(name: str) -> bool:
     """Whether the budget of this mechanism must have a delta above 0; False of an unknown name."""
     return name in MECHANISMS and MECHANISMS[name].needs_delta
+
+
+def certified_names() -> list[str]:
+    """The mechanisms that certify what they release, as campaigns ask for."""
+    usual: dict[str, Any] = {"bins": 16, "adjacency": REPLACE_ONE}
+    made = (one.within(epsilon=1.0, delta=1e-6, beta=0.01, **usual) for one in MECHANISMS.values())
+    return [mechanism.name for mechanism in made if mechanism.certificate == CERTIFIED]
 
 
 def automatic_bins(make: Callable[[int], Mechanism], *, n: int, rank: int) -> int:

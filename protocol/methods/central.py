@@ -5,6 +5,7 @@ them. Variant owner-noised: every owner adds discrete Gaussian noise of its own 
 """
 
 import math
+import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -38,11 +39,6 @@ from confide.protocol.wire.encoding import parse, serialise
 TRUSTED, OWNER_NOISED = "trusted", "owner-noised"
 # The mechanism of owner-noised campaigns.
 SEARCH = "gaussian-search"
-# Mechanisms that may release the threshold of a campaign; the aggregator registers its own.
-RELEASES: dict[str, list[str]] = {
-    TRUSTED: ["rank-exponential", "laplace-counts", "pps", SEARCH, "above-threshold"],
-    OWNER_NOISED: [SEARCH],
-}
 # Far below any delta with a meaning, and far above where floats lose digits.
 LEAST_DELTA = 1e-100
 # Noise beyond this would hide any number of records that an owner may have.
@@ -196,7 +192,11 @@ class CentralTerms(Terms):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(f"mechanism of {self.variant}", self.mechanism, RELEASES[self.variant])
+        if not re.fullmatch("[a-z0-9-]{1,64}", self.mechanism):
+            raise BadInput(
+                f"mechanism is {self.mechanism[:64]!r}; accepted is the name of one, in small "
+                "letters, digits and hyphens"
+            )
         check_delta(self.privacy_delta)
         check_probability("beta", self.beta)
         check_bins(self.bins)
@@ -204,6 +204,7 @@ class CentralTerms(Terms):
             if self.noise_variance:
                 raise BadInput(f"noise_variance is {self.noise_variance}; exact counts have none")
             return
+        check_choice(f"mechanism of {self.variant}", self.mechanism, (SEARCH,))
         if not 1 <= self.noise_variance <= MOST_VARIANCE:
             raise BadInput(
                 f"noise_variance is {self.noise_variance}; owners add noise of variance 1 to "

@@ -11,7 +11,8 @@ from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import Outcome, run_campaign
 from confide.aggregator.campaigns.releases import Kept
 from confide.aggregator.cards.issue import campaign_card
-from confide.aggregator.procedures.central import noise_offset, owner_noised, trusted
+from confide.aggregator.procedures.central import draw_afresh, noise_offset, owner_noised, trusted
+from confide.aggregator.procedures.registry import plan_procedure
 from confide.aggregator.quantiles.base import Mechanism, Release
 from confide.aggregator.quantiles.histogram import Histogram, certified_rank, histogram
 from confide.aggregator.quantiles.rank_exponential import RankExponential
@@ -262,16 +263,25 @@ def test_the_plan_pays_for_all_counts_together() -> None:
         {"beta": 0.1},
         {"beta": 0.0},
         {"bins": 1},
-        {"mechanism": "dpcp"},
         {"noise_variance": 5},
         {"privacy_delta": 1.0},
         {"mechanism": ""},
+        {"mechanism": "[red]"},
+        {"mechanism": "x" * 65},
     ],
 )
 def test_impossible_central_plans_are_refused(changes: dict[str, Any]) -> None:
     """With what was found and what is accepted."""
     with pytest.raises(BadInput):
         changed(TRUSTED, **changes)
+
+
+@pytest.mark.parametrize("name", ["dpcp", "noisy-midpoint", "votes"])
+def test_a_mechanism_that_certifies_nothing_calibrates_nothing(name: str) -> None:
+    """It is refused before anybody is asked, with the mechanisms that are accepted."""
+    plan = changed(TRUSTED, mechanism=name)
+    with pytest.raises(BadInput, match=r"accepted: .*rank-exponential"):
+        next(plan_procedure(plan, draw_afresh))
 
 
 def first_query(plan: Plan) -> HistogramQuery | CountQuery:

@@ -1,0 +1,1 @@
+"""A score, channel, mechanism and method from outside the product."""

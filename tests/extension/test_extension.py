@@ -1,0 +1,136 @@
+"""What somebody else defines runs through the product to a verified card, on every path."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from confide.aggregator.campaigns.driver import run_campaign
+from confide.aggregator.campaigns.plans import make_plan
+from confide.aggregator.cards.issue import campaign_card
+from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.registry import plan_procedure
+from confide.client.explain import explain
+from confide.protocol.cards.card import PUBLIC, parse_card
+from confide.protocol.cards.verify.card import verify
+from confide.protocol.errors import BadInput, Refused
+from confide.protocol.exact.sampling import os_entropy
+from confide.protocol.methods.registry import METHODS, register
+from confide.protocol.plan import Plan
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.encoding import serialise
+from confide.simulation.driver import drive
+from tests.extension.toys import SQUARE, Bytes, GuessQuery, GuessTerms, OnesTally, Renamed
+from tests.support.central import OPEN_POLICY, TRUSTED
+from tests.support.owners import KEY, LABEL_PLAN, NOW, PLAN, asking, changed, owner, signed
+from tests.support.places import ROOT
+from tests.support.servers import Place, contribution, eventually, plan_now, together
+
+POLICY = replace(OPEN_POLICY, methods=OPEN_POLICY.methods | {GuessTerms.method})
+THROUGH = (sys.executable, str(ROOT / "tests" / "extension" / "run_with_toys.py"))
+GUESS = GuessTerms(variant="hoeffding", epsilon=4.0, delta=0.1, guess=0.97)
+PLANS = {
+    "method and score": replace(PLAN, terms=GUESS, score=SQUARE.name),
+    "channel": changed(LABEL_PLAN, channel=Bytes.name, score=SQUARE.name),
+    "mechanism": changed(TRUSTED, mechanism=Renamed.name, score=SQUARE.name),
+}
+
+
+@pytest.mark.parametrize("name", list(PLANS))
+def test_it_runs_to_a_verified_card_in_process(name: str, tmp_path: Path) -> None:
+    """Owners answer as bytes, the in-process driver runs the procedure, and the card verifies."""
+    plan = PLANS[name]
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+    assert "allowed" in explain(plan, replace(POLICY, epsilon_per_campaign=4.0))
+    owners = [
+        owner(tmp_path / str(seed), seed=seed, n=3_000, policy=POLICY, entropy=os_entropy)
+        for seed in range(2)
+    ]
+    outcome = run_campaign(plan, asking(signed(plan), owners))
+    assert set(outcome.received) == {"OK"}
+    assert 0 < outcome.certificate.threshold < 1
+    card = campaign_card(plan, outcome, diagnostic={}, issued=NOW).sign(KEY)
+    assert [one.clause for one in verify(parse_card(card.to_json())) if not one.holds] == []
+    assert card.formal["decision"] == "feasible"
+
+
+@pytest.mark.parametrize("name", list(PLANS))
+def test_it_runs_to_a_verified_card_over_grpc(name: str, place: Place, tmp_path: Path) -> None:
+    """The same through a server process that has it registered."""
+    plan = plan_now(PLANS[name])
+    campaign, tokens = place.campaign(plan, owners=2), [place.enrol(f"owner {i}") for i in range(2)]
+    server = place.serve(through=THROUGH)
+    together(
+        2,
+        lambda i: contribution(
+            server.access(tokens[i]), plan, tmp_path / str(i), seed=i, n=3_000, policy=POLICY
+        ).watch(),
+    )
+    eventually(lambda: place.store.campaign(campaign).state == "calibrated")
+    card = parse_card(place.store.card(campaign, PUBLIC) or "")
+    assert [one.clause for one in verify(card) if not one.holds] == []
+    assert card.formal["released"]["threshold"] < 1
+
+
+def test_settings_name_it() -> None:
+    """An operator's settings make a plan of it, whose numbers are checked."""
+    given: dict[str, Any] = {
+        "score": "hps",
+        "labels": 5,
+        "alpha": 0.1,
+        "records": 1_000,
+        "minimum-reports": 0,
+        "minimum-owners": 1,
+        "model": "00" * 32,
+        "epsilon": 1.0,
+        "failure-probability": 0.1,
+    }
+    valid = (PLAN.issued, PLAN.expires)
+    made = make_plan("toy-guess:hoeffding", given | {"guess": 0.5}, title="toy", valid=valid)
+    assert made.terms == GuessTerms(variant="hoeffding", epsilon=1.0, delta=0.1, guess=0.5)
+    with pytest.raises(BadInput, match="guess is 2"):
+        make_plan("toy-guess:hoeffding", given | {"guess": 2.0}, title="toy", valid=valid)
+
+
+def test_its_promise_can_be_tested_on_arrays() -> None:
+    """The procedure needs no owners: told a tally, it decides."""
+    plan = PLANS["method and score"]
+
+    def users(share: float) -> Any:
+        def tally(query: GuessQuery) -> OnesTally:
+            hit, spill = float(query.channel.hit), float(query.channel.spill)
+            return OnesTally(10_000, round(10_000 * (spill + (hit - spill) * share)))
+
+        return tally
+
+    found = [drive(plan_procedure(plan, draw_afresh), users(share)) for share in (0.85, 0.95)]
+    assert [one.threshold for one in found] == [1.0, GUESS.guess]
+
+
+def test_a_name_that_is_taken_stays_whose_it_is() -> None:
+    """Nobody replaces a built-in method, and a plan of a method that is not known is refused."""
+
+    class Other(GuessTerms):
+        method = "bits"
+
+    with pytest.raises(BadInput, match="registered already"):
+        register(Other)
+    assert METHODS["bits"] is not Other
+    message = wire.Plan.FromString(PLANS["method and score"].to_bytes())
+    message.method = "toy-unknown"
+    with pytest.raises(Refused):
+        Plan.from_bytes(serialise(message))
+
+
+def test_lies_about_it_are_found(tmp_path: Path) -> None:
+    """The registered rules decide: a slack that is too small is named."""
+    plan = PLANS["method and score"]
+    one = owner(tmp_path, n=3_000, policy=POLICY, entropy=os_entropy)
+    outcome = run_campaign(plan, asking(signed(plan), [one]))
+    lie = replace(outcome.certificate, slack=np.nextafter(0.001, 1))  # type: ignore[call-arg]
+    card = campaign_card(plan, replace(outcome, certificate=lie), diagnostic={}, issued=NOW)
+    failed = [one.clause for one in verify(card.sign(KEY)) if not one.holds]
+    assert failed == ["certificate/slack"]
