@@ -1,9 +1,10 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from confide.simulation.evaluate.local import Setting
 from confide.simulation.evaluate.trials import evaluate
 from tests.support.known import label_population
 from tests.support.places import ROOT
+from tests.support.processes import read_terminal, started, terminal
 
 
 def simulation(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -253,13 +255,26 @@ def test_ctrl_c_keeps_the_trials_that_finished(tmp_path: Path, records: Path) ->
         "--json",
         str(out),
     ]
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    time.sleep(6)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130, errors
+    with (
+        terminal(80) as (ours, theirs),
+        started(
+            command,
+            cwd=ROOT,
+            env=os.environ | {"TERM": "xterm"},
+            stdout=subprocess.DEVNULL,
+            stderr=theirs,
+        ) as process,
+    ):
+        os.close(theirs)
+        shown = b""
+        # The bar tells how long it will take as soon as trials have finished.
+        while not re.search(rb"\d:\d\d:\d\d", shown):
+            part = read_terminal(ours)
+            assert part, shown
+            shown += part
+        process.send_signal(signal.SIGINT)
+        errors = b"".join(iter(partial(read_terminal, ours), b"")).decode()
+        assert process.wait(timeout=60) == 130, errors
     assert "are kept" in errors
     assert 0 < len(json.loads(out.read_text())["trials"]) < 100_000
 

@@ -4,9 +4,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import zipfile
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import psutil
 import pytest
 from flwr.app import Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
@@ -32,13 +34,14 @@ from confide.protocol.plan import open_plan
 from confide.protocol.simulated import RUN_FOLDER, SIMULATION_PUBLIC
 from confide.simulation.federation import HOME, run_defaults, stop
 from tests.support.places import ROOT
+from tests.support.processes import marked, members, started
 
 NODES, RECORDS, SEED, SIZES = 12, 6_000, 3, "1 1 4"
 CAMPAIGNS = (
     "labels:certified bits:certified central:trusted central:owner-noised "
     "training:federated-averaging"
 )
-Run = tuple[subprocess.CompletedProcess[str], Path, set[str]]
+Run = tuple[subprocess.CompletedProcess[str], Path, set[int]]
 
 
 def command(out: Path, *more: str) -> list[str]:
@@ -55,29 +58,10 @@ def command(out: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "confide", "federation", *given, *more]
 
 
-def flower_processes() -> set[str]:
-    """Processes of Flower on this machine, by id."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                line = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if (
-                b"flower-superlink" in line
-                or b"flower-superexec" in line
-                or b"flwr-simulation" in line
-            ):
-                found.add(entry.name)
-    return found
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One real Flower simulation of both methods, labels skewed over owners."""
-    out = tmp_path_factory.mktemp("federation")
-    before = flower_processes()
+    out, own = tmp_path_factory.mktemp("federation"), tmp_path_factory.mktemp("own")
     more = [
         "--campaigns",
         CAMPAIGNS,
@@ -91,9 +75,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         SIZES,
     ]
     done = subprocess.run(
-        command(out, *more), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+        command(out, *more),
+        cwd=ROOT,
+        env=marked(own),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
-    return done, out, flower_processes() - before
+    return done, out, members(own)
 
 
 def test_a_flower_simulation_ends_in_a_table_and_a_report(run: Run) -> None:
@@ -399,28 +389,56 @@ def test_a_failing_server_app_is_a_failing_command(tmp_path: Path) -> None:
     assert "the plan asks for at least 100" in done.stderr
 
 
-@pytest.mark.parametrize(("how", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_interrupted_it_stops_what_it_started(
-    how: signal.Signals, expected: int, tmp_path: Path
-) -> None:
+def test_interrupted_it_stops_what_it_started(tmp_path: Path) -> None:
     """Ctrl-C or a termination in the middle: nothing of Flower keeps running, and no folder
     stays."""
-    before, folders = flower_processes(), set(Path(tempfile.gettempdir()).glob("confide-flwr-*"))
-    process = subprocess.Popen(
-        command(tmp_path), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    own = {how: tmp_path / how.name for how in (signal.SIGINT, signal.SIGTERM)}
+    with ExitStack() as stack:
+        both = {
+            how: stack.enter_context(
+                started(
+                    command(tmp_path / f"{how.name}-out"),
+                    cwd=ROOT,
+                    env=marked(folder),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+            )
+            for how, folder in own.items()
+        }
+        for how, process in both.items():
+            wait_until(partial(has_nodes, own[how], process), seconds=120)
+            assert process.poll() is None
+            process.send_signal(how)
+        assert [one.wait(timeout=60) for one in both.values()] == [130, 143]
+    for folder in own.values():
+        wait_until(partial(nobody_is_left, folder), seconds=30)
+        assert not any(folder.glob("confide-flwr-*"))
+
+
+def nobody_is_left(folder: Path) -> bool:
+    return not members(folder)
+
+
+def has_nodes(folder: Path, process: subprocess.Popen[str]) -> bool:
+    """Whether nodes of a federation run: workers of Ray, the last of its processes to start."""
+    return process.poll() is not None or any(
+        name.startswith("ray::") for name in map(command_line, members(folder))
     )
-    deadline = time.monotonic() + 60
-    while not flower_processes() - before and time.monotonic() < deadline:
-        time.sleep(0.5)
-    time.sleep(8)
-    os.kill(process.pid, how)
-    process.communicate(timeout=60)
-    assert process.returncode == expected
-    deadline = time.monotonic() + 30
-    while flower_processes() - before and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert not flower_processes() - before
-    assert set(Path(tempfile.gettempdir()).glob("confide-flwr-*")) <= folders
+
+
+def command_line(pid: int) -> str:
+    try:
+        return " ".join(psutil.Process(pid).cmdline())
+    except psutil.Error:
+        return ""
+
+
+def wait_until(holds: Callable[[], bool], *, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.2)
 
 
 def test_what_hangs_does_not_outlive_its_federation(tmp_path: Path) -> None:
