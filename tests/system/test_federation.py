@@ -21,6 +21,7 @@ from flwr.app import Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 from threadpoolctl import threadpool_limits
 
+from confide.__main__ import main
 from confide.aggregator import flower_app
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import run_campaign
@@ -33,6 +34,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.plan import open_plan
 from confide.protocol.simulated import RUN_FOLDER, SIMULATION_PUBLIC
 from confide.simulation.federation import HOME, run_defaults, stop
+from tests.support.commands import run_main
 from tests.support.places import ROOT
 from tests.support.processes import marked, members, started
 
@@ -290,18 +292,22 @@ def test_an_installed_federation_repeats_one_of_the_checkout(
     ]
     (tmp_path / "empty").mkdir()
     outs = {ROOT: tmp_path / "out", tmp_path / "empty": tmp_path / "new" / "out"}
-    for place, out in outs.items():
-        path = str(ROOT if place is ROOT else installed)
-        done = subprocess.run(
-            command(out, *more),
-            cwd=place,
-            env=os.environ | {"PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+    with ExitStack() as stack:
+        both = [
+            stack.enter_context(
+                started(
+                    command(out, *more),
+                    cwd=place,
+                    env=os.environ | {"PYTHONPATH": str(ROOT if place is ROOT else installed)},
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                )
+            )
+            for place, out in outs.items()
+        ]
+        for process in both:
+            _, errors = process.communicate(timeout=300)
+            assert process.returncode == 0, errors
     assert not any((tmp_path / "empty").iterdir())
     for name in ("bits-certified", "central-trusted"):
         one, other = (json.loads((out / f"{name}.json").read_text()) for out in outs.values())
@@ -485,14 +491,7 @@ def test_what_hangs_does_not_outlive_its_federation(tmp_path: Path) -> None:
 )
 def test_impossible_federations_are_refused_at_once(arguments: list[str], tmp_path: Path) -> None:
     """Exit code 2 and one line, before anything starts."""
-    done = subprocess.run(
-        command(tmp_path, *arguments),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_main(main, *command(tmp_path, *arguments)[3:])
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert any(word in done.stderr for word in ("accepted", "must", "belongs to", "is now"))

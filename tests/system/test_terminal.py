@@ -3,11 +3,13 @@ import re
 import subprocess
 import sys
 from functools import partial
+from importlib import import_module
 
 import numpy as np
 import pytest
 
 from confide.aggregator.campaigns.summary import as_text, non_private
+from tests.support.commands import run_main
 from tests.support.places import ROOT
 from tests.support.processes import read_terminal, started, terminal
 
@@ -90,10 +92,14 @@ def test_a_module_of_the_project_that_is_missing_is_no_extra() -> None:
         ("simulation", ["federation"]),
     ],
 )
-def test_help_is_plain_text_of_80_columns(name: str, arguments: list[str]) -> None:
+def test_help_is_plain_text_of_80_columns(
+    name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No escaped brackets, no control characters, no line beyond the terminal, and defaults in
     brackets."""
-    run = command(name, *arguments, "--help")
+    monkeypatch.setenv("COLUMNS", "80")
+    module, _, main = COMMANDS[name].rpartition(".")
+    run = run_main(getattr(import_module(module), main), *arguments, "--help")
     assert run.returncode == 0, run.stderr
     assert "\\[" not in run.stdout
     assert all(line.isprintable() for line in run.stdout.splitlines())
