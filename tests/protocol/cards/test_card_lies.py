@@ -1,5 +1,4 @@
-"""Cards that say what is not so do not verify, and cards that say what is so do: for every
-track."""
+"""A card with a false statement does not verify, in any track."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Cards of honest writers verify, in every track."""
+
 from collections.abc import Callable
 from dataclasses import replace
 
