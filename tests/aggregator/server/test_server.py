@@ -69,7 +69,8 @@ def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path:
         }.items()
     }
     ids = {name: place.campaign(plan, owners=3) for name, plan in plans.items()}
-    server = place.serve()
+    # Every owner is in all campaigns at once, each with a call that watches and one that sends.
+    server = place.serve("--open-calls", "32")
     tokens = [place.enrol(f"owner {i}") for i in range(3)]
 
     def take_part(job: int) -> int:
