@@ -45,9 +45,9 @@ class Parcel:
     """Batches of one owner for one round, stored together or not at all; `finished` when no more
     will come.
 
-    `most` is how many reports, and how many batches, the round takes of the owner, and `in_all` how
-    many reports the campaign. Asked as a `whole`, an owner answers a round once: what else it sends
-    adds nothing.
+    `most` is how many reports, and how many batches, the round takes of the owner, `in_all` how
+    many reports the campaign, and `most_bytes` how many bytes of answers. Asked as a `whole`, an
+    owner answers a round once: what else it sends adds nothing.
     """
 
     campaign: str
@@ -60,6 +60,7 @@ class Parcel:
     most: int = sys.maxsize
     in_all: int = sys.maxsize
     whole: bool = False
+    most_bytes: int = sys.maxsize
 
     @property
     def key(self) -> _Key:
@@ -98,7 +99,7 @@ _SENT = select(
         func.coalesce(func.sum(case((_HERE, column), else_=0)), 0)
         for column in (parts.c.batches, parts.c.reports)
     ),
-    func.coalesce(func.sum(parts.c.reports), 0),
+    *(func.coalesce(func.sum(column), 0) for column in (parts.c.reports, parts.c.bytes)),
 ).where(parts.c.campaign == bindparam("campaign"), parts.c.owner == bindparam("owner"))
 _MORE = (
     update(queries)
@@ -115,6 +116,7 @@ def _advance(kind: str) -> Any:
     more = {
         "batches": parts.c.batches + row.excluded.batches,
         "reports": parts.c.reports + row.excluded.reports,
+        "bytes": parts.c.bytes + row.excluded.bytes,
         "seeded": parts.c.seeded | row.excluded.seeded,
         "finished": parts.c.finished | row.excluded.finished,
         "code": row.excluded.code,
@@ -186,7 +188,7 @@ def _store_round(db: Connection, parcels: Sequence[Parcel], known: StoredIds) ->
         count = sent.get(parcel.key) or _sent(db, parcel.key)
         new = _new(db, parcel, count, ids)
         more = count.plus(new)
-        if new and (max(more.batches, more.reports) > parcel.most or more.in_all > parcel.in_all):
+        if new and not more.within(parcel):
             if not parcel.whole:
                 ids.take_back()
             answers.append(Stored(wire.Code.SURPLUS))
@@ -244,17 +246,26 @@ def _named(key: _Key) -> dict[str, str | int]:
 
 
 class _Count(NamedTuple):
-    """What an owner has sent to a round, and how many reports to all rounds of the campaign."""
+    """What an owner has sent to a round, and how many reports and bytes to all rounds of the
+    campaign."""
 
     batches: int
     reports: int
     in_all: int
+    bytes: int
 
-    def plus(self, more: Iterable[Packed]) -> "_Count":
-        sizes = [batch.reports for batch in more]
+    def plus(self, more: Sequence[Packed]) -> "_Count":
+        reports = sum(batch.reports for batch in more)
         return _Count(
-            self.batches + len(sizes), self.reports + sum(sizes), self.in_all + sum(sizes)
+            self.batches + len(more),
+            self.reports + reports,
+            self.in_all + reports,
+            self.bytes + sum(len(batch.answer) for batch in more),
         )
+
+    def within(self, parcel: Parcel) -> bool:
+        most = max(self.batches, self.reports) <= parcel.most
+        return most and self.in_all <= parcel.in_all and self.bytes <= parcel.most_bytes
 
 
 def _stored(db: Connection, parcel: Parcel) -> set[bytes]:
@@ -295,6 +306,7 @@ def _store(db: Connection, parcels: list[Parcel], known: StoredIds) -> list[int]
             **_named(key),
             "batches": sum(len(parcel.batches) for parcel in mine[key]),
             "reports": sum(batch.reports for parcel in mine[key] for batch in parcel.batches),
+            "bytes": sum(len(batch.answer) for parcel in mine[key] for batch in parcel.batches),
             "seeded": any(parcel.seeded for parcel in mine[key]),
             "finished": any(parcel.finished for parcel in mine[key]),
             "code": next((parcel.code for parcel in mine[key] if parcel.code), None),
