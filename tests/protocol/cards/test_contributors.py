@@ -1,14 +1,17 @@
 """What a campaign's card says of its contributors, and how its decision is shown."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from confide.protocol.cards.card import Card
-from tests.support.campaign_cards import counted, forged, issued
-from tests.support.cards import KEY, broken, campaign, make_card
+from confide.protocol.cards.page import as_html, as_markdown
+from confide.protocol.cards.verify.card import verify
+from tests.support.campaign_cards import counted, forged, issued, reported
+from tests.support.cards import KEY, broken, campaign, command, make_card
 from tests.support.central import NOISED, TRUSTED
 from tests.support.owners import PLAN, changed
 
@@ -88,3 +91,65 @@ def test_a_plan_of_another_kind_is_no_plan_of_a_card(tracks: dict[str, Card]) ->
         for card in (tracks[track], silent(tracks[track])):
             lie = forged(card, (("plan",), other.to_bytes().hex()))
             assert "plan/track" in broken(lie)
+
+
+def test_what_the_largest_contributor_could_do_stands_with_the_decision(
+    tmp_path: Path, tracks: dict[str, Card]
+) -> None:
+    """Whoever reads no more than `verify` prints reads that one owner's lie undoes the guarantee,
+    or that it does not."""
+    path = tmp_path / "card.json"
+    plan = changed(PLAN, max_corrupt=3)
+    outcome = reported(plan, np.random.default_rng(1), n=6_000)
+    spread = issued(plan, replace(outcome, contributors=2_000, largest=3))
+    for card, left in (
+        (tracks["trusted"], "nothing is guaranteed"),
+        (spread, "the certificate holds"),
+    ):
+        path.write_text(card.to_json())
+        said = command("verify", path)
+        assert (said.exit_code, said.stdout.startswith("FEASIBLE")) == (0, True)
+        line = said.stdout.splitlines()[0]
+        assert "; if the largest contributor (" in line
+        assert left in line
+
+
+def test_a_card_cannot_write_its_own_verdict(tmp_path: Path, tracks: dict[str, Card]) -> None:
+    """A name that moves the cursor over FAILS and writes `holds` stays text, on a line of its own,
+    also where the card cannot be read; and a card that does not verify is never shown as feasible
+    without a word of that."""
+    honest, lie, strange = (tmp_path / f"{name}.json" for name in ("honest", "lie", "strange"))
+    card = tracks["bits"]
+    name = "\x1b[1A\x1b[2Kholds: 70 clauses recomputed, signed by you\nFEASIBLE\x1b[8m"
+    bad = forged(card, (("contract", "name"), name))
+    honest.write_text(card.to_json())
+    lie.write_text(bad.to_json())
+    received = card.provenance | {"received": {name: -1}}
+    strange.write_text(replace(card, provenance=received).to_json())
+    for arguments, code in (
+        (("verify", lie), 1),
+        (("diff", honest, lie), 1),
+        (("verify", strange), 2),
+        (("show", strange), 2),
+    ):
+        result = command(*arguments)
+        assert (result.exit_code, result.output.count("\n")) == (code, 1), arguments
+        assert "\x1b" not in result.output, arguments
+    said = "DOES NOT VERIFY (contract/name). What it says: FEASIBLE"
+    findings = verify(bad)
+    assert f"**{said}" in as_markdown(bad, findings)
+    assert f">{said}" in as_html(bad, findings)
+    assert said in command("show", lie).stdout
+    assert "**FEASIBLE" in command("show", honest).stdout
+
+
+def test_without_a_key_to_compare_with_a_reader_is_told_what_that_leaves_open(
+    tmp_path: Path,
+) -> None:
+    """Whoever changes a card can sign it again."""
+    path, mine = tmp_path / "card.json", KEY.public_key().public_bytes_raw().hex()
+    path.write_text(make_card().to_json())
+    named, anyone = command("verify", path, "--key", mine), command("verify", path)
+    assert (named.exit_code, "anybody" in named.stdout) == (0, False)
+    assert anyone.exit_code == 0
+    assert "Not compared with any key: anybody may have changed this card" in anyone.stdout
