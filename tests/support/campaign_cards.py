@@ -44,9 +44,8 @@ def counted(plan: Plan, rng: np.random.Generator, *, n: int = 6_000, owners: int
     certificate = drive(
         plan_procedure(plan, lambda m, histogram, rank: m.release(histogram, rank, entropy)), answer
     )
-    return Outcome(
-        replace(certificate, randomness=OPERATING_SYSTEM), {"OK": owners}, None, owners, 1
-    )
+    found = replace(certificate, randomness=OPERATING_SYSTEM)
+    return Outcome(found, {"OK": owners}, None, sum(size > 0 for size in sizes), max(sizes))
 
 
 def reported(plan: Plan, rng: np.random.Generator, *, n: int) -> Outcome:
@@ -79,13 +78,8 @@ def reported(plan: Plan, rng: np.random.Generator, *, n: int) -> Outcome:
         return BitTally(tuple(len(part) for part in parts), tuple(ones))
 
     certificate = drive(plan_procedure(plan, lambda *_: pytest.fail("nothing is drawn")), answer)
-    return Outcome(
-        replace(certificate, randomness=OPERATING_SYSTEM),
-        {"OK": 1},
-        min(crowds, default=None),
-        1,
-        n,
-    )
+    found = replace(certificate, randomness=OPERATING_SYSTEM)
+    return Outcome(found, {"OK": 1}, min(crowds, default=None), min(found.n, 1), found.n)
 
 
 def issued(plan: Plan, outcome: Outcome) -> Card:
