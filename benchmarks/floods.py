@@ -166,8 +166,8 @@ def measure(kind: str, seconds: float) -> None:
         cut = quantiles(took, n=20)
         print(
             f"{kind:12} calls {len(took):4}  median {1e3 * took[len(took) // 2]:.1f} ms  p95 "
-            f"{1e3 * cut[-1]:.1f} ms  "
-            f"longest {1e3 * took[-1]:.0f} ms  server's memory {max(memory):.0f} MB",
+            f"{1e3 * cut[-1]:.1f} ms  longest {1e3 * took[-1]:.0f} ms  server's memory "
+            f"{max(memory):.0f} MB",
             flush=True,
         )
 

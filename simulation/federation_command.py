@@ -181,8 +181,8 @@ def federation_command(
             raise typer.Exit(1) from None
         about = (
             f"{owners.nodes} nodes, {owners.records:,} records dealt, embedded letters, score "
-            f"{asked.score}, target {1 - asked.alpha:g}, failure "
-            f"probability {asked.failure_probability:g}."
+            f"{asked.score}, target {1 - asked.alpha:g}, failure probability "
+            f"{asked.failure_probability:g}."
         )
         rows = [plain, *(row for row in found if "threshold" in row)]
         page = write_report(out, rows, alpha=asked.alpha, about=about)

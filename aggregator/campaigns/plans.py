@@ -8,12 +8,12 @@ from typing import Any
 from confide.aggregator.campaigns.settings import check
 from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
-from confide.aggregator.quantiles.registry import needs_delta
+from confide.aggregator.quantiles.registry import certified_names, needs_delta
 from confide.protocol.channels.registry import AUTO, auto
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.methods.base import Terms
 from confide.protocol.methods.bits import BitTerms
-from confide.protocol.methods.central import OWNER_NOISED, RELEASES, SEARCH, TRUSTED, CentralTerms
+from confide.protocol.methods.central import OWNER_NOISED, SEARCH, CentralTerms
 from confide.protocol.methods.labels import LabelTerms
 from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.plan import Plan
@@ -66,7 +66,7 @@ def make_plan(name: str, config: Any, *, title: str, valid: Validity) -> Plan:
 def check_delta_used(given: float | None, plans: Iterable[Plan]) -> None:
     """Refuse a privacy-delta that was given and that no plan spends: pure mechanisms have none."""
     if given and not any(plan.privacy_delta for plan in plans):
-        spending = ", ".join(name for name in RELEASES[TRUSTED] if needs_delta(name))
+        spending = ", ".join(name for name in certified_names() if needs_delta(name))
         raise BadInput(
             f"privacy-delta is {given}, and the mechanism is pure; accepted are 0 and mechanism "
             f"{spending}"

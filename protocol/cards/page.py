@@ -48,8 +48,8 @@ def as_markdown(card: Card, findings: list[Finding]) -> str:
 def as_html(card: Card, findings: list[Finding]) -> str:
     """One self-contained page."""
     return (
-        '<!doctype html>\n<html lang="en"><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<!doctype html>\n<html lang="en"><meta charset="utf-8"><meta name="viewport" '
+        'content="width=device-width, initial-scale=1">'
         "<title>Contract card: "
         f"{html.escape(card.formal['contract']['name'])}</title><style>{_STYLE}</style>"
         f"{card_article(card, findings)}</html>\n"
@@ -178,8 +178,8 @@ def _change(suggestion: Layer, formal: Layer) -> str:
         )
     return (
         f"epsilon {entry['epsilon_calibration']:g} for calibration and a contract of "
-        f"{contract['epsilon_train']:g} + "
-        f"{contract['epsilon_calibration']:g}, {with_}, n {entry['n']:,}"
+        f"{contract['epsilon_train']:g} + {contract['epsilon_calibration']:g}, {with_}, n "
+        f"{entry['n']:,}"
     )
 
 
