@@ -8,7 +8,6 @@ records.
 import hashlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from confide.client.chosen_records import ChosenRecords
 from confide.client.ledger.charges import Cost, Question
 from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
@@ -25,59 +25,14 @@ from confide.client.records.score_cache import probabilities
 from confide.protocol.errors import Refused
 from confide.protocol.exact.lattice import MOST_BATCH
 from confide.protocol.exact.sampling import SEEDED, Entropy, randomness
-from confide.protocol.methods.base import Batch, Query
+from confide.protocol.methods.base import Batch
 from confide.protocol.plan import Plan, open_plan, query_digest, read_query, signer
-from confide.protocol.scores.registry import SCORES
-from confide.protocol.scores.scoring import true_scores
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import Array
 from confide.protocol.wire.encoding import ID_BYTES, VERSION, serialise
 from confide.protocol.wire.packing import write_batch
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    """The records that answer one query, as the method sees them (`Subjects`)."""
-
-    owner: "Respondent"
-    plan: Plan
-    digest: bytes
-    places: Array
-    positions: NDArray[np.float64]
-    entropy: Entropy
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    @property
-    def labels(self) -> Array:
-        return self.owner.records.labels[self.places]
-
-    def probabilities(self) -> Array:
-        return self.owner.probabilities(self.places)
-
-    def scores(self) -> Array:
-        """A function of the record, the plan and the owner's secret.
-
-        A label that the plan does not have is never covered, so its score is 1: to fail would tell
-        that somebody has it.
-        """
-        scores, labels = np.ones(len(self)), self.labels
-        known = (labels >= 0) & (labels < self.plan.labels)
-        places = self.places[known]
-        score, probs = SCORES[self.plan.score], self.owner.probabilities(places)
-        u = self.owner.units(self.digest, places, b"score") if score.randomized else None
-        scores[known] = true_scores(score, probs, labels[known], u=u)
-        return scores
-
-    def train(self, terms: Any, weights: Array) -> Array:
-        from confide.client.training.local_round import learn
-
-        features = self.owner.records.features
-        assert features is not None
-        return learn(terms, weights, features[self.places], self.labels, entropy=self.entropy)
 
 
 class Respondent:
@@ -99,7 +54,7 @@ class Respondent:
         """`policy` is asked anew for every answer, so that a change holds at once; `model` scores
         records that have features, and its results are kept in the folder `cache`."""
         ledger.bind(secret)
-        self.records, self._policy, self._ledger = records, policy, ledger
+        self._records, self._policy, self._ledger = records, policy, ledger
         self._secret, self._entropy, self._now = secret, entropy, now
         self._model, self._cache = model, cache
         self._own = [self._hash(name, b"record", 16) for name in records.names]
@@ -117,7 +72,7 @@ class Respondent:
     @property
     def scored(self) -> bool:
         """Whether the records came with probabilities, so that no model is needed."""
-        return self.records.probs is not None
+        return self._records.probs is not None
 
     def admit(self, *, new: bool) -> int:
         """Tell the ledger of these records and whose they are; returns how many records, or
@@ -184,14 +139,19 @@ class Respondent:
         # hold, it cannot fail.
         if plan.terms.features is None and self._ledger.able(question, **asks):
             self._score(plan, vetted=plan.model in policy.vetted_models)
+
+        def draw(chosen: list[int]) -> bytes:
+            """The chosen records' answer, drawn now; it must not leave before the ledger has it."""
+            ids, places = self._named(plan_digest, inside[chosen], whole=asked.whole)
+            columns = asked.answer(self._chosen(plan, plan_digest, places, positions))
+            batch = Batch(ids, columns, seeded=randomness(self._entropy) == SEEDED)
+            packed = write_batch(batch, query=asked, plan=plan_digest, round_=round_)
+            return serialise(wire.Answer(version=VERSION, code=wire.Code.OK, batch=packed))
+
         answer = self._ledger.answer(
             question,
             **asks,
-            draw=lambda places: self._draw(
-                asked,
-                round_,
-                self._chosen(plan, plan_digest, inside[places], positions, whole=asked.whole),
-            ),
+            draw=draw,
             now=self._now(),
         )
         if answer is None:
@@ -208,15 +168,20 @@ class Respondent:
             raise Refused(wire.Code.EPSILON_PER_RECORD)
 
     def _chosen(
-        self,
-        plan: Plan,
-        plan_digest: bytes,
-        places: Array,
-        positions: NDArray[np.float64],
-        *,
-        whole: bool,
-    ) -> tuple[Array, _Chosen]:
-        """The records that answer, and the ids of their reports; of an owner as a whole, its own.
+        self, plan: Plan, plan_digest: bytes, places: Array, positions: NDArray[np.float64]
+    ) -> ChosenRecords:
+        return ChosenRecords(
+            self._records,
+            None if self._scored is None else self._scored[1],
+            plan,
+            places,
+            positions[places],
+            self._entropy,
+            units=lambda some: self._units(plan_digest, some, b"score"),
+        )
+
+    def _named(self, plan_digest: bytes, places: Array, *, whole: bool) -> tuple[Array, Array]:
+        """The ids of the reports, and the places in their order; of an owner as a whole, its own.
 
         Reports stand in the order of their ids: the order of the file would tell which reports of
         two campaigns are the same record's.
@@ -228,21 +193,12 @@ class Respondent:
                 for i in places.tolist()
             )
             names, places = [name for name, _ in named], np.array([i for _, i in named])
-        ids = np.frombuffer(b"".join(names), dtype=np.uint8).reshape(-1, ID_BYTES)
-        return ids, _Chosen(self, plan, plan_digest, places, positions[places], self._entropy)
-
-    def _draw(self, asked: Query, round_: int, chosen: tuple[Array, _Chosen]) -> bytes:
-        """The chosen records' answer, drawn now. It must not leave before the ledger holds it."""
-        ids, subjects = chosen
-        seeded = randomness(self._entropy) == SEEDED
-        batch = Batch(ids, asked.answer(subjects), seeded=seeded)
-        packed = write_batch(batch, query=asked, plan=subjects.digest, round_=round_)
-        return serialise(wire.Answer(version=VERSION, code=wire.Code.OK, batch=packed))
+        return np.frombuffer(b"".join(names), dtype=np.uint8).reshape(-1, ID_BYTES), places
 
     def _check_records(self, plan: Plan) -> None:
         """Records must be scored by the model the plan names, over as many labels; to train, they
         must have features."""
-        records, width = self.records, plan.terms.features
+        records, width = self._records, plan.terms.features
         if width is not None:
             if records.features is None or records.features.shape != (len(records), width):
                 raise Refused(wire.Code.MODEL_NOT_ALLOWED)
@@ -259,14 +215,9 @@ class Respondent:
         hold, this does not fail."""
         if self._scored is None or self._scored[0] != (plan.labels, vetted):
             found = probabilities(
-                self.records, self._model, labels=plan.labels, vetted=vetted, cache=self._cache
+                self._records, self._model, labels=plan.labels, vetted=vetted, cache=self._cache
             )
             self._scored = (plan.labels, vetted), found
-
-    def probabilities(self, places: Array) -> Array:
-        """The model's probabilities of these records, which were scored before."""
-        assert self._scored is not None
-        return self._scored[1][places]
 
     def _taking_part(self, plan_digest: bytes) -> tuple[Array, NDArray[np.float64]]:
         """The records that take part in this campaign, one of every person, and where each record
@@ -277,7 +228,7 @@ class Respondent:
         """
         if self._placed is None or self._placed[0] != plan_digest:
             everyone = np.arange(len(self._names))
-            positions = self.units(plan_digest, everyone, b"position")
+            positions = self._units(plan_digest, everyone, b"position")
             if len(set(self._names)) < len(self._names):
                 everyone = self._one_each(plan_digest)
             self._placed = plan_digest, everyone, positions
@@ -291,7 +242,7 @@ class Respondent:
             drawn[person] = min(drawn.get(person, ticket), ticket)
         return np.array(sorted(i for _, i in drawn.values()))
 
-    def units(self, plan_digest: bytes, chosen: Array, purpose: bytes) -> NDArray[np.float64]:
+    def _units(self, plan_digest: bytes, chosen: Array, purpose: bytes) -> NDArray[np.float64]:
         """Uniform numbers in [0, 1), one a record, that only the owner can foretell: 53 bits of a
         keyed hash."""
         words = b"".join(

@@ -1,0 +1,69 @@
+"""The records that answer one query, as the method sees them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confide.client.records.records import Records
+from confide.protocol.exact.sampling import Entropy
+from confide.protocol.plan import Plan
+from confide.protocol.scores.registry import SCORES
+from confide.protocol.scores.scoring import true_scores
+from confide.protocol.wire.columns import Array
+
+
+@dataclass(frozen=True)
+class ChosenRecords:
+    """Some records of an owner (`confide.protocol.methods.base.Subjects`).
+
+    `scored` holds the model's probabilities of all records, if the method needs a model; `units`
+    gives records at these places a uniform number each that only the owner can foretell.
+    """
+
+    records: Records
+    scored: Array | None
+    plan: Plan
+    places: Array
+    positions: NDArray[np.float64]
+    entropy: Entropy
+    units: Callable[[Array], NDArray[np.float64]]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @property
+    def labels(self) -> Array:
+        return self.records.labels[self.places]
+
+    def probabilities(self) -> Array:
+        return self._probabilities(self.places)
+
+    def scores(self) -> Array:
+        """A function of the record, the plan and the owner's secret.
+
+        A label that the plan does not have is never covered, so its score is 1: to fail would tell
+        that somebody has it.
+        """
+        scores, labels = np.ones(len(self)), self.labels
+        known = (labels >= 0) & (labels < self.plan.labels)
+        score, places = SCORES[self.plan.score], self.places[known]
+        u = self.units(places) if score.randomized else None
+        scores[known] = true_scores(score, self._probabilities(places), labels[known], u=u)
+        return scores
+
+    def train(self, terms: Any, weights: Array) -> Array:
+        """The weights after this owner's private steps of DP-SGD."""
+        # Loaded only where an owner trains.
+        from confide.client.training.local_round import learn
+
+        features = self.records.features
+        assert features is not None
+        return learn(terms, weights, features[self.places], self.labels, entropy=self.entropy)
+
+    def _probabilities(self, places: Array) -> Array:
+        assert self.scored is not None
+        found: Array = self.scored[places]
+        return found
