@@ -56,10 +56,9 @@ def killed(place: Place, folder: Path, *, reports: int, kills: int, seed: int) -
     shown, expected = came.formal["certificate"], quiet.formal["certificate"]
     print(
         f"{found.servers_killed} servers and {found.clients_killed} clients killed, "
-        f"{time.perf_counter() - started:.0f} s; "
-        f"{len(came.acknowledged):,} of {reports:,} reports acknowledged, {len(came.stored):,} "
-        f"stored, {shown['n']:,} counted, "
-        f"in peace {expected['n']:,}; threshold {shown['threshold']:.6f}, in peace "
+        f"{time.perf_counter() - started:.0f} s; {len(came.acknowledged):,} of {reports:,} reports "
+        f"acknowledged, {len(came.stored):,} stored, {shown['n']:,} counted, in peace "
+        f"{expected['n']:,}; threshold {shown['threshold']:.6f}, in peace "
         f"{expected['threshold']:.6f}; certificates "
         f"{'equal' if came.formal == quiet.formal else 'DIFFERENT'}: "
         f"{'right' if right else 'WRONG'}",
@@ -86,9 +85,8 @@ def fuzzed(place: Place, *, messages: int, seed: int) -> bool:
     right = alive and stopped == 0 and stored == 0 and sum(counted.values()) == messages // 10 * 10
     print(
         f"{messages:,} messages in {time.perf_counter() - started:.0f} s: {stored} stored, "
-        f"answered {sorted(codes)}, counted "
-        f"{counted}, server {'up' if alive else 'DOWN'}, MB held {held}: "
-        f"{'right' if right else 'WRONG'}"
+        f"answered {sorted(codes)}, counted {counted}, server {'up' if alive else 'DOWN'}, MB held "
+        f"{held}: {'right' if right else 'WRONG'}"
     )
     return right
 

@@ -158,8 +158,8 @@ def main() -> int:
     for row in above:
         print(
             f"above delta: {row['method']}, {row['score']}, {row['population']}, {row['path']}: "
-            f"{row['failures']} of "
-            f"{row['campaigns']} campaigns fail, a rate of at least {row['low']:.3f}"
+            f"{row['failures']} of {row['campaigns']} campaigns fail, a rate of at least "
+            f"{row['low']:.3f}"
         )
     print(
         f"{len(rows)} cells of {given.campaigns} campaigns, highest lower limit "

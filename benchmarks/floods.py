@@ -30,7 +30,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from confide.client.transport.grpc_client import Aggregator
 from confide.client.transport.retry import Patience
-from confide.protocol.channels.bit import Bit
 from confide.protocol.plan import digest
 from confide.protocol.wire.service import AUTHORIZATION, CALLS, CAMPAIGN, LARGEST_PIECE
 from tests.support.answers import answer, bit_batch
@@ -120,7 +119,7 @@ def calls(server: Running, campaign: str, token: str, report: bytes, seconds: fl
     took, until = list[float](), time.monotonic() + seconds
     remote = Aggregator(server.access(token), campaign, patience=Patience(30.0, longest_pause=0.1))
     while time.monotonic() < until:
-        for call in (remote.query, lambda: remote.submit([report])):
+        for call in (remote.query, lambda: remote.submit([report], ask=lambda: None)):
             began = time.monotonic()
             call()
             took.append(time.monotonic() - began)
@@ -136,8 +135,11 @@ def peak(server: Running, over: threading.Event, found: list[float]) -> None:
 
 def measure(kind: str, seconds: float) -> None:
     """One flood on a fresh server."""
-    with tempfile.TemporaryDirectory() as folder:
-        place, plan = Place(Path(folder)), plan_now(variant="one-shot")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.closing(Place(Path(folder))) as place,
+    ):
+        plan = plan_now(variant="one-shot")
         campaign, honest, tokens = (
             place.campaign(plan),
             place.enrol("honest"),
@@ -145,7 +147,7 @@ def measure(kind: str, seconds: float) -> None:
         )
         server, authority = place.serve(), place.keys / "ca.pem"
         eventually(lambda: place.store.rounds(campaign))
-        report = answer(bit_batch(1), plan=digest(plan.to_bytes()), channel=Bit(epsilon=4.0))
+        report = answer(bit_batch(1), plan=digest(plan.to_bytes()))
         calls(server, campaign, honest, report, 1.0)
         over, memory = threading.Event(), list[float]()
         threading.Thread(target=peak, args=(server, over, memory)).start()
@@ -164,11 +166,10 @@ def measure(kind: str, seconds: float) -> None:
         cut = quantiles(took, n=20)
         print(
             f"{kind:12} calls {len(took):4}  median {1e3 * took[len(took) // 2]:.1f} ms  p95 "
-            f"{1e3 * cut[-1]:.1f} ms  "
-            f"longest {1e3 * took[-1]:.0f} ms  server's memory {max(memory):.0f} MB",
+            f"{1e3 * cut[-1]:.1f} ms  longest {1e3 * took[-1]:.0f} ms  server's memory "
+            f"{max(memory):.0f} MB",
             flush=True,
         )
-        place.close()
 
 
 def main() -> None:

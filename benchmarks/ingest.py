@@ -88,7 +88,7 @@ class Sides:
         self.plan = plan_now(changed(PLAN, variant="one-shot", expected_records=1_000_000_000))
         self.place = Place(folder, url)
         campaign, token = self.place.campaign(self.plan), self.place.enrol("owner")
-        self.server = self.place.serve("--rate", "1e9", insecure=True)
+        self.server = self.place.serve("--rate", "1e9", "--byte-rate", "1e12", insecure=True)
         self.channel = grpc.insecure_channel(f"127.0.0.1:{self.server.port}")
         self.metadata = ((CAMPAIGN, campaign), (AUTHORIZATION, f"Bearer {token}"))
         (asked,) = eventually(lambda: self.place.store.rounds(campaign))

@@ -228,9 +228,8 @@ def _report(rows: list[Row], peers: Peers, given: argparse.Namespace, *, load: f
     out.print(table(rows))
     out.print(
         f"{os.cpu_count()} cores, load {load:.1f} at the start, {given.turns} turns, Python "
-        f"{platform.python_version()}, "
-        f"numpy {np.__version__}. Times and ratio: of the minima; median: of the ratios turn by "
-        "turn.",
+        f"{platform.python_version()}, numpy {np.__version__}. Times and ratio: of the minima; "
+        "median: of the ratios turn by turn.",
         highlight=False,
     )
     for what, remark in peers.remarks.items():

@@ -83,8 +83,7 @@ def deal(
     if not 1 <= records <= most or owners < 1 or concentration < 0:
         raise BadInput(
             f"{records} records to {owners} owners, concentration {concentration}; accepted are 1 "
-            "to "
-            f"{most} records, at least 1 owner and a concentration of 0 or more"
+            f"to {most} records, at least 1 owner and a concentration of 0 or more"
         )
     shares = np.resize(_sizes(sizes), owners)
     shares = shares / shares.sum()

@@ -58,7 +58,7 @@ def clear_errors() -> Iterator[None]:
     try:
         yield
     except BadInput as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -1,5 +1,4 @@
-"""The in-process driver: a whole population of users in arrays, answering the queries of any
-procedure."""
+"""The in-process driver: a population held in arrays answers the queries of a procedure."""
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy, randomness
 from confide.protocol.methods.bits import BitQuery, BitTally
+from confide.protocol.methods.central import HistogramQuery, HistogramTally
 from confide.protocol.methods.labels import LabelQuery, LabelTally
 
 AnyQuery = TypeVar("AnyQuery")
@@ -73,6 +73,16 @@ class LabelUsers:
         return LabelTally(
             self.scores[asked], query.channel.randomize(self.labels[asked], self.entropy)
         )
+
+
+@dataclass(frozen=True)
+class CountingOwner:
+    """One owner of all records, who trusts the aggregator with exact counts of their scores."""
+
+    scores: NDArray[Any]
+
+    def __call__(self, query: HistogramQuery) -> HistogramTally:
+        return HistogramTally(query.count(self.scores), 1, (len(self.scores),))
 
 
 def _slice(n: int, start: float, stop: float) -> tuple[slice, int]:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from confide.aggregator.campaigns.plans import make_plan
+from confide.aggregator.campaigns.plans import check_delta_used, make_plan
 from confide.aggregator.campaigns.settings import BELONGS, FAILURE, check_used
 from confide.aggregator.campaigns.summary import as_text, non_private
 from confide.aggregator.quantiles.registry import certified_names
@@ -156,12 +156,16 @@ def federation_command(
     """A real Flower simulation of many data owners on the embedded data set; exit code 1 if the run
     fails."""
     with clear_errors():
-        asked.check(given_options(context))
+        written = given_options(context)
+        asked.check(written)
         owners.check()
         config = asked.config() | owners.config()
         config |= {"model": EMBEDDED_MODEL.hex(), "output": str(out.resolve())}
-        for name in asked.names:
+        plans = [
             make_plan(name, run_defaults() | config, title=name, valid=ALWAYS)
+            for name in asked.names
+        ]
+        check_delta_used(asked.privacy_delta if "--privacy-delta" in written else None, plans)
         plain = non_private(
             score=asked.score,
             alpha=asked.alpha,
@@ -177,8 +181,8 @@ def federation_command(
             raise typer.Exit(1) from None
         about = (
             f"{owners.nodes} nodes, {owners.records:,} records dealt, embedded letters, score "
-            f"{asked.score}, target {1 - asked.alpha:g}, failure "
-            f"probability {asked.failure_probability:g}."
+            f"{asked.score}, target {1 - asked.alpha:g}, failure probability "
+            f"{asked.failure_probability:g}."
         )
         rows = [plain, *(row for row in found if "threshold" in row)]
         page = write_report(out, rows, alpha=asked.alpha, about=about)

@@ -1,20 +1,19 @@
 from collections.abc import Iterator
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-# These look for processes of Flower on the machine, and so must not run beside each other.
-FLOWER = ("test_federation", "test_deployment")
+# Files that take longest: they start Flower.
+LONGEST = ("test_deployment", "test_federation")
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]
-    """A file's tests run in one process, in order; those that start Flower one after the other."""
+    """A file's tests run in one process, in order."""
 
     def _split_scope(self, nodeid: str) -> str:
-        path = nodeid.split("::")[0]
-        return "flower" if PurePath(path).stem in FLOWER else path
+        return nodeid.split("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
@@ -22,8 +21,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits longest starts first."""
-    items.sort(key=lambda item: item.path.stem not in FLOWER)
+    """What takes longest starts first."""
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 import ast
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,6 +115,15 @@ def test_package_files_hold_a_docstring_only(package: str) -> None:
             body = ast.parse(path.read_text()).body
             assert len(body) == 1, path
             assert isinstance(body[0], ast.Expr), path
+
+
+def test_every_package_is_installed() -> None:
+    """A room that setuptools is not told of would be missing from wheels."""
+    folders = {
+        path.parent.relative_to(ROOT) for path in sources(*PACKAGES) if path.name == "__init__.py"
+    }
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    assert set(told) == {"confide", *(".".join(("confide", *folder.parts)) for folder in folders)}
 
 
 @pytest.mark.parametrize("technology", list(ADAPTERS))

@@ -1,9 +1,11 @@
 """How much of a campaign may come from one owner."""
 
 import math
+import sys
 
 from confide.protocol.methods.base import Query
 from confide.protocol.plan import Plan
+from confide.protocol.wire.splitting import single_bytes
 
 # Above what is expected: who plans a campaign does not know the number of records exactly, and
 # slices are drawn at random.
@@ -24,3 +26,16 @@ def most_in_round(plan: Plan, query: Query, records: int | None = None) -> int:
         return 1
     expected = (plan.expected_records if records is None else records) * (query.stop - query.start)
     return min(most_in_campaign(plan, records), FEW + math.ceil(SLACK * expected))
+
+
+def most_bytes(plan: Plan, *, rounds: int, records: int | None = None) -> int:
+    """How many bytes of an owner's answers are stored: what all its reports take if each comes in
+    an answer of its own, which is the most that they can take, and an answer without reports in
+    each of the rounds so far.
+
+    Else a batch of many ids that were counted before, and one that was not, would take a megabyte
+    for a report. Asked as a whole an owner is stored once a round, in the length that the plan
+    says, so that nothing more needs a bound.
+    """
+    single = single_bytes(plan)
+    return sys.maxsize if single is None else (most_in_campaign(plan, records) + rounds) * single

@@ -135,8 +135,7 @@ def conclude(
     if certificate.n < plan.minimum_reports:
         raise TooFewReports(
             f"{certificate.n} reports arrived, the plan asks for at least {plan.minimum_reports}; "
-            "answers received: "
-            f"{_summary(received)}"
+            f"answers received: {_summary(received)}"
         )
     check_owners(plan, sizes)
     if certificate.randomness == NOT_STATED:

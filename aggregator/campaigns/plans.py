@@ -1,14 +1,14 @@
 """The plan of a campaign from a flat table of settings: Flower's run configuration, or an
 operator's file."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
 from confide.aggregator.campaigns.settings import check
 from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
-from confide.aggregator.quantiles.registry import needs_delta
+from confide.aggregator.quantiles.registry import certified_names, needs_delta
 from confide.protocol.channels.registry import AUTO, auto
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.methods.base import Terms
@@ -61,6 +61,16 @@ def make_plan(name: str, config: Any, *, title: str, valid: Validity) -> Plan:
     # What the procedure does not accept is said now, and not when the campaign is open.
     next(plan_procedure(plan, draw_afresh), None)
     return plan
+
+
+def check_delta_used(given: float | None, plans: Iterable[Plan]) -> None:
+    """Refuse a privacy-delta that was given and that no plan spends: pure mechanisms have none."""
+    if given and not any(plan.privacy_delta for plan in plans):
+        spending = ", ".join(name for name in certified_names() if needs_delta(name))
+        raise BadInput(
+            f"privacy-delta is {given}, and the mechanism is pure; accepted are 0 and mechanism "
+            f"{spending}"
+        )
 
 
 def _bits(variant: str, config: Any) -> BitTerms:

@@ -65,8 +65,7 @@ def read_release(text: str, mechanism: Mechanism, rank: int, *, where: str) -> R
     ):
         raise BadInput(
             f"{where} holds a release of {release.mechanism} at rank {release.rank}; this campaign "
-            "asks for "
-            f"{mechanism.name} at rank {rank}"
+            f"asks for {mechanism.name} at rank {rank}"
         )
     return release
 

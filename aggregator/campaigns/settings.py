@@ -86,8 +86,8 @@ BELONGS = {
 }
 FAILURE = (
     "delta is now failure-probability: the probability, over calibration, that the promise of a "
-    "labels or bits campaign fails; "
-    "the delta of (epsilon, delta)-differential privacy is privacy-delta"
+    "labels or bits campaign fails; the delta of (epsilon, delta)-differential privacy is "
+    "privacy-delta"
 )
 
 

@@ -44,8 +44,8 @@ class Contract:
         if self.records_per_client != (1 if self.unit == "client" else None):
             raise BadInput(
                 f"unit is {self.unit} and records_per_client {self.records_per_client}; accepted "
-                "are record without it, and "
-                "client with 1: nothing here protects a client with more records"
+                "are record without it, and client with 1: nothing here protects a client with "
+                "more records"
             )
         for name in ("epsilon_train", "epsilon_calibration"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
@@ -107,9 +107,8 @@ class Configuration:
         ):
             raise BadInput(
                 f"epsilon_train {self.epsilon_train}, delta_train {self.delta_train}, "
-                "delta_calibration "
-                f"{self.delta_calibration}; accepted are an epsilon of 0 or more and deltas from 0 "
-                "to below 1"
+                f"delta_calibration {self.delta_calibration}; accepted are an epsilon of 0 or more "
+                "and deltas from 0 to below 1"
             )
         if mechanism.needs_delta and self.delta_calibration == 0:
             raise BadInput(

@@ -66,8 +66,7 @@ def full_data_formal(
     if quantile.adjacency != ADD_REMOVE or quantile.beta != contract.beta:
         raise BadInput(
             f"the quantile is for {quantile.adjacency} and beta {quantile.beta}; accepted are "
-            f"{ADD_REMOVE} and the contract's "
-            f"beta {contract.beta}"
+            f"{ADD_REMOVE} and the contract's beta {contract.beta}"
         )
     alpha, spent = round(1 - contract.coverage, 12), Profile().then(training)
     best, miss = best_point(spent, alpha=alpha, beta=contract.beta)

@@ -159,7 +159,7 @@ def verify_command(
         findings = verify(found, key=demanded, unsigned=unsigned)
         broken = [finding for finding in findings if not finding.holds]
         for finding in broken:
-            print(f"FAILS  {finding.clause}: {finding.detail}")
+            print(printable(f"FAILS  {finding.clause}: {finding.detail}"))
         if broken:
             raise typer.Exit(1)
         print(printable(headline(found)))
@@ -172,7 +172,11 @@ def verify_command(
             return
         print(f"holds: {len(findings)} clauses recomputed, signed by {found.key.hex()}")
         if demanded is None:
-            print("whose key that is was not checked: name the one you expect with --key")
+            print(
+                "Not compared with any key: anybody may have changed this card and signed it again "
+                "with a key of their own;"
+            )
+            print("name the one you expect with --key")
 
 
 @app.command()
@@ -181,7 +185,7 @@ def diff(first: CardFile, second: CardFile) -> None:
     with clear_errors():
         changes = list(differences(read_card(first), read_card(second)))
         for line in changes:
-            print(line)
+            print(printable(line))
         if changes:
             raise typer.Exit(1)
         print("the same in every field")

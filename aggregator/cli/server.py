@@ -135,6 +135,9 @@ class LimitOptions:
     connections: Annotated[int, typer.Option(help="connections at a time, of everybody")] = (
         Limits.connections
     )
+    byte_rate: Annotated[
+        float, typer.Option(help="bytes a second an owner; it saves up 16 seconds")
+    ] = Limits.bytes_a_second
 
     def limits(self) -> Limits:
         return Limits(
@@ -144,6 +147,7 @@ class LimitOptions:
             idle_seconds=self.idle_seconds,
             stream_seconds=self.stream_seconds,
             connections=self.connections,
+            bytes_a_second=self.byte_rate,
         )
 
 

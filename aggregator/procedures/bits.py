@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
-from scipy.stats import binom, norm
 
+from confide.aggregator.procedures.bit_search import Answers, aim_for, narrow, place
 from confide.aggregator.procedures.certify import Search, null_rate, tail
-from confide.aggregator.procedures.curve import Curve, fit_curve
 from confide.aggregator.procedures.ladder import LOGIT_REACH, Ladder, check_ladder, public_ladder
 from confide.protocol.certificate import PAC, BitRung, LocalCertificate
 from confide.protocol.channels.bit import Bit
@@ -120,29 +119,6 @@ def published(
     )
 
 
-class _Answers:
-    """All answers so far, for the curve; a threshold of 0 or 1 says nothing and is left out."""
-
-    def __init__(self, channel: Bit, aim: float) -> None:
-        self._channel, self.aim = channel, aim
-        self._u: list[float] = []
-        self._n: list[int] = []
-        self._ones: list[int] = []
-
-    def add(self, thresholds: tuple[float, ...], tally: BitTally) -> None:
-        for q, n, ones in zip(thresholds, tally.answers, tally.ones, strict=True):
-            if n and 0 < q < 1:
-                self._u.append(float(logit(q)))
-                self._n.append(n)
-                self._ones.append(ones)
-
-    def curve(self) -> Curve:
-        u, n, ones = (
-            np.array(column, dtype=np.float64) for column in (self._u, self._n, self._ones)
-        )
-        return fit_curve(u, n, ones, channel=self._channel, level=self.aim)
-
-
 def certified(
     *, channel: Bit, alpha: float, delta: float, n: int, max_corrupt: int = 0
 ) -> BitProcedure:
@@ -157,12 +133,12 @@ def certified(
     sizes = [int(n * share) for share in STAGE_SHARES]
     if asked.hopeless(sum(sizes)):
         return asked.too_few()
-    answers = _Answers(channel, _aim(asked.m0, channel, alpha, sum(sizes)))
+    answers = Answers(channel, aim_for(asked.m0, channel, alpha, sum(sizes)))
     arrived, start = yield from _narrowed(channel, answers)
     search, rungs = asked.search(), []
     for i, share in enumerate(STAGE_SHARES):
         last, rest = i == len(STAGE_SHARES) - 1, sum(sizes[i:])
-        q = _place(asked, answers.curve(), search, rest, last=last)
+        q = place(answers.curve(), search, channel=channel, alpha=alpha, rest=rest, last=last)
         if q is None:
             break
         stop = 1.0 if last else start + share
@@ -181,7 +157,7 @@ def certified(
     return asked.finish(arrived=arrived, rungs=rungs, threshold=search.certified, reason=reason)
 
 
-def _narrowed(channel: Bit, answers: _Answers) -> Generator[BitQuery, BitTally, tuple[int, float]]:
+def _narrowed(channel: Bit, answers: Answers) -> Generator[BitQuery, BitTally, tuple[int, float]]:
     """The search rounds: each asks twelve thresholds across a window that the answers narrow.
 
     Returns how many answers arrived, and where the records begin that were not asked.
@@ -194,7 +170,7 @@ def _narrowed(channel: Bit, answers: _Answers) -> Generator[BitQuery, BitTally, 
         answers.add(thresholds, tally)
         arrived += sum(tally.answers)
         start += share
-        window = _narrow(answers.curve(), answers.aim, window)
+        window = narrow(answers.curve(), answers.aim, window)
     return arrived, start
 
 
@@ -224,7 +200,7 @@ def one_shot(
     tally = yield BitQuery(channel, 0.0, 1.0, tuple(rungs_at.tolist()) * 3)
     answered, ones = (np.array(column).reshape(3, count) for column in (tally.answers, tally.ones))
     arrived = int(answered.sum())
-    plan = _Answers(channel, _aim(asked.m0, channel, alpha, max(1, arrived // 8)))
+    plan = Answers(channel, aim_for(asked.m0, channel, alpha, max(1, arrived // 8)))
     planning = BitTally(tuple(answered[0].tolist()), tuple(ones[0].tolist()))
     plan.add(tuple(rungs_at.tolist()), planning)
     expected, _ = plan.curve().predict(logit(rungs_at))
@@ -320,56 +296,3 @@ class _Asked:
             f"test alone takes at least {needed} honest answers to certify anything"
         )
         return self.finish(arrived=0, rungs=(), threshold=1.0, reason=reason)
-
-
-def _spread(rate: float, channel: Bit) -> float:
-    """Standard deviation of one answer in units of coverage."""
-    return math.sqrt(rate * (1 - rate)) / float(channel.hit - channel.spill)
-
-
-def _aim(m0: float, channel: Bit, alpha: float, answers: int) -> float:
-    """The coverage that a test on so many answers passes nine times in ten, at most half-way to
-    1."""
-    margin = 2 * float(norm.isf(0.1)) * _spread(m0, channel) / math.sqrt(max(answers, 1))
-    return min(1 - alpha + margin, 1 - alpha / 2)
-
-
-def _narrow(curve: Curve, aim: float, window: tuple[float, float]) -> tuple[float, float]:
-    """The logits at which the curve may reach the aim, within two standard errors."""
-    grid = curve.grid()
-    coverage, error = curve.predict(grid)
-    near = grid[(coverage + 2 * error >= aim) & (coverage - 2 * error <= aim)]
-    if near.size == 0:
-        return window
-    margin = 0.1 * float(near[-1] - near[0]) + 0.3 / curve.slope
-    return max(float(near[0]) - margin, float(grid[0])), min(
-        float(near[-1]) + margin, float(grid[-1])
-    )
-
-
-def _place(asked: _Asked, curve: Curve, search: Search, rest: int, *, last: bool) -> float | None:
-    """The allowed threshold of least expected excess coverage, if all answers to come were asked
-    there; None if none helps.
-
-    Before the last stage the error of the curve counts half: later stages can still mend it.
-    """
-    grid = curve.grid()
-    coverage, error = curve.predict(grid)
-    hit, spill, alpha = float(asked.channel.hit), float(asked.channel.spill), asked.alpha
-    rate = spill + (hit - spill) * coverage
-    needed = float(binom.isf(search.level, rest, asked.m0)) + 1
-    doubt = error if last else error / 2
-    spread = np.sqrt(rest * rate * (1 - rate) + (rest * (hit - spill) * doubt) ** 2)
-    passes = norm.cdf((rest * rate - needed) / np.maximum(spread, 1e-9))
-    excess = coverage - (1 - alpha)
-    fallback = alpha
-    if search.certified < 1:
-        fallback = min(alpha, max(0.0, float(np.interp(logit(search.certified), grid, excess))))
-    q = expit(grid)
-    cost = np.where(
-        (q >= search.floor) & (q < search.certified),
-        passes * excess + (1 - passes) * fallback,
-        np.inf,
-    )
-    best = int(cost.argmin())
-    return float(q[best]) if cost[best] < 0.999 * fallback else None

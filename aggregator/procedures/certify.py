@@ -150,7 +150,7 @@ class Search:
     EARLY = 0.25
 
     def __init__(self, *, delta: float, m0: float, max_corrupt: int = 0) -> None:
-        self._delta, self._m0, self._corrupt = delta, m0, max_corrupt
+        self._delta, self.null, self._corrupt = delta, m0, max_corrupt
         self._risen = False
         self._failed: float | None = None
         self.level = delta
@@ -176,7 +176,7 @@ class Search:
             )
         self._risen |= self._failed is not None and threshold > self._failed
         early = 0.0 if self._risen else self.EARLY
-        stage = design_stage(n=n, rest=rest, level=self.level, m0=self._m0, early=early)
+        stage = design_stage(n=n, rest=rest, level=self.level, m0=self.null, early=early)
         rung = BitRung(
             threshold, n, ones, rest, self.level, stage.level_after(max(0, ones - self._corrupt))
         )

@@ -153,8 +153,7 @@ class Dpcp(PublishedExponential):
         if self.target(rank) >= histogram.n:
             raise BadInput(
                 f"level {1 - rank / histogram.n:.4g} of {histogram.n} records; dpcp accepts levels "
-                "above 2/(n epsilon) = "
-                f"{2 / self.epsilon / histogram.n:.4g}"
+                f"above 2/(n epsilon) = {2 / self.epsilon / histogram.n:.4g}"
             )
 
 

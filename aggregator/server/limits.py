@@ -17,7 +17,7 @@ from confide.protocol.wire.service import LARGEST_PIECE
 @dataclass(frozen=True)
 class Limits:
     """Bytes a message, messages a second and open calls an owner; seconds without a message and in
-    all for a stream; connections of everybody together."""
+    all for a stream; connections of everybody together; bytes a second an owner."""
 
     message_bytes: int = LARGEST_PIECE
     messages_a_second: float = 2_000.0
@@ -25,6 +25,7 @@ class Limits:
     idle_seconds: float = 30.0
     stream_seconds: float = 900.0
     connections: int = 2_000
+    bytes_a_second: float = 16 << 20
 
     def __post_init__(self) -> None:
         if not all(value > 0 for value in vars(self).values()):
@@ -38,6 +39,9 @@ class Limits:
 
 # What may be sent at once, however low the rate: a call and its messages are counted one by one.
 SMALLEST_BUCKET = 10.0
+# What an owner saves up while it sends nothing: at the default rate 256 MB, more than most send to
+# a whole campaign.
+SAVED_SECONDS = 16.0
 # The bytes of all messages that are on their way in, and how many of them may be of one owner; its
 # client sends one at a time.
 MOST_READ, READ_EACH = 64 << 20, 2
@@ -45,25 +49,53 @@ MOST_READ, READ_EACH = 64 << 20, 2
 HURRY_SECONDS = 5.0
 
 
+class Buckets:
+    """What each owner may still use: so much at once, and so much more with every second."""
+
+    def __init__(self, rate: float, most: float, *, now: Callable[[], float]) -> None:
+        self._rate, self._most, self._now = rate, most, now
+        self._left: dict[int, tuple[float, float]] = {}
+
+    def left(self, owner: int) -> float:
+        now = self._now()
+        left, since = self._left.get(owner, (self._most, now))
+        left = min(self._most, left + self._rate * (now - since))
+        self._left[owner] = left, now
+        return left
+
+    def take(self, owner: int, size: float) -> None:
+        """Also more than is left, which is a debt."""
+        self._left[owner] = self.left(owner) - size, self._now()
+
+
 class Turnstile:
     """Counts what owners do, and refuses what is too much. One thread."""
 
     def __init__(self, limits: Limits, vitals: ProcessStatus, *, now: Callable[[], float]) -> None:
-        self._limits, self._vitals, self._now = limits, vitals, now
+        self._limits, self._vitals = limits, vitals
         self._open: Counter[int] = Counter()
-        # A bucket holds what may be sent at once: the messages of one second, or a few.
-        self._most = max(limits.messages_a_second, SMALLEST_BUCKET)
-        self._buckets: dict[int, tuple[float, float]] = {}
+        # The messages of one second may be sent at once, or a few.
+        rate, size = limits.messages_a_second, limits.bytes_a_second
+        self._messages = Buckets(rate, max(rate, SMALLEST_BUCKET), now=now)
+        self._bytes = Buckets(size, SAVED_SECONDS * size, now=now)
 
     def message(self, owner: int) -> None:
         """Count one message."""
-        rate, now = self._limits.messages_a_second, self._now()
-        left, since = self._buckets.get(owner, (self._most, now))
-        left = min(self._most, left + rate * (now - since))
-        if left < 1:
-            self._buckets[owner] = left, now
+        if self._messages.left(owner) < 1:
             raise Refused(wire.Code.RATE_LIMITED)
-        self._buckets[owner] = left - 1, now
+        self._messages.take(owner, 1)
+
+    def read(self, owner: int, size: int = 0) -> None:
+        """Count the bytes of a message, however large it turned out; refused while those before are
+        not paid for.
+
+        Asked before the first message of a stream is read, so of what is too much nothing is read
+        but a message a stream.
+        """
+        debt = self._bytes.left(owner) <= 0
+        self._bytes.take(owner, size)
+        if debt:
+            raise Refused(wire.Code.RATE_LIMITED)
 
     @contextmanager
     def call(self, owner: int) -> Iterator[None]:

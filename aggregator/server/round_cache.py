@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from confide.aggregator.campaigns.admission import Checked, check_answer
-from confide.aggregator.campaigns.allowance import most_in_campaign, most_in_round
+from confide.aggregator.campaigns.allowance import most_bytes, most_in_campaign, most_in_round
 from confide.aggregator.storage.deposit import Packed
 from confide.aggregator.storage.enrolment import Owner
 from confide.aggregator.storage.store import Store
@@ -50,6 +50,10 @@ class CachedCampaign:
         plan = self.campaign.plan
         in_round = 1 if self.query is None else most_in_round(plan, self.query, owner.records)
         return in_round, most_in_campaign(plan, owner.records)
+
+    def most_bytes(self, owner: Owner) -> int:
+        """How many bytes of an owner the campaign stores."""
+        return most_bytes(self.campaign.plan, rounds=len(self.rounds), records=owner.records)
 
     def admit(self, answer: bytes, owner: Owner) -> tuple[Packed, bool]:
         """The answer as a batch to store, and whether it was drawn from a seed.

@@ -77,6 +77,7 @@ class Stream:
         believed = asyncio.get_running_loop().time() + BELIEVED_SECONDS
         count, owner = 0, self.owner.id
         limits, wanted = self.limits, partial(self.reading.wanted, owner)
+        self.turnstile.read(owner)
         async with Watch(
             idle=limits.idle_seconds, whole=limits.stream_seconds, in_the_way=wanted
         ) as watch:
@@ -94,6 +95,7 @@ class Stream:
                         believed = now + BELIEVED_SECONDS
                     count += 1
                     self.turnstile.message(owner)
+                    self.turnstile.read(owner, len(answer))
                     await self._take(answer)
                 finally:
                     self.reading.give(owner)
@@ -180,6 +182,7 @@ class Stream:
             most,
             in_all,
             self.standing.whole,
+            self.standing.most_bytes(self.owner),
         )
         done, free = self.writer.put(parcel), partial(self.room.give, self._bytes)
         loop = asyncio.get_running_loop()

@@ -134,8 +134,7 @@ def upgrade(engine: Engine) -> None:
     except CommandError:
         raise BadInput(
             f"database {_place(engine)} has the tables of a version that this program does not "
-            "know, probably a later one; "
-            f"accepted is one that this version or an earlier one made"
+            "know, probably a later one; accepted is one that this version or an earlier one made"
         ) from None
     except SQLAlchemyError as error:
         reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]

@@ -27,6 +27,7 @@ from confide.protocol.wire import wire_pb2 as wire
 _Key = tuple[str, int, int]
 # What one statement takes at most.
 MOST_ROWS = 64
+_COLUMNS = "campaign", "round", "owner", "reports", "digest", "answer"
 
 
 class Packed(NamedTuple):
@@ -44,9 +45,9 @@ class Parcel:
     """Batches of one owner for one round, stored together or not at all; `finished` when no more
     will come.
 
-    `most` is how many reports, and how many batches, the round takes of the owner, and `in_all` how
-    many reports the campaign. Asked as a `whole`, an owner answers a round once: what else it sends
-    adds nothing.
+    `most` is how many reports, and how many batches, the round takes of the owner, `in_all` how
+    many reports the campaign, and `most_bytes` how many bytes of answers. Asked as a `whole`, an
+    owner answers a round once: what else it sends adds nothing.
     """
 
     campaign: str
@@ -59,6 +60,7 @@ class Parcel:
     most: int = sys.maxsize
     in_all: int = sys.maxsize
     whole: bool = False
+    most_bytes: int = sys.maxsize
 
     @property
     def key(self) -> _Key:
@@ -97,7 +99,7 @@ _SENT = select(
         func.coalesce(func.sum(case((_HERE, column), else_=0)), 0)
         for column in (parts.c.batches, parts.c.reports)
     ),
-    func.coalesce(func.sum(parts.c.reports), 0),
+    *(func.coalesce(func.sum(column), 0) for column in (parts.c.reports, parts.c.bytes)),
 ).where(parts.c.campaign == bindparam("campaign"), parts.c.owner == bindparam("owner"))
 _MORE = (
     update(queries)
@@ -114,6 +116,7 @@ def _advance(kind: str) -> Any:
     more = {
         "batches": parts.c.batches + row.excluded.batches,
         "reports": parts.c.reports + row.excluded.reports,
+        "bytes": parts.c.bytes + row.excluded.bytes,
         "seeded": parts.c.seeded | row.excluded.seeded,
         "finished": parts.c.finished | row.excluded.finished,
         "code": row.excluded.code,
@@ -185,11 +188,12 @@ def _store_round(db: Connection, parcels: Sequence[Parcel], known: StoredIds) ->
         count = sent.get(parcel.key) or _sent(db, parcel.key)
         new = _new(db, parcel, count, ids)
         more = count.plus(new)
-        if new and (max(more.batches, more.reports) > parcel.most or more.in_all > parcel.in_all):
+        if new and not more.within(parcel):
+            if not parcel.whole:
+                ids.take_back()
             answers.append(Stored(wire.Code.SURPLUS))
             continue
         sent[parcel.key] = more
-        ids.add(b"".join(batch.ids for batch in new))
         admitted.append(replace(parcel, batches=new))
         answers.append(None)
     stored = iter(_store(db, admitted, known) if admitted else ())
@@ -211,11 +215,14 @@ def _again(db: Connection, parcel: Parcel, door: int) -> Stored:
 
 def _new(db: Connection, parcel: Parcel, count: "_Count", ids: ReportIds) -> list[Packed]:
     """The batches of a parcel that add something, each with the number of reports it adds; without
-    ids, all reports are new."""
+    ids, all reports are new.
+
+    Their ids are known from now on.
+    """
     if parcel.whole:
         return list(parcel.batches[: 0 if count.batches else 1])
     named = [batch for batch in parcel.batches if batch.ids]
-    fresh = ids.fresh(b"".join(batch.ids for batch in named))
+    fresh = ids.add(b"".join(batch.ids for batch in named))
     if not fresh.all():
         edges = np.cumsum([0, *(batch.reports for batch in named)])
         added = [int(fresh[start:stop].sum()) for start, stop in itertools.pairwise(edges)]
@@ -239,17 +246,26 @@ def _named(key: _Key) -> dict[str, str | int]:
 
 
 class _Count(NamedTuple):
-    """What an owner has sent to a round, and how many reports to all rounds of the campaign."""
+    """What an owner has sent to a round, and how many reports and bytes to all rounds of the
+    campaign."""
 
     batches: int
     reports: int
     in_all: int
+    bytes: int
 
-    def plus(self, more: Iterable[Packed]) -> "_Count":
-        sizes = [batch.reports for batch in more]
+    def plus(self, more: Sequence[Packed]) -> "_Count":
+        reports = sum(batch.reports for batch in more)
         return _Count(
-            self.batches + len(sizes), self.reports + sum(sizes), self.in_all + sum(sizes)
+            self.batches + len(more),
+            self.reports + reports,
+            self.in_all + reports,
+            self.bytes + sum(len(batch.answer) for batch in more),
         )
+
+    def within(self, parcel: Parcel) -> bool:
+        most = max(self.batches, self.reports) <= parcel.most
+        return most and self.in_all <= parcel.in_all and self.bytes <= parcel.most_bytes
 
 
 def _stored(db: Connection, parcel: Parcel) -> set[bytes]:
@@ -290,6 +306,7 @@ def _store(db: Connection, parcels: list[Parcel], known: StoredIds) -> list[int]
             **_named(key),
             "batches": sum(len(parcel.batches) for parcel in mine[key]),
             "reports": sum(batch.reports for parcel in mine[key] for batch in parcel.batches),
+            "bytes": sum(len(batch.answer) for parcel in mine[key] for batch in parcel.batches),
             "seeded": any(parcel.seeded for parcel in mine[key]),
             "finished": any(parcel.finished for parcel in mine[key]),
             "code": next((parcel.code for parcel in mine[key] if parcel.code), None),
@@ -309,18 +326,25 @@ def _store(db: Connection, parcels: list[Parcel], known: StoredIds) -> list[int]
 
 def _insert(db: Connection, rows: list[tuple[Any, ...]]) -> set[tuple[int, bytes]]:
     """Add batches, many in one statement, which frees the interpreter meanwhile; owner and name of
-    those that were added."""
-    columns = "campaign", "round", "owner", "reports", "digest", "answer"
-    row = f"({', '.join(['?' if db.dialect.name == 'sqlite' else '%s'] * len(columns))})"
+    those that were added.
+
+    The statement returns none of them: of large batches SQLite would take three times as long.
+    """
+    row = f"({', '.join(['?' if db.dialect.name == 'sqlite' else '%s'] * len(_COLUMNS))})"
     added: set[tuple[int, bytes]] = set()
     for first in range(0, len(rows), MOST_ROWS):
         some = rows[first : first + MOST_ROWS]
         text = (
-            f"INSERT INTO batches ({', '.join(columns)}) VALUES {', '.join([row] * len(some))} ON "
+            f"INSERT INTO batches ({', '.join(_COLUMNS)}) VALUES {', '.join([row] * len(some))} ON "
             "CONFLICT DO NOTHING"
         )
-        found = db.exec_driver_sql(
-            f"{text} RETURNING owner, digest", tuple(itertools.chain.from_iterable(some))
-        )
-        added |= {(one.owner, bytes(one.digest)) for one in found}
+        found = db.exec_driver_sql(text, tuple(itertools.chain.from_iterable(some)))
+        every = found.rowcount == len(some)
+        added |= {(one[2], one[4]) for one in some if every or _holds(db, one)}
     return added
+
+
+def _holds(db: Connection, row: tuple[Any, ...]) -> bool:
+    """Whether a row is stored, and not another of its name."""
+    its = [batches.c[column] == value for column, value in zip(_COLUMNS, row, strict=True)]
+    return db.execute(select(batches.c.id).where(*its)).first() is not None

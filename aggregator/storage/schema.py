@@ -92,6 +92,8 @@ parts = Table(
     Column("owner", ForeignKey("owners.id"), primary_key=True),
     Column("batches", BigInteger, nullable=False),
     Column("reports", BigInteger, nullable=False),
+    # Of the answers that are stored.
+    Column("bytes", BigInteger, nullable=False, default=0),
     Column("seeded", Boolean, nullable=False),
     Column("finished", Boolean, nullable=False),
     # The code with which the owner declined.

@@ -79,9 +79,8 @@ class Store(RoundStore):
             if campaign.reason is None and campaign.readable and campaign.signer != key:
                 raise BadInput(
                     f"campaign {campaign.id} is {campaign.state} and its plan is signed by "
-                    f"{campaign.signer.hex()}; the key "
-                    f"given is {key.hex()}: its cards would be refused. Accepted is the key that "
-                    "signed the plan"
+                    f"{campaign.signer.hex()}; the key given is {key.hex()}: its cards would be "
+                    "refused. Accepted is the key that signed the plan"
                 )
 
     def open(self, campaign: str, *, now: float) -> None:
@@ -122,8 +121,8 @@ class Store(RoundStore):
         if card is not None and parse_card(card).key != signed_by:
             raise BadInput(
                 f"the card of campaign {campaign} is signed by {parse_card(card).key.hex()} and "
-                f"its plan by {signed_by.hex()}; "
-                "accepted is a card of the plan's key, owners refuse others"
+                f"its plan by {signed_by.hex()}; accepted is a card of the plan's key, owners "
+                "refuse others"
             )
         self._move(campaign, {CALIBRATED}, PUBLISHED, published=now)
 

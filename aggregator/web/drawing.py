@@ -78,18 +78,16 @@ def _funnel(row: Row, below: Row) -> str:
 def _row(row: Row, level: float, threshold: float | None, *, last: bool) -> str:
     low, high = (1 / (1 + math.exp(-end)) for end in row.ends)
     parts = [
-        f'<text x="0" y="{row.y + 4:.1f}">round {row.points[0].round + 1}</text>'
-        f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{row.y:.1f}" y2="{row.y:.1f}"/>'
-        f'<text class="end" x="{LEFT}" y="{row.y + 19:.1f}">{low:.4g}</text>'
-        f'<text class="end" x="{WIDTH - RIGHT}" y="{row.y + 19:.1f}" '
-        f'text-anchor="end">{high:.4g}</text>'
+        f'<text x="0" y="{row.y + 4:.1f}">round {row.points[0].round + 1}</text><line class="axis" '
+        f'x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{row.y:.1f}" y2="{row.y:.1f}"/><text class="end" '
+        f'x="{LEFT}" y="{row.y + 19:.1f}">{low:.4g}</text><text class="end" x="{WIDTH - RIGHT}" '
+        f'y="{row.y + 19:.1f}" text-anchor="end">{high:.4g}</text>'
     ]
     if any(point.coverage is not None for point in row.points):
         left, right = row.x(row.after.low), row.x(row.after.high)
         parts.append(
             f'<path class="bracket" d="M{left:.1f} {row.y - 8:.1f}v-5H{right:.1f}v5"><title>after '
-            "this round: between "
-            f"{row.after.low:.4f} and {row.after.high:.4f}</title></path>"
+            f"this round: between {row.after.low:.4f} and {row.after.high:.4f}</title></path>"
         )
     if threshold is not None and row.ends[0] <= _logit(threshold) <= row.ends[1]:
         at = row.x(threshold)

@@ -19,7 +19,7 @@ from confide.aggregator.web.drawing import search_picture
 from confide.aggregator.web.search_progress import DOUBT, bracket, points
 from confide.aggregator.web.words import MEANINGS
 from confide.protocol.cards.card import PUBLIC, Card, parse_card
-from confide.protocol.cards.page import as_html, card_article, headline
+from confide.protocol.cards.page import as_html, card_article, verdict
 from confide.protocol.cards.picture import card_picture, scatter
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.cards.verify.findings import Finding
@@ -133,7 +133,7 @@ class Pages:
             "odds": math.exp(plan.epsilon),
             "checked": checked,
             "reports": sum(row.reports for row in rounds),
-            "headline": None if checked is None else headline(checked.card),
+            "headline": None if checked is None else verdict(checked.card, checked.findings),
             "stored": views.stored_batches(engine, one.id),
         }
         return self._templates.get_template(

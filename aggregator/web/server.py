@@ -51,8 +51,7 @@ PATIENCE_SECONDS = 10.0
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src "
-        "'self'; base-uri 'none'; "
-        "form-action 'none'; frame-ancestors 'none'"
+        "'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",

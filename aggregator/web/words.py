@@ -26,9 +26,9 @@ MEANINGS = {
     "UNAUTHENTICATED": "no token, a wrong one, or another owner's certificate",
     "UNKNOWN_CAMPAIGN": "for a campaign that is not here",
     "CLOSED": "the campaign takes no answers",
-    "SURPLUS": "after the round had enough",
+    "SURPLUS": "after the round had enough, or beyond the owner's share",
     "TOO_LARGE": "a message above the limit",
-    "RATE_LIMITED": "more messages or calls than an owner may have",
+    "RATE_LIMITED": "more messages, bytes or calls than an owner may have",
     "TIMED_OUT": "a stream that fell silent",
     "UNAVAILABLE": "could not be made durable",
 }

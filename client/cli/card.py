@@ -40,12 +40,12 @@ def card(
     findings = [about, *verify(found)]
     write_whole(out, text)
     print(f"wrote {out}")
-    print(printable(headline(found)))
     broken = [finding for finding in findings if not finding.holds]
     for finding in broken:
         print(printable(f"FAILS  {finding.clause}: {finding.detail}"))
     if broken:
         raise typer.Exit(1)
+    print(printable(headline(found)))
     print(f"holds: {len(findings)} clauses recomputed, signed by {found.key.hex()}")
 
 

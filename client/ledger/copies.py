@@ -16,17 +16,16 @@ _SECRET = "SELECT fingerprint, inode FROM secret"
 # Rows of the other ledger that this one lacks, under the numbers that its plans and queries have
 # here. The order matters: queries need plans, spends need both.
 _MERGE = (
-    "INSERT OR IGNORE INTO plans (digest, campaign, epsilon) "
-    "SELECT digest, campaign, epsilon FROM other.plans",
-    "INSERT OR IGNORE INTO signers SELECT p.id, s.aggregator "
-    "FROM other.signers s JOIN other.plans o ON s.plan = o.id JOIN plans p ON p.digest = o.digest",
-    "INSERT OR IGNORE INTO queries (plan, digest, round, at, answer, receipt) "
-    "SELECT p.id, q.digest, q.round, q.at, q.answer, q.receipt "
-    "FROM other.queries q JOIN other.plans o ON q.plan = o.id JOIN plans p ON p.digest = o.digest",
-    "INSERT OR IGNORE INTO spends SELECT s.record, p.id, q.id, s.epsilon, s.delta "
-    "FROM other.spends s JOIN other.plans o ON s.plan = o.id JOIN plans p ON p.digest = o.digest "
-    "JOIN other.queries a ON s.query = a.id "
-    "JOIN queries q ON q.plan = p.id AND q.digest = a.digest",
+    "INSERT OR IGNORE INTO plans (digest, campaign, epsilon) SELECT digest, campaign, epsilon FROM "
+    "other.plans",
+    "INSERT OR IGNORE INTO signers SELECT p.id, s.aggregator FROM other.signers s JOIN other.plans "
+    "o ON s.plan = o.id JOIN plans p ON p.digest = o.digest",
+    "INSERT OR IGNORE INTO queries (plan, digest, round, at, answer, receipt) SELECT p.id, "
+    "q.digest, q.round, q.at, q.answer, q.receipt FROM other.queries q JOIN other.plans o ON "
+    "q.plan = o.id JOIN plans p ON p.digest = o.digest",
+    "INSERT OR IGNORE INTO spends SELECT s.record, p.id, q.id, s.epsilon, s.delta FROM "
+    "other.spends s JOIN other.plans o ON s.plan = o.id JOIN plans p ON p.digest = o.digest JOIN "
+    "other.queries a ON s.query = a.id JOIN queries q ON q.plan = p.id AND q.digest = a.digest",
     "INSERT OR IGNORE INTO known SELECT record FROM other.known",
     "INSERT OR IGNORE INTO persons SELECT record, person FROM other.persons",
 )
@@ -37,8 +36,8 @@ def bind(db: sqlite3.Connection, path: Path, secret: bytes) -> None:
     inode = path.stat().st_ino
     if has_flag(db, BACKUP):
         raise BadInput(
-            f"{path} is a backup; accepted is the folder it was made of, or "
-            "`confide-client restore`"
+            f"{path} is a backup; accepted is the folder it was made of, or `confide-client "
+            "restore`"
         )
     row = db.execute(_SECRET).fetchone()
     if row is None:

@@ -27,10 +27,9 @@ class Campaign:
 def campaigns(db: sqlite3.Connection) -> list[Campaign]:
     """Every campaign answered so far, oldest first."""
     rows = db.execute(
-        "SELECT p.campaign, p.digest, COUNT(*), SUM(q.answer IS NULL), "
-        f"(SELECT COUNT(*) FROM spends s WHERE s.plan = p.id AND s.{_COUNTED}), "
-        "p.epsilon, MAX(q.at) "
-        "FROM plans p JOIN queries q ON q.plan = p.id GROUP BY p.id ORDER BY MIN(q.at)"
+        "SELECT p.campaign, p.digest, COUNT(*), SUM(q.answer IS NULL), (SELECT COUNT(*) FROM "
+        f"spends s WHERE s.plan = p.id AND s.{_COUNTED}), p.epsilon, MAX(q.at) FROM plans p JOIN "
+        "queries q ON q.plan = p.id GROUP BY p.id ORDER BY MIN(q.at)"
     ).fetchall()
     return [Campaign(*row) for row in rows]
 
@@ -38,8 +37,8 @@ def campaigns(db: sqlite3.Connection) -> list[Campaign]:
 def spent_by_record(db: sqlite3.Connection) -> tuple[int, float]:
     """How many records or persons have ever answered, and the largest epsilon of any of them."""
     row = db.execute(
-        "SELECT COUNT(*), COALESCE(MAX(total), 0) FROM "
-        f"(SELECT SUM(epsilon) AS total FROM spends WHERE {_COUNTED} GROUP BY record)"
+        "SELECT COUNT(*), COALESCE(MAX(total), 0) FROM (SELECT SUM(epsilon) AS total FROM spends "
+        f"WHERE {_COUNTED} GROUP BY record)"
     ).fetchone()
     return int(row[0]), float(row[1])
 

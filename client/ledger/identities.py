@@ -54,8 +54,8 @@ def _link(db: sqlite3.Connection, persons: dict[bytes, bytes]) -> None:
         if record not in known:
             db.execute("INSERT INTO persons VALUES (?, ?)", (record, person))
             db.execute(
-                "INSERT INTO spends SELECT ?, plan, query, epsilon, delta FROM spends "
-                "WHERE record = ? ON CONFLICT (record, plan) DO UPDATE SET "
-                "epsilon = epsilon + excluded.epsilon, delta = delta + excluded.delta",
+                "INSERT INTO spends SELECT ?, plan, query, epsilon, delta FROM spends WHERE record "
+                "= ? ON CONFLICT (record, plan) DO UPDATE SET epsilon = epsilon + "
+                "excluded.epsilon, delta = delta + excluded.delta",
                 (person, record),
             )

@@ -97,8 +97,8 @@ def able_places(
         "campaign_delta": limits.campaign.delta,
     }
     rows = db.execute(
-        "SELECT DISTINCT place FROM asked "
-        f"EXCEPT SELECT place FROM asked WHERE record IN ({excluded}) ORDER BY place",
+        "SELECT DISTINCT place FROM asked EXCEPT SELECT place FROM asked WHERE record IN "
+        f"({excluded}) ORDER BY place",
         values,
     )
     places = [row[0] for row in rows]

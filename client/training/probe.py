@@ -81,8 +81,8 @@ def probe(model: nn.Module, loss: Loss, engine: str, features: Tensor, targets: 
     except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
         raise BadInput(
             f"{type(model).__name__} or its loss fails on 1 to {_ROWS} made-up rows of shape "
-            f"{tuple(features.shape[1:])}: "
-            f"{error}; accepted are batches of any size, 1 included, and labels of 0"
+            f"{tuple(features.shape[1:])}: {error}; accepted are batches of any size, 1 included, "
+            "and labels of 0"
         ) from error
 
 

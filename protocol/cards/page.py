@@ -30,7 +30,7 @@ def as_markdown(card: Card, findings: list[Finding]) -> str:
     parts = [
         f"# Contract card: {_escape(card.formal['contract']['name'])}",
         "",
-        f"**{_escape(headline(card))}**",
+        f"**{_escape(verdict(card, findings))}**",
         "",
     ]
     for title, rows in sections(card, findings):
@@ -48,8 +48,8 @@ def as_markdown(card: Card, findings: list[Finding]) -> str:
 def as_html(card: Card, findings: list[Finding]) -> str:
     """One self-contained page."""
     return (
-        '<!doctype html>\n<html lang="en"><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<!doctype html>\n<html lang="en"><meta charset="utf-8"><meta name="viewport" '
+        'content="width=device-width, initial-scale=1">'
         "<title>Contract card: "
         f"{html.escape(card.formal['contract']['name'])}</title><style>{_STYLE}</style>"
         f"{card_article(card, findings)}</html>\n"
@@ -71,7 +71,7 @@ def card_article(card: Card, findings: list[Finding]) -> str:
     state = "" if all(finding.holds for finding in findings) else " bad"
     return (
         f"<h1>Contract card: {name}</h1><p "
-        f'class="decision{state}">{html.escape(headline(card))}</p>'
+        f'class="decision{state}">{html.escape(verdict(card, findings))}</p>'
         f"{card_picture(card.formal)}{body}"
     )
 
@@ -93,9 +93,19 @@ def headline(card: Card) -> str:
             f"private{rest}."
         )
     if formal["decision"] == "feasible":
-        return f"FEASIBLE: {asked} is guaranteed, with a margin of {margin:.4g}."
+        counted = card.provenance.get("contributors")
+        unless = "" if counted is None else f"; {counted['if_the_largest_lied']}"
+        return f"FEASIBLE: {asked} is guaranteed, with a margin of {margin:.4g}{unless}."
     by = "" if margin is None else f" (margin {margin:.4g})"
     return f"INFEASIBLE: {asked} is not guaranteed; failed: {', '.join(others)}{by}."
+
+
+def verdict(card: Card, findings: list[Finding]) -> str:
+    """The decision, as the card's own word only where something of the card does not hold."""
+    failures = [finding.clause for finding in findings if not finding.holds]
+    if not failures:
+        return headline(card)
+    return f"DOES NOT VERIFY ({', '.join(failures)}). What it says: {headline(card)}"
 
 
 def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
@@ -168,8 +178,8 @@ def _change(suggestion: Layer, formal: Layer) -> str:
         )
     return (
         f"epsilon {entry['epsilon_calibration']:g} for calibration and a contract of "
-        f"{contract['epsilon_train']:g} + "
-        f"{contract['epsilon_calibration']:g}, {with_}, n {entry['n']:,}"
+        f"{contract['epsilon_train']:g} + {contract['epsilon_calibration']:g}, {with_}, n "
+        f"{entry['n']:,}"
     )
 
 

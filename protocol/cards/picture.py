@@ -54,21 +54,19 @@ def scatter(points: list[tuple[float, float, bool]], *, line: float, x: str, y: 
 
     dots = "".join(
         f'<circle cx="{place(u, v)[0]:.1f}" cy="{place(u, v)[1]:.1f}" r="5" '
-        f'fill="{"#28c" if good else "none"}" stroke="#28c" '
-        'stroke-width="2"/>'
+        f'fill="{"#28c" if good else "none"}" stroke="#28c" stroke-width="2"/>'
         for u, v, good in points
     )
     level = place(low_x, line)[1]
     return (
         f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{y} against {x}" '
-        'font-size="12" fill="currentColor">'
-        f'<line x1="{pad}" x2="{width - pad}" y1="{level:.1f}" y2="{level:.1f}" stroke="#a00"/>'
-        f'<text x="{width - pad}" y="{level - 4:.1f}" text-anchor="end" '
-        f'fill="#a00">{line:.4g}</text>{dots}'
-        f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">{x}: {low_x:.3g} to '
+        f'font-size="12" fill="currentColor"><line x1="{pad}" x2="{width - pad}" y1="{level:.1f}" '
+        f'y2="{level:.1f}" stroke="#a00"/><text x="{width - pad}" y="{level - 4:.1f}" '
+        f'text-anchor="end" fill="#a00">{line:.4g}</text>{dots}<text x="{width / 2}" '
+        f'y="{height - 8}" text-anchor="middle">{x}: {low_x:.3g} to '
         f"{high_x:.3g}; filled: it holds</text>"
         f'<text x="12" y="{height / 2}" text-anchor="middle" transform="rotate(-90 12 '
-        f'{height / 2})">{y}</text>'
-        f'<text x="{pad - 4}" y="{pad}" text-anchor="end">{high_y:.3g}</text>'
-        f'<text x="{pad - 4}" y="{height - pad}" text-anchor="end">{low_y:.3g}</text></svg>'
+        f'{height / 2})">{y}</text><text x="{pad - 4}" y="{pad}" '
+        f'text-anchor="end">{high_y:.3g}</text><text x="{pad - 4}" y="{height - pad}" '
+        f'text-anchor="end">{low_y:.3g}</text></svg>'
     )

@@ -108,9 +108,12 @@ class HistogramQuery(_Counts):
     def to_body(self) -> bytes:
         return serialise(wire.CountQuery())
 
+    def count(self, scores: Array) -> NDArray[np.int64]:
+        """How many of the scores fall into each bin."""
+        return np.bincount(bin_indices(scores, uniform_grid(self.bins)), minlength=self.bins)
+
     def answer(self, subjects: Subjects) -> Columns:
-        bins = bin_indices(subjects.scores(), uniform_grid(self.bins))
-        return {"counts": np.bincount(bins, minlength=self.bins)}
+        return {"counts": self.count(subjects.scores())}
 
     def check(self, body: bytes, n: int, *, most: int) -> None:
         message = parse(wire.Counts, body)

@@ -196,9 +196,9 @@ class TrainingTerms(Terms):
             self.epsilon,
             "trains a model",
             f"Up to {self.rounds} times leave the weights of a model after {self.local_steps} "
-            "steps of DP-SGD on your records: each step sees about "
-            f"{self.sampling_rate:.1%} of them, and adds noise of {self.noise_multiplier:.2f} "
-            "times the most that one record can change.",
+            f"steps of DP-SGD on your records: each step sees about {self.sampling_rate:.1%} of "
+            f"them, and adds noise of {self.noise_multiplier:.2f} times the most that one record "
+            "can change.",
         )
 
     @property

@@ -81,8 +81,7 @@ def remaining(
     if excess(low) > 0:
         raise BadInput(
             f"({budget.epsilon:g}, {budget.delta:g}) leaves nothing worth using beside what is "
-            "spent already; "
-            "accepted is a larger budget, or less spent before"
+            "spent already; accepted is a larger budget, or less spent before"
         )
     # From the private side upwards, so that no profile far beyond the budget, slow to compute, is
     # asked for.

@@ -99,9 +99,8 @@ def training_noise(*, epsilon: float, delta: float, sampling_rate: float, steps:
     if not enough(high):
         raise BadInput(
             f"epsilon {epsilon!r} with delta {delta!r} for {steps} steps at rate {sampling_rate!r} "
-            "is not reached by any noise "
-            f"multiplier up to {MOST_NOISE:g}; accepted are a larger epsilon or delta, fewer steps "
-            "or a smaller rate"
+            f"is not reached by any noise multiplier up to {MOST_NOISE:g}; accepted are a larger "
+            "epsilon or delta, fewer steps or a smaller rate"
         )
     if enough(low):
         return low

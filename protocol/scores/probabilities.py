@@ -28,8 +28,8 @@ def check_probabilities(probs: ArrayLike) -> Array:
             at = int(np.argmax(wrong))
             raise BadInput(
                 f"probabilities of record {rows.start + at} sum to {totals[at]:.6g} with least "
-                f"{part[at].min():.6g}; "
-                "accepted are rows without NaN, none below 0, that sum to 1 within 0.001"
+                f"{part[at].min():.6g}; accepted are rows without NaN, none below 0, that sum to 1 "
+                "within 0.001"
             )
     return probs
 
@@ -55,8 +55,7 @@ def check_shape(probs: ArrayLike) -> Array:
     if probs.ndim != 2 or probs.shape[1] < 2 or probs.dtype.kind != "f":
         raise BadInput(
             f"probabilities have shape {probs.shape} and type {probs.dtype}; accepted are floats, "
-            "one row a record and one "
-            "column for each of at least 2 labels"
+            "one row a record and one column for each of at least 2 labels"
         )
     return probs
 

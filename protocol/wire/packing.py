@@ -5,6 +5,7 @@ import numpy as np
 from confide.protocol.errors import Refused
 from confide.protocol.methods.base import MOST_RECORDS, Batch, Query
 from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.distinct import any_twice
 from confide.protocol.wire.encoding import ID_BYTES, VERSION
 
 MOST_REPORTS = 1_000_000
@@ -60,8 +61,7 @@ def _check_distinct(ids: bytes) -> None:
     """No id stands twice in a batch. Ids are hashes: where halves of them differ there is no need
     to compare the whole."""
     halves = np.frombuffer(ids, dtype=np.uint64)
-    first = np.sort(halves[::2])
-    if (first[1:] == first[:-1]).any():
+    if any_twice(halves[::2]):
         pairs = halves.reshape(-1, 2)
         ordered = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
         if (ordered[1:] == ordered[:-1]).all(axis=1).any():

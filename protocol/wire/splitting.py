@@ -12,6 +12,8 @@ from confide.protocol.wire.encoding import ID_BYTES, VERSION, parse, serialise
 _ROWS = 8
 # Above what a piece has besides its columns.
 _HEADER_BYTES = 160
+_DIGEST_BYTES = 32
+_LAST_ROUND = 2**32 - 1
 
 
 def split_answer(answer: bytes, plan: Plan, *, most: int) -> Iterator[bytes]:
@@ -39,3 +41,21 @@ def split_answer(answer: bytes, plan: Plan, *, most: int) -> Iterator[bytes]:
             body=serialise(kind(**columns)),
         )
         yield serialise(wire.Answer(version=VERSION, code=wire.Code.OK, batch=piece))
+
+
+def single_bytes(plan: Plan) -> int | None:
+    """The length of an answer with one report, at its longest; None where an owner answers as a
+    whole. An answer with n reports has at most n times as many bytes."""
+    kind = plan.terms.reports_message
+    if kind is None:
+        return None
+    widths = plan.terms.row_bits(labels=plan.labels)
+    batch = wire.ReportBatch(
+        version=VERSION,
+        plan=bytes(_DIGEST_BYTES),
+        round=_LAST_ROUND,
+        ids=bytes(ID_BYTES),
+        seeded=True,
+        body=serialise(kind(**{name: bytes(-(-bits // 8)) for name, bits in widths.items()})),
+    )
+    return wire.Answer(version=VERSION, code=wire.Code.OK, batch=batch).ByteSize()

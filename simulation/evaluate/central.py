@@ -2,16 +2,22 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from confide.aggregator.quantiles.base import CERTIFIED, REPLACE_ONE, Mechanism
-from confide.aggregator.quantiles.histogram import histogram
+from confide.aggregator.procedures.central import trusted
+from confide.aggregator.quantiles.base import CERTIFIED, REPLACE_ONE, Mechanism, Release
+from confide.aggregator.quantiles.histogram import Histogram, histogram
 from confide.aggregator.quantiles.registry import DEFAULT, MECHANISMS, within_budget
 from confide.protocol.errors import BadInput, check_choice, check_epsilon, check_probability
 from confide.protocol.exact.grids import check_bins, uniform_grid
+from confide.protocol.exact.sampling import Entropy
+from confide.protocol.methods.central import TRUSTED, CentralTerms
 from confide.protocol.scores.registry import SCORES
 from confide.simulation.data.population import Population, Predictions
+from confide.simulation.driver import CountingOwner, drive
 from confide.simulation.evaluate.trials import Repeated, Row, measured
 
 
@@ -63,17 +69,35 @@ class Central(Repeated):
 
     def run(self, records: Population | Predictions) -> Iterator[Row]:
         mechanism, rng = self.mechanism, np.random.default_rng(self.seed)
-        rank, grid = mechanism.rank(n=self.n, alpha=self.alpha), uniform_grid(self.bins)
+        # An infeasible rank is said before anything is drawn.
+        mechanism.rank(n=self.n, alpha=self.alpha)
         level = 1 - self.alpha if mechanism.certificate == CERTIFIED else None
         splits = self.splits(records, rng)
         scored = records.scored(self.score, rng.random(len(records)))
         for calibration, test, entropy in splits:
-            threshold = mechanism.release(
-                histogram(scored.own[calibration], grid), rank, entropy
-            ).threshold
+            threshold = self._threshold(mechanism, scored.own[calibration], entropy)
             yield measured(
                 threshold, scored.own[test], scored.mean_size(test, threshold), level=level
             )
+
+    def _threshold(self, mechanism: Mechanism, scores: NDArray[Any], entropy: Entropy) -> float:
+        """A certified mechanism runs the procedure of campaigns; another one releases by itself."""
+
+        def draw(chosen: Mechanism, counts: Histogram, rank: int) -> Release:
+            return chosen.release(counts, rank, entropy)
+
+        if mechanism.certificate != CERTIFIED:
+            counts = histogram(scores, uniform_grid(self.bins))
+            return draw(mechanism, counts, mechanism.rank(n=self.n, alpha=self.alpha)).threshold
+        terms = CentralTerms(
+            variant=TRUSTED,
+            mechanism=self.variant,
+            epsilon=self.epsilon,
+            bins=self.bins,
+            beta=self.beta,
+            privacy_delta=self.privacy_delta,
+        )
+        return drive(trusted(terms, alpha=self.alpha, draw=draw), CountingOwner(scores)).threshold
 
     def resolved(self, records: Population | Predictions, rows: list[Row]) -> Row:
         mechanism = self.mechanism

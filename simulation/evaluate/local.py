@@ -2,18 +2,22 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from confide.aggregator.procedures import bits, labels
 from confide.aggregator.procedures.nonprivate import split_conformal
 from confide.aggregator.procedures.shuffle import NO_AMPLIFICATION, shuffled_epsilon
+from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.base import Channel, LabelChannel
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.registry import AUTO, LABEL_CHANNELS, auto
 from confide.protocol.errors import BadInput, check_choice, check_probability
-from confide.protocol.methods.bits import BitQuery, BitTally
+from confide.protocol.exact.sampling import Entropy
+from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTally
+from confide.protocol.methods.labels import LabelProcedure
 from confide.protocol.methods.registry import local_variants
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import all_scores, true_scores
@@ -36,46 +40,38 @@ class Local(Repeated):
     max_corrupt: int = 0
 
     def __post_init__(self) -> None:
-        check_choice("method", self.method, local_variants())
+        check_choice("method", self.method, ON_ARRAYS)
         check_choice(
             f"variant of {self.method}",
             self.variant,
             (*local_variants()[self.method], "non-private"),
         )
         check_choice("score", self.score, SCORES)
-        accepted = LABEL_CHANNELS if self.method == "labels" else (Bit.name,)
-        check_choice(f"channel of {self.method}", self.channel, (AUTO, *accepted))
+        accepted = (AUTO, *self._on_arrays.channels)
+        check_choice(f"channel of {self.method}", self.channel, accepted)
         super().__post_init__()
         check_probability("failure probability", self.failure_probability)
         if self.max_corrupt < 0:
             raise BadInput(f"max_corrupt is {self.max_corrupt}; it must be 0 or more")
 
-    def make_channel(self, k: int) -> LabelChannel | Bit | None:
-        """The channel that `auto` or the name stands for over k labels.
+    @property
+    def _on_arrays(self) -> Any:
+        return ON_ARRAYS[self.method]
 
-        Published label variants are defined for channels with uniform noise.
-        """
-        if self.variant == "non-private":
-            return None
-        if self.method == "bits":
-            return Bit(epsilon=self.epsilon)
-        if self.channel != AUTO:
-            return LABEL_CHANNELS[self.channel](k=k, epsilon=self.epsilon)
-        published = self.variant.startswith("published")
-        return auto(k=k, epsilon=self.epsilon, uniform_noise=published)
+    def make_channel(self, k: int) -> Any:
+        """The channel that `auto` or the name stands for over k labels; None without privacy."""
+        return None if self.variant == "non-private" else self._on_arrays.make_channel(self, k)
 
     def procedure(self, channel: Channel) -> Any:
         """The calibration procedure of this setting."""
-        asked: dict[str, Any] = {
-            "variant": self.variant,
-            "channel": channel,
-            "alpha": self.alpha,
-            "delta": self.failure_probability,
-            "max_corrupt": self.max_corrupt,
-        }
-        if self.method == "bits":
-            return bits.procedure(n=self.n, **asked)
-        return labels.procedure(**asked)
+        return self._on_arrays.procedure(
+            self,
+            variant=self.variant,
+            channel=channel,
+            alpha=self.alpha,
+            delta=self.failure_probability,
+            max_corrupt=self.max_corrupt,
+        )
 
     def run(self, records: Population) -> Iterator[Row]:
         channel = self.make_channel(records.probs.shape[1])
@@ -85,17 +81,13 @@ class Local(Repeated):
         every = all_scores(score, records.probs, u=u)
         own = true_scores(score, records.probs, records.labels, u=u)
         for calibration, test, entropy in splits:
-            row: Row = {}
+            row: Row = {"Delta": None}
             if channel is None:
                 certificate = split_conformal(own[calibration], alpha=self.alpha)
-            elif isinstance(channel, Bit):
-                users = _Observed(BitUsers(own[calibration], entropy))
-                certificate = drive(self.procedure(channel), users)
-                row["shuffle_epsilon"] = users.shuffle_epsilon(channel, self.max_corrupt)
             else:
-                certificate = drive(
-                    self.procedure(channel),
-                    LabelUsers(every[calibration], records.labels[calibration], entropy),
+                chosen = own[calibration], every[calibration], records.labels[calibration]
+                certificate, row = self._on_arrays.calibrate(
+                    self, channel, _Chosen(*chosen, entropy)
                 )
             size = float(
                 np.count_nonzero(every[test] <= np.float64(certificate.threshold)) / len(test)
@@ -104,7 +96,6 @@ class Local(Repeated):
                 **measured(certificate.threshold, own[test], size, level=certificate.level),
                 "trivial": certificate.trivial,
                 "reason": certificate.reason,
-                "Delta": getattr(certificate, "slack", None),
                 **row,
             }
 
@@ -116,10 +107,64 @@ class Local(Repeated):
             "exact_epsilon": None if channel is None else channel.epsilon,
             "kind": "marginal" if channel is None else "PAC",
             "Delta": rows[0]["Delta"],
-            "shuffle": NO_AMPLIFICATION
-            if self.method == "labels"
-            else f"bits, at delta {SHUFFLE_DELTA}, smallest crowd",
+            "shuffle": self._on_arrays.shuffle,
         }
+
+
+class _Chosen(NamedTuple):
+    """The records that are calibrated on: true scores, scores of every label, and true labels."""
+
+    own: NDArray[Any]
+    every: NDArray[Any]
+    labels: NDArray[Any]
+    entropy: Entropy
+
+
+class _Bits:
+    """Method bits on arrays."""
+
+    channels = (Bit.name,)
+    shuffle = f"bits, at delta {SHUFFLE_DELTA}, smallest crowd"
+
+    def make_channel(self, setting: Local, k: int) -> Bit:
+        return Bit(epsilon=setting.epsilon)
+
+    def procedure(self, setting: Local, **asked: Any) -> BitProcedure:
+        return bits.procedure(n=setting.n, **asked)
+
+    def calibrate(
+        self, setting: Local, channel: Bit, chosen: _Chosen
+    ) -> tuple[LocalCertificate, Row]:
+        users = _Observed(BitUsers(chosen.own, chosen.entropy))
+        certificate: LocalCertificate = drive(setting.procedure(channel), users)
+        hidden = users.shuffle_epsilon(channel, setting.max_corrupt)
+        return certificate, {"Delta": certificate.slack, "shuffle_epsilon": hidden}
+
+
+class _Labels:
+    """Method labels on arrays; published variants are defined for channels with uniform noise."""
+
+    channels = tuple(LABEL_CHANNELS)
+    shuffle = NO_AMPLIFICATION
+
+    def make_channel(self, setting: Local, k: int) -> LabelChannel:
+        if setting.channel != AUTO:
+            return LABEL_CHANNELS[setting.channel](k=k, epsilon=setting.epsilon)
+        published = setting.variant.startswith("published")
+        return auto(k=k, epsilon=setting.epsilon, uniform_noise=published)
+
+    def procedure(self, setting: Local, **asked: Any) -> LabelProcedure:
+        return labels.procedure(**asked)
+
+    def calibrate(
+        self, setting: Local, channel: LabelChannel, chosen: _Chosen
+    ) -> tuple[LocalCertificate, Row]:
+        users = LabelUsers(chosen.every, chosen.labels, chosen.entropy)
+        certificate: LocalCertificate = drive(setting.procedure(channel), users)
+        return certificate, {"Delta": certificate.slack}
+
+
+ON_ARRAYS: dict[str, Any] = {"labels": _Labels(), "bits": _Bits()}
 
 
 class _Observed:

@@ -47,8 +47,8 @@ class SharedOptions:
         Path | None,
         typer.Option(
             help="npz with probs (n, K) and labels (n,); regression: predictions (n,) and targets "
-            "(n,); full-data: features "
-            "(n, d) and labels or targets; default: records that come with the project"
+            "(n,); full-data: features (n, d) and labels or targets; default: records that come "
+            "with the project"
         ),
     ] = None
     task: Annotated[
@@ -58,17 +58,16 @@ class SharedOptions:
         str,
         typer.Option(
             help="labels: private labels, features in clear; bits: both private; central: a "
-            "trusted curator calibrates; "
-            "full-data: a trusted curator trains and calibrates on the same records"
+            "trusted curator calibrates; full-data: a trusted curator trains and calibrates on the "
+            "same records"
         ),
     ] = "labels"
     variant: Annotated[
         str,
         typer.Option(
             help="labels and bits: certified, published, published-star, one-shot (bits only) or "
-            "non-private; full-data: "
-            "certified, dpcp, scp-f, scp-a, split, split-certified, pscp, differential, split-cp "
-            "or naive"
+            "non-private; full-data: certified, dpcp, scp-f, scp-a, split, split-certified, pscp, "
+            "differential, split-cp or naive"
         ),
     ] = "certified"
     score: Annotated[str, typer.Option(help="hps, aps, aps-randomized, raps, saps or top-k")] = (
@@ -214,8 +213,8 @@ class FullDataOptions:
         typer.Option(
             metavar="L F U D",
             help="full-data scp-f: constants you vouch for (SCP Theorem 3): scores L-Lipschitz, "
-            "density at most F, one "
-            "record moves the model by more than U with probability at most D",
+            "density at most F, one record moves the model by more than U with probability at most "
+            "D",
         ),
     ] = None
     feature_range: Annotated[

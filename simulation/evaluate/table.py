@@ -85,6 +85,5 @@ def _title(given: dict[str, Any]) -> str:
     deltas = [f"{name.replace('_', ' ')} = {given[name]:g}" for name in named if given.get(name)]
     return (
         f"{given['data']}, {what}: n = {given['n']}, alpha = {given['alpha']}, "
-        f"{', '.join(deltas)}, "
-        f"{given['trials']} trials, randomness: {given['randomness']}"
+        f"{', '.join(deltas)}, {given['trials']} trials, randomness: {given['randomness']}"
     )

@@ -42,6 +42,14 @@ def answer(batch: Batch, *, round_: int = 0, plan: bytes = NAME, query: Query = 
     return serialise(wire.Answer(version=VERSION, batch=packed))
 
 
+def reports(plan: Plan, names: list[int]) -> bytes:
+    """A batch with a report of each of these names."""
+    batch = bit_batch(max(names) + 1)
+    parts = np.zeros(len(names), dtype=np.int64)
+    chosen = Batch(batch.ids[names], {"reports": batch.columns["reports"][names], "parts": parts})
+    return answer(chosen, plan=digest(plan.to_bytes()))
+
+
 def counts(plan: Plan, n: int, count: int, *, name: bytes = b"o" * 16, round_: int = 0) -> bytes:
     """An owner's number of records and its noised count."""
     return _counts(plan, np.array([n, count], dtype=np.int64), name, round_)

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -93,9 +94,9 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "cli").mkdir()
     own = f'[superlink.own]\naddress = "{address}"\nroot-certificates = "{folder}/ca.pem"\n'
     (folder / "cli" / "config.toml").write_text(f'[superlink]\ndefault = "own"\n\n{own}')
-    with ExitStack() as running:
+    with together() as links, together() as running:
         superlink = [str(SCRIPTS / "superlink.sh"), str(folder), *address.split(":")]
-        start(running, folder, "superlink", superlink, environment(folder / "flwr"))
+        start(links, folder, "superlink", superlink, environment(folder / "flwr"))
         wait_for(lambda: b"Uvicorn running" in (folder / "superlink.log").read_bytes())
         nodes = [start_node(running, folder, number) for number in range(NODES)]
         wait_for(lambda: all(ready() for _, ready in nodes))
@@ -104,12 +105,24 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 Ready = Callable[[], bool]
+Running = list[tuple[subprocess.Popen[bytes], Path]]
+
+
+@contextmanager
+def together() -> Iterator[Running]:
+    """Processes with their folders of Flower, which are all stopped at once after the block."""
+    running: Running = []
+    try:
+        yield running
+    finally:
+        with ThreadPoolExecutor(max(1, len(running))) as pool:
+            list(pool.map(lambda one: stop(*one), running))
 
 
 def start(
-    running: ExitStack, folder: Path, name: str, command: list[str], env: dict[str, str]
+    running: Running, folder: Path, name: str, command: list[str], env: dict[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start a process that logs into the folder and ends with the stack."""
+    """Start a process that logs into the folder."""
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
             command,
@@ -119,12 +132,12 @@ def start(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    running.callback(stop, process, Path(env[HOME]))
+    running.append((process, Path(env[HOME])))
     return process
 
 
 def start_node(
-    running: ExitStack, folder: Path, number: int
+    running: Running, folder: Path, number: int
 ) -> tuple[subprocess.Popen[bytes], Ready]:
     """Register an owner's SuperNode and start it; with it, what tells when it is ready."""
     home = folder / f"home{number}"
@@ -152,8 +165,18 @@ def start_run(folder: Path, project: Path, campaigns: str, timeout: float = 120.
 
 def run_to_end(folder: Path, project: Path, campaigns: str) -> str:
     """Run a bundle of a project against the deployment, and return how the run ended."""
-    run = start_run(folder, project, campaigns)
-    wait_for(lambda: status(folder, run).startswith("finished"), seconds=500)
+    return outcome(folder, start_run(folder, project, campaigns))
+
+
+def outcome(folder: Path, run: Any) -> str:
+    """Wait for the end of a run, and return how it ended.
+
+    The SuperLink's log tells of the end; asking `flwr list` again and again would keep a processor
+    busy.
+    """
+    ended = re.compile(rf"Finished task \d+ of run {run}\b")
+    wait_for(lambda: ended.search((folder / "superlink.log").read_text()), seconds=500)
+    wait_for(lambda: status(folder, run).startswith("finished"))
     return status(folder, run)
 
 
@@ -281,7 +304,7 @@ def test_misbehaving_nodes_cost_their_own_answers_only(deployment: Path, tmp_pat
     _, rest = deal(labels, owners=1, records=RECORDS, seed=1)
     aggregator = read_key(deployment / "aggregator.key").public_key().public_bytes_raw()
     nodes = {}
-    with ExitStack() as running:
+    with together() as running:
         for number, (name, behaviour) in enumerate(BEHAVIOURS.items(), start=NODES):
             write_owner(deployment, number, rest[number::100], aggregator)
             launcher = deployment / f"home{number}" / "launchers" / "flwr-clientapp"
@@ -300,8 +323,7 @@ def test_misbehaving_nodes_cost_their_own_answers_only(deployment: Path, tmp_pat
         run = start_run(deployment, ROOT, "labels:published", timeout=45.0)
         wait_for(lambda: (tmp_path / "killed-asked").exists())
         os.killpg(nodes["killed"][0].pid, signal.SIGKILL)
-        wait_for(lambda: status(deployment, run).startswith("finished"), seconds=500)
-        assert status(deployment, run) == "finished:completed"
+        assert outcome(deployment, run) == "finished:completed"
     assert (tmp_path / "never-asked").exists()
     row = json.loads((deployment / "out" / "labels-published.json").read_text())
     assert row["n"] == RECORDS + len(rest[NODES + 3 :: 100])

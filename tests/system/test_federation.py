@@ -4,80 +4,38 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import zipfile
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
 
-import numpy as np
+import psutil
 import pytest
-from flwr.app import Error, Message, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
-from threadpoolctl import threadpool_limits
 
-from confide.aggregator import flower_app
+from confide.__main__ import main
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import run_campaign
-from confide.aggregator.flower_app import make_plans, read_reply
 from confide.client.simulated import simulated_owner
 from confide.protocol.cards.card import read_card
 from confide.protocol.cards.verify.card import verify
-from confide.protocol.embedded import deal
-from confide.protocol.errors import BadInput
 from confide.protocol.plan import open_plan
 from confide.protocol.simulated import RUN_FOLDER, SIMULATION_PUBLIC
-from confide.simulation.federation import HOME, run_defaults, stop
+from confide.simulation.federation import HOME, stop
+from tests.support.commands import run_main
+from tests.support.federations import CAMPAIGNS, NODES, RECORDS, SEED, SIZES, command
 from tests.support.places import ROOT
+from tests.support.processes import marked, members, started
 
-NODES, RECORDS, SEED, SIZES = 12, 6_000, 3, "1 1 4"
-CAMPAIGNS = (
-    "labels:certified bits:certified central:trusted central:owner-noised "
-    "training:federated-averaging"
-)
-Run = tuple[subprocess.CompletedProcess[str], Path, set[str]]
-
-
-def command(out: Path, *more: str) -> list[str]:
-    given = [
-        "--nodes",
-        str(NODES),
-        "--records",
-        str(RECORDS),
-        "--seed",
-        str(SEED),
-        "--out",
-        str(out),
-    ]
-    return [sys.executable, "-m", "confide", "federation", *given, *more]
-
-
-def flower_processes() -> set[str]:
-    """Processes of Flower on this machine, by id."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                line = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if (
-                b"flower-superlink" in line
-                or b"flower-superexec" in line
-                or b"flwr-simulation" in line
-            ):
-                found.add(entry.name)
-    return found
+Run = tuple[subprocess.CompletedProcess[str], Path, set[int]]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One real Flower simulation of both methods, labels skewed over owners."""
-    out = tmp_path_factory.mktemp("federation")
-    before = flower_processes()
+    out, own = tmp_path_factory.mktemp("federation"), tmp_path_factory.mktemp("own")
     more = [
         "--campaigns",
         CAMPAIGNS,
@@ -91,9 +49,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         SIZES,
     ]
     done = subprocess.run(
-        command(out, *more), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+        command(out, *more),
+        cwd=ROOT,
+        env=marked(own),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
-    return done, out, flower_processes() - before
+    return done, out, members(own)
 
 
 def test_a_flower_simulation_ends_in_a_table_and_a_report(run: Run) -> None:
@@ -180,82 +144,6 @@ def test_flower_and_the_in_process_driver_agree(
     assert row["randomness"] == "seeded (simulation only)"
 
 
-def test_a_server_app_gives_no_work_to_threads_that_a_fork_stops() -> None:
-    """Ray forks while the ServerApp works. That stops the threads of OpenBLAS, and whoever waits
-    for one waits for ever. Here a fork stops them as the app begins, and until the first query goes
-    out none was started again; a product would start one."""
-    done = subprocess.run(
-        [sys.executable, "-c", FORKED, CAMPAIGNS],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    *campaigns, product = done.stdout.splitlines()
-    assert campaigns == ["1"] * len(CAMPAIGNS.split())
-    assert product == "2" or os.cpu_count() == 1
-
-
-FORKED = """
-import os, sys
-import dp_accounting.rdp, dp_accounting.pld.privacy_loss_distribution
-import numpy as np
-from flwr.supercore.task_identity import TaskIdentity
-from threadpoolctl import threadpool_limits
-from confide.aggregator import flower_app
-from confide.simulation.federation import run_defaults
-
-def fork():
-    if (child := os.fork()) == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
-
-def say():
-    print(len(os.listdir("/proc/self/task")))
-
-class Run:
-    run_id = 1
-    @property
-    def run_config(self):
-        fork()
-        given = {"epsilon": 4.0, "privacy-delta": 1e-5, "records": 6_000, "campaigns": campaign}
-        return run_defaults() | given
-
-class Grid:
-    def get_node_ids(self):
-        return [1, 2, 3]
-    def send_and_receive(self, messages, *, timeout):
-        say()
-        raise LookupError
-
-TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = 1
-for campaign in sys.argv[1].split():
-    try:
-        flower_app.main(Grid(), Run())
-    except LookupError:
-        pass
-threadpool_limits(2, user_api="blas")
-fork()
-np.ones((500, 500)) @ np.ones((500, 500))
-say()
-"""
-
-
-@pytest.mark.parametrize(
-    ("code", "found"), [(2, b"\xff"), (3, None), (4, None), (5, None), (8, b"\xff")]
-)
-def test_who_did_not_answer_is_missing_and_who_failed_is_malformed(
-    code: int, found: bytes | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Flower tells of a node that is gone as of one that raised; only the second has answered
-    something."""
-    # Flower makes messages within a run only.
-    for name in ("_run_id", "_task_id", "_node_id"):
-        monkeypatch.setattr(TaskIdentity, name, 1)
-    asked = Message(RecordDict(), dst_node_id=1, message_type="query")
-    assert read_reply(Message(Error(code=code, reason="why"), reply_to=asked)) == found
-
-
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project's wheel, built from a copy of what it is built from, and unpacked as an installer
@@ -300,18 +188,22 @@ def test_an_installed_federation_repeats_one_of_the_checkout(
     ]
     (tmp_path / "empty").mkdir()
     outs = {ROOT: tmp_path / "out", tmp_path / "empty": tmp_path / "new" / "out"}
-    for place, out in outs.items():
-        path = str(ROOT if place is ROOT else installed)
-        done = subprocess.run(
-            command(out, *more),
-            cwd=place,
-            env=os.environ | {"PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+    with ExitStack() as stack:
+        both = [
+            stack.enter_context(
+                started(
+                    command(out, *more),
+                    cwd=place,
+                    env=os.environ | {"PYTHONPATH": str(ROOT if place is ROOT else installed)},
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                )
+            )
+            for place, out in outs.items()
+        ]
+        for process in both:
+            _, errors = process.communicate(timeout=300)
+            assert process.returncode == 0, errors
     assert not any((tmp_path / "empty").iterdir())
     for name in ("bits-certified", "central-trusted"):
         one, other = (json.loads((out / f"{name}.json").read_text()) for out in outs.values())
@@ -322,66 +214,6 @@ def test_an_installed_federation_repeats_one_of_the_checkout(
         for card in cards:
             del card["provenance"]["issued"]
         assert cards[0] == cards[1]
-
-
-def test_plans_of_a_seed_are_the_same_in_every_run() -> None:
-    """With a seed a plan's bytes depend on the settings alone; without, every run has plans of its
-    own. Deployments draw afresh and name their model."""
-    config = run_defaults() | {"campaigns": "bits:certified central:trusted labels:certified"}
-    seeded = [make_plans(config | {"seed": 1}, run=run) for run in (1, 2)]
-    assert seeded[0] == seeded[1]
-    free = [make_plans(config, run=run) for run in (1, 2)]
-    assert all(free[0][name].to_bytes() != free[1][name].to_bytes() for name in free[0])
-    deployed = config | {"key-file": "aggregator.key"}
-    with pytest.raises(BadInput, match="model is ''; accepted is the SHA-256"):
-        make_plans(deployed, run=1)
-    with pytest.raises(BadInput, match="seed is 1 with a key-file"):
-        make_plans(deployed | {"seed": 1}, run=1)
-    assert (
-        make_plans(deployed | {"model": "ab" * 32}, run=1)["bits:certified"].model == b"\xab" * 32
-    )
-
-
-class Silent:
-    """A grid of one node that tells whether anybody was asked."""
-
-    asked = 0
-
-    def get_node_ids(self) -> list[int]:
-        return [1]
-
-    def send_and_receive(self, messages: Any, *, timeout: float) -> Any:
-        self.asked += 1
-        raise LookupError
-
-
-@dataclass(frozen=True)
-class Configured:
-    run_config: dict[str, Any]
-    run_id: int = 1
-
-
-@pytest.mark.parametrize("output", ["file", "file/inside", "relative", "missing/folder"])
-def test_a_result_has_a_place_before_anybody_is_asked(
-    output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A folder that is missing is made, and one that cannot be is refused, while no budget is spent
-    yet."""
-    for name in ("_run_id", "_task_id", "_node_id"):
-        monkeypatch.setattr(TaskIdentity, name, 1)
-    (tmp_path / "file").touch()
-    grid, path = Silent(), output if output == "relative" else str(tmp_path / output)
-    run: Any = Configured(run_defaults() | {"output": path})
-    accepted = output == "missing/folder"
-    with (
-        threadpool_limits(),
-        pytest.raises(
-            LookupError if accepted else BadInput, match=None if accepted else "output is '"
-        ),
-    ):
-        flower_app.main(cast(Any, grid), run)
-    assert grid.asked == accepted
-    assert (tmp_path / "missing/folder").is_dir() == accepted
 
 
 def test_a_failing_server_app_is_a_failing_command(tmp_path: Path) -> None:
@@ -399,28 +231,56 @@ def test_a_failing_server_app_is_a_failing_command(tmp_path: Path) -> None:
     assert "the plan asks for at least 100" in done.stderr
 
 
-@pytest.mark.parametrize(("how", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_interrupted_it_stops_what_it_started(
-    how: signal.Signals, expected: int, tmp_path: Path
-) -> None:
+def test_interrupted_it_stops_what_it_started(tmp_path: Path) -> None:
     """Ctrl-C or a termination in the middle: nothing of Flower keeps running, and no folder
     stays."""
-    before, folders = flower_processes(), set(Path(tempfile.gettempdir()).glob("confide-flwr-*"))
-    process = subprocess.Popen(
-        command(tmp_path), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    own = {how: tmp_path / how.name for how in (signal.SIGINT, signal.SIGTERM)}
+    with ExitStack() as stack:
+        both = {
+            how: stack.enter_context(
+                started(
+                    command(tmp_path / f"{how.name}-out"),
+                    cwd=ROOT,
+                    env=marked(folder),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+            )
+            for how, folder in own.items()
+        }
+        for how, process in both.items():
+            wait_until(partial(has_nodes, own[how], process), seconds=120)
+            assert process.poll() is None
+            process.send_signal(how)
+        assert [one.wait(timeout=60) for one in both.values()] == [130, 143]
+    for folder in own.values():
+        wait_until(partial(nobody_is_left, folder), seconds=30)
+        assert not any(folder.glob("confide-flwr-*"))
+
+
+def nobody_is_left(folder: Path) -> bool:
+    return not members(folder)
+
+
+def has_nodes(folder: Path, process: subprocess.Popen[str]) -> bool:
+    """Whether nodes of a federation run: workers of Ray, the last of its processes to start."""
+    return process.poll() is not None or any(
+        name.startswith("ray::") for name in map(command_line, members(folder))
     )
-    deadline = time.monotonic() + 60
-    while not flower_processes() - before and time.monotonic() < deadline:
-        time.sleep(0.5)
-    time.sleep(8)
-    os.kill(process.pid, how)
-    process.communicate(timeout=60)
-    assert process.returncode == expected
-    deadline = time.monotonic() + 30
-    while flower_processes() - before and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert not flower_processes() - before
-    assert set(Path(tempfile.gettempdir()).glob("confide-flwr-*")) <= folders
+
+
+def command_line(pid: int) -> str:
+    try:
+        return " ".join(psutil.Process(pid).cmdline())
+    except psutil.Error:
+        return ""
+
+
+def wait_until(holds: Callable[[], bool], *, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.2)
 
 
 def test_what_hangs_does_not_outlive_its_federation(tmp_path: Path) -> None:
@@ -467,30 +327,7 @@ def test_what_hangs_does_not_outlive_its_federation(tmp_path: Path) -> None:
 )
 def test_impossible_federations_are_refused_at_once(arguments: list[str], tmp_path: Path) -> None:
     """Exit code 2 and one line, before anything starts."""
-    done = subprocess.run(
-        command(tmp_path, *arguments),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_main(main, *command(tmp_path, *arguments)[3:])
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert any(word in done.stderr for word in ("accepted", "must", "belongs to", "is now"))
-
-
-def test_records_are_dealt_once_each() -> None:
-    """Every record goes to one owner or to the test; a small concentration makes owners unlike each
-    other."""
-    labels = np.arange(4_000) % 26
-    for concentration in (0.0, 0.2):
-        shares, rest = deal(labels, owners=10, records=3_000, concentration=concentration, seed=1)
-        together = np.concatenate([*shares, rest])
-        assert np.array_equal(np.sort(together), np.arange(4_000))
-        spread = np.std([np.mean(labels[share] == 0) for share in shares if len(share)])
-        assert (spread > 0.05) == (concentration > 0)
-    with pytest.raises(BadInput, match="accepted"):
-        deal(labels, owners=0, records=10, concentration=0, seed=1)
-    shares, _ = deal(labels, owners=6, records=3_000, sizes="1 1 4", seed=1)
-    assert [len(share) for share in shares] == [250, 250, 1_000] * 2

@@ -1,17 +1,18 @@
-import fcntl
 import os
 import re
-import struct
 import subprocess
 import sys
-import termios
+from functools import partial
+from importlib import import_module
 
 import numpy as np
 import pytest
 
 from confide.aggregator.campaigns.summary import as_text, non_private
 from confide.protocol.version import CODE_VERSION
+from tests.support.commands import run_main
 from tests.support.places import ROOT
+from tests.support.processes import read_terminal, started, terminal
 
 # Every command line, and where its `main` is.
 COMMANDS = {
@@ -110,10 +111,14 @@ def test_a_module_of_the_project_that_is_missing_is_no_extra() -> None:
         ("simulation", ["federation"]),
     ],
 )
-def test_help_is_plain_text_of_80_columns(name: str, arguments: list[str]) -> None:
+def test_help_is_plain_text_of_80_columns(
+    name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No escaped brackets, no control characters, no line beyond the terminal, and defaults in
     brackets."""
-    run = command(name, *arguments, "--help")
+    monkeypatch.setenv("COLUMNS", "80")
+    module, _, main = COMMANDS[name].rpartition(".")
+    run = run_main(getattr(import_module(module), main), *arguments, "--help")
     assert run.returncode == 0, run.stderr
     assert "\\[" not in run.stdout
     assert all(line.isprintable() for line in run.stdout.splitlines())
@@ -146,28 +151,18 @@ def test_every_command_line_completes_in_a_shell(name: str) -> None:
 
 def on_a_terminal(columns: int, *arguments: str) -> list[str]:
     """What `confide` shows on a terminal of so many columns, line by line and without styles."""
-    ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    started = [sys.executable, "-m", "confide", *arguments]
-    process = subprocess.Popen(
-        started, cwd=ROOT, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=env
-    )
-    os.close(theirs)
-    shown = b""
-    while part := _read(ours):
-        shown += part
-    os.close(ours)
-    assert process.wait(timeout=60) == 0, shown
+    command = [sys.executable, "-m", "confide", *arguments]
+    with (
+        terminal(columns) as (ours, theirs),
+        started(
+            command, cwd=ROOT, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=env
+        ) as process,
+    ):
+        os.close(theirs)
+        shown = b"".join(iter(partial(read_terminal, ours), b""))
+        assert process.wait(timeout=60) == 0, shown
     return re.sub("\x1b\\[[0-9;]*m", "", shown.decode()).replace("\r\n", "\n").splitlines()
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65_536)
-    except OSError:
-        # Linux says so when the other side is closed.
-        return b""
 
 
 NUMBERS = re.compile(r"0\.900 \w+ +[01]\.\d{3} ± \d\.\d{3} +\d+\.\d\d ± \d\.\d\d +\d+ %")

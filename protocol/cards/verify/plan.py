@@ -27,15 +27,51 @@ def planned(card: Card) -> Iterator[Finding]:
         None if text is None else digest(bytes.fromhex(text)).hex(),
     )
     if text is None:
+        yield same("provenance/contributors", card.provenance.get("contributors"), None)
         return
     plan = Plan.from_bytes(bytes.fromhex(text))
     yield same("plan/track", formal["track"], plan.terms.track)
+    if formal["track"] != plan.terms.track:
+        # Nothing else of the card can be compared with a plan of another kind.
+        return
+    yield from _contributors(card, plan)
     stated = {"released": {"model": plan.model.hex(), "score": plan.score}}
     stated |= STATED[formal["track"]](plan)
     for part, fields in stated.items():
         found = formal["searched"][0] if part == "searched/0" else formal[part]
         for name, value in fields.items():
             yield same(f"{part}/{name}", found[name], value)
+
+
+def _contributors(card: Card, plan: Plan) -> Iterator[Finding]:
+    """Who was counted: at least as many as the plan asks for, with as many reports or records as
+    the card is about, and what is left of the certificate if the largest of them lied."""
+    formal, place = card.formal, "provenance/contributors"
+    found = card.provenance.get("contributors")
+    if found is None:
+        yield Finding(place, False, "the card of a campaign says how many owners were counted")
+        return
+    owners, largest, of = found["owners"], found["largest"], found["of"]
+    least = plan.minimum_owners
+    yield same(f"{place}/minimum_owners", found["minimum_owners"], least)
+    yield Finding(f"{place}/owners", owners >= least, f"at least {least} by the plan")
+    if formal["track"] == CENTRAL:
+        unit, entry = "records", formal["searched"][0]
+        yield same(f"{place}/of", max(of, 1), entry["n"])
+        # Who has no records answers too, and contributes nothing.
+        answered = entry["owners"] >= owners
+        yield Finding("searched/0/owners", answered, f"{owners} contributed")
+    else:
+        unit = "reports"
+        yield same(f"{place}/of", of, formal["certificate"]["n"])
+    possible = max(largest, owners) <= of <= owners * largest
+    detail = f"{owners} owners with at most {largest} each, {of} in all"
+    yield Finding(f"{place}/largest", possible, detail)
+    left = f"the certificate holds: max_corrupt is {plan.max_corrupt}"
+    if largest > plan.max_corrupt:
+        left = "nothing is guaranteed"
+    said = f"if the largest contributor ({largest} of {of} {unit}) lied, {left}"
+    yield same(f"{place}/if_the_largest_lied", found["if_the_largest_lied"], said)
 
 
 def _local(plan: Plan) -> dict[str, Layer]:

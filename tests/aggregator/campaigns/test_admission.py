@@ -9,22 +9,13 @@ from hypothesis import strategies as st
 from confide.aggregator.campaigns.admission import Intake, Sent
 from confide.aggregator.campaigns.report_ids import ReportIds
 from confide.aggregator.storage import views
-from confide.protocol.methods.base import Batch
 from confide.protocol.methods.bits import BitTally
-from confide.protocol.plan import Plan, digest, read_query
+from confide.protocol.plan import digest, read_query
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.answers import answer, bit_batch, counts
+from tests.support.answers import counts, reports
 from tests.support.central import NOISED
 from tests.support.hostile import Wire
 from tests.support.servers import Place, eventually, plan_now
-
-
-def reports(plan: Plan, names: list[int]) -> bytes:
-    """A batch with a report of each of these names."""
-    batch = bit_batch(max(names) + 1)
-    parts = np.zeros(len(names), dtype=np.int64)
-    chosen = Batch(batch.ids[names], {"reports": batch.columns["reports"][names], "parts": parts})
-    return answer(chosen, plan=digest(plan.to_bytes()))
 
 
 @pytest.mark.parametrize(

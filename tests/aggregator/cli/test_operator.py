@@ -290,6 +290,7 @@ def test_a_plan_that_its_procedure_does_not_accept_is_not_made(
         ("--insecure-loopback", "--listen", "nowhere"),
         ("--insecure-loopback", "--db", "/no/such/folder/x.sqlite"),
         ("--insecure-loopback", "--rate", "0"),
+        ("--insecure-loopback", "--byte-rate", "0"),
         ("--insecure-loopback", "--message-bytes", "100000"),
     ],
 )

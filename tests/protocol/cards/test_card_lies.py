@@ -1,8 +1,5 @@
-"""Cards that say what is not so do not verify, and cards that say what is so do: for every
-track."""
+"""A card with a false statement does not verify, in any track."""
 
-import copy
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,25 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from confide.aggregator.campaigns.driver import Outcome
-from confide.aggregator.cards.contract import Configuration, Contract
-from confide.aggregator.cards.full_data import FullDataContract
-from confide.aggregator.cards.issue import campaign_card
-from confide.aggregator.procedures.registry import plan_procedure
 from confide.protocol.cards.card import Card, parse_card
 from confide.protocol.cards.page import headline
-from confide.protocol.cards.verify.full_data import Training
 from confide.protocol.errors import BadInput
-from confide.protocol.exact.sampling import OPERATING_SYSTEM, SEEDED, SeededEntropy
-from confide.protocol.methods.bits import BitQuery, BitTally
-from confide.protocol.methods.central import CountQuery, CountTally, HistogramTally
-from confide.protocol.methods.labels import LabelQuery, LabelTally
-from confide.protocol.plan import Plan
-from confide.protocol.privacy.losses import SampledGaussian
-from confide.protocol.privacy.profiles import gaussian_delta
-from confide.protocol.privacy.zcdp import search_variance
-from confide.protocol.scores.registry import SCORES
-from confide.protocol.scores.scoring import all_scores
+from confide.protocol.exact.sampling import SEEDED
+from tests.support.campaign_cards import counted, forged, issued, reported
 from tests.support.cards import (
     CONTRACT,
     GRID,
@@ -42,83 +25,10 @@ from tests.support.cards import (
     infeasible,
     make_card,
 )
-from tests.support.central import NOISED, TRUSTED, drive
+from tests.support.central import NOISED, TRUSTED
 from tests.support.full_data import CONTRACT as FULL_DATA
-from tests.support.full_data import QUANTILE, RELEASED, TRAINING, made
-from tests.support.known import label_population
-from tests.support.owners import LABEL_PLAN, NOW, PLAN, central, changed
-
-HONEST = 100
-# Few, because composing one takes seconds: what else a full-data card has is drawn anew for each.
-TRAININGS = (TRAINING, SampledGaussian(1.1, 0.01, 600), SampledGaussian(4.0, 0.08, 50))
-
-
-def counted(plan: Plan, rng: np.random.Generator, *, n: int = 6_000, owners: int = 4) -> Outcome:
-    """A central campaign of uniform scores: what owners would count, with seeded noise, stamped as
-    in earnest."""
-    scores = np.sort(rng.random(n)) ** 2
-    sizes = [int(size) for size in np.diff(np.linspace(0, n, owners + 1).astype(int))]
-
-    def answer(query: Any) -> Any:
-        if isinstance(query, CountQuery):
-            below = int(np.count_nonzero(scores <= query.threshold))
-            noise = np.rint(rng.normal(0, query.variance**0.5, owners)).astype(int)
-            parts = np.diff(np.linspace(0, below, owners + 1).astype(int))
-            pairs = zip(sizes, (parts + noise).tolist(), strict=True)
-            return CountTally({bytes([i]): pair for i, pair in enumerate(pairs)})
-        counts = np.histogram(scores, bins=central(plan).bins, range=(0, 1))[0]
-        return HistogramTally(counts.astype(np.int64), owners)
-
-    entropy = SeededEntropy("draw", int(rng.integers(1 << 32)))
-    certificate = drive(
-        plan_procedure(plan, lambda m, histogram, rank: m.release(histogram, rank, entropy)), answer
-    )
-    return Outcome(
-        replace(certificate, randomness=OPERATING_SYSTEM), {"OK": owners}, None, owners, 1
-    )
-
-
-def reported(plan: Plan, rng: np.random.Generator, *, n: int) -> Outcome:
-    """A local campaign of n records of a known population, drawn from the channel's own law."""
-    probs, labels = label_population(n, plan.labels, rng, ties=False)
-    scores = all_scores(SCORES[plan.score], probs, u=rng.random(n))
-    own = scores[np.arange(n), labels]
-    crowds: list[int] = []
-
-    def answer(query: Any) -> Any:
-        if isinstance(query, LabelQuery):
-            return LabelTally(
-                scores,
-                query.channel.randomize(
-                    labels, SeededEntropy("labels", int(rng.integers(1 << 32)))
-                ),
-            )
-        assert isinstance(query, BitQuery)
-        asked = own[int(query.start * n) : int(query.stop * n)]
-        parts = np.array_split(asked, len(query.thresholds))
-        truth = [
-            np.count_nonzero(part <= q) for part, q in zip(parts, query.thresholds, strict=True)
-        ]
-        hit, spill = float(query.channel.hit), float(query.channel.spill)
-        ones = [
-            int(rng.binomial(t, hit) + rng.binomial(len(p) - t, spill))
-            for t, p in zip(truth, parts, strict=True)
-        ]
-        crowds.extend(len(part) for part in parts if len(part))
-        return BitTally(tuple(len(part) for part in parts), tuple(ones))
-
-    certificate = drive(plan_procedure(plan, lambda *_: pytest.fail("nothing is drawn")), answer)
-    return Outcome(
-        replace(certificate, randomness=OPERATING_SYSTEM),
-        {"OK": 1},
-        min(crowds, default=None),
-        1,
-        n,
-    )
-
-
-def issued(plan: Plan, outcome: Outcome) -> Card:
-    return campaign_card(plan, outcome, diagnostic={}, issued=NOW).sign(KEY)
+from tests.support.full_data import RELEASED, made
+from tests.support.owners import LABEL_PLAN, PLAN, changed
 
 
 @pytest.fixture(scope="module")
@@ -196,17 +106,6 @@ def test_every_edit_of_every_formal_field_fails_by_name(
             assert "signature" in broken(found)
             assert "signer" in broken(found.sign(OTHER), key=expected)
     assert named >= 20
-
-
-def forged(card: Card, *changes: tuple[tuple[Any, ...], Any]) -> Card:
-    """The card with other values, signed again by its own issuer."""
-    formal = copy.deepcopy(card.formal)
-    for place, value in changes:
-        inner = formal
-        for name in place[:-1]:
-            inner = inner[name]
-        inner[place[-1]] = value
-    return replace(card, formal=formal).sign(KEY)
 
 
 def test_a_delta_below_rounding_is_not_accepted(tracks: dict[str, Card]) -> None:
@@ -380,180 +279,3 @@ def test_an_unsigned_card_verifies_only_when_asked(tmp_path: Path) -> None:
     half = tmp_path / "half.json"
     half.write_text(replace(make_card(), signature=bytes(64)).to_json())
     assert command("verify", half, "--unsigned").exit_code == 1
-
-
-def bits_card(rng: np.random.Generator) -> Card:
-    variant = str(rng.choice(["certified", "one-shot", "published", "published-star"]))
-    n = int(rng.integers(50, 4_000))
-    plan = changed(
-        PLAN,
-        variant=variant,
-        epsilon=float(rng.uniform(0.5, 6)),
-        alpha=round(float(rng.uniform(0.05, 0.4)), 3),
-        delta=round(float(rng.uniform(0.001, 0.3)), 4),
-        expected_records=n,
-        minimum_reports=0,
-        max_corrupt=int(rng.integers(0, 4)),
-    )
-    return issued(plan, reported(plan, rng, n=int(n * rng.uniform(0.5, 1.2))))
-
-
-def labels_card(rng: np.random.Generator) -> Card:
-    variant = str(rng.choice(["certified", "published", "published-star"]))
-    channel = "k-rr" if variant != "certified" else str(rng.choice(["k-rr", "subset", "unary"]))
-    plan = changed(
-        LABEL_PLAN,
-        variant=variant,
-        channel=channel,
-        epsilon=float(rng.uniform(0.5, 6)),
-        labels=int(rng.integers(2, 12)),
-        alpha=round(float(rng.uniform(0.05, 0.4)), 3),
-        delta=round(float(rng.uniform(0.001, 0.3)), 4),
-        minimum_reports=0,
-        max_corrupt=int(rng.integers(0, 20)),
-    )
-    return issued(plan, reported(plan, rng, n=int(rng.integers(1, 3_000))))
-
-
-def trusted_card(rng: np.random.Generator) -> Card:
-    mechanism = str(rng.choice(["rank-exponential", "laplace-counts", "pps", "above-threshold"]))
-    plan = changed(
-        TRUSTED,
-        mechanism=mechanism,
-        bins=int(rng.choice([8, 16, 100, 256])),
-        epsilon=round(float(rng.uniform(0.2, 4)), 3),
-        beta=round(float(rng.uniform(0.001, 0.02)), 4),
-        alpha=round(float(rng.uniform(0.05, 0.4)), 3),
-        minimum_reports=0,
-    )
-    return issued(
-        plan, counted(plan, rng, n=int(rng.integers(5, 9_000)), owners=int(rng.integers(1, 5)))
-    )
-
-
-def noised_card(rng: np.random.Generator) -> Card:
-    bins, epsilon = int(rng.choice([16, 64, 256])), round(float(rng.uniform(0.3, 4)), 3)
-    plan = changed(
-        NOISED,
-        bins=bins,
-        epsilon=epsilon,
-        noise_variance=search_variance(bins=bins, epsilon=epsilon, delta=1e-6),
-        beta=round(float(rng.uniform(0.001, 0.02)), 4),
-        alpha=round(float(rng.uniform(0.05, 0.4)), 3),
-        minimum_reports=0,
-    )
-    return issued(
-        plan, counted(plan, rng, n=int(rng.integers(5, 9_000)), owners=int(rng.integers(1, 5)))
-    )
-
-
-def full_data_card(rng: np.random.Generator) -> Card:
-    coverage, epsilon = (
-        round(float(rng.uniform(0.6, 0.95)), 3),
-        round(float(rng.uniform(0.5, 3)), 3),
-    )
-    contract = FullDataContract("any", coverage, 1e-3, epsilon, float(10 ** rng.uniform(-7, -3)))
-    training = TRAININGS[int(rng.integers(len(TRAININGS)))]
-    quantile = replace(QUANTILE, epsilon=float(rng.choice([0.25, 1.0])))
-    n = int(rng.integers(100, 100_000))
-    top = made(contract, training, quantile, n=n, released=replace(RELEASED, threshold=1.0))
-    return top if "rank" in top.formal["failed"] else made(contract, training, quantile, n=n)
-
-
-def searched_card(rng: np.random.Generator) -> Card:
-    contract = Contract(
-        "any",
-        coverage=round(float(rng.uniform(0.5, 0.95)), 3),
-        beta=1e-3,
-        epsilon_train=1.0,
-        epsilon_calibration=round(float(rng.uniform(0.2, 4)), 2),
-        delta=1e-5,
-        max_inflation=None if rng.random() < 0.5 else round(float(rng.uniform(0.005, 0.2)), 3),
-    )
-    grid = [
-        Configuration(
-            mechanism,
-            round(float(rng.uniform(0.5, 0.97)), 3),
-            int(rng.integers(20, 9_000)),
-            64,
-            1.0,
-            0.0,
-            epsilon,
-        )
-        for mechanism in ("rank-exponential", "laplace-counts", "pps")
-        for epsilon in (0.5, round(float(rng.uniform(0.2, 4)), 2))
-    ]
-    return make_card(contract, grid)
-
-
-MAKERS: dict[str, Callable[[np.random.Generator], Card]] = {
-    "bits": bits_card,
-    "labels": labels_card,
-    "trusted": trusted_card,
-    "owner-noised": noised_card,
-    "full-data": full_data_card,
-    "searched": searched_card,
-}
-
-
-@pytest.mark.parametrize("track", MAKERS)
-def test_a_hundred_honest_cards_of_every_track_verify(track: str) -> None:
-    """Whatever the parameters, feasible or not: what an honest writer wrote holds, clause by
-    clause."""
-    decisions = set()
-    for seed in range(HONEST):
-        card = parse_card(MAKERS[track](np.random.default_rng([seed, len(track)])).to_json())
-        assert broken(card, key=KEY.public_key().public_bytes_raw()) == [], (track, seed)
-        decisions.add(card.formal["decision"])
-    assert decisions == {"feasible", "infeasible"}
-
-
-@pytest.mark.parametrize(
-    ("training", "epsilon"),
-    [
-        ((0.5, 1e-4, 1_000_000), 8.0),
-        ((1.0, 1e-5, 10_000_000), 2.0),
-        ((0.8, 1e-3, 100_000), 8.0),
-        ((0.7, 1e-4, 50), 2.0),
-    ],
-)
-def test_cards_of_long_trainings_verify(training: tuple[float, float, int], epsilon: float) -> None:
-    """Millions of steps at tiny sampling rates: the verifier's law of the losses is fine enough,
-    and its rounding small."""
-    contract = replace(FULL_DATA, epsilon=epsilon)
-    card = made(contract, SampledGaussian(*training), QUANTILE, n=1_000_000)
-    assert not broken(parse_card(card.to_json()))
-    assert card.formal["decision"] == "feasible"
-    less = forged(card, (("total", "epsilon"), card.formal["total"]["epsilon"] * 0.98))
-    assert broken(less) == ["total"]
-    noisier = forged(card, (("training", "noise_multiplier"), training[0] * 1.02))
-    assert not any(clause.startswith(("profile", "total")) for clause in broken(noisier))
-    assert any(
-        clause.startswith("profile")
-        for clause in broken(forged(card, (("training", "steps"), training[2] * 2)))
-    )
-
-
-def test_the_law_of_ten_million_steps_is_that_of_a_gaussian() -> None:
-    """With q sqrt(T) fixed and T large the profile is a Gaussian one with mu = q sqrt(T
-    (e^(1/sigma^2) - 1)), by the central limit theorem of Dong, Roth and Su (2022, Corollary 5.4);
-    at q = 1e-5 and T = 1e7 to within three parts in a thousand.
-    """
-    training = Training(1.0, 1e-5, 10_000_000)
-    mu = 1e-5 * (1e7 * np.expm1(1.0)) ** 0.5
-    for epsilon in (-0.02, 0.0, 0.03, 0.06):
-        for added in (True, False):
-            assert training.delta(epsilon, added=added) == pytest.approx(
-                gaussian_delta(mu, epsilon), rel=3e-3
-            )
-
-
-@pytest.mark.parametrize("variant", ["certified", "published", "published-star"])
-def test_the_aggregator_asks_for_as_much_as_the_verifier(variant: str) -> None:
-    """However many reports may be lies, slack and capital of an honest card are at or above what
-    the verifier computes."""
-    for liars in (0, 1, 25, 400, 3_000):
-        plan = changed(LABEL_PLAN, variant=variant, max_corrupt=liars, minimum_reports=0)
-        assert not broken(issued(plan, reported(plan, np.random.default_rng(liars), n=2_000))), (
-            liars
-        )

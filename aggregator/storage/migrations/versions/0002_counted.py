@@ -12,6 +12,6 @@ def upgrade() -> None:
         "queries", sa.Column("batches", sa.BigInteger, nullable=False, server_default="0")
     )
     op.execute(
-        "UPDATE queries SET batches = (SELECT count(*) FROM batches"
-        " WHERE batches.campaign = queries.campaign AND batches.round = queries.round)"
+        "UPDATE queries SET batches = (SELECT count(*) FROM batches WHERE batches.campaign = "
+        "queries.campaign AND batches.round = queries.round)"
     )

@@ -1,0 +1,154 @@
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from flwr.app import Error, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+from threadpoolctl import threadpool_limits
+
+from confide.aggregator import flower_app
+from confide.aggregator.flower_app import make_plans, read_reply
+from confide.protocol.errors import BadInput
+from confide.simulation.federation import run_defaults
+from tests.support.federations import CAMPAIGNS
+from tests.support.places import ROOT
+
+
+def test_a_server_app_gives_no_work_to_threads_that_a_fork_stops() -> None:
+    """Ray forks while the ServerApp works. That stops the threads of OpenBLAS, and whoever waits
+    for one waits for ever. Here a fork stops them as the app begins, and until the first query goes
+    out none was started again; a product would start one."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED, CAMPAIGNS],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *campaigns, product = done.stdout.splitlines()
+    assert campaigns == ["1"] * len(CAMPAIGNS.split())
+    assert product == "2" or os.cpu_count() == 1
+
+
+FORKED = """
+import os, sys
+import dp_accounting.rdp, dp_accounting.pld.privacy_loss_distribution
+import numpy as np
+from flwr.supercore.task_identity import TaskIdentity
+from threadpoolctl import threadpool_limits
+from confide.aggregator import flower_app
+from confide.simulation.federation import run_defaults
+
+def fork():
+    if (child := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+def say():
+    print(len(os.listdir("/proc/self/task")))
+
+class Run:
+    run_id = 1
+    @property
+    def run_config(self):
+        fork()
+        given = {"epsilon": 4.0, "privacy-delta": 1e-5, "records": 6_000, "campaigns": campaign}
+        return run_defaults() | given
+
+class Grid:
+    def get_node_ids(self):
+        return [1, 2, 3]
+    def send_and_receive(self, messages, *, timeout):
+        say()
+        raise LookupError
+
+TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = 1
+for campaign in sys.argv[1].split():
+    try:
+        flower_app.main(Grid(), Run())
+    except LookupError:
+        pass
+threadpool_limits(2, user_api="blas")
+fork()
+np.ones((500, 500)) @ np.ones((500, 500))
+say()
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "found"), [(2, b"\xff"), (3, None), (4, None), (5, None), (8, b"\xff")]
+)
+def test_who_did_not_answer_is_missing_and_who_failed_is_malformed(
+    code: int, found: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flower tells of a node that is gone as of one that raised; only the second has answered
+    something."""
+    # Flower makes messages within a run only.
+    for name in ("_run_id", "_task_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+    asked = Message(RecordDict(), dst_node_id=1, message_type="query")
+    assert read_reply(Message(Error(code=code, reason="why"), reply_to=asked)) == found
+
+
+def test_plans_of_a_seed_are_the_same_in_every_run() -> None:
+    """With a seed a plan's bytes depend on the settings alone; without, every run has plans of its
+    own. Deployments draw afresh and name their model."""
+    config = run_defaults() | {"campaigns": "bits:certified central:trusted labels:certified"}
+    seeded = [make_plans(config | {"seed": 1}, run=run) for run in (1, 2)]
+    assert seeded[0] == seeded[1]
+    free = [make_plans(config, run=run) for run in (1, 2)]
+    assert all(free[0][name].to_bytes() != free[1][name].to_bytes() for name in free[0])
+    deployed = config | {"key-file": "aggregator.key"}
+    with pytest.raises(BadInput, match="model is ''; accepted is the SHA-256"):
+        make_plans(deployed, run=1)
+    with pytest.raises(BadInput, match="seed is 1 with a key-file"):
+        make_plans(deployed | {"seed": 1}, run=1)
+    assert (
+        make_plans(deployed | {"model": "ab" * 32}, run=1)["bits:certified"].model == b"\xab" * 32
+    )
+
+
+class Silent:
+    """A grid of one node that tells whether anybody was asked."""
+
+    asked = 0
+
+    def get_node_ids(self) -> list[int]:
+        return [1]
+
+    def send_and_receive(self, messages: Any, *, timeout: float) -> Any:
+        self.asked += 1
+        raise LookupError
+
+
+@dataclass(frozen=True)
+class Configured:
+    run_config: dict[str, Any]
+    run_id: int = 1
+
+
+@pytest.mark.parametrize("output", ["file", "file/inside", "relative", "missing/folder"])
+def test_a_result_has_a_place_before_anybody_is_asked(
+    output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that is missing is made, and one that cannot be is refused, while no budget is spent
+    yet."""
+    for name in ("_run_id", "_task_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+    (tmp_path / "file").touch()
+    grid, path = Silent(), output if output == "relative" else str(tmp_path / output)
+    run: Any = Configured(run_defaults() | {"output": path})
+    accepted = output == "missing/folder"
+    with (
+        threadpool_limits(),
+        pytest.raises(
+            LookupError if accepted else BadInput, match=None if accepted else "output is '"
+        ),
+    ):
+        flower_app.main(cast(Any, grid), run)
+    assert grid.asked == accepted
+    assert (tmp_path / "missing/folder").is_dir() == accepted

@@ -1,0 +1,59 @@
+"""What an owner is shown and asked by its commands."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from confide.client.home import Home
+from confide.protocol.plan import sign_plan
+from tests.support.boundary import LABELS, LEARNS, PLAN, ROUND, TRAINING, N, crowd, home, people
+from tests.support.graphs import first_feature, written
+from tests.support.hostile import Puppet
+from tests.support.owners import KEY, PUBLIC, changed
+from tests.support.servers import client
+
+
+def test_what_probabilities_may_say_is_said(tmp_path: Path) -> None:
+    """12. `explain` tells the owner that a model's probabilities may be the features in other
+    words."""
+    place = home(tmp_path, methods='["labels"]', features_may_leave="true")
+    (tmp_path / "plan.bin").write_bytes(sign_plan(changed(PLAN, terms=LABELS), KEY))
+    assert (
+        "may spell out the features" in client("explain", tmp_path / "plan.bin", "--home", place)[1]
+    )
+
+
+def test_allowing_shows_what_is_allowed_and_asks(tmp_path: Path) -> None:
+    """`allow` shows the key or digest, changes nothing without a yes, and keeps the policy's
+    comments."""
+    place = Home(tmp_path / "home")
+    place.create()
+    before = place.policy_file.read_text()
+    path, name = written(tmp_path, first_feature())
+    code, shown = client("allow", "aggregator", PUBLIC.hex(), "--home", place.folder)
+    assert (code, PUBLIC.hex() in shown, place.policy_file.read_text() == before) == (1, True, True)
+    assert client("allow", "aggregator", PUBLIC.hex(), "--home", place.folder, "--yes")[0] == 0
+    assert client("allow", "model", path, "--vetted", "--home", place.folder, "--yes")[0] == 0
+    assert client("allow", "model", "ff" * 32, "--home", place.folder, "--yes")[0] == 0
+    assert client("allow", "model", "nothing", "--home", place.folder, "--yes")[0] == 2
+    policy = place.policy()
+    assert policy.aggregators == {PUBLIC}
+    assert policy.models == {name, b"\xff" * 32}
+    assert policy.vetted_models == {name}
+    assert [line for line in before.splitlines() if line.startswith("#")] == [
+        line for line in place.policy_file.read_text().splitlines() if line.startswith("#")
+    ]
+
+
+def test_a_backup_travels_by_command(tmp_path: Path) -> None:
+    """`restore` into an empty folder brings every spend; into a ledger that knows more than the
+    backup it takes none away."""
+    place, records = home(tmp_path, **LEARNS), people(tmp_path / "records.npz", crowd(0.9))
+    assert client("backup", tmp_path / "early", "--home", place)[0] == 0
+    with Puppet(TRAINING, ROUND) as puppet:
+        assert puppet.ask(place, records) == 0
+    assert client("backup", tmp_path / "late", "--home", place)[0] == 0
+    assert client("restore", tmp_path / "early", "--home", place, "--yes")[0] == 0
+    assert Home(place).ledger().spent_by_record() == (N, 4.0)
+    code, shown = client("restore", tmp_path / "late", "--home", tmp_path / "new", "--yes")
+    assert (code, datetime.now(UTC).strftime("%Y-%m-%d") in shown) == (0, True)
+    assert Home(tmp_path / "new").ledger().spent_by_record() == (N, 4.0)
