@@ -1,0 +1,86 @@
+"""Every example runs in an empty folder and prints what its docstring promises."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.places import ROOT
+
+EXAMPLES = ROOT / "examples"
+
+
+def run(name: str, *arguments: str, folder: Path, fails: bool = False) -> str:
+    """What an example prints, started in a folder of its own."""
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == int(fails), done.stderr
+    return done.stdout
+
+
+def number(text: str, after: str) -> float:
+    """The first number that stands after these words."""
+    found = re.search(rf"{re.escape(after)} ([\d.]+\d)", text)
+    assert found is not None, text
+    return float(found[1])
+
+
+def test_arrays_are_calibrated(tmp_path: Path) -> None:
+    """The measured coverage reaches the promised one, with sets of a few of the 26 labels."""
+    printed = run("calibrate_arrays.py", folder=tmp_path)
+    promised = number(printed, "promised coverage:")
+    assert promised == 0.9
+    assert number(printed, "test coverage:") >= promised - 0.01
+    assert 1 < number(printed, "mean set size:") < 8
+    assert number(printed, "exact epsilon:") <= 2
+
+
+def test_an_own_score_is_compared(tmp_path: Path) -> None:
+    """Both scores cover; the registered one makes sets of about the same size."""
+    printed = run("own_score.py", folder=tmp_path)
+    for name in ("hps", "ratio"):
+        (line,) = [line for line in printed.splitlines() if line.startswith(f"{name}:")]
+        assert number(line, "coverage") >= 0.89
+        assert 1 < number(line, "size") < 8
+
+
+def test_a_campaign_ends_in_a_card_that_verifies(tmp_path: Path) -> None:
+    """Owners answer, the card is written, and the example that verifies cards accepts it."""
+    printed = run("campaign_of_owners.py", folder=tmp_path)
+    assert number(printed, "threshold") < 1
+    assert "owners 3" in printed
+    assert "every clause holds: True" in printed
+    shown = run("verify_card.py", "card.json", folder=tmp_path)
+    assert "decision: feasible" in shown
+    assert number(shown, "threshold:") == number(printed, "threshold")
+    signer = next(line for line in shown.splitlines() if line.startswith("signed by:")).split()[-1]
+    assert run("verify_card.py", "card.json", signer, folder=tmp_path) == shown
+
+
+def test_a_changed_card_is_refused(tmp_path: Path) -> None:
+    """A threshold changed in the file is found, and so is another signer."""
+    run("campaign_of_owners.py", folder=tmp_path)
+    path = tmp_path / "card.json"
+    found = run("verify_card.py", "card.json", "00" * 32, folder=tmp_path, fails=True)
+    assert [line.split(":")[0] for line in found.splitlines()] == ["FAILED signer"]
+    path.write_text(re.sub(r'"threshold": [\d.]+', '"threshold": 0.5', path.read_text()))
+    found = run("verify_card.py", "card.json", folder=tmp_path, fails=True)
+    assert "FAILED signature" in found
+    assert "threshold: " not in found.replace("/threshold: ", "")
+
+
+def test_examples_are_short_and_all_of_them_run_here() -> None:
+    """An example fits on a screen or two, says what it shows, and has a test."""
+    tests = Path(__file__).read_text()
+    for path in EXAMPLES.glob("*.py"):
+        source = path.read_text()
+        assert len(source.splitlines()) < 60, path
+        assert source.startswith('"""'), path
+        assert f'"{path.name}"' in tests, path
