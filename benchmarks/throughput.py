@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from rich.console import Console
 from rich.table import Table
 
-from confide.aggregator.campaigns.admission import Intake, Sent
+from confide.aggregator.campaigns.admission import Admission, Sent
 from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.client.ledger.ledger import Ledger
@@ -82,7 +82,7 @@ def in_process(users: int, folder: Path) -> dict[str, float]:
     spent["reading and naming records"] = time.perf_counter() - started
     signed, name = sign_plan(plan, key), digest(plan.to_bytes())
     procedure: Any = plan_procedure(plan, draw_afresh)
-    intake, tally = Intake(plan), None
+    intake, tally = Admission(plan), None
     for round_ in range(100):
         started = time.perf_counter()
         try:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from confide.aggregator.campaigns.plans import check_delta_used, make_plan
-from confide.aggregator.campaigns.settings import BELONGS, FAILURE, check_used
+from confide.aggregator.campaigns.settings import FAILURE, belongs, check_used
 from confide.aggregator.campaigns.summary import as_text, non_private
 from confide.aggregator.quantiles.registry import certified_names
 from confide.protocol.cards.card import read_card
@@ -137,7 +137,7 @@ class CampaignOptions:
         """Refuse options that none of the campaigns has."""
         if self.delta is not None:
             raise BadInput(FAILURE)
-        check_used(given, self.names, {f"--{name}": owners for name, owners in BELONGS.items()})
+        check_used(given, self.names, {f"--{name}": owners for name, owners in belongs().items()})
 
     def config(self) -> dict[str, Any]:
         names = [field.name for field in fields(self) if field.name != "delta"]

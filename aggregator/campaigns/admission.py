@@ -68,7 +68,7 @@ def _batch(answer: bytes, *, plan: bytes, round_: int) -> wire.ReportBatch:
     return batch
 
 
-class Intake:
+class Admission:
     """The answers to the queries of one campaign, held in memory."""
 
     def __init__(self, plan: Plan) -> None:

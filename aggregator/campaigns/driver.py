@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TypeVar
 
-from confide.aggregator.campaigns.admission import Intake, Sent
+from confide.aggregator.campaigns.admission import Admission, Sent
 from confide.aggregator.procedures.averaging import Learned
 from confide.aggregator.procedures.central import Draw, draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
@@ -95,7 +95,7 @@ class Outcome:
 
 def run_campaign(plan: Plan, ask: Ask, *, draw: Draw = draw_afresh) -> Outcome:
     """Run the plan's procedure over owners that are asked now."""
-    intake = Intake(plan)
+    intake = Admission(plan)
     evidence = Evidence(plan, asked_now(plan, ask, intake))
     certificate = run_procedure(plan_procedure(plan, draw), evidence)
     return conclude(
@@ -108,7 +108,7 @@ def run_campaign(plan: Plan, ask: Ask, *, draw: Draw = draw_afresh) -> Outcome:
     )
 
 
-def asked_now(plan: Plan, ask: Ask, intake: Intake) -> Callable[[Query, int], Tally]:
+def asked_now(plan: Plan, ask: Ask, intake: Admission) -> Callable[[Query, int], Tally]:
     """A source that asks owners and admits what comes back."""
     name = digest(plan.to_bytes())
 
@@ -160,7 +160,7 @@ def check_owners(plan: Plan, sizes: Iterable[int]) -> None:
 def run_training(plan: Plan, ask: Ask) -> tuple[Learned, dict[str, int]]:
     """Run a plan of federated training; returns the common weights and how answers were received,
     by code."""
-    intake = Intake(plan)
+    intake = Admission(plan)
     learned: Learned = run_procedure(
         plan_procedure(plan, draw_afresh), asked_now(plan, ask, intake)
     )

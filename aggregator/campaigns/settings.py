@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from confide.protocol.channels.base import MOST_LABELS
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import MOST_BINS
+from confide.protocol.methods.registry import METHODS
 
 MOST_DAYS = 3650
 # Far above any campaign, and far below what a column of the database holds.
@@ -74,16 +75,18 @@ KINDS = {
     "days": _positive(MOST_DAYS),
     "round-seconds": _positive(MOST_DAYS * 86_400),
 }
-# Settings that only some campaigns have, by method or method:variant.
-BELONGS = {
-    "channel": ("labels",),
-    "failure-probability": ("labels", "bits"),
-    "max-corrupt": ("labels", "bits"),
-    "mechanism": ("central:trusted",),
-    "bins": ("central",),
-    "beta": ("central",),
-    "privacy-delta": ("central", "training"),
-}
+
+
+def belongs() -> dict[str, tuple[str, ...]]:
+    """Settings that only some campaigns have, and these: by method, or by method:variant."""
+    found: dict[str, tuple[str, ...]] = {}
+    for method, terms in METHODS.items():
+        for name, variants in terms.settings.items():
+            owners = tuple(f"{method}:{variant}" for variant in variants) or (method,)
+            found[name] = found.get(name, ()) + owners
+    return found
+
+
 FAILURE = (
     "delta is now failure-probability: the probability, over calibration, that the promise of a "
     "labels or bits campaign fails; the delta of (epsilon, delta)-differential privacy is "
@@ -102,14 +105,14 @@ def check(values: Mapping[str, Any]) -> None:
 
 
 def check_used(
-    given: Iterable[str], campaigns: Iterable[str], belongs: Mapping[str, tuple[str, ...]] = BELONGS
+    given: Iterable[str], campaigns: Iterable[str], only: Mapping[str, tuple[str, ...]]
 ) -> None:
     """Refuse a setting that was given and that none of the campaigns (`method` or `method:variant`)
     has."""
     asked = list(campaigns)
     names = {*asked, *(campaign.partition(":")[0] for campaign in asked)}
     for name in given:
-        owners = belongs.get(name)
+        owners = only.get(name)
         if owners is not None and names.isdisjoint(owners):
             raise BadInput(
                 f"{name} is given, which {', '.join(asked)} does not use; it belongs to "

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from confide.aggregator.campaigns.plans import check_delta_used, make_plan, valid_from
-from confide.aggregator.campaigns.settings import check_used
+from confide.aggregator.campaigns.settings import belongs, check_used
 from confide.aggregator.keys import read_key
 from confide.aggregator.storage import views
 from confide.aggregator.storage.database import DEFAULT, connect, upgrade
@@ -146,7 +146,7 @@ def create(
         plan = make_plan(
             name, values, title=titled, valid=valid_from(datetime.now(UTC), days=values["days"])
         )
-        check_used(own, [name])
+        check_used(own, [name], belongs())
         check_delta_used(own.get("privacy-delta"), [plan])
         print(open_store(db).create(sign_plan(plan, read_key(key)), settings, now=time.time()).id)
 

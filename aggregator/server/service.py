@@ -18,8 +18,8 @@ from confide.aggregator.server.authentication import OwnerDirectory
 from confide.aggregator.server.limits import Limits, Places, Reading, Room, Turnstile
 from confide.aggregator.server.round_cache import CachedCampaign, RoundCache
 from confide.aggregator.server.upload import Stream
-from confide.aggregator.storage.deposit import Rejection
 from confide.aggregator.storage.enrolment import Enrolment, Owner
+from confide.aggregator.storage.parcels import Rejection
 from confide.aggregator.storage.report_writer import Writer
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import CALIBRATED, CLOSED, PUBLISHED

@@ -9,8 +9,8 @@ from functools import partial
 from confide.aggregator.server.authentication import BELIEVED_SECONDS
 from confide.aggregator.server.limits import Limits, Reading, Room, Turnstile, Watch
 from confide.aggregator.server.round_cache import CachedCampaign, declined
-from confide.aggregator.storage.deposit import Packed, Parcel, Stored
 from confide.aggregator.storage.enrolment import Owner
+from confide.aggregator.storage.parcels import Packed, Parcel, Stored
 from confide.aggregator.storage.report_writer import Writer
 from confide.protocol.errors import Refused
 from confide.protocol.wire import wire_pb2 as wire

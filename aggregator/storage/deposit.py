@@ -6,10 +6,8 @@ so that two processes never wait for each other.
 """
 
 import itertools
-import sys
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -18,71 +16,15 @@ from sqlalchemy import Connection, bindparam, case, func, select, update
 
 from confide.aggregator.campaigns.report_ids import ReportIds
 from confide.aggregator.storage.database import insert
+from confide.aggregator.storage.parcels import Key, Packed, Parcel, Rejection, Stored, summed
 from confide.aggregator.storage.schema import batches, parts, queries, rejections
 from confide.aggregator.storage.stored_campaign import DEADLINE
 from confide.aggregator.storage.stored_ids import StoredIds
 from confide.protocol.wire import wire_pb2 as wire
 
-# Campaign, round and owner.
-_Key = tuple[str, int, int]
 # What one statement takes at most.
 MOST_ROWS = 64
 _COLUMNS = "campaign", "round", "owner", "reports", "digest", "answer"
-
-
-class Packed(NamedTuple):
-    """One batch as it is stored; its reports' ids, 16 bytes each, unless its owner answers as a
-    whole."""
-
-    digest: bytes
-    reports: int
-    answer: bytes
-    ids: bytes | memoryview = b""
-
-
-@dataclass(frozen=True)
-class Parcel:
-    """Batches of one owner for one round, stored together or not at all; `finished` when no more
-    will come.
-
-    `most` is how many reports, and how many batches, the round takes of the owner, `in_all` how
-    many reports the campaign, and `most_bytes` how many bytes of answers. Asked as a `whole`, an
-    owner answers a round once: what else it sends adds nothing.
-    """
-
-    campaign: str
-    round: int
-    owner: int
-    batches: Sequence[Packed] = ()
-    seeded: bool = False
-    finished: bool = False
-    code: str | None = None
-    most: int = sys.maxsize
-    in_all: int = sys.maxsize
-    whole: bool = False
-    most_bytes: int = sys.maxsize
-
-    @property
-    def key(self) -> _Key:
-        return self.campaign, self.round, self.owner
-
-
-class Stored(NamedTuple):
-    """What became of a parcel: a wire code, and of its reports how many count from now on, and how
-    many did before."""
-
-    code: int
-    accepted: int = 0
-    duplicates: int = 0
-
-
-class Rejection(NamedTuple):
-    """Something that was refused: counted, and nothing else."""
-
-    campaign: str
-    owner: str
-    code: str
-    times: int = 1
 
 
 # Statements are made once: that takes longer than running them. The round is held until the
@@ -151,15 +93,6 @@ def store_all(
     return answers
 
 
-def summed(items: Iterable[Parcel | Rejection]) -> list[Rejection]:
-    """The rejections, one of a kind, in one order everywhere, as above."""
-    times: Counter[tuple[str, str, str]] = Counter()
-    for item in items:
-        if isinstance(item, Rejection):
-            times[item[:3]] += item.times
-    return [Rejection(*kind, count) for kind, count in sorted(times.items())]
-
-
 def _door(db: Connection, campaign: str, number: int) -> int:
     """Whether a round is open, held open until the transaction ends."""
     found = db.execute(_DOOR, {"campaign": campaign, "round": number}).first()
@@ -181,7 +114,7 @@ def _store_round(db: Connection, parcels: Sequence[Parcel], known: StoredIds) ->
     if door != wire.Code.OK:
         return [_again(db, parcel, door) for parcel in parcels]
     ids = known.of(db, campaign)
-    sent: dict[_Key, _Count] = {}
+    sent: dict[Key, _Count] = {}
     answers: list[Stored | None] = []
     admitted = []
     for parcel in parcels:
@@ -236,12 +169,12 @@ def _new(db: Connection, parcel: Parcel, count: "_Count", ids: ReportIds) -> lis
     return [*named, *bare.values()]
 
 
-def _sent(db: Connection, key: _Key) -> "_Count":
+def _sent(db: Connection, key: Key) -> "_Count":
     """What an owner has sent to a round, and to the campaign."""
     return _Count(*(int(number) for number in db.execute(_SENT, _named(key)).one()))
 
 
-def _named(key: _Key) -> dict[str, str | int]:
+def _named(key: Key) -> dict[str, str | int]:
     return dict(zip(("campaign", "round", "owner"), key, strict=True))
 
 
@@ -292,7 +225,7 @@ def _store(db: Connection, parcels: list[Parcel], known: StoredIds) -> list[int]
         for batch in reversed(parcel.batches)
     }
     inserted = _insert(db, list(rows.values()))
-    mine: dict[_Key, list[Parcel]] = {}
+    mine: dict[Key, list[Parcel]] = {}
     accepted = []
     for parcel in parcels:
         # Of batches that an owner has given one name, the first is stored.

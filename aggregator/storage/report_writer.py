@@ -16,7 +16,8 @@ from sqlalchemy import Engine
 
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.storage.database import tidy, writing
-from confide.aggregator.storage.deposit import Parcel, Rejection, Stored, store_all, summed
+from confide.aggregator.storage.deposit import store_all
+from confide.aggregator.storage.parcels import Parcel, Rejection, Stored, summed
 from confide.aggregator.storage.stored_ids import StoredIds
 from confide.protocol.wire import wire_pb2 as wire
 

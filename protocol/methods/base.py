@@ -6,7 +6,7 @@ objects; they never compare method names.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Protocol, Self
 
@@ -181,6 +181,15 @@ class Terms(ABC):
         check_choice(f"variant of {self.method}", self.variant, self.variants)
         check_epsilon(self.epsilon)
 
+    # The settings that an operator makes for this method and not for every one; of those that only
+    # some variants have, their names.
+    settings: ClassVar[dict[str, tuple[str, ...]]] = {}
+
+    @classmethod
+    @abstractmethod
+    def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
+        """The terms that an operator's settings ask for."""
+
     @abstractmethod
     def check(self, *, labels: int, alpha: float) -> None:
         """Refuse terms that do not go with the rest of the plan."""
@@ -253,6 +262,7 @@ class LocalTerms(Terms):
     max_corrupt: int = 0
 
     track: ClassVar[str | None] = LOCAL
+    settings: ClassVar[dict[str, tuple[str, ...]]] = {"failure-probability": (), "max-corrupt": ()}
 
     def __post_init__(self) -> None:
         super().__post_init__()

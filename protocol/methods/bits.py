@@ -5,9 +5,9 @@ simulation). A query addresses a slice of positions; the slices of one campaign 
 every record answers at most once.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from google.protobuf.message import Message
@@ -127,6 +127,15 @@ class BitTerms(LocalTerms):
     variants: ClassVar[tuple[str, ...]] = ("certified", "published", "published-star", "one-shot")
     message: ClassVar[type[Message]] = wire.BitTerms
     reports_message: ClassVar[type[Message]] = wire.BitReports
+
+    @classmethod
+    def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
+        return cls(
+            variant=variant,
+            epsilon=float(settings["epsilon"]),
+            delta=float(settings["failure-probability"]),
+            max_corrupt=int(settings["max-corrupt"]),
+        )
 
     def make_channel(self, *, labels: int) -> Bit:
         return Bit(epsilon=self.epsilon)

@@ -6,10 +6,10 @@ them. Variant owner-noised: every owner adds discrete Gaussian noise of its own 
 
 import math
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from google.protobuf.message import Message
@@ -30,7 +30,7 @@ from confide.protocol.methods.base import (
     WholeQuery,
     check_thresholds,
 )
-from confide.protocol.privacy.zcdp import search_steps, zcdp_epsilon
+from confide.protocol.privacy.zcdp import search_steps, search_variance, zcdp_epsilon
 from confide.protocol.scores.base import Score
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import I8, Array, column
@@ -192,6 +192,12 @@ class CentralTerms(Terms):
     variants: ClassVar[tuple[str, ...]] = (TRUSTED, OWNER_NOISED)
     message: ClassVar[type[Message]] = wire.CentralTerms
     track: ClassVar[str | None] = CENTRAL
+    settings: ClassVar[dict[str, tuple[str, ...]]] = {
+        "mechanism": (TRUSTED,),
+        "bins": (),
+        "beta": (),
+        "privacy-delta": (),
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -226,6 +232,22 @@ class CentralTerms(Terms):
                 f"beta is {self.beta} and alpha {alpha}; beta must be below alpha, of which it is "
                 "a part"
             )
+
+    @classmethod
+    def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
+        """A trusted mechanism that needs no delta is asked for with a privacy-delta of 0."""
+        bins, delta = int(settings["bins"]), float(settings["privacy-delta"])
+        epsilon, noised = float(settings["epsilon"]), variant == OWNER_NOISED
+        variance = search_variance(bins=bins, epsilon=epsilon, delta=delta) if noised else 0
+        return cls(
+            variant=variant,
+            mechanism=SEARCH if noised else str(settings["mechanism"]),
+            epsilon=epsilon,
+            privacy_delta=delta,
+            bins=bins,
+            beta=float(settings["beta"]),
+            noise_variance=variance,
+        )
 
     @property
     def shows_exact_counts(self) -> bool:

@@ -1,8 +1,8 @@
 """Method labels (LDP-CP-L): a randomised label a record, the model's probabilities in clear."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from google.protobuf.message import Message
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.base import LabelChannel
-from confide.protocol.channels.registry import LABEL_CHANNELS
+from confide.protocol.channels.registry import AUTO, LABEL_CHANNELS, auto
 from confide.protocol.errors import BadInput, Refused, check_choice
 from confide.protocol.methods.base import (
     Batch,
@@ -131,10 +131,26 @@ class LabelTerms(LocalTerms):
     message: ClassVar[type[Message]] = wire.LabelTerms
     reports_message: ClassVar[type[Message]] = wire.LabelReports
     shows_probabilities: ClassVar[bool] = True
+    settings: ClassVar[dict[str, tuple[str, ...]]] = {**LocalTerms.settings, "channel": ()}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("channel of labels", self.channel, LABEL_CHANNELS)
+
+    @classmethod
+    def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
+        """Channel auto is the best one; published variants are defined for uniform noise only."""
+        channel, epsilon = str(settings["channel"]), float(settings["epsilon"])
+        if channel == AUTO:
+            uniform = variant.startswith("published")
+            channel = auto(k=int(settings["labels"]), epsilon=epsilon, uniform_noise=uniform).name
+        return cls(
+            variant=variant,
+            channel=channel,
+            epsilon=epsilon,
+            delta=float(settings["failure-probability"]),
+            max_corrupt=int(settings["max-corrupt"]),
+        )
 
     def make_channel(self, *, labels: int) -> LabelChannel:
         return LABEL_CHANNELS[self.channel](k=labels, epsilon=self.epsilon)

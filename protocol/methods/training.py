@@ -6,9 +6,9 @@ biases.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from google.protobuf.message import Message
@@ -26,7 +26,12 @@ from confide.protocol.methods.base import (
     WholeQuery,
 )
 from confide.protocol.methods.central import check_delta
-from confide.protocol.privacy.renyi import LEAST_NOISE, MOST_NOISE, training_epsilon
+from confide.protocol.privacy.renyi import (
+    LEAST_NOISE,
+    MOST_NOISE,
+    training_epsilon,
+    training_noise,
+)
 from confide.protocol.scores.base import Score
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import F4, column
@@ -135,6 +140,7 @@ class TrainingTerms(Terms):
     variants: ClassVar[tuple[str, ...]] = ("federated-averaging",)
     message: ClassVar[type[Message]] = wire.TrainingTerms
     track: ClassVar[str | None] = None
+    settings: ClassVar[dict[str, tuple[str, ...]]] = {"privacy-delta": ()}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -176,6 +182,29 @@ class TrainingTerms(Terms):
                 f"layers {self.layers} have {self.size} weights; accepted are at most "
                 f"{MOST_WEIGHTS}"
             )
+
+    @classmethod
+    def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
+        """Noise from the budget: the least with which all rounds together stay within (epsilon,
+        privacy-delta), replace-one."""
+        rounds, local = int(settings["rounds"]), int(settings["local-steps"])
+        epsilon, delta = float(settings["epsilon"]), float(settings["privacy-delta"])
+        rate = float(settings["sampling-rate"])
+        return cls(
+            variant=variant,
+            epsilon=epsilon,
+            privacy_delta=delta,
+            layers=tuple(int(width) for width in str(settings["layers"]).split()),
+            noise_multiplier=training_noise(
+                epsilon=epsilon, delta=delta, sampling_rate=rate, steps=rounds * local
+            ),
+            sampling_rate=rate,
+            rounds=rounds,
+            local_steps=local,
+            clip=float(settings["clip"]),
+            batch=float(settings["batch"]),
+            learning_rate=float(settings["learning-rate"]),
+        )
 
     def check(self, *, labels: int, alpha: float) -> None:
         if self.layers[-1] != labels:

@@ -5,13 +5,12 @@ Importing this module registers them; nothing else is needed on either side.
 
 import json
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from confide.aggregator.campaigns import plans
 from confide.aggregator.procedures import registry as procedures
 from confide.aggregator.quantiles import registry as quantiles
 from confide.aggregator.quantiles.rank_exponential import RankExponential
@@ -141,6 +140,15 @@ class GuessTerms(LocalTerms):
             raise BadInput("terms are spelled otherwise; accepted is one spelling")
         return made
 
+    @classmethod
+    def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
+        return cls(
+            variant=variant,
+            epsilon=float(settings["epsilon"]),
+            delta=float(settings["failure-probability"]),
+            guess=float(settings["guess"]),
+        )
+
     def make_channel(self, *, labels: int) -> Bit:
         return Bit(epsilon=self.epsilon)
 
@@ -194,15 +202,6 @@ def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
 
 
 procedures.register(GuessTerms.method, lambda plan, _: guessing(plan))
-plans.register(
-    GuessTerms.method,
-    lambda variant, config: GuessTerms(
-        variant=variant,
-        epsilon=float(config["epsilon"]),
-        delta=float(config["failure-probability"]),
-        guess=float(config["guess"]),
-    ),
-)
 local_cards.register(
     GuessTerms.method,
     local_cards.LocalRules(

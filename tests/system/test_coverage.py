@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from confide.aggregator.campaigns.admission import Intake
+from confide.aggregator.campaigns.admission import Admission
 from confide.protocol.channels.registry import LABEL_CHANNELS
 from confide.protocol.methods.labels import LabelQuery, LabelTally
 from confide.protocol.plan import digest, write_query
@@ -96,7 +96,7 @@ def test_the_place_of_a_report_says_nothing_of_its_number(score: str, tmp_path: 
     alarm 1e-9)."""
     plan, n = changed(LABEL_PLAN, score=score), 4_000
     query, name = LabelQuery(LABEL_CHANNELS["k-rr"](k=K, epsilon=4.0)), digest(plan.to_bytes())
-    intake = Intake(plan)
+    intake = Admission(plan)
     intake.open(query, 0)
     ask = asking(signed(plan), [owner(tmp_path / str(i), seed=i, n=n // 2) for i in range(2)])
     for answer in ask(write_query(query, plan=name, round_=0)):

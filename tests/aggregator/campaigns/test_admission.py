@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from confide.aggregator.campaigns.admission import Intake, Sent
+from confide.aggregator.campaigns.admission import Admission, Sent
 from confide.aggregator.campaigns.report_ids import ReportIds
 from confide.aggregator.storage import views
 from confide.protocol.methods.bits import BitTally
@@ -40,7 +40,7 @@ def test_the_same_batches_get_the_same_receipts_and_count_the_same(
     server = place.serve()
     (asked,) = eventually(lambda: place.store.rounds(campaign))
     query, _ = read_query(asked.query, plan=plan, plan_digest=digest(plan.to_bytes()))
-    intake = Intake(plan)
+    intake = Admission(plan)
     intake.open(query, 0)
     for number, (owner, batches) in enumerate(sent):
         if number == 1:

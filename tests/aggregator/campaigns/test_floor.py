@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from confide.aggregator.campaigns.admission import Intake, Sent
+from confide.aggregator.campaigns.admission import Admission, Sent
 from confide.aggregator.campaigns.driver import TooFewOwners, run_campaign
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.procedures.central import owner_noised
@@ -237,7 +237,7 @@ def _over(place: Place, campaign: str) -> bool:
 def test_one_node_is_bounded_over_flower() -> None:
     """The same bound where a node answers over Flower: what goes beyond it is SURPLUS, and other
     nodes are not touched."""
-    intake, channel = Intake(PLAN), channel_of(PLAN)
+    intake, channel = Admission(PLAN), channel_of(PLAN)
     receipts = []
     for round_, (start, stop) in enumerate([(0.0, 0.9), (0.9, 0.95), (0.95, 1.0)]):
         intake.open(BitQuery(channel, start, stop, (0.5, 0.75)), round_)
@@ -277,7 +277,7 @@ def test_one_node_is_bounded_over_flower() -> None:
 def test_a_noised_count_is_one_that_noise_can_give(n: int, count: int, code: str) -> None:
     """Of no more records than the plan lets one owner have, and within eight standard deviations of
     what can be counted: an honest count is refused with probability below 3e-14."""
-    intake = Intake(NOISED)
+    intake = Admission(NOISED)
     intake.open(CountQuery(0.5, central(NOISED).noise_variance), 0)
     assert wire.Code.Name(intake.admit(Sent(b"one", counts(NOISED, n, count))).code) == code
 

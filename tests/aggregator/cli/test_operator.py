@@ -13,7 +13,7 @@ from confide.aggregator.cli.server import app
 from confide.aggregator.keys import SIGNING_KEY, create_keys
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.storage import views
-from confide.aggregator.storage.deposit import Packed, Parcel
+from confide.aggregator.storage.parcels import Packed, Parcel
 from confide.aggregator.storage.report_writer import Writer
 from confide.aggregator.storage.stored_campaign import Settings
 from confide.client.transport.grpc_client import Aggregator

@@ -19,8 +19,9 @@ from confide.aggregator.server.round_cache import CachedCampaign, RoundCache
 from confide.aggregator.server.upload import Stream
 from confide.aggregator.storage import views
 from confide.aggregator.storage.database import writing
-from confide.aggregator.storage.deposit import Packed, Parcel, Stored, store_all
+from confide.aggregator.storage.deposit import store_all
 from confide.aggregator.storage.enrolment import Owner
+from confide.aggregator.storage.parcels import Packed, Parcel, Stored
 from confide.aggregator.storage.report_writer import Writer
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import Campaign

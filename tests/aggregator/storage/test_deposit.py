@@ -1,5 +1,6 @@
 from confide.aggregator.storage.database import writing
-from confide.aggregator.storage.deposit import Packed, Parcel, store_all
+from confide.aggregator.storage.deposit import store_all
+from confide.aggregator.storage.parcels import Packed, Parcel
 from confide.aggregator.storage.stored_ids import StoredIds
 from tests.support.servers import Place, plan_now
 

@@ -21,7 +21,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.storage import views
-from confide.aggregator.storage.deposit import Packed, Parcel
+from confide.aggregator.storage.parcels import Packed, Parcel
 from confide.aggregator.storage.report_writer import IDLE_SECONDS, Writer
 from confide.aggregator.storage.schema import metadata
 from confide.client.ledger.ledger import Ledger

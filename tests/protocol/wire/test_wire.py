@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from confide.aggregator.campaigns.admission import Intake, Sent
+from confide.aggregator.campaigns.admission import Admission, Sent
 from confide.protocol.channels.base import Channel
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.randomized_response import KaryRR
@@ -170,7 +170,7 @@ def test_label_batches_come_back_as_they_were(name: str) -> None:
 
 
 def taken(*answers: bytes) -> tuple[Any, list[str]]:
-    intake = Intake(PLAN)
+    intake = Admission(PLAN)
     intake.open(QUERY, 1)
     return intake, [
         str(wire.Code.Name(intake.admit(Sent(b"owner", data)).code)) for data in answers
