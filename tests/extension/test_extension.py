@@ -1,6 +1,7 @@
 """What somebody else defines runs through the product to a verified card, on every path."""
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.client.explain import explain
+from confide.client.policy import Policy
 from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.errors import BadInput, Refused
@@ -23,30 +25,56 @@ from confide.protocol.plan import Plan
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import serialise
 from confide.simulation.driver import drive
-from tests.extension.toys import SQUARE, Bytes, GuessQuery, GuessTerms, OnesTally, Renamed
+from tests.extension.toys import (
+    SQUARE,
+    Bytes,
+    GuessQuery,
+    GuessTerms,
+    OnesTally,
+    Renamed,
+    forget,
+)
+from tests.extension.toys import register as register_toys
 from tests.support.central import OPEN_POLICY, TRUSTED
 from tests.support.owners import KEY, LABEL_PLAN, NOW, PLAN, asking, changed, owner, signed
 from tests.support.places import ROOT
 from tests.support.servers import Place, contribution, eventually, plan_now, together
 
-POLICY = replace(OPEN_POLICY, methods=OPEN_POLICY.methods | {GuessTerms.method})
 THROUGH = (sys.executable, str(ROOT / "tests" / "extension" / "run_with_toys.py"))
 GUESS = GuessTerms(variant="hoeffding", epsilon=4.0, delta=0.1, guess=0.97)
-PLANS = {
-    "method and score": replace(PLAN, terms=GUESS, score=SQUARE.name),
-    "channel": changed(LABEL_PLAN, channel=Bytes.name, score=SQUARE.name),
-    "mechanism": changed(TRUSTED, mechanism=Renamed.name, score=SQUARE.name),
-}
+NAMES = ("method and score", "channel", "mechanism")
 
 
-@pytest.mark.parametrize("name", list(PLANS))
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    register_toys()
+    yield
+    forget()
+
+
+def allowing() -> Policy:
+    """A policy that allows the toy method too."""
+    return replace(OPEN_POLICY, methods=OPEN_POLICY.methods | {GuessTerms.method})
+
+
+def planned(name: str = "method and score") -> Plan:
+    """A plan that asks for one of the toys, and for the toy score."""
+    plan = {
+        "method and score": replace(PLAN, terms=GUESS),
+        "channel": changed(LABEL_PLAN, channel=Bytes.name),
+        "mechanism": changed(TRUSTED, mechanism=Renamed.name),
+    }
+    return replace(plan[name], score=SQUARE.name)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_it_runs_to_a_verified_card_in_process(name: str, tmp_path: Path) -> None:
     """Owners answer as bytes, the in-process driver runs the procedure, and the card verifies."""
-    plan = PLANS[name]
+    plan = planned(name)
     assert Plan.from_bytes(plan.to_bytes()) == plan
-    assert "allowed" in explain(plan, replace(POLICY, epsilon_per_campaign=4.0))
+    assert "allowed" in explain(plan, replace(allowing(), epsilon_per_campaign=4.0))
     owners = [
-        owner(tmp_path / str(seed), seed=seed, n=3_000, policy=POLICY, entropy=os_entropy)
+        owner(tmp_path / str(seed), seed=seed, n=3_000, policy=allowing(), entropy=os_entropy)
         for seed in range(2)
     ]
     outcome = run_campaign(plan, asking(signed(plan), owners))
@@ -57,16 +85,16 @@ def test_it_runs_to_a_verified_card_in_process(name: str, tmp_path: Path) -> Non
     assert card.formal["decision"] == "feasible"
 
 
-@pytest.mark.parametrize("name", list(PLANS))
+@pytest.mark.parametrize("name", NAMES)
 def test_it_runs_to_a_verified_card_over_grpc(name: str, place: Place, tmp_path: Path) -> None:
     """The same through a server process that has it registered."""
-    plan = plan_now(PLANS[name])
+    plan = plan_now(planned(name))
     campaign, tokens = place.campaign(plan, owners=2), [place.enrol(f"owner {i}") for i in range(2)]
     server = place.serve(through=THROUGH)
     together(
         2,
         lambda i: contribution(
-            server.access(tokens[i]), plan, tmp_path / str(i), seed=i, n=3_000, policy=POLICY
+            server.access(tokens[i]), plan, tmp_path / str(i), seed=i, n=3_000, policy=allowing()
         ).watch(),
     )
     eventually(lambda: place.store.campaign(campaign).state == "calibrated")
@@ -97,7 +125,7 @@ def test_settings_name_it() -> None:
 
 def test_its_promise_can_be_tested_on_arrays() -> None:
     """The procedure needs no owners: told a tally, it decides."""
-    plan = PLANS["method and score"]
+    plan = planned()
 
     def users(share: float) -> Any:
         def tally(query: GuessQuery) -> OnesTally:
@@ -119,7 +147,7 @@ def test_a_name_that_is_taken_stays_whose_it_is() -> None:
     with pytest.raises(BadInput, match="registered already"):
         register(Other)
     assert METHODS["bits"] is not Other
-    message = wire.Plan.FromString(PLANS["method and score"].to_bytes())
+    message = wire.Plan.FromString(planned().to_bytes())
     message.method = "toy-unknown"
     with pytest.raises(Refused):
         Plan.from_bytes(serialise(message))
@@ -127,8 +155,8 @@ def test_a_name_that_is_taken_stays_whose_it_is() -> None:
 
 def test_lies_about_it_are_found(tmp_path: Path) -> None:
     """The registered rules decide: a slack that is too small is named."""
-    plan = PLANS["method and score"]
-    one = owner(tmp_path, n=3_000, policy=POLICY, entropy=os_entropy)
+    plan = planned()
+    one = owner(tmp_path, n=3_000, policy=allowing(), entropy=os_entropy)
     outcome = run_campaign(plan, asking(signed(plan), [one]))
     lie = replace(outcome.certificate, slack=np.nextafter(0.001, 1))  # type: ignore[call-arg]
     card = campaign_card(plan, replace(outcome, certificate=lie), diagnostic={}, issued=NOW)

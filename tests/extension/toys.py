@@ -1,6 +1,6 @@
 """A score, a label channel, a quantile mechanism and a method that the product knows nothing of.
 
-Importing this module registers them; nothing else is needed on either side.
+`register` is all that is needed on either side.
 """
 
 import json
@@ -39,10 +39,8 @@ from confide.protocol.scores.base import Score
 from confide.protocol.wire import wire_pb2 as wire
 
 SQUARE = Score("toy-square", lambda ranking: (1 - ranking.own) ** 2)
-scores.register(SQUARE)
 
 
-@channels.register
 @dataclass(frozen=True)
 class Bytes(KaryRR):
     """Randomised response whose reports take a byte."""
@@ -69,10 +67,6 @@ class Renamed(RankExponential):
     """The default mechanism under a name of its own."""
 
     name: ClassVar[str] = "toy-exponential"
-
-
-quantiles.register(Renamed)
-recompute.register(Renamed.name, inflation=recompute.INFLATION[RankExponential.name])
 
 
 @dataclass(frozen=True)
@@ -113,7 +107,6 @@ class GuessQuery(Query):
         return OnesTally(sum(len(batch) for batch in batches), ones)
 
 
-@methods.register
 @dataclass(frozen=True, kw_only=True)
 class GuessTerms(LocalTerms):
     """Tests one threshold that the plan names, by Hoeffding's inequality; else it is 1."""
@@ -201,10 +194,28 @@ def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
     yield same("certificate/level", found["level"], 1 - found["alpha"])
 
 
-procedures.register(GuessTerms.method, lambda plan, _: guessing(plan))
-local_cards.register(
-    GuessTerms.method,
-    local_cards.LocalRules(
-        variants=GuessTerms.variants, channels=lambda _: (Bit.name,), evidence=evidence
-    ),
+RULES = local_cards.LocalRules(
+    variants=GuessTerms.variants, channels=lambda _: (Bit.name,), evidence=evidence
 )
+
+
+def register() -> None:
+    """Make all of them known, as a package that defines them would do when it is imported."""
+    scores.register(SQUARE)
+    channels.register(Bytes)
+    quantiles.register(Renamed)
+    recompute.register(Renamed.name, inflation=recompute.INFLATION[RankExponential.name])
+    methods.register(GuessTerms)
+    procedures.register(GuessTerms.method, lambda plan, _: guessing(plan))
+    local_cards.register(GuessTerms.method, RULES)
+
+
+def forget() -> None:
+    """Leave the registries as they were: other tests run over all that is registered."""
+    del scores.SCORES[SQUARE.name]
+    del channels.LABEL_CHANNELS[Bytes.name]
+    del quantiles.MECHANISMS[Renamed.name]
+    del recompute.INFLATION[Renamed.name]
+    del methods.METHODS[GuessTerms.method]
+    del procedures.PROCEDURES[GuessTerms.method]
+    del local_cards.RULES[GuessTerms.method]
