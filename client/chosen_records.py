@@ -20,7 +20,7 @@ class ChosenRecords:
     """Some records of an owner (`confide.protocol.methods.base.Subjects`).
 
     `scored` holds the model's probabilities of all records, if the method needs a model; `units`
-    gives records at these places a uniform number each that only the owner can foretell.
+    gives each record at these places a uniform number that only the owner can predict.
     """
 
     records: Records
@@ -42,10 +42,10 @@ class ChosenRecords:
         return self._probabilities(self.places)
 
     def scores(self) -> Array:
-        """A function of the record, the plan and the owner's secret.
+        """Return the scores, which depend on the record, the plan and the owner's secret only.
 
-        A label that the plan does not have is never covered, so its score is 1: to fail would tell
-        that somebody has it.
+        A label that the plan does not have is never covered, so its score is 1: an error would
+        reveal that somebody has it.
         """
         scores, labels = np.ones(len(self)), self.labels
         known = (labels >= 0) & (labels < self.plan.labels)
@@ -55,8 +55,8 @@ class ChosenRecords:
         return scores
 
     def train(self, terms: Any, weights: Array) -> Array:
-        """The weights after this owner's private steps of DP-SGD."""
-        # Loaded only where an owner trains.
+        """Return the weights after this owner's private steps of DP-SGD."""
+        # Imported only by owners that train.
         from confide.client.training.local_round import learn
 
         features = self.records.features

@@ -1,4 +1,4 @@
-"""What a plan would learn about a record, in plain words."""
+"""Explain, in plain words, what a plan would learn about a record."""
 
 import math
 
@@ -22,8 +22,10 @@ REASONS: dict[int, str] = {
 
 
 def explain(plan: Plan, policy: Policy) -> str:
-    """A page for the owner: who asks, what leaves, what it can tell, and whether the policy allows
-    it."""
+    """Write a page for the owner about a plan.
+
+    It says who asks, what leaves, what that can reveal, and whether the policy allows it.
+    """
     found = plan.terms.explain(labels=plan.labels, alpha=plan.alpha)
     refusals = policy.refusals(plan)
     verdict = (
@@ -60,8 +62,10 @@ def explain(plan: Plan, policy: Policy) -> str:
 
 
 def _odds(epsilon: float) -> str:
-    """What even odds become at worst, rounded up: 73.2 : 26.8 at epsilon 1. More digits where one
-    would say certainty."""
+    """Return the worst posterior odds from even odds, rounded up: 73.2 : 26.8 at epsilon 1.
+
+    More digits are shown if one digit would read as certainty.
+    """
     sure = 100 / (1 + math.exp(-epsilon))
     digits = next(d for d in range(1, 15) if math.ceil(sure * 10**d) < 100 * 10**d or d == 14)
     shown = math.ceil(sure * 10**digits) / 10**digits
@@ -69,7 +73,7 @@ def _odds(epsilon: float) -> str:
 
 
 def _scoring(plan: Plan, policy: Policy) -> tuple[str, ...]:
-    """How records meet the model."""
+    """Explain how the model scores records."""
     if plan.terms.features is not None:
         return ()
     if plan.model in policy.vetted_models:

@@ -1,11 +1,11 @@
 """Flower's client side: every message is one query, answered by the owner's `Respondent`.
 
-A node with `home` and `records` in its node configuration is a data owner. A node of a simulation,
-which has a partition instead, holds a share of the embedded data set.
+A node with `home` and `records` in its node configuration is a data owner. A node of a simulation
+has a partition instead and holds a share of the embedded data set.
 
 An opened owner is kept between the messages of one process (`confide.client.owner.kept_owner`). A
-SuperNode starts a process for every message, so there each message reads the file of records
-again; the model is still run once, in the first round, because the scores are kept on disk
+SuperNode starts a process for every message, so there each message reads the file of records again;
+the model is still run once, in the first round, because the scores are kept on disk
 (`confide.client.records.score_cache`) and later processes find them by a digest of the features.
 """
 
@@ -44,9 +44,9 @@ def answer(message: Message, context: Context) -> Message:
 
 
 def _stays_away(context: Context) -> bool:
-    """Whether a simulation leaves this node out.
+    """Return whether a simulation leaves this node out.
 
-    The ServerApp cannot choose these nodes: Flower draws other node ids in every run, so the choice
+    The ServerApp cannot choose these nodes: Flower draws new node ids in every run, so the choice
     would fall on other owners.
     """
     node, config = context.node_config, context.run_config

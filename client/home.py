@@ -1,4 +1,4 @@
-"""The owner's folder: policy, secret key, ledger and cached scores, and backups of it."""
+"""The owner's folder: policy, secret key, ledger and cached scores, and its backups."""
 
 import shutil
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ SECRET_BYTES = 32
 
 @dataclass(frozen=True)
 class Home:
-    """The folder, and the names of the files in it."""
+    """The owner's folder and the names of the files in it."""
 
     folder: Path
 
@@ -52,10 +52,10 @@ class Home:
         return self.policy_file, self.secret_file, self.node_key_file, self.node_public_file
 
     def create(self) -> list[Path]:
-        """Write missing files: policy, secret, ledger and a node's keys. Return what was written.
+        """Write missing files (policy, secret, ledger, a node's keys) and return their paths.
 
-        The policy is commented. A secret and a ledger belong together, so if one of them is lost
-        the other is never completed by a new one.
+        The policy is commented. A secret and a ledger belong together, so if one of them is lost,
+        the other is never paired with a new one.
         """
         if self.secret_file.exists() != self.ledger_file.exists():
             held, lost = (self.secret_file, self.ledger_file)[
@@ -80,10 +80,10 @@ class Home:
         return read_policy(self.policy_file)
 
     def secret(self) -> bytes:
-        """The key that records are named with.
+        """Read the key that derives the names of records.
 
-        Under another key no old spend is recognised, so a lost secret is never replaced by a new
-        one.
+        Under another key no earlier spend would be recognised, so a lost secret is never replaced
+        by a new one.
         """
         try:
             secret = self.secret_file.read_bytes()
@@ -99,7 +99,7 @@ class Home:
         return secret
 
     def ledger(self) -> Ledger:
-        """The ledger, if it belongs to the secret beside it."""
+        """Open the ledger, if it belongs to the secret beside it."""
         if not self.folder.is_dir():
             raise BadInput(f"{self.folder} does not exist; `confide-client init` makes it")
         if not self.ledger_file.exists():
@@ -113,7 +113,7 @@ class Home:
         return ledger
 
     def backup(self, folder: Path) -> None:
-        """Copy everything but cached scores into a new folder, the ledger as of one moment."""
+        """Copy everything except cached scores to a new folder, the ledger as of one moment."""
         ledger, aside = self.ledger(), Home(folder.with_name(f".{folder.name}.partial"))
         if folder.exists():
             raise BadInput(f"{folder} exists; accepted is the name of a new folder")
@@ -134,9 +134,9 @@ class Home:
             shutil.rmtree(aside.folder, ignore_errors=True)
 
     def restore(self, folder: Path) -> list[Path]:
-        """Restore a backup, and return what was written.
+        """Restore a backup and return the files written.
 
-        The rows of the backup are added to a ledger that is in place, and none of its own are lost,
+        The rows of the backup are added to an existing ledger, which keeps all its own rows,
         whichever of the two is older.
         """
         saved = Home(folder)
@@ -160,7 +160,7 @@ class Home:
 
 
 def _node_keys() -> tuple[bytes, bytes]:
-    """The private and public key, in OpenSSH format, that a Flower node logs in with."""
+    """Make the private and public key, in OpenSSH format, that a Flower node logs in with."""
     key = ec.generate_private_key(ec.SECP384R1())
     ssh = serialization.Encoding.OpenSSH
     private = key.private_bytes(

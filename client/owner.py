@@ -1,4 +1,4 @@
-"""A data owner ready to answer: its folder, its file of records and the model that scores them."""
+"""Open a data owner for answering: its folder, its file of records and its model."""
 
 import threading
 from dataclasses import dataclass
@@ -18,15 +18,16 @@ Stamp = tuple[int, ...] | None
 def open_owner(
     home: Home, records: Path, model: Path | None, *, new_records: bool = False
 ) -> Respondent:
-    """Read everything, and note the records in the ledger.
+    """Read all files of an owner, and register the records in the ledger.
 
-    A file of records mostly unknown to the ledger is refused, unless they are said to be new.
+    A file whose records are mostly unknown to the ledger is refused, unless the caller says that
+    they are new.
     """
     return _open(home, records, model, ledger=home.ledger(), new_records=new_records)
 
 
 def kept_owner(home: Home, records: Path, model: Path | None) -> Respondent:
-    """The owner opened last on this thread, with its scores, if nothing it was opened from changed.
+    """Return the owner opened last on this thread, with its scores, if no source of it changed.
 
     Otherwise the owner is opened again: after a change of the records, the model or the secret,
     after the ledger's file was replaced, and after another process wrote to the ledger, which may
@@ -40,7 +41,7 @@ def kept_owner(home: Home, records: Path, model: Path | None) -> Respondent:
         _kept.owner = None
         last.ledger.close()
     ledger = home.ledger()
-    # Asked for before anything is read from the ledger, so that no write of others is missed.
+    # Read before anything else of the ledger, so that no write of another process is missed.
     version = ledger.version()
     respondent = _open(home, records, model, ledger=ledger, new_records=False)
     _kept.owner = _Kept(source, ledger, version, respondent)
@@ -66,7 +67,7 @@ def _open(
 
 @dataclass(frozen=True)
 class _Source:
-    """The files that an owner is opened from, with what changes when one is written or replaced."""
+    """The files that an owner is opened from, with stamps that change when a file changes."""
 
     home: Home
     records: Path
@@ -76,14 +77,14 @@ class _Source:
     @staticmethod
     def of(home: Home, records: Path, model: Path | None) -> "_Source":
         files = (records, home.secret_file) if model is None else (records, home.secret_file, model)
-        # Answers are written to the ledger; only its device and inode stay.
+        # Answers change the ledger's file, so only its device and inode are compared.
         ledger = _stamp(home.ledger_file)
         stamps = (ledger and ledger[:2], *map(_stamp, files))
         return _Source(home, records, model, stamps)
 
 
 def _stamp(path: Path) -> Stamp:
-    """Device, inode, size and times of a file; None if there is none."""
+    """Return device, inode, size and times of a file; None if it does not exist."""
     try:
         found = path.stat()
     except OSError:
@@ -100,7 +101,10 @@ class _Kept:
 
 
 class _Thread(threading.local):
-    """A connection to SQLite belongs to the thread that made it."""
+    """The owner kept for one thread.
+
+    Each thread has its own, because an SQLite connection belongs to the thread that made it.
+    """
 
     owner: _Kept | None = None
 

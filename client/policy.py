@@ -1,4 +1,4 @@
-"""What the data owner allows, read from a TOML file that only the owner writes."""
+"""The data owner's policy, read from a TOML file that only the owner writes."""
 
 import re
 import tomllib
@@ -65,7 +65,7 @@ KEYS = {
 
 @dataclass(frozen=True)
 class Policy:
-    """The owner's bounds."""
+    """The limits that the owner sets for campaigns."""
 
     epsilon_per_record: float
     epsilon_per_campaign: float
@@ -105,8 +105,7 @@ class Policy:
             )
 
     def refusals(self, plan: Plan) -> list[int]:
-        """Every clause of the policy that this plan breaks, as wire codes; empty when it may be
-        answered."""
+        """Return the wire codes of all clauses that this plan breaks; empty if it is allowed."""
         broken = {
             wire.Code.METHOD_NOT_ALLOWED: plan.method not in self.methods,
             wire.Code.EPSILON_PER_CAMPAIGN: plan.epsilon > self.epsilon_per_campaign,
@@ -117,7 +116,7 @@ class Policy:
             and not self.exact_counts_may_leave,
             wire.Code.FEATURES_MAY_NOT_LEAVE: plan.terms.shows_probabilities
             and not self.features_may_leave,
-            # A plan of training names no file that scores records.
+            # A plan of training names no model file.
             wire.Code.MODEL_NOT_ALLOWED: plan.terms.features is None
             and plan.model not in self.models,
         }
@@ -125,7 +124,7 @@ class Policy:
 
     @property
     def limits(self) -> Limits:
-        """What the ledger holds every record to."""
+        """The limits that the ledger enforces for every record."""
         return Limits(
             record=Cost(self.epsilon_per_record, self.delta_per_record),
             campaign=Cost(self.epsilon_per_campaign, self.delta_per_campaign),
@@ -133,13 +132,13 @@ class Policy:
         )
 
     def check(self, plan: Plan) -> None:
-        """Refuse a plan outside the policy, with the first clause it breaks."""
+        """Refuse a plan outside the policy, with the code of the first clause that it breaks."""
         for code in self.refusals(plan):
             raise Refused(code)
 
 
 def read_policy(path: Path) -> Policy:
-    """Read a policy file; every clause must be there, and nothing else."""
+    """Read a policy file, which must hold every clause and nothing else."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
@@ -207,8 +206,10 @@ def _unhex(name: str, value: Any) -> bytes:
 
 
 def list_in(text: str, name: str, value: bytes) -> str:
-    """The text of a policy with one more value in a list; comments and everything else stay as they
-    are."""
+    """Add a value to a list in the text of a policy, and leave everything else as it is.
+
+    Comments are kept too.
+    """
     found = re.search(rf"^{name}\s*=\s*\[(.*?)\]", text, flags=re.MULTILINE | re.DOTALL)
     if found is None or "#" in found[1]:
         raise BadInput(f"{name} is no plain list in the policy; add {value.hex()!r} to it by hand")

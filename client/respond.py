@@ -1,8 +1,8 @@
-"""The path of a report: plan and query opened, policy asked, label or bit randomised, spend and
-answer committed, sent.
+"""Answer a query of a campaign: check it, draw the answer, record the spend, send the answer.
 
-Whatever goes wrong, the other side gets a code and never a text: exceptions may hold values of
-records.
+The plan and the query are opened and the policy is checked; labels or bits are randomised; the
+ledger commits spend and answer together; then the answer is sent. Whatever goes wrong, the other
+side gets a code and never a text, because exceptions may hold values of records.
 """
 
 import hashlib
@@ -36,8 +36,10 @@ log = logging.getLogger(__name__)
 
 
 class Respondent:
-    """A data owner's records behind its policy and ledger; `answer` is all that a network adapter
-    calls."""
+    """A data owner's records behind its policy and ledger.
+
+    A network adapter calls only `answer`.
+    """
 
     def __init__(
         self,
@@ -51,8 +53,11 @@ class Respondent:
         model: Model | None = None,
         cache: Path | None = None,
     ) -> None:
-        """`policy` is asked anew for every answer, so that a change holds at once; `model` scores
-        records that have features, and its results are kept in the folder `cache`."""
+        """Open the owner's records for answering.
+
+        `policy` is called for every answer, so that a change takes effect at once. `model` scores
+        records that have features, and its results are kept in the folder `cache`.
+        """
         ledger.bind(secret)
         self._records, self._policy, self._ledger = records, policy, ledger
         self._secret, self._entropy, self._now = secret, entropy, now
@@ -64,7 +69,8 @@ class Respondent:
             if records.persons is None
             else [self._hash(name, b"person", 16) for name in records.persons]
         )
-        # Who takes part: a record, or the person whose it is by this file or by an earlier one.
+        # The participants: records, or the persons they belong to by this file or by an earlier
+        # one.
         self._names = self._persons or [known.get(name, name) for name in self._own]
         self._placed: tuple[bytes, Array, NDArray[np.float64]] | None = None
         self._scored: tuple[tuple[int, bool], Array] | None = None
@@ -75,14 +81,18 @@ class Respondent:
         return self._records.probs is not None
 
     def admit(self, *, new: bool) -> int:
-        """Tell the ledger of these records and whose they are; returns how many records, or
-        persons, take part."""
+        """Register records and their persons in the ledger; return the number of participants.
+
+        Participants are records, or persons if the records belong to persons.
+        """
         self._ledger.admit(self._own, self._persons, new=new)
         return len(set(self._names))
 
     def refusal(self, signed_plan: bytes, query: bytes) -> int | None:
-        """The code with which an answer that was drawn, to the query of this digest, is refused as
-        things stand now; None when it may leave."""
+        """Return the code that refuses an answer already drawn, or None if it may leave.
+
+        The answer is the one to the query with this digest; it is judged by the present policy.
+        """
         try:
             _, plan_digest, policy = self._open(signed_plan)
             self._check_leaving(plan_digest, query, policy)
@@ -91,7 +101,10 @@ class Respondent:
         return None
 
     def answer(self, signed_plan: bytes, query: bytes) -> bytes:
-        """The serialised Answer to a query of a signed plan. Asked again, the same bytes."""
+        """Return the serialised Answer to a query of a signed plan.
+
+        The same query gets the same bytes when asked again.
+        """
         try:
             return self._answer(signed_plan, query)
         except Refused as refused:
@@ -103,7 +116,7 @@ class Respondent:
             return wire.Answer(version=VERSION, code=wire.Code.INTERNAL).SerializeToString()
 
     def _open(self, signed_plan: bytes) -> tuple[Plan, bytes, Policy]:
-        """A plan that may be answered now, with its digest and the policy that allows it."""
+        """Open a plan that may be answered now; return it with its digest and the policy."""
         policy = self._policy()
         plan, plan_digest = open_plan(signed_plan, trusted=policy.aggregators, now=self._now())
         policy.check(plan)
@@ -135,13 +148,13 @@ class Respondent:
             "limits": policy.limits,
             "payers": [tuple({self._own[i], self._names[i]}) for i in inside],
         }
-        # Run for an answer that can be given, and before anything is charged: whatever records
-        # hold, it cannot fail.
+        # The model runs only for an answer that can be given, and before any spend is charged. It
+        # cannot fail, whatever the records hold.
         if plan.terms.features is None and self._ledger.able(question, **asks):
             self._score(plan, vetted=plan.model in policy.vetted_models)
 
         def draw(chosen: list[int]) -> bytes:
-            """The chosen records' answer, drawn now; it must not leave before the ledger has it."""
+            """Draw the answer of the chosen records; it must not leave before the ledger has it."""
             ids, places = self._named(plan_digest, inside[chosen], whole=asked.whole)
             columns = asked.answer(self._chosen(plan, plan_digest, places, positions))
             batch = Batch(ids, columns, seeded=randomness(self._entropy) == SEEDED)
@@ -156,14 +169,16 @@ class Respondent:
         )
         if answer is None:
             raise Refused(wire.Code.ALREADY_SPENT)
-        # Drawing takes time, in which the owner may have changed the policy: then the answer stays
-        # here.
+        # Drawing takes time, in which the owner may have changed the policy. The answer leaves only
+        # if the policy still allows it.
         self._check_leaving(plan_digest, name, self._open(signed_plan)[2])
         return answer
 
     def _check_leaving(self, plan_digest: bytes, query: bytes, policy: Policy) -> None:
-        """Refuse to let an answer go whose records have spent more, or are fewer, than the policy
-        allows now."""
+        """Refuse to release an answer that the present policy does not allow.
+
+        Its records may have spent more, or be fewer, than the policy now allows.
+        """
         if not self._ledger.may_leave(plan_digest, query, policy.limits):
             raise Refused(wire.Code.EPSILON_PER_RECORD)
 
@@ -181,10 +196,10 @@ class Respondent:
         )
 
     def _named(self, plan_digest: bytes, places: Array, *, whole: bool) -> tuple[Array, Array]:
-        """The ids of the reports, and the places in their order; of an owner as a whole, its own.
+        """Return the ids of the reports and the places in their order; a whole owner has one id.
 
-        Reports stand in the order of their ids: the order of the file would tell which reports of
-        two campaigns are the same record's.
+        Reports are in the order of their ids: the order of the file would tell which reports of two
+        campaigns belong to the same record.
         """
         names = [self._hash(plan_digest, b"owner", ID_BYTES)]
         if not whole:
@@ -196,8 +211,11 @@ class Respondent:
         return np.frombuffer(b"".join(names), dtype=np.uint8).reshape(-1, ID_BYTES), places
 
     def _check_records(self, plan: Plan) -> None:
-        """Records must be scored by the model the plan names, over as many labels; to train, they
-        must have features."""
+        """Refuse records that do not fit the plan.
+
+        They must be scored by the model that the plan names, over as many labels; for training they
+        must have features.
+        """
         records, width = self._records, plan.terms.features
         if width is not None:
             if records.features is None or records.features.shape != (len(records), width):
@@ -211,8 +229,10 @@ class Respondent:
             raise Refused(wire.Code.MODEL_NOT_ALLOWED)
 
     def _score(self, plan: Plan, *, vetted: bool) -> None:
-        """Have every record scored by the plan's model, over the plan's labels. Whatever records
-        hold, this does not fail."""
+        """Score every record with the plan's model, over the plan's labels.
+
+        Scoring never fails, whatever the records hold.
+        """
         if self._scored is None or self._scored[0] != (plan.labels, vetted):
             found = probabilities(
                 self._records, self._model, labels=plan.labels, vetted=vetted, cache=self._cache
@@ -220,11 +240,10 @@ class Respondent:
             self._scored = (plan.labels, vetted), found
 
     def _taking_part(self, plan_digest: bytes) -> tuple[Array, NDArray[np.float64]]:
-        """The records that take part in this campaign, one of every person, and where each record
-        stands.
+        """Return the records that take part in this campaign, one per person, and all positions.
 
-        Both follow from a keyed hash, so nobody but the owner chooses records or assigns them to
-        questions.
+        Both follow from a keyed hash, so that only the owner's secret chooses records and assigns
+        them to questions.
         """
         if self._placed is None or self._placed[0] != plan_digest:
             everyone = np.arange(len(self._names))
@@ -235,7 +254,7 @@ class Respondent:
         return self._placed[1:]
 
     def _one_each(self, plan_digest: bytes) -> Array:
-        """One record of every person."""
+        """Choose one record of every person."""
         drawn: dict[bytes, tuple[bytes, int]] = {}
         for i, (person, own) in enumerate(zip(self._names, self._own, strict=True)):
             ticket = self._hash(plan_digest + own, b"ticket", 8), i
@@ -243,8 +262,10 @@ class Respondent:
         return np.array(sorted(i for _, i in drawn.values()))
 
     def _units(self, plan_digest: bytes, chosen: Array, purpose: bytes) -> NDArray[np.float64]:
-        """Uniform numbers in [0, 1), one a record, that only the owner can foretell: 53 bits of a
-        keyed hash."""
+        """Return a uniform number in [0, 1) per record, which only the owner can predict.
+
+        It is 53 bits of a keyed hash.
+        """
         words = b"".join(
             self._hash(plan_digest + self._names[i], purpose, 8) for i in chosen.tolist()
         )

@@ -1,5 +1,7 @@
-"""Simulated owners: shares of the embedded data set behind a policy that trusts the simulation's
-key and nobody else."""
+"""Simulated owners with shares of the embedded data set.
+
+Their policy trusts the simulation's key and no other.
+"""
 
 import os
 import tempfile
@@ -38,7 +40,7 @@ SIMULATION_POLICY = Policy(
 def _dealt(
     owners: int, records: int, sizes: str, concentration: float, replacement: bool, seed: int
 ) -> list[NDArray[Any]]:
-    """Every owner's share, dealt once in the life of a process."""
+    """Return every owner's share, dealt once per process."""
     _, labels = predictions()
     shares, _ = deal(
         labels,
@@ -53,7 +55,7 @@ def _dealt(
 
 
 def stays_away(*, owner: int, owners: int, dropout: float, seed: int) -> bool:
-    """Whether a simulated owner never answers; nobody does unless a dropout rate is set."""
+    """Whether a simulated owner never answers; all answer unless a dropout rate is set."""
     return bool(np.random.default_rng(max(seed, 0)).random(owners)[owner] < dropout)
 
 
@@ -69,10 +71,10 @@ def simulated_owner(
     seed: int,
     query: bytes,
 ) -> Respondent:
-    """A simulated owner: a share of the embedded records, a ledger in the folder of the run.
+    """Make an owner with a share of the embedded records and a ledger in the folder of the run.
 
-    A node is made anew for every query, so a seeded stream is named by the query too: no two
-    queries share their words.
+    A node is made anew for every query, so the name of a seeded stream includes the query: no two
+    queries share random words.
     """
     probs, labels = predictions()
     mine = _dealt(owners, records, sizes, concentration, replacement, seed)[owner]

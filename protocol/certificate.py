@@ -1,4 +1,4 @@
-"""What a calibration proves, in enough detail to decide it again from the tallies."""
+"""What a calibration guarantees, with enough detail to decide it again from the tallies."""
 
 from dataclasses import dataclass
 
@@ -17,11 +17,11 @@ HONEST_COUNTS = "owners count as the protocol says"
 
 @dataclass(frozen=True)
 class BitRung:
-    """One stage of a certification by bits: `ones` of `n` answers at a threshold, tested at `level`
-    with `rest` to come.
+    """One stage of a certification by bits: a threshold, its tally and the level of the test.
 
-    `level_after` is what is left for the stages that follow: 1 certifies the threshold, 0 ends the
-    search.
+    `ones` of `n` answers at the threshold were one; the stage was tested at `level` with `rest`
+    answers still to come. `level_after` is the level left for the stages that follow: 1 certifies
+    the threshold, 0 ends the search.
     """
 
     threshold: float
@@ -38,8 +38,11 @@ class BitRung:
 
 @dataclass(frozen=True)
 class LabelRung:
-    """One rung of a certification by labels: the largest log-capital the betting test reached, and
-    what it had to reach."""
+    """One threshold tested in a certification by labels.
+
+    It holds the largest log-capital that the betting test reached and the log-capital it had to
+    reach.
+    """
 
     threshold: float
     log_capital: float
@@ -52,12 +55,12 @@ class LabelRung:
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """A threshold and what is guaranteed of it, whatever the method.
+    """A threshold and its guarantee, common to all methods.
 
     kind `PAC`: with probability at least 1 - delta over calibration and mechanism, coverage is at
     least `level`. kind `marginal`: coverage is at least `level` on average over calibration,
-    mechanism and test point. `epsilon` with `privacy_delta` is what a record has paid, for the
-    privacy unit and adjacency named.
+    mechanism and test point. `epsilon` with `privacy_delta` is the privacy loss of a record, for
+    the privacy unit and adjacency named.
     """
 
     method: str
@@ -77,21 +80,21 @@ class Certificate:
 
     @property
     def trivial(self) -> bool:
-        """Threshold 1 holds every label: true of any model, and useless."""
+        """Whether the threshold is 1: useless sets that hold every label, for any model."""
         return self.threshold >= 1.0
 
     @property
     def mechanism(self) -> str | None:
-        """The channel or mechanism that the privacy comes from; None without any."""
+        """The channel or mechanism that provides the privacy; None if there is none."""
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalCertificate(Certificate):
-    """Of reports that are private one by one.
+    """The certificate of a campaign whose reports are private one by one.
 
-    `epsilon` is the exact local one of the channel; `slack` is the Delta of the published variants;
-    `planned` is the number of records the stages of a search were planned for.
+    `epsilon` is the exact local epsilon of the channel; `slack` is the Delta of the published
+    variants; `planned` is the number of records that the stages of a search were planned for.
     """
 
     delta: float
@@ -108,11 +111,11 @@ class LocalCertificate(Certificate):
 
 @dataclass(frozen=True, kw_only=True)
 class CentralCertificate(Certificate):
-    """Of a threshold released from counts.
+    """The certificate of a threshold released from counts.
 
-    `rank` is what the release aimed at, `inflation` by how many ranks it may be too high, each side
-    except with probability `beta`; `bin` is the released one of `bins`, and `owners` how many were
-    counted.
+    `rank` is the rank that the release aimed at, and `inflation` is the number of ranks by which it
+    may be too high; each side fails with probability at most `beta`. `bin` is the released one of
+    `bins`, and `owners` is the number of owners counted.
     """
 
     release: str

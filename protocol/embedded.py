@@ -1,9 +1,8 @@
-"""The embedded data set, for simulations: Letter Recognition (20,000 records, 26 labels) behind a
-small model.
+"""The embedded data set for simulations: Letter Recognition and a small model.
 
-The model is linear discriminant analysis of the first 4,000 records, fitted on the spot in closed
-form: the provider's own records are spent on it and on nothing else. The other 16,000 are there to
-calibrate and to test with.
+The data set has 20,000 records and 26 labels. The model is linear discriminant analysis of the
+first 4,000 records, fitted at run time in closed form: the provider's own records are used for it
+and for nothing else. The other 16,000 records are for calibration and testing.
 """
 
 import json
@@ -24,22 +23,24 @@ PROVIDER_RECORDS = 4_000
 
 @cache
 def predictions() -> tuple[Floats, Array]:
-    """Class probabilities and labels of the 16,000 records that the provider does not own."""
+    """Return probabilities and labels of the 16,000 records that the provider does not own."""
     features, labels = letters()
     own, others = slice(None, PROVIDER_RECORDS), slice(PROVIDER_RECORDS, None)
     return discriminant(features[own], labels[own], features[others]), labels[others]
 
 
 def owned() -> tuple[Floats, Array]:
-    """Features and labels of the records that the provider does not own, in the order of
-    `predictions`."""
+    """Return features and labels of the records that the provider does not own.
+
+    They are in the order of `predictions`.
+    """
     features, labels = letters()
     return features[PROVIDER_RECORDS:], labels[PROVIDER_RECORDS:]
 
 
 @cache
 def letters() -> tuple[Floats, Array]:
-    """Features in [0, 1] and labels of all records."""
+    """Return the features, in [0, 1], and the labels of all records."""
     lines = files("confide.protocol").joinpath("data/letter.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     features = np.array([[int(digit, 16) for digit in record[1:]] for record in records]) / 15
@@ -47,7 +48,7 @@ def letters() -> tuple[Floats, Array]:
 
 
 def discriminant(features: Floats, labels: Array, unseen: Floats) -> Floats:
-    """Class probabilities under Gaussian classes that share one covariance."""
+    """Return class probabilities under Gaussian classes that share one covariance."""
     means = np.array([features[labels == label].mean(axis=0) for label in range(labels.max() + 1)])
     within = features - means[labels]
     slopes = np.linalg.solve(within.T @ within / len(features), means.T)
@@ -70,14 +71,14 @@ def deal(
     replacement: bool = False,
     seed: int,
 ) -> tuple[list[Array], Array]:
-    """Deal `records` of the given labels out to owners, and return their shares and what is left to
-    test with.
+    """Deal `records` of the records with these labels to owners; return shares and test records.
 
-    At random, in proportion to `sizes` (numbers repeated over the owners: "1" is even, "1 1 10"
-    makes every third owner ten times as large). With a positive concentration each owner has label
-    frequencies of its own, drawn from a Dirichlet distribution around its size: the smaller the
-    concentration, the less alike owners are. With replacement, records are independent draws from
-    the given ones, which then are the whole population, and the test.
+    Records are dealt at random, in proportion to `sizes` (numbers repeated over the owners: "1" is
+    even, "1 1 10" makes every third owner ten times as large). With a positive concentration each
+    owner has label frequencies of its own, drawn from a Dirichlet distribution around its size: the
+    smaller the concentration, the less alike the owners are. With replacement, records are
+    independent draws from the given ones, which are then both the whole population and the test
+    records.
     """
     most = 1_000_000 if replacement else len(labels) - 1
     if not 1 <= records <= most or owners < 1 or concentration < 0:
@@ -100,7 +101,7 @@ def deal(
 
 
 def _sizes(text: str) -> Floats:
-    """Relative sizes, from words."""
+    """Parse relative sizes from a text of numbers."""
     try:
         sizes = np.array([float(word) for word in text.split()])
     except ValueError:

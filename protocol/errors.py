@@ -37,7 +37,7 @@ def check_probability(name: str, value: float) -> None:
 
 
 def check_epsilon(epsilon: float) -> None:
-    """Accept a privacy parameter whose channels 64-bit integers can hold."""
+    """Accept a privacy parameter whose channels can be expressed in 64-bit integers."""
     if not (math.isfinite(epsilon) and 1e-6 <= epsilon <= 40.0):
         raise BadInput(f"epsilon is {epsilon!r}; it must be a finite number from 1e-6 to 40")
 

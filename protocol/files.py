@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and on disk when the call returns."""
+"""Write files completely or not at all; they are on disk when the call returns."""
 
 import os
 import tempfile
@@ -10,13 +10,15 @@ from confide.protocol.errors import BadInput
 
 
 def write_new(files: dict[Path, bytes]) -> list[Path]:
-    """Write the files that do not exist yet, for their owner's eyes only; returns those. What
-    exists is left alone."""
+    """Write the files that do not exist yet, readable by their owner only; return their paths.
+
+    Existing files are not changed.
+    """
     written = []
     for path, content in files.items():
         with _clear_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # A link, unlike a new name, replaces nothing.
+            # Unlike a rename, a link never replaces an existing file.
             if not path.exists():
                 with _aside(path, content) as made, suppress(FileExistsError):
                     os.link(made, path)
@@ -25,7 +27,7 @@ def write_new(files: dict[Path, bytes]) -> list[Path]:
 
 
 def write_whole(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
-    """Write a file, or replace it, in one step that a crash cannot split."""
+    """Write or replace a file in one atomic step: a crash leaves the old or the new content."""
     with (
         _clear_errors(path),
         _aside(path, content.encode() if isinstance(content, str) else content) as made,
@@ -36,8 +38,10 @@ def write_whole(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
 
 @contextmanager
 def _aside(path: Path, content: bytes) -> Iterator[str]:
-    """The content as a file of mode 0600 beside the path, to be given its name; what happens to
-    names is synced at the end."""
+    """Write the content to a temporary file beside the path, for the caller to link or rename.
+
+    The file has mode 0600; the folder is synced at the end.
+    """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -1,5 +1,7 @@
-"""The plan of a campaign, and its signature. The digest of a plan's bytes names the campaign
-everywhere."""
+"""The plan of a campaign and its signature.
+
+The digest of a plan's bytes names the campaign everywhere.
+"""
 
 import hashlib
 from collections.abc import Collection
@@ -23,7 +25,7 @@ _SIGNED = b"confide plan v2\0"
 
 @dataclass(frozen=True)
 class Plan:
-    """What a campaign asks of data owners: what every campaign says, and the terms of its method.
+    """The questions and conditions of a campaign: the common fields and the terms of its method.
 
     Every field is public and covered by the signature.
     """
@@ -93,7 +95,7 @@ class Plan:
 
     @staticmethod
     def from_bytes(data: bytes) -> "Plan":
-        """Read a plan; anything that is not one is refused with a code."""
+        """Read a plan from bytes; refuse anything else with a code."""
         message = parse(wire.Plan, data)
         if message.method not in METHODS:
             raise Refused(wire.Code.MALFORMED)
@@ -112,20 +114,23 @@ _SHARED = [field.name for field in fields(Plan) if field.name != "terms"]
 
 
 def digest(plan_bytes: bytes) -> bytes:
-    """The name of a campaign on the wire and in every ledger."""
+    """Return the SHA-256 digest that names a campaign on the wire and in every ledger."""
     return hashlib.sha256(plan_bytes).digest()
 
 
 def sign_plan(plan: Plan, key: Ed25519PrivateKey) -> bytes:
-    """A SignedPlan, serialised."""
+    """Sign a plan and return the serialised SignedPlan."""
     data = plan.to_bytes()
     public, signature = key.public_key().public_bytes_raw(), key.sign(_SIGNED + data)
     return serialise(wire.SignedPlan(plan=data, key=public, signature=signature))
 
 
 def open_plan(signed: bytes, *, trusted: Collection[bytes], now: datetime) -> tuple[Plan, bytes]:
-    """The plan and its digest, if a trusted key signed exactly these bytes and it is valid now;
-    else refused with a code."""
+    """Check and read a signed plan; return the plan and its digest.
+
+    Refuses, with a code, a plan unless a trusted key signed exactly these bytes and it is valid
+    now.
+    """
     message = parse(wire.SignedPlan, signed)
     if not message.key or not message.signature:
         raise Refused(wire.Code.UNSIGNED)
@@ -146,17 +151,17 @@ def open_plan(signed: bytes, *, trusted: Collection[bytes], now: datetime) -> tu
 
 
 def signer(signed: bytes) -> bytes:
-    """The public key that a signed plan was opened with."""
+    """Return the public key that a signed plan was signed with."""
     return parse(wire.SignedPlan, signed).key
 
 
 def write_query(query: Query, *, plan: bytes, round_: int) -> bytes:
-    """A query of the campaign with this plan digest."""
+    """Serialise a query of the campaign with this plan digest."""
     return serialise(wire.Query(version=VERSION, plan=plan, round=round_, body=query.to_body()))
 
 
 def read_query(data: bytes, *, plan: Plan, plan_digest: bytes) -> tuple[Query, int]:
-    """The query and its round, if it belongs to this plan; else refused with a code."""
+    """Return the query and its round if it belongs to this plan; else refuse it with a code."""
     message = parse(wire.Query, data)
     if message.plan != plan_digest:
         raise Refused(wire.Code.WRONG_PLAN)
@@ -170,5 +175,5 @@ def read_query(data: bytes, *, plan: Plan, plan_digest: bytes) -> tuple[Query, i
 
 
 def query_digest(data: bytes) -> bytes:
-    """The name of a query in ledgers: the same bytes are the same query."""
+    """Return the digest that names a query in ledgers: the same bytes are the same query."""
     return hashlib.sha256(data).digest()

@@ -1,5 +1,7 @@
-"""From a threshold to prediction sets, for numpy arrays and for torch tensors (without importing
-torch)."""
+"""Prediction sets from a threshold, for numpy arrays and torch tensors.
+
+The module works on tensors without importing torch.
+"""
 
 import sys
 from dataclasses import dataclass
@@ -16,11 +18,11 @@ from confide.protocol.scores.scoring import all_scores
 
 @dataclass(frozen=True)
 class Predictor:
-    """C(x) = {y : S(x, y) <= threshold}. Threshold 1 holds every label.
+    """The prediction sets C(x) = {y : S(x, y) <= threshold}; threshold 1 holds every label.
 
-    Probabilities count in single precision, as owners score and report them. A threshold may be a
-    score that many records share (that of a rank, say), and in another precision the same score
-    could lie a hair above it.
+    Probabilities are converted to single precision, in which owners score and report them. A
+    threshold may be a score that many records share (that of a rank, for example), and in another
+    precision the same score could lie slightly above it.
     """
 
     score: Score
@@ -31,17 +33,19 @@ class Predictor:
             raise BadInput(f"threshold is {self.threshold!r}; it must lie in [0, 1]")
 
     def sets(self, probs: Any, *, u: Any = None) -> Any:
-        """(n, K) booleans of the kind that came in: an array for an array, a tensor on the same
-        device for a tensor."""
+        """Return (n, K) booleans of the same kind as the input.
+
+        An array gives an array; a tensor gives a tensor on the same device.
+        """
         mask = self._mask(probs, u)
         return sys.modules["torch"].from_numpy(mask).to(probs.device) if _is_tensor(probs) else mask
 
     def labels(self, probs: Any, *, u: Any = None) -> list[list[int]]:
-        """The labels of every set, in order of their index."""
+        """Return the labels of every set, in order of their index."""
         return [np.flatnonzero(row).tolist() for row in self._mask(probs, u)]
 
     def sizes(self, probs: Any, *, u: Any = None) -> NDArray[np.int64]:
-        """The number of labels in every set."""
+        """Return the number of labels in every set."""
         return self._mask(probs, u).sum(axis=1, dtype=np.int64)
 
     def _mask(self, probs: Any, u: Any) -> NDArray[np.bool_]:

@@ -1,7 +1,7 @@
-"""What the two sides of a simulated federation agree on in place of an owner's folder and an
-aggregator's key.
+"""Constants that both sides of a simulated federation share.
 
-Everybody knows this key: a plan signed with it is a simulation, and only simulated owners trust it.
+They take the place of an owner's folder and an aggregator's key. The signing key is public: a plan
+signed with it is a simulation, and only simulated owners trust it.
 """
 
 import hashlib
@@ -15,8 +15,8 @@ SIMULATION_KEY = Ed25519PrivateKey.from_private_bytes(
 SIMULATION_PUBLIC = SIMULATION_KEY.public_key().public_bytes_raw()
 EMBEDDED_MODEL = hashlib.sha256(b"confide embedded letter model").digest()
 CONTENT = "confide"
-# When plans of a seeded simulation hold. A plan's digest decides groups, ids and seeded draws: a
-# plan with the time of its run could not be run again.
+# The fixed validity period of plans of a seeded simulation. A plan's digest decides groups, ids and
+# seeded draws, so a plan that held the time of its run could not be run again.
 ALWAYS = datetime(2000, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
-# Environment variable: where simulated owners keep their ledgers (default: the temporary folder).
+# Environment variable with the folder of simulated owners' ledgers (default: the temporary folder).
 RUN_FOLDER = "CONFIDE_RUN_FOLDER"

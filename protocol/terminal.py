@@ -1,7 +1,7 @@
-"""How every command line starts and ends, and what it may print.
+"""How every command line starts and ends, and which characters it may print.
 
-Input that cannot be used is one line and exit code 2, Ctrl-C a line and exit code 130. This module
-needs no extra, so that `run_command` can name the one that is missing;
+Bad input ends a command with one line and exit code 2, Ctrl-C with one line and exit code 130. This
+module needs no extra, so that `run_command` can name the extra that is missing;
 `confide.protocol.command_line` makes the command lines, with typer.
 """
 
@@ -40,12 +40,12 @@ def run_command(module: str, *, name: str, extra: str) -> None:
 
 
 def columns() -> int | None:
-    """The width of the terminal; None if standard output goes elsewhere, where any width fits."""
+    """Return the width of the terminal, or None if standard output is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def printable(text: str) -> str:
-    """Replace control characters and line ends in text from elsewhere by spaces."""
+    """Replace control characters and line ends in foreign text by spaces."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 

@@ -1,10 +1,9 @@
-"""The contract card: what was asked for, what was decided and why, what was spent, by whom it can
-be re-checked.
+"""The contract card: the request, the decision and why, the privacy spent, who can re-check it.
 
 A card has a *formal* layer, from which `confide.protocol.cards.verify.card` decides everything
 again without data; a *diagnostic* layer, which describes and proves nothing; and its *provenance*.
-The signature covers all three. What is data-dependent and was not released privately is in the
-auditor's view only.
+The signature covers all three. Values that depend on data and were not released privately are in
+the auditor's view only.
 """
 
 import json
@@ -22,12 +21,11 @@ from confide.protocol.errors import BadInput
 
 FORMAT = "confide-card/2"
 PUBLIC, AUDITOR = "public", "auditor"
-# Clauses about what was released; the others are those of a track.
+# Clauses about the released threshold; each track has further clauses.
 RANDOMNESS, INFORMATIVE = "randomness", "informative"
-# Diagnostics that depend on calibration records without noise; the rest is measured on other
-# records.
+# Diagnostics computed from calibration records without noise; the others use other records.
 AUDITOR_ONLY = ("width", "observed_inflation")
-# Signatures cover this prefix too, so that a signature over a card means nothing anywhere else.
+# Signatures cover this prefix too, so that a signature over a card is valid for nothing else.
 _SIGNED = b"confide card v2\0"
 
 # The field of Ed25519, and the y-coordinates of its points of small order (RFC 8032 gives the
@@ -60,7 +58,7 @@ class Card:
         return {"format": FORMAT, "view": self.view, **layers}
 
     def public(self) -> "Card":
-        """The card without what only an auditor may see, to be signed on its own."""
+        """Return the card without the values for auditors only, to be signed separately."""
         kept = {name: value for name, value in self.diagnostic.items() if name not in AUDITOR_ONLY}
         return replace(self, diagnostic=kept, view=PUBLIC, key=b"", signature=b"")
 
@@ -86,15 +84,18 @@ class Card:
 
 
 def canonical(value: Any) -> bytes:
-    """One spelling for equal values: keys in order, no spaces, numbers as Python prints them; whole
-    floats as integers."""
+    """Serialise values so that equal values have one spelling.
+
+    Keys are in order, without spaces; numbers are as Python prints them, and whole floats are
+    written as integers.
+    """
     return json.dumps(
         _plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True
     ).encode()
 
 
 def _plain(value: Any) -> Any:
-    """4.0 and 4 are one number in JSON, and must have one spelling."""
+    """Write whole floats as integers: 4.0 and 4 are one number in JSON."""
     if isinstance(value, dict):
         return {str(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -105,13 +106,15 @@ def _plain(value: Any) -> Any:
 
 
 def _of_small_order(key: bytes) -> bool:
-    """Whether a key is one of the points under which anybody can sign anything: Edwards25519's
-    points of order 1, 2, 4, 8."""
+    """Whether a key is a point of small order, under which anybody can sign anything.
+
+    These are the points of Edwards25519 of order 1, 2, 4, 8.
+    """
     return (int.from_bytes(key, "little") & ((1 << 255) - 1)) % _FIELD in _SMALL_ORDERS
 
 
 def card_schema() -> Layer:
-    """The published JSON Schema of cards."""
+    """Return the published JSON Schema of cards."""
     schema: Layer = json.loads(
         files("confide.protocol.cards").joinpath("card.schema.json").read_text()
     )
@@ -119,7 +122,7 @@ def card_schema() -> Layer:
 
 
 def parse_card(text: str) -> Card:
-    """A card from JSON of the published schema."""
+    """Read a card from JSON of the published schema."""
     try:
         data = json.loads(
             text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_no_repeats
@@ -141,7 +144,7 @@ def parse_card(text: str) -> Card:
 
 
 def read_card(path: Path) -> Card:
-    """A card from a file."""
+    """Read a card from a file."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -164,13 +167,13 @@ def _finite(text: str) -> float:
 
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> Layer:
-    """One value a name: of two, a reader and a verifier might believe different ones."""
+    """Refuse a repeated name: a reader and a verifier might use different values of it."""
     if len({name for name, _ in pairs}) != len(pairs):
         raise ValueError("a name stands twice in one object")
     return dict(pairs)
 
 
-# An integer is written as one: 2.0 would pass for 2 in JSON Schema, and for an index nowhere.
+# Integers are written as integers: JSON Schema would accept 2.0 for 2, but no index would.
 _whole = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine(
     "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
 )

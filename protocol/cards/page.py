@@ -1,4 +1,4 @@
-"""A card to read: Markdown for reviews, and one self-contained HTML file with plots."""
+"""Readable forms of a card: Markdown for reviews, and one self-contained HTML file with plots."""
 
 import html
 from typing import Any
@@ -26,7 +26,7 @@ code { overflow-wrap: anywhere; }
 
 
 def as_markdown(card: Card, findings: list[Finding]) -> str:
-    """Headings and tables."""
+    """Render the card as headings and tables."""
     parts = [
         f"# Contract card: {_escape(card.formal['contract']['name'])}",
         "",
@@ -46,7 +46,7 @@ def as_markdown(card: Card, findings: list[Finding]) -> str:
 
 
 def as_html(card: Card, findings: list[Finding]) -> str:
-    """One self-contained page."""
+    """Render the card as one self-contained page."""
     return (
         '<!doctype html>\n<html lang="en"><meta charset="utf-8"><meta name="viewport" '
         'content="width=device-width, initial-scale=1">'
@@ -57,7 +57,7 @@ def as_html(card: Card, findings: list[Finding]) -> str:
 
 
 def card_article(card: Card, findings: list[Finding]) -> str:
-    """The card as part of a page; every value is escaped."""
+    """Render the card as part of a page; every value is escaped."""
     name = html.escape(card.formal["contract"]["name"])
     body = "".join(
         f"<h2>{html.escape(title)}</h2><table>"
@@ -77,7 +77,7 @@ def card_article(card: Card, findings: list[Finding]) -> str:
 
 
 def headline(card: Card) -> str:
-    """The decision in a sentence."""
+    """State the decision in one sentence."""
     formal = card.formal
     contract, margin = formal["contract"], formal["margin"]
     asked = f"coverage {contract['coverage']:g} ({contract['kind']})"
@@ -101,7 +101,7 @@ def headline(card: Card) -> str:
 
 
 def verdict(card: Card, findings: list[Finding]) -> str:
-    """The decision, as the card's own word only where something of the card does not hold."""
+    """State the decision; if a clause does not verify, only as what the card says."""
     failures = [finding.clause for finding in findings if not finding.holds]
     if not failures:
         return headline(card)
@@ -109,7 +109,7 @@ def verdict(card: Card, findings: list[Finding]) -> str:
 
 
 def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
-    """Everything a reader is shown, in order."""
+    """Return everything that a reader is shown, in order."""
     formal = card.formal
     failures = [finding for finding in findings if not finding.holds]
     checked: Rows = [
@@ -237,5 +237,5 @@ def _text(value: Any) -> str:
 
 
 def _escape(text: str) -> str:
-    """Text without meaning to Markdown, HTML and terminals."""
+    """Escape characters with a meaning in Markdown, HTML or terminals."""
     return html.escape(printable(text), quote=False).replace("|", "\\|")

@@ -1,10 +1,10 @@
-"""A card in one drawing: SVG that needs nothing but the page it stands in."""
+"""A drawing of a card: SVG that needs nothing outside its page."""
 
 from confide.protocol.cards.card import Layer
 
 
 def card_picture(formal: Layer) -> str:
-    """The searched configurations, or the tested thresholds, as a drawing."""
+    """Draw the searched configurations or the tested thresholds."""
     if formal["track"] == "central":
         points = [
             (entry["inflation_ranks"] / entry["n"], entry["level"], entry["feasible"])
@@ -39,7 +39,7 @@ def _passed(rung: Layer) -> bool:
 
 
 def scatter(points: list[tuple[float, float, bool]], *, line: float, x: str, y: str) -> str:
-    """Points (those that hold are filled) and a level, without any style of its own."""
+    """Draw points (filled if they hold) and a level, without any style."""
     if not points:
         return ""
     width, height, pad = 560, 260, 46

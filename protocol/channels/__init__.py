@@ -1,1 +1,1 @@
-"""Local randomisers: what leaves an owner's machine in place of a label or a bit."""
+"""Local randomisers: their reports leave an owner's machine in place of a label or a bit."""

@@ -1,8 +1,8 @@
-"""What all channels share: a law of integers, reports as bytes, and the form of label channels.
+"""The base of all channels: a law of integers, reports as bytes, and label channels.
 
-Every channel holds the integers its sampler compares with, and its law is the law of those
-integers: `law(value)` gives exact `Fraction`s, `epsilon` the exact worst log-ratio of that law
-(rounded up to a float, never above the epsilon asked for, which stays in `requested`).
+Every channel holds the integers that its sampler compares with, and its law is the law of those
+integers: `law(value)` gives exact `Fraction`s, and `epsilon` is the exact worst log-ratio of that
+law (rounded up to a float, never above the requested epsilon, which is kept in `requested`).
 """
 
 from abc import ABC, abstractmethod
@@ -30,7 +30,7 @@ _ENUMERABLE = 1 << 16
 
 @dataclass(frozen=True)
 class Channel(ABC):
-    """A local randomiser in one value, from drawing a report to reading it.
+    """A local randomiser as one value, for drawing, packing and reading reports.
 
     Clients call `randomize` and `pack`; the aggregator calls `check`, `unpack` and `weights`.
     """
@@ -48,12 +48,12 @@ class Channel(ABC):
 
     @abstractmethod
     def _integers(self) -> dict[str, int]:
-        """The integers that come closest to the epsilon asked for, from the private side."""
+        """The integers closest to the requested epsilon on the private side."""
 
     @property
     @abstractmethod
     def hit(self) -> Fraction:
-        """Probability that a report supports the own value."""
+        """Probability that a report supports its own value."""
 
     @property
     @abstractmethod
@@ -62,7 +62,7 @@ class Channel(ABC):
 
     @abstractmethod
     def randomize(self, values: Array, entropy: Entropy) -> Array:
-        """One report a value."""
+        """Draw one report per value."""
 
     @abstractmethod
     def law(self, value: int) -> dict[Any, Fraction]:
@@ -74,11 +74,11 @@ class Channel(ABC):
     @property
     @abstractmethod
     def report_bits(self) -> int:
-        """How many bits a packed report takes."""
+        """The number of bits of a packed report."""
 
     @abstractmethod
     def pack(self, reports: Array) -> bytes:
-        """Reports as bytes, without a gap between them."""
+        """Pack reports into bytes, without gaps between them."""
 
     @abstractmethod
     def check(self, data: bytes, n: int) -> None:
@@ -86,15 +86,15 @@ class Channel(ABC):
 
     @abstractmethod
     def unpack(self, data: bytes, n: int) -> Array:
-        """The n reports in bytes that passed `check`."""
+        """Return the n reports in bytes that passed `check`."""
 
     @abstractmethod
     def pair_law(self, value: int, rival: int) -> PairLaw:
         """The law of (report supports value, report supports rival), under `value` and `rival`.
 
-        Given these two flags a report has the same conditional law under both values, so nothing
-        else of it tells them apart: the worst ratio of this law is the worst ratio of the channel,
-        whatever k is.
+        Given these two flags, a report has the same conditional law under both values, so nothing
+        else in it distinguishes them: the worst ratio of this law is the worst ratio of the
+        channel, for any k.
         """
 
     def _unbiased(self, supported: Flags) -> Floats:
@@ -112,7 +112,7 @@ class LabelChannel(Channel):
     """
 
     k: int = field(kw_only=True)
-    # Whether a report is either the own label or one drawn uniformly from all k.
+    # Whether a report is either its own label or one drawn uniformly from all k.
     uniform_noise: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -122,26 +122,26 @@ class LabelChannel(Channel):
 
     @abstractmethod
     def supports(self, reports: Array) -> Flags:
-        """(n, k) flags: which labels each report supports."""
+        """Return (n, k) flags: the labels that each report supports."""
 
     @abstractmethod
     def supported(self, reports: Array, scores: Array) -> Array:
-        """Out of (n, k) scores, those of the labels that the reports support, in one row."""
+        """Select, in one row, those of the (n, k) scores whose labels the reports support."""
 
     @abstractmethod
     def support_range(self, set_size: int) -> tuple[int, int]:
-        """The least and the most labels of a set that a report can support."""
+        """Return the least and the most labels of a set that a report can support."""
 
     @abstractmethod
     def variance(self, set_size: float) -> float:
-        """Variance of X = sum of w(y) over a set of this size that holds the own label."""
+        """Variance of X = sum of w(y) over a set of this size that holds the record's own label."""
 
     def weights(self, reports: Array) -> Floats:
-        """(n, k) unbiased estimates of 1{own label is y}."""
+        """Return (n, k) unbiased estimates of 1{own label is y}."""
         return self._unbiased(self.supports(reports))
 
     def check_labels(self, values: Array) -> Array:
-        """One row of integers from 0 to k - 1."""
+        """Check that the values are one row of integers from 0 to k - 1."""
         values = np.asarray(values)
         if values.ndim != 1 or values.dtype.kind not in "iu":
             raise BadInput(
@@ -150,8 +150,8 @@ class LabelChannel(Channel):
             )
         if not values.dtype.isnative:
             values = values.astype(values.dtype.newbyteorder("="))
-        # Seen as unsigned, a negative label is at least half the range of its type, so mostly one
-        # pass finds both.
+        # Viewed as unsigned, a negative label is at least half the range of its type, so one pass
+        # usually finds labels that are too small or too large.
         one_pass = values.dtype.kind == "u" or self.k <= 1 << (8 * values.itemsize - 1)
         largest = values.view(f"u{values.itemsize}") if one_pass else values
         if values.size and (largest.max() >= self.k or not (one_pass or values.min() >= 0)):
@@ -199,15 +199,15 @@ class SetChannel(LabelChannel):
 
 
 def close_enough(reached: float, asked: float) -> bool:
-    """Whether integer weights come close enough to the epsilon asked for."""
+    """Whether integer weights reach an epsilon close enough to the requested one."""
     return asked - reached <= min(5e-4, asked / 100)
 
 
 def two_levels(k: int, epsilon: float) -> dict[str, int]:
-    """Word size and weights of randomised response.
+    """Return the word size and weights of randomised response.
 
-    high / low <= e^epsilon and high + (k - 1) low <= 2^bits. The narrowest word that comes
-    close is taken; `high` is rounded down, the private side.
+    high / low <= e^epsilon and high + (k - 1) low <= 2^bits. The narrowest word that comes close is
+    taken; `high` is rounded down, the private side.
     """
     bound = exp_below(epsilon)
     for bits in (16, 32, 64):

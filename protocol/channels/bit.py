@@ -55,7 +55,7 @@ class Bit(Channel):
         return unpack_flags(data, n)
 
     def weights(self, reports: Array) -> Floats:
-        """Unbiased estimates of the bits, one a report."""
+        """Return unbiased estimates of the bits, one per report."""
         return self._unbiased(np.asarray(reports, dtype=np.bool_))
 
     def law(self, value: int) -> dict[int, Fraction]:
@@ -65,5 +65,5 @@ class Bit(Channel):
         return {(True, False): (self.hit, self.spill), (False, True): (self.spill, self.hit)}
 
     def observed(self, rate: Fraction) -> Fraction:
-        """The share of ones among reports when a share `rate` of the true bits is one."""
+        """Return the share of ones among reports if a share `rate` of the true bits is one."""
         return self.spill + (self.hit - self.spill) * rate

@@ -1,4 +1,4 @@
-"""k-ary randomised response: the report is a label, most often the own one."""
+"""k-ary randomised response: the report is a label, most often the record's own."""
 
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -39,10 +39,10 @@ class KaryRR(LabelChannel):
         return Fraction(self.low, self.high + (self.k - 1) * self.low)
 
     def randomize(self, values: Array, entropy: Entropy) -> Array:
-        """Labels in, labels out (the smallest unsigned type that holds 2k).
+        """Draw one label for each label (the smallest unsigned type that holds 2k).
 
-        The word divided by `low` counts the other labels after the own one; what is left over
-        (weight `high`) goes all the way round to the own label. Only vectorised integer arithmetic:
+        The word divided by `low` counts the other labels after the own one; the remaining words
+        (weight `high`) wrap around to the own label. This uses only vectorised integer arithmetic:
         a table would be slower.
         """
         values = self.check_labels(values)

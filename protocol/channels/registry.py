@@ -1,6 +1,6 @@
 """The label channels by name, and the choice among them.
 
-The single bit is no label channel and is not registered.
+The single bit is not a label channel and is not registered.
 """
 
 from typing import TypeVar
@@ -14,13 +14,13 @@ from confide.protocol.errors import BadInput
 AnyLabelChannel = TypeVar("AnyLabelChannel", bound=LabelChannel)
 
 AUTO = "auto"
-# In this order one of them is chosen where their variances are nearly equal.
+# If variances are nearly equal, the first in this order is chosen.
 BUILT_IN: tuple[type[LabelChannel], ...] = (KaryRR, SubsetSelection, UnaryEncoding)
 LABEL_CHANNELS: dict[str, type[LabelChannel]] = {channel.name: channel for channel in BUILT_IN}
 
 
 def register(channel: type[AnyLabelChannel]) -> type[AnyLabelChannel]:
-    """Make a label channel known under its name, so that plans may ask for it; a class decorator.
+    """Register a label channel by its name, so that plans may ask for it; a class decorator.
 
     The class is called with the keywords `k` and `epsilon`.
     """
@@ -31,7 +31,7 @@ def register(channel: type[AnyLabelChannel]) -> type[AnyLabelChannel]:
 
 
 def label_channels(*, uniform_noise: bool = False) -> dict[str, type[LabelChannel]]:
-    """All label channels, or only those with uniform noise, in the order of their registration."""
+    """Return all label channels, or only those with uniform noise, in order of registration."""
     return {
         name: channel
         for name, channel in LABEL_CHANNELS.items()
@@ -42,7 +42,7 @@ def label_channels(*, uniform_noise: bool = False) -> dict[str, type[LabelChanne
 def auto(
     *, k: int, epsilon: float, uniform_noise: bool = False, expected_size: float = 2.0
 ) -> LabelChannel:
-    """The label channel of least variance for sets of the expected size.
+    """Choose the label channel of least variance for sets of the expected size.
 
     Of channels within 1 % of the least variance, the one registered first is taken.
     """

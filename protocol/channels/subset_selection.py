@@ -47,8 +47,8 @@ class SubsetSelection(SetChannel):
 
         def work(part: slice) -> None:
             own = values[part].astype(np.int64)
-            # Column j stands for label own + j, so column 0 is the own label; turned back at the
-            # end.
+            # Column j stands for label own + j, so column 0 is the own label; the columns are
+            # rotated back at the end.
             turned = np.zeros((own.size, self.k), dtype=np.bool_)
             turned[:, 0] = bernoulli(self.inside, own.size, entropy)
             for kept, others in ((True, self.size - 1), (False, self.size)):
@@ -62,7 +62,7 @@ class SubsetSelection(SetChannel):
         return out
 
     def check(self, data: bytes, n: int) -> None:
-        """As many flags are on in every report as the subset has members."""
+        """Refuse a report unless exactly `size` of its flags are on."""
         super().check(data, n)
         if (self.unpack(data, n).sum(axis=1) != self.size).any():
             raise Refused(wire.Code.OUT_OF_ALPHABET)
@@ -94,7 +94,7 @@ class SubsetSelection(SetChannel):
         return max(0, set_size + self.size - self.k), min(set_size, self.size)
 
     def variance(self, set_size: float) -> float:
-        """A mixture of two hypergeometric counts, by whether the own label was kept."""
+        """Variance of a mixture of two hypergeometric counts, by whether the own label was kept."""
         others, share = self.k - 1, Fraction(set_size - 1) / (self.k - 1)
         mean = self.hit + (self.size - self.hit) * share
         second = Fraction(0)
@@ -106,9 +106,9 @@ class SubsetSelection(SetChannel):
 
 
 def uniform_subsets(count: int, items: int, size: int, entropy: Entropy) -> Flags:
-    """`count` uniform subsets of `size` out of `items`, as flags.
+    """Draw `count` uniform subsets of `size` out of `items`, as flags.
 
-    Floyd's algorithm, one column of draws a step.
+    Floyd's algorithm, with one column of draws per step.
     """
     chosen = np.zeros((count, items), dtype=np.bool_)
     rows = np.arange(count)

@@ -1,4 +1,4 @@
-"""Unary encoding: the report is a flag for every label, each randomised by itself."""
+"""Unary encoding: the report is one flag per label, each randomised independently."""
 
 import itertools
 import math
@@ -85,6 +85,6 @@ class UnaryEncoding(SetChannel):
         return 0, set_size
 
     def variance(self, set_size: float) -> float:
-        """Independent flags."""
+        """The sum of the variances of independent flags."""
         flags = Fraction(1, 4) + Fraction(set_size - 1) * self.spill * (1 - self.spill)
         return float(flags / (self.hit - self.spill) ** 2)

@@ -1,1 +1,1 @@
-"""What a plan of each method says, asks and is told."""
+"""The calibration and training methods: their terms in a plan, their queries and their tallies."""

@@ -1,7 +1,7 @@
-"""What a method is: its terms in a plan, the queries it asks, and the tallies it is told.
+"""The interface of a method: its terms in a plan, its queries, and the tallies of their answers.
 
 A method is one module that defines a `Terms`, its `Query` classes and their `Tally` classes, and
-registers the terms in `confide.protocol.methods.registry`. Clients and aggregators ask these
+registers the terms in `confide.protocol.methods.registry`. Clients and aggregators call these
 objects; they never compare method names.
 """
 
@@ -23,16 +23,16 @@ from confide.protocol.wire.encoding import parse, serialise
 
 Columns = dict[str, Array]
 
-# Records of one owner, and of all that a campaign counts.
+# The most records of one owner, and of all owners that a campaign counts.
 MOST_RECORDS = 10**9
-# The tracks of cards that campaigns end in: reports that are private one by one, and counts that a
-# mechanism releases from.
+# The tracks of cards that campaigns end in: reports that are private one by one, and counts from
+# which a mechanism releases a threshold.
 LOCAL, CENTRAL = "local", "central"
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a plan means for a data owner, in plain words; `epsilon` is what a record pays."""
+    """What a plan means for a data owner, in plain words; `epsilon` is the cost of a record."""
 
     epsilon: float
     purpose: str
@@ -45,33 +45,32 @@ class Subjects(Protocol):
 
     @property
     def entropy(self) -> Entropy:
-        """Where the chance of an answer comes from."""
+        """The source of randomness for an answer."""
 
     def __len__(self) -> int: ...
     @property
     def labels(self) -> Array:
-        """The true labels, which may lie outside those of the plan."""
+        """The true labels, which may be labels that the plan does not have."""
 
     @property
     def positions(self) -> NDArray[np.float64]:
-        """Where the records stand in [0, 1)."""
+        """The positions of the records in [0, 1)."""
 
     def scores(self) -> Array:
-        """The scores of the true labels; a label that the plan does not have scores 1."""
+        """Return the scores of the true labels; a label that the plan does not have scores 1."""
 
     def probabilities(self) -> Array:
-        """The model's probabilities of every label."""
+        """Return the model's probabilities of every label."""
 
     def train(self, terms: Any, weights: Array) -> Array:
-        """The weights after this owner's private steps."""
+        """Return the weights after this owner's private steps."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one owner answers to one query, unpacked: a row a report, or one row of the owner as a
-    whole.
+    """An owner's unpacked answer to a query: one row per report, or one row for the whole owner.
 
-    `sender` is who the transport says it came from, whatever the ids say.
+    `sender` is the owner that the transport authenticated, independent of the ids.
     """
 
     ids: Array
@@ -83,74 +82,72 @@ class Batch:
         return len(self.ids)
 
     def only(self, places: Array | list[int]) -> "Batch":
-        """The reports at these places."""
+        """Return the batch with only the reports at these places."""
         kept = {name: values[places] for name, values in self.columns.items()}
         return Batch(self.ids[places], kept, self.seeded, self.sender)
 
 
 class Tally:
-    """What the answers to a query add up to, whatever order they came in."""
+    """The sum of the answers to a query, independent of the order in which they arrived."""
 
     def crowds(self) -> list[int]:
-        """How many reports answered each question together, of those that got any."""
+        """Return the number of reports for each question of the query that received any."""
         return []
 
     def owner_sizes(self) -> list[int]:
-        """The records of every owner that answered as a whole; of reports, nothing."""
+        """Return the records of every owner that answered as a whole; empty for reports."""
         return []
 
     def to_json(self) -> Any:
-        """The tally as values of JSON; None where it is large or exact, and is counted again from
-        the batches."""
+        """Return JSON values; None if the tally, large or exact, is recounted from batches."""
         return None
 
 
 class Query(ABC):
-    """A question to owners. It packs, checks and adds up its own answers."""
+    """A question to owners, which packs, checks and adds up its own answers."""
 
-    # Whether an owner answers once for all its records, or each record of the slice by itself.
+    # Whether an owner answers once for all its records, or once for each record of the slice.
     whole: ClassVar[bool] = False
-    # The slice of positions in [0, 1) that is asked.
+    # The slice of positions in [0, 1) whose records are asked.
     start: float
     stop: float
 
     @abstractmethod
     def to_body(self) -> bytes:
-        """The method's part of the query message."""
+        """Return the method's part of the query message."""
 
     @abstractmethod
     def answer(self, subjects: Subjects) -> Columns:
-        """What these records answer, drawn now: the only place that reads them."""
+        """Draw the answers of these records now; no other method reads records."""
 
     @abstractmethod
     def pack(self, columns: Columns) -> bytes:
-        """The method's part of the message with these answers."""
+        """Return the method's part of the message with these answers."""
 
     @abstractmethod
     def check(self, body: bytes, n: int, *, most: int) -> None:
-        """Refuse, with a code, what cannot be n answers of an owner with at most so many
-        records."""
+        """Refuse, with a code, a body that is not n answers of an owner of <= `most` records."""
 
     @abstractmethod
     def unpack(self, body: bytes, n: int) -> Columns:
-        """The columns of a body that passes the check."""
+        """Return the columns of a body that passed the check."""
 
     @abstractmethod
     def tally(self, batches: Sequence[Batch], score: Score) -> Any:
-        """What these batches add up to. No report stands in two of them."""
+        """Add up these batches; no report occurs in two of them."""
 
     def tally_from_json(self, values: Any) -> Any:
-        """The tally that `Tally.to_json` made values of."""
+        """Read a tally from the values that `Tally.to_json` returned."""
         raise NotImplementedError
 
     @property
     def answer_bytes(self) -> int:
-        """How many bytes one answer takes at least, where answers cannot be split."""
+        """Return the least number of bytes of one answer, for answers that cannot be split."""
         return 0
 
     @property
     def asked(self) -> tuple[float, ...]:
-        """The thresholds that are asked about."""
+        """The thresholds that the query asks about."""
         return ()
 
 
@@ -170,29 +167,29 @@ class Terms(ABC):
 
     method: ClassVar[str]
     variants: ClassVar[tuple[str, ...]]
-    # The protobuf message that holds the fields, one by one.
+    # The protobuf message that holds the fields.
     message: ClassVar[type[Message]]
-    # The track of its cards; None where a campaign ends in something else.
+    # The track of its cards; None if its campaigns do not end in a card of a track.
     track: ClassVar[str | None]
-    # Whether the model's probabilities leave in clear.
+    # Whether the model's probabilities leave the owner in clear.
     shows_probabilities: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_choice(f"variant of {self.method}", self.variant, self.variants)
         check_epsilon(self.epsilon)
 
-    # The settings that an operator makes for this method and not for every one; of those that only
-    # some variants have, their names.
+    # The operator's settings that only this method has, each with the names of the variants that
+    # have it if not all do.
     settings: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     @classmethod
     @abstractmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
-        """The terms that an operator's settings ask for."""
+        """Make the terms from an operator's settings."""
 
     @abstractmethod
     def check(self, *, labels: int, alpha: float) -> None:
-        """Refuse terms that do not go with the rest of the plan."""
+        """Refuse terms that contradict the rest of the plan."""
 
     @property
     def privacy_delta(self) -> float:
@@ -201,36 +198,37 @@ class Terms(ABC):
 
     @property
     def max_corrupt(self) -> int:
-        """How many reports may be lies without breaking the certificate."""
+        """The number of false reports that the certificate withstands."""
         return 0
 
     @property
     def shows_exact_counts(self) -> bool:
-        """Whether exact counts leave, to an aggregator that is trusted with them."""
+        """Whether exact counts leave the owner, for an aggregator that is trusted with them."""
         return False
 
     @property
     def rounds(self) -> int:
-        """In how many rounds an owner answers as a whole, at one epsilon for all of them; 0 where
-        each record answers once."""
+        """The rounds that an owner answers as a whole, at one epsilon for all of them.
+
+        It is 0 if each record answers once.
+        """
         return 0
 
     @property
     def features(self) -> int | None:
-        """How many features the method itself takes from a record; None where a model scores
-        it."""
+        """How many features the method reads from a record; None if a model scores records."""
         return None
 
     @abstractmethod
     def read_query(self, body: bytes, *, labels: int) -> Query:
-        """The query in a message body; `BadInput` or `Refused` where there is none."""
+        """Read the query in a message body; raise `BadInput` or `Refused` if there is none."""
 
     @abstractmethod
     def explain(self, *, labels: int, alpha: float) -> Explanation:
-        """What the plan means for an owner."""
+        """Explain the plan to an owner."""
 
     def row_bits(self, *, labels: int) -> dict[str, int]:
-        """Bits a report in every column of `reports_message`; empty where answers are not split."""
+        """Bits per report of every column of `reports_message`; empty if answers are not split."""
         return {}
 
     # The message whose columns `row_bits` names.
@@ -243,7 +241,7 @@ class Terms(ABC):
     def from_bytes(cls, data: bytes) -> Self:
         message = parse(cls.message, data)
         values = {field.name: getattr(message, field.name) for field in fields(cls)}
-        # A repeated field is a container of protobuf's.
+        # Protobuf returns a repeated field as a container of its own type.
         plain: dict[str, Any] = {
             name: value if isinstance(value, (str, int, float, bytes)) else tuple(value)
             for name, value in values.items()
@@ -253,9 +251,10 @@ class Terms(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class LocalTerms(Terms):
-    """The terms of a method whose reports each go through a channel: private one by one.
+    """The terms of a method whose reports each go through a channel, private one by one.
 
-    The promise fails with probability `delta` over calibration; `max_corrupt` reports may be lies.
+    The guarantee fails with probability `delta` over calibration; `max_corrupt` reports may be
+    false.
     """
 
     delta: float
@@ -273,7 +272,7 @@ class LocalTerms(Terms):
 
     @abstractmethod
     def make_channel(self, *, labels: int) -> Channel:
-        """The channel that every report goes through."""
+        """Return the channel that every report goes through."""
 
 
 def check_slice(start: float, stop: float) -> None:

@@ -1,7 +1,7 @@
-"""Method bits (LDP-CP-S): features and labels private, one randomised bit 1{S <= q} a record.
+"""Method bits (LDP-CP-S): features and labels private, one randomised bit 1{S <= q} per record.
 
-A record's position in [0, 1) is fixed by its owner (a keyed hash in a federation, a shuffle in
-simulation). A query addresses a slice of positions; the slices of one campaign never overlap, so
+A record's position in [0, 1) is fixed by its owner (by a keyed hash in a federation, by a shuffle
+in simulation). A query addresses a slice of positions; the slices of one campaign never overlap, so
 every record answers at most once.
 """
 
@@ -37,7 +37,7 @@ MOST_THRESHOLDS = 1 << 16
 
 @dataclass(frozen=True)
 class BitTally(Tally):
-    """For every threshold of a query: how many answers arrived, and how many of them were one."""
+    """For every threshold of a query: the number of answers, and how many of them were one."""
 
     answers: tuple[int, ...]
     ones: tuple[int, ...]
@@ -60,8 +60,10 @@ class BitTally(Tally):
 
 @dataclass(frozen=True)
 class BitQuery(Query):
-    """Ask the records of a slice for one randomised bit 1{S <= q}; the slice is cut evenly, a part
-    to each threshold."""
+    """Ask the records of a slice for one randomised bit 1{S <= q} each.
+
+    The slice is cut into equal parts, one for each threshold.
+    """
 
     channel: Bit
     start: float
@@ -73,7 +75,7 @@ class BitQuery(Query):
         check_thresholds(self.thresholds)
 
     def part(self, positions: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The index of the threshold that each position of the slice is asked about."""
+        """Return the index of the threshold that each position of the slice is asked about."""
         count = len(self.thresholds)
         share = (positions - self.start) / (self.stop - self.start)
         return np.clip((share * count).astype(np.int64), 0, count - 1)
@@ -121,7 +123,7 @@ class BitQuery(Query):
 
 @dataclass(frozen=True, kw_only=True)
 class BitTerms(LocalTerms):
-    """A campaign of bits."""
+    """The terms of a campaign of bits."""
 
     method: ClassVar[str] = "bits"
     variants: ClassVar[tuple[str, ...]] = ("certified", "published", "published-star", "one-shot")

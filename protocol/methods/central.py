@@ -1,7 +1,7 @@
-"""Method central: owners count their records' scores, and one threshold is released from the sums.
+"""Method central: owners count their records' scores; one threshold is released from the sums.
 
 Variant trusted: exact histograms go to an aggregator that is trusted to release one threshold from
-them. Variant owner-noised: every owner adds discrete Gaussian noise of its own to every count.
+them. Variant owner-noised: every owner adds its own discrete Gaussian noise to every count.
 """
 
 import math
@@ -39,11 +39,11 @@ from confide.protocol.wire.encoding import parse, serialise
 TRUSTED, OWNER_NOISED = "trusted", "owner-noised"
 # The mechanism of owner-noised campaigns.
 SEARCH = "gaussian-search"
-# Far below any delta with a meaning, and far above where floats lose digits.
+# Far below any meaningful delta, and far above the values at which floats lose digits.
 LEAST_DELTA = 1e-100
-# Noise beyond this would hide any number of records that an owner may have.
+# More noise would hide any number of records that an owner may have.
 MOST_VARIANCE = 1 << 52
-# How many standard deviations a noised count may lie outside what it counts.
+# The number of standard deviations by which a noised count may lie outside the range of counts.
 DEVIATIONS = 8
 
 
@@ -55,7 +55,7 @@ def check_delta(delta: float) -> None:
 
 @dataclass(frozen=True)
 class HistogramTally(Tally):
-    """The counts of all owners that answered, added up, and the number of records of each."""
+    """The summed counts of all owners that answered, and the number of records of each."""
 
     counts: NDArray[np.int64]
     owners: int
@@ -67,7 +67,7 @@ class HistogramTally(Tally):
 
 @dataclass(frozen=True)
 class CountTally(Tally):
-    """Every owner's number of records and noised count, by who sent them."""
+    """Every owner's number of records and noised count, by sender."""
 
     answers: dict[bytes, tuple[int, int]]
 
@@ -79,7 +79,7 @@ class CountTally(Tally):
 
 
 class _Counts(WholeQuery):
-    """What both kinds of counts share: a row of integers."""
+    """The part that both count queries share: answers are rows of integers."""
 
     def pack(self, columns: Columns) -> bytes:
         return serialise(wire.Counts(counts=columns["counts"].astype(I8).tobytes()))
@@ -90,7 +90,7 @@ class _Counts(WholeQuery):
 
 
 def _check_owned(counts: Array, most: int) -> None:
-    """Refuse numbers of records that an owner of at most so many cannot have."""
+    """Refuse numbers of records that an owner of at most `most` records cannot have."""
     if counts.min() < 0 or counts.max() > most or int(counts.sum()) > most:
         raise Refused(wire.Code.OUT_OF_ALPHABET)
 
@@ -109,7 +109,7 @@ class HistogramQuery(_Counts):
         return serialise(wire.CountQuery())
 
     def count(self, scores: Array) -> NDArray[np.int64]:
-        """How many of the scores fall into each bin."""
+        """Return how many of the scores fall into each bin."""
         return np.bincount(bin_indices(scores, uniform_grid(self.bins)), minlength=self.bins)
 
     def answer(self, subjects: Subjects) -> Columns:
@@ -129,8 +129,10 @@ class HistogramQuery(_Counts):
 
 @dataclass(frozen=True)
 class CountQuery(_Counts):
-    """Ask every owner how many of its scores are at or below a threshold, with noise of the owner's
-    own."""
+    """Ask every owner for the noised number of its scores at or below a threshold.
+
+    Every owner adds its own noise.
+    """
 
     threshold: float
     variance: int
@@ -153,9 +155,11 @@ class CountQuery(_Counts):
         return {"counts": np.array([len(subjects), count + noise])}
 
     def check(self, body: bytes, n: int, *, most: int) -> None:
-        """A noised count of n records lies in [-8 sigma, n + 8 sigma]: an honest one outside has a
-        probability below 2 e^-32, 3e-14 (discrete Gaussians are sub-Gaussian, Canonne, Kamath,
-        Steinke 2020)."""
+        """Accept a noised count of n records only within [-8 sigma, n + 8 sigma].
+
+        An honest count lies outside with probability below 2 e^-32, 3e-14 (discrete Gaussians are
+        sub-Gaussian, Canonne, Kamath, Steinke 2020).
+        """
         counts = column(parse(wire.Counts, body).counts, I8, 2)
         _check_owned(counts[:1], most)
         size, count = (int(number) for number in counts)
@@ -173,14 +177,17 @@ class CountQuery(_Counts):
 
 
 def _in_order(batches: Sequence[Batch]) -> list[Batch]:
-    """In the order of the ids that owners give, which does not depend on arrival."""
+    """Sort batches by the ids that owners give, so that the order does not depend on arrival."""
     return sorted(batches, key=lambda batch: (batch.ids.tobytes(), batch.sender))
 
 
 @dataclass(frozen=True, kw_only=True)
 class CentralTerms(Terms):
-    """A campaign of counts: `mechanism` releases the threshold, on the safe side of the true
-    quantile except with probability `beta`, which is a part of alpha."""
+    """The terms of a campaign of counts, from which `mechanism` releases the threshold.
+
+    The threshold is on the safe side of the true quantile except with probability `beta`, which is
+    a part of alpha.
+    """
 
     mechanism: str
     bins: int
@@ -235,7 +242,7 @@ class CentralTerms(Terms):
 
     @classmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
-        """A trusted mechanism that needs no delta is asked for with a privacy-delta of 0."""
+        """A trusted mechanism that needs no delta is requested with a privacy-delta of 0."""
         bins, delta = int(settings["bins"]), float(settings["privacy-delta"])
         epsilon, noised = float(settings["epsilon"]), variant == OWNER_NOISED
         variance = search_variance(bins=bins, epsilon=epsilon, delta=delta) if noised else 0

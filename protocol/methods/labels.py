@@ -1,4 +1,4 @@
-"""Method labels (LDP-CP-L): a randomised label a record, the model's probabilities in clear."""
+"""Method labels (LDP-CP-L): one randomised label per record, the model's probabilities in clear."""
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,8 +38,10 @@ CAVEAT = (
 
 @dataclass(frozen=True)
 class LabelTally(Tally):
-    """The reports of a label query and the scores of every label for their features, in an order
-    independent of both."""
+    """The reports of a label query and the scores of every label for their features.
+
+    Their order is independent of both.
+    """
 
     scores: NDArray[Any]
     reports: NDArray[Any]
@@ -54,8 +56,7 @@ class LabelTally(Tally):
 
 @dataclass(frozen=True)
 class LabelQuery(Query):
-    """Ask the records of a slice for their label through a channel, together with their
-    features."""
+    """Ask the records of a slice for their randomised label and their features."""
 
     channel: LabelChannel
     start: float = 0.0
@@ -68,8 +69,11 @@ class LabelQuery(Query):
         return serialise(wire.LabelQuery(start=self.start, stop=self.stop))
 
     def answer(self, subjects: Subjects) -> Columns:
-        """A label that the plan does not have is reported as the one the model finds least likely,
-        the last to be covered."""
+        """Draw a randomised label for each record.
+
+        A label that the plan does not have is reported as the one that the model finds least
+        likely, the last to be covered.
+        """
         probs, labels = subjects.probabilities(), subjects.labels
         known = (labels >= 0) & (labels < self.channel.k)
         reported = np.where(known, labels, probs.argmin(axis=1))
@@ -98,19 +102,18 @@ class LabelQuery(Query):
         }
 
     def tally(self, batches: Sequence[Batch], score: Score) -> LabelTally:
-        """Reports in the order of the first words of their ids; a randomised score takes its number
-        from the second words.
+        """Sort reports by the first words of their ids; randomised scores use the second words.
 
         Ids are keyed hashes, fixed before a report is drawn, so their words are uniform and
         independent of each other and of the record. A test that bets on reports one after the other
-        needs an order that says nothing of their scores: the number must not come from what they
-        are sorted by.
+        needs an order that is independent of their scores, so the random number of a score must not
+        come from the words that the reports are sorted by.
         """
         if not batches:
             return LabelTally(np.empty((0, self.channel.k)), np.empty(0, dtype=np.int64))
         names = np.concatenate([batch.ids for batch in batches]).view(">u8")
-        # Equal first words, one pair in 2^64, are told apart by the second: any rule does that
-        # knows nothing of arrival.
+        # Equal first words, one pair in 2^64, are ordered by the second: any rule that does not
+        # depend on arrival will do.
         order = np.lexsort((names[:, 1], names[:, 0]))
         probs, reports = (
             np.concatenate([batch.columns[name] for batch in batches])[order]
@@ -122,7 +125,7 @@ class LabelQuery(Query):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelTerms(LocalTerms):
-    """A campaign of labels."""
+    """The terms of a campaign of labels."""
 
     channel: str
 
@@ -139,7 +142,10 @@ class LabelTerms(LocalTerms):
 
     @classmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
-        """Channel auto is the best one; published variants are defined for uniform noise only."""
+        """Make the terms; channel auto is the best one.
+
+        Published variants are defined for uniform noise only.
+        """
         channel, epsilon = str(settings["channel"]), float(settings["epsilon"])
         if channel == AUTO:
             uniform = variant.startswith("published")

@@ -1,4 +1,4 @@
-"""The methods by name. A method from elsewhere is registered the same way as the built-in ones."""
+"""The methods by name; methods of other packages register in the same way as the built-in ones."""
 
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.base import LOCAL, Terms

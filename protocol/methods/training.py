@@ -1,7 +1,6 @@
-"""Method training: DP-SGD on a stack of linear layers at every owner, weights averaged between
-rounds.
+"""Method training: DP-SGD on linear layers at every owner, with weights averaged between rounds.
 
-Weights travel as float32 numbers in a row: of each layer its matrix, output by output, then its
+Weights travel as one row of float32 numbers: for each layer its matrix, output by output, then its
 biases.
 """
 
@@ -42,19 +41,19 @@ Weights = NDArray[np.float32]
 # The label of all noise in training.
 NOISE = "discrete Gaussian on integers"
 
-# An owner keeps its weights within +-WEIGHT_BOUND, and multiplies and adds them without rounding:
-# with a layer of 2^17 or more fewer than 16 bits of a value would be left for that. It holds a
+# An owner keeps its weights within +-WEIGHT_BOUND, and multiplies and adds them without rounding: a
+# layer of 2^17 or more would leave fewer than 16 bits of a value for that. An owner holds one
 # number of every layer for at least 256 records at a time, so the sum of the widths is bounded too,
 # which bounds each of them.
 WEIGHT_BOUND = 32.0
 MOST_WIDTHS = 1 << 17
 MOST_LAYERS = 16
 MOST_STEPS = 1 << 20
-# Weights times steps of a round: some minutes of an owner's time.
+# Weights times steps of a round: a few minutes of an owner's computing time.
 MOST_WORK = 1 << 29
 
-# Within these every step is exact or its error proved, no update overflows, and what a plan costs
-# is computed in milliseconds.
+# Within these limits every step is exact or has a proved error, no update overflows, and the
+# privacy cost of a plan is computed in milliseconds.
 LIMITS: dict[str, tuple[float, float]] = {
     "noise_multiplier": (LEAST_NOISE, MOST_NOISE),
     "sampling_rate": (1e-6, 1.0),
@@ -67,7 +66,7 @@ LIMITS: dict[str, tuple[float, float]] = {
 
 
 def check_limit(name: str, value: float) -> None:
-    """Accept a number of a training that lies within its limits; what is no number does not."""
+    """Accept a number of a training that lies within its limits; NaN does not."""
     least, most = LIMITS[name]
     if not least <= value <= most:
         raise BadInput(f"{name} is {value!r}; accepted is {least:g} to {most:g}")
@@ -82,7 +81,7 @@ class TrainingTally(Tally):
 
 @dataclass(frozen=True, eq=False)
 class TrainingQuery(WholeQuery):
-    """Ask every owner to go on from these weights for its steps of the round."""
+    """Ask every owner to continue from these weights for its steps of the round."""
 
     terms: "TrainingTerms"
     weights: Weights
@@ -104,7 +103,7 @@ class TrainingQuery(WholeQuery):
         return {"weights": np.frombuffer(message.weights, dtype=F4)[None, :]}
 
     def tally(self, batches: Sequence[Batch], score: Score) -> TrainingTally:
-        """In the order of the ids that owners give: an average of floats depends on the order."""
+        """Sort by the ids that owners give, because an average of floats depends on the order."""
         ordered = sorted(batches, key=lambda batch: (batch.ids.tobytes(), batch.sender))
         return TrainingTally([batch.columns["weights"][0] for batch in ordered])
 
@@ -118,11 +117,11 @@ def _finite(data: bytes, size: int) -> Weights:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingTerms(Terms):
-    """The public numbers of a federated training; `layers` are the widths from features to labels,
-    with ReLU between them.
+    """The public numbers of a federated training.
 
-    A step divides its noisy sum by `batch`, a public number; features are clipped to [0, 1], the
-    public bounds of the plan. An owner rounds `sampling_rate` down to 32 bits.
+    `layers` are the widths from features to labels, with ReLU between them. A step divides its
+    noisy sum by `batch`, a public number; features are clipped to [0, 1], the public bounds of the
+    plan. An owner rounds `sampling_rate` down to 32 bits.
     """
 
     variant: str = "federated-averaging"
@@ -185,8 +184,10 @@ class TrainingTerms(Terms):
 
     @classmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
-        """Noise from the budget: the least with which all rounds together stay within (epsilon,
-        privacy-delta), replace-one."""
+        """Make terms with the least noise that fits the budget.
+
+        All rounds together stay within (epsilon, privacy-delta), replace-one.
+        """
         rounds, local = int(settings["rounds"]), int(settings["local-steps"])
         epsilon, delta = float(settings["epsilon"]), float(settings["privacy-delta"])
         rate = float(settings["sampling-rate"])
@@ -232,18 +233,18 @@ class TrainingTerms(Terms):
 
     @property
     def size(self) -> int:
-        """How many weights there are."""
+        """The number of weights."""
         return sum(inputs * outputs + outputs for inputs, outputs in self.shapes)
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
-        """Inputs and outputs of every layer."""
+        """The inputs and outputs of every layer."""
         return list(zip(self.layers, self.layers[1:], strict=False))
 
     def spent(self, delta: float) -> float:
-        """What all rounds cost a record of an owner when it is replaced by another, rounded up.
+        """Return what all rounds cost a record that is replaced by another, rounded up.
 
-        Owners hold disjoint records, so it is what the model costs too.
+        Owners hold disjoint records, so this is also the privacy cost of the model.
         """
         return training_epsilon(
             noise_multiplier=self.noise_multiplier,
@@ -256,7 +257,7 @@ class TrainingTerms(Terms):
 def split(
     terms: TrainingTerms, weights: NDArray[Any]
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """The matrix (outputs, inputs) and biases of every layer."""
+    """Return the matrix (outputs, inputs) and biases of every layer."""
     start = 0
     for inputs, outputs in terms.shapes:
         end = start + inputs * outputs
@@ -265,8 +266,10 @@ def split(
 
 
 def first_weights(terms: TrainingTerms) -> Weights:
-    """Where training starts: a public draw (uniform, by the width of each layer), the same for
-    everybody."""
+    """Return the initial weights: a public draw, the same for everybody.
+
+    The draw is uniform, scaled by the width of each layer.
+    """
     rng = np.random.default_rng(list(terms.layers))
     parts: list[Any] = []
     for inputs, outputs in terms.shapes:
@@ -276,7 +279,7 @@ def first_weights(terms: TrainingTerms) -> Weights:
 
 
 def predict(terms: TrainingTerms, weights: Weights, features: NDArray[Any]) -> NDArray[np.float64]:
-    """Class probabilities."""
+    """Return class probabilities."""
     values = np.clip(np.asarray(features, dtype=np.float64), 0, 1)
     layers = list(split(terms, weights))
     for place, (matrix, bias) in enumerate(layers):

@@ -1,1 +1,1 @@
-"""Conformity scores in [0, 1], lower conforming better, and the sets a threshold makes of them."""
+"""Conformity scores in [0, 1], lower conforming better, and the prediction sets of a threshold."""

@@ -1,4 +1,4 @@
-"""What a classification score is."""
+"""The type of a classification score."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The built-in classification scores: their functions, and the values made of them."""
+"""The built-in classification scores: their functions, and the `Score` values made from them."""
 
 from typing import Any
 
@@ -17,14 +17,14 @@ def hps(r: Ranking) -> Array:
 
 
 def aps(r: Ranking) -> Array:
-    """Mass ranked at or above y (Romano et al. 2020, not randomised)."""
+    """Probability mass ranked at or above y (Romano et al. 2020, not randomised)."""
     return r.above + r.own
 
 
 def aps_randomized(r: Ranking) -> Array:
-    """Mass of larger probabilities plus u p_y (Romano et al. 2020).
+    """Probability mass of larger probabilities plus u p_y (Romano et al. 2020).
 
-    The own mass enters once, so the score stays within 1.
+    The label's own mass is counted once, so the score is at most 1.
     """
     return r.larger + r.u * r.own
 
@@ -39,7 +39,7 @@ def raps(r: Ranking, *, penalty: float, free_ranks: int) -> Array:
 
 
 def saps(r: Ranking, *, penalty: float) -> Array:
-    """Largest probability plus a penalty a rank, divided by its largest value.
+    """Largest probability plus a penalty per rank, divided by its largest value.
 
     Huang et al. 2024, with u = 1.
     """

@@ -1,4 +1,4 @@
-"""Probabilities, labels and uniform numbers as scores accept them."""
+"""Check probabilities, labels and uniform numbers before they are scored."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,14 +10,15 @@ from confide.protocol.errors import BadInput
 
 Array = NDArray[Any]
 
-# How many probabilities are worked on at once.
+# The number of probabilities processed at once.
 _CELLS = 1 << 17
 
 
 def check_probabilities(probs: ArrayLike) -> Array:
-    """The array itself if it holds probabilities, a row a record; otherwise `BadInput`.
+    """Return the array if it holds probabilities, one row per record; else raise `BadInput`.
 
-    Accepted is a shape (n, K >= 2), finite and non-negative, with rows that sum to 1 within 1e-3.
+    The shape must be (n, K >= 2) and all values finite and non-negative, with rows that sum to 1
+    within 1e-3.
     """
     probs = check_shape(probs)
     for rows in chunks(probs):
@@ -35,7 +36,7 @@ def check_probabilities(probs: ArrayLike) -> Array:
 
 
 def check_labels(labels: ArrayLike, *, n: int, k: int) -> Array:
-    """The labels as an array when there are n of them, integers from 0 to k - 1."""
+    """Return the labels as an array if they are n integers from 0 to k - 1."""
     labels = np.asarray(labels)
     if labels.shape != (n,) or labels.dtype.kind not in "iu":
         raise BadInput(
@@ -74,6 +75,6 @@ def working(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def chunks(probs: Array) -> Iterator[slice]:
-    """Row slices that stay in the cache."""
+    """Yield row slices that fit into the processor's cache."""
     rows = max(1, _CELLS // probs.shape[1])
     return (slice(start, start + rows) for start in range(0, len(probs), rows))

@@ -1,11 +1,11 @@
-"""What a classification score is a function of: the labels of a record ranked by probability.
+"""The input of a classification score: the labels of a record ranked by probability.
 
 For a label, a *ranking* gives its probability, the probability mass ranked strictly above it, and
 its rank (ties broken by the label's index). There are two rankings, one of the true label alone (a
 masked sum, no sorting) and one of every label (a sort). Both sum exactly: probabilities are first
 rounded to a fixed grid (2^-40 for float64, 2^-23 for float32) on which floating-point addition of
-numbers that total less than two has no rounding error, in whatever order. So a score is the same to
-the bit with either ranking. Probabilities closer than the grid count as ties.
+numbers that total less than two has no rounding error, in any order. So a score is the same to the
+bit with either ranking. Probabilities closer than the grid count as ties.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _GRID = {np.dtype(np.float32): np.float32(1.0), np.dtype(np.float64): np.float64
 
 
 class Ranking(Protocol):
-    """What a score may ask about labels; every array has the shape of the scores."""
+    """The values that a score may read about labels; every array has the shape of the scores."""
 
     @property
     def labels(self) -> int:
@@ -83,7 +83,7 @@ class _AnyRanking:
 
 @dataclass(frozen=True)
 class TrueRanking(_AnyRanking):
-    """The ranking of one label a record, computed in slices that stay in the processor's cache."""
+    """The ranking of one label per record, computed in slices that fit the processor's cache."""
 
     truth: Array
 
@@ -126,9 +126,9 @@ class _Slice(_AnyRanking):
 
     @cached_property
     def _tied_before(self) -> Array:
-        """How many labels of lower index tie with the true one.
+        """Count the labels of lower index that tie with the true one.
 
-        Almost always none, so only rows with ties are counted.
+        Ties are rare, so only rows with ties are counted.
         """
         tied = self.grid == self._grid_own[:, None]
         before = np.zeros(len(self.truth), dtype=self.probs.dtype)
@@ -194,7 +194,7 @@ class FullRanking(_AnyRanking):
 
     @cached_property
     def larger(self) -> Array:
-        """What lies above the first of a run of equal probabilities lies above them all."""
+        """Labels of equal probability share the mass above the first of them."""
         first = np.ones(self._ranked.shape, dtype=np.bool_)
         first[:, 1:] = self._ranked[:, 1:] != self._ranked[:, :-1]
         start = np.maximum.accumulate(np.where(first, np.arange(self.labels), 0), axis=1)
@@ -211,7 +211,7 @@ class FullRanking(_AnyRanking):
 
 
 def _pick(table: Array, columns: Array) -> Array:
-    """One entry a row; on one flat row that is faster than with two indices."""
+    """Pick one entry per row; one flat index is faster than two indices."""
     if not table.flags.c_contiguous:
         return table[np.arange(len(columns)), columns]
     return table.reshape(-1).take(
@@ -220,7 +220,7 @@ def _pick(table: Array, columns: Array) -> Array:
 
 
 def _row_counts(flags: Array, dtype: np.dtype[Any]) -> Array:
-    """The number of true flags a row.
+    """Count the true flags of every row.
 
     A matrix-vector product counts faster than a sum of booleans, and as exactly.
     """

@@ -1,6 +1,6 @@
-"""Regression scores in [0, 1] and the intervals they turn a threshold into.
+"""Regression scores in [0, 1], and the intervals of a threshold.
 
-The bound of a score is public, never taken from the data.
+The bound of a score is public and never taken from the data.
 """
 
 import math
@@ -24,7 +24,7 @@ def _check_bound(bound: float) -> None:
 
 
 def _numbers(what: str, values: ArrayLike) -> NDArray[np.float64]:
-    """Float64 throughout: differences of small integers would wrap around."""
+    """Convert to float64, because differences of small integer types would wrap around."""
     found = np.asarray(values)
     if found.dtype.kind not in "iuf" or not np.isfinite(found).all():
         raise BadInput(
@@ -35,7 +35,7 @@ def _numbers(what: str, values: ArrayLike) -> NDArray[np.float64]:
 
 
 def column(what: str, values: ArrayLike) -> NDArray[np.float64]:
-    """One number a record, from (n,) or (n, 1).
+    """Return one number per record, from (n,) or (n, 1).
 
     A column of a table, (n, 1), would broadcast against n targets to n x n numbers.
     """
@@ -79,7 +79,7 @@ class AbsoluteResidual:
         return np.minimum(np.abs(targets - predictions) / self.bound, 1.0)
 
     def interval(self, predictions: ArrayLike, threshold: float) -> tuple[Array, Array]:
-        """All y whose score is at most the threshold.
+        """Return the interval of all y whose score is at most the threshold.
 
         At 1 that is the whole line, because scores are clipped there.
         """
@@ -107,9 +107,9 @@ class QuantileResidual:
         return np.clip((excess / self.bound + 1) / 2, 0.0, 1.0)
 
     def interval(self, predictions: ArrayLike, threshold: float) -> tuple[Array, Array]:
-        """All y whose score is at most the threshold.
+        """Return the interval of all y whose score is at most the threshold.
 
-        At 1 that is the whole line; where the ends pass each other it is nothing.
+        At 1 that is the whole line; if the ends cross, the interval is empty.
         """
         predictions = _quantiles(predictions)
         shift = math.inf if threshold >= 1 else (2 * threshold - 1) * self.bound

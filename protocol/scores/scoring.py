@@ -21,9 +21,9 @@ Array = NDArray[Any]
 def true_scores(
     score: Score, probs: ArrayLike, labels: ArrayLike, *, u: ArrayLike | None = None
 ) -> Array:
-    """(n,) scores of the given labels, without sorting.
+    """Return the (n,) scores of the given labels, without sorting.
 
-    They equal those entries of `all_scores` to the bit.
+    They equal the corresponding entries of `all_scores` to the bit.
     """
     probs = check_shape(probs)
     labels = check_labels(labels, n=len(probs), k=probs.shape[1])
@@ -34,7 +34,7 @@ def true_scores(
 
 
 def all_scores(score: Score, probs: ArrayLike, *, u: ArrayLike | None = None) -> Array:
-    """(n, K) scores of every label."""
+    """Return the (n, K) scores of every label."""
     probs = check_shape(probs)
     uniforms = check_uniforms(u, len(probs))
     out = np.empty(probs.shape, dtype=working(probs.dtype))

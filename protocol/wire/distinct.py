@@ -1,26 +1,26 @@
-"""Whether numbers that should differ do."""
+"""Find repeated numbers quickly."""
 
 import numpy as np
 
 from confide.protocol.wire.columns import Array
 
-# So few are sorted before anything else is done.
+# Up to this many numbers are sorted without any other step first.
 FEW = 512
 
 
 def any_twice(numbers: Array) -> bool:
-    """Whether one of these numbers of 64 bits stands twice.
+    """Return whether one of these 64-bit numbers occurs twice.
 
-    Each leaves its index at the place that its first bits name; those that find another's there are
-    compared with that one, and sorted to be compared with each other. Of hashes these are one in
-    eight at most; of any other numbers they may be all.
+    Each number writes its index into the slot given by its first bits. Numbers that find another
+    index in their slot are compared with that number, then sorted and compared with each other. Of
+    hashes, at most one in eight is sorted; of other numbers, possibly all.
     """
     rest = numbers
     if len(numbers) > FEW:
         bits = len(numbers).bit_length() + 2
         places = (numbers >> np.uint64(64 - bits)).view(np.int64)
         order = np.arange(len(numbers), dtype=np.int32)
-        # What was there before is never read.
+        # Slots that no number has written are never read.
         left = np.empty(1 << bits, dtype=np.int32)
         left[places] = order
         found = left.take(places)

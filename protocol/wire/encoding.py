@@ -1,4 +1,4 @@
-"""Messages as bytes, and untrusted bytes as messages."""
+"""Serialise messages, and parse untrusted bytes."""
 
 from typing import Any, TypeVar
 
@@ -23,9 +23,9 @@ def parse(kind: type[AnyMessage], data: bytes) -> AnyMessage:
         message = kind.FromString(data)
     except DecodeError:
         raise Refused(wire.Code.MALFORMED) from None
-    # Typed as anything: protobuf's stubs do not know this method.
+    # Typed as Any because protobuf's stubs lack this method.
     whole: Any = message
-    # Another version may have fields that this one does not know, and deserves its own code.
+    # Another version may have fields that this one does not know; it gets its own code.
     if getattr(whole, "version", VERSION) != VERSION:
         raise Refused(wire.Code.WRONG_VERSION)
     whole.DiscardUnknownFields()
@@ -35,5 +35,5 @@ def parse(kind: type[AnyMessage], data: bytes) -> AnyMessage:
 
 
 def serialise(message: Message) -> bytes:
-    """The bytes of a message, the same wherever and whenever they are made."""
+    """Return the bytes of a message, which are the same on every machine and in every run."""
     return message.SerializeToString(deterministic=True)

@@ -1,4 +1,4 @@
-"""Batches of reports as bytes. Untrusted batches are checked in `check_batch` alone."""
+"""Batches of reports as bytes; `check_batch` is the only function that checks untrusted batches."""
 
 import numpy as np
 
@@ -26,8 +26,11 @@ def write_batch(batch: Batch, *, query: Query, plan: bytes, round_: int) -> wire
 def check_batch(
     message: wire.ReportBatch, *, query: Query, plan: bytes, round_: int, most: int = MOST_RECORDS
 ) -> int:
-    """How many reports a batch holds that answers this query, of an owner with at most so many
-    records; anything else is refused whole, with a code."""
+    """Return the number of reports of a batch that answers this query.
+
+    A batch that does not, or that an owner with at most so many records cannot send, is refused as
+    a whole, with a code.
+    """
     if message.version != VERSION:
         raise Refused(wire.Code.WRONG_VERSION)
     if message.plan != plan:
@@ -51,15 +54,17 @@ def read_batch(
     most: int = MOST_RECORDS,
     sender: bytes = b"",
 ) -> Batch:
-    """Unpack a batch that passes the check."""
+    """Unpack a batch that passed the check."""
     n = check_batch(message, query=query, plan=plan, round_=round_, most=most)
     ids = np.frombuffer(message.ids, dtype=np.uint8).reshape(n, ID_BYTES)
     return Batch(ids, query.unpack(message.body, n), message.seeded, sender)
 
 
 def _check_distinct(ids: bytes) -> None:
-    """No id stands twice in a batch. Ids are hashes: where halves of them differ there is no need
-    to compare the whole."""
+    """Refuse a batch in which an id occurs twice.
+
+    Ids are hashes: if halves of them differ, the whole ids need not be compared.
+    """
     halves = np.frombuffer(ids, dtype=np.uint64)
     if any_twice(halves[::2]):
         pairs = halves.reshape(-1, 2)

@@ -1,5 +1,7 @@
-"""The calls of the gRPC service as plain values, read off the compiled description: what both sides
-build their ends from."""
+"""The calls of the gRPC service as plain values, from which both sides build their ends.
+
+They are read from the compiled service description.
+"""
 
 import ipaddress
 import re
@@ -12,16 +14,16 @@ from confide.protocol.wire import service_pb2
 
 CAMPAIGN, AUTHORIZATION, MESSAGES = "confide-campaign", "authorization", "confide-messages"
 CAMPAIGN_DIGITS = 16
-# Answers of many reports are split into messages of this size; eight reports of the most labels
-# that a plan may have are not split, and take somewhat more. No aggregator may take less than the
-# larger.
+# Answers of many reports are split into messages of this size. Eight reports with the most labels
+# that a plan may have are not split and take somewhat more. Every aggregator must accept messages
+# of the larger size.
 PIECE_BYTES = 1 << 20
 LARGEST_PIECE = PIECE_BYTES + (1 << 16)
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call: where it is found, what goes in and what comes out."""
+    """One call: its path, its request and its reply."""
 
     path: str
     request: type[Any]
@@ -45,17 +47,17 @@ CALLS = _calls()
 
 
 def campaign_id(plan_digest: bytes) -> str:
-    """What a campaign is called on the wire and on command lines."""
+    """Return the name of a campaign on the wire and on command lines."""
     return plan_digest.hex()[:CAMPAIGN_DIGITS]
 
 
 def is_campaign_id(text: str) -> bool:
-    """Whether a campaign could be called that."""
+    """Return whether a text has the form of a campaign's name."""
     return re.fullmatch(f"[0-9a-f]{{{CAMPAIGN_DIGITS}}}", text) is not None
 
 
 def is_loopback(address: str) -> bool:
-    """Whether HOST:PORT never leaves this machine; only there may a connection go without TLS."""
+    """Whether HOST:PORT is on this machine; only then may a connection go without TLS."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         return ipaddress.ip_address(host).is_loopback

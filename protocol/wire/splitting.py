@@ -1,5 +1,7 @@
-"""Long answers cut into short ones: each a whole answer of its own, so any may be lost, repeated or
-come first."""
+"""Split a long answer into short ones.
+
+Each piece is a complete answer, so any piece may be lost, repeated or arrive first.
+"""
 
 from collections.abc import Iterator
 
@@ -8,17 +10,19 @@ from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import cut
 from confide.protocol.wire.encoding import ID_BYTES, VERSION, parse, serialise
 
-# Cuts fall between multiples of this many reports, so that packed bits are cut between bytes.
+# Cuts fall at multiples of this many reports, so that packed bits are cut between bytes.
 _ROWS = 8
-# Above what a piece has besides its columns.
+# An upper bound on the bytes of a piece besides its columns.
 _HEADER_BYTES = 160
 _DIGEST_BYTES = 32
 _LAST_ROUND = 2**32 - 1
 
 
 def split_answer(answer: bytes, plan: Plan, *, most: int) -> Iterator[bytes]:
-    """The answer as answers of at most `most` bytes, or of eight reports. The same answer is always
-    cut the same way."""
+    """Split an answer into answers of at most `most` bytes, or of eight reports.
+
+    The same answer is always cut in the same way.
+    """
     batch = parse(wire.Answer, answer).batch
     n = len(batch.ids) // ID_BYTES
     kind, widths = plan.terms.reports_message, plan.terms.row_bits(labels=plan.labels)
@@ -44,8 +48,10 @@ def split_answer(answer: bytes, plan: Plan, *, most: int) -> Iterator[bytes]:
 
 
 def single_bytes(plan: Plan) -> int | None:
-    """The length of an answer with one report, at its longest; None where an owner answers as a
-    whole. An answer with n reports has at most n times as many bytes."""
+    """Return the most bytes of an answer with one report; None if owners answer as a whole.
+
+    An answer with n reports has at most n times as many bytes.
+    """
     kind = plan.terms.reports_message
     if kind is None:
         return None

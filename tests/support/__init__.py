@@ -1,1 +1,1 @@
-"""What tests share."""
+"""Modules that tests share."""

@@ -43,7 +43,7 @@ def answer(batch: Batch, *, round_: int = 0, plan: bytes = NAME, query: Query = 
 
 
 def reports(plan: Plan, names: list[int]) -> bytes:
-    """A batch with a report of each of these names."""
+    """A batch with one report for each of these names."""
     batch = bit_batch(max(names) + 1)
     parts = np.zeros(len(names), dtype=np.int64)
     chosen = Batch(batch.ids[names], {"reports": batch.columns["reports"][names], "parts": parts})

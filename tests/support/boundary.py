@@ -1,4 +1,4 @@
-"""A data owner's machine that a hostile aggregator meets through its real command."""
+"""A data owner's machine, attacked by a hostile aggregator through the owner's real command."""
 
 import re
 from dataclasses import replace
@@ -24,7 +24,7 @@ LABELS = LabelTerms(variant="certified", channel="k-rr", epsilon=SURE, delta=0.1
 
 
 def home(folder: Path, *models: bytes, **changes: Any) -> Path:
-    """An owner's folder with a policy that trusts the tests' key; other clauses by name."""
+    """Make an owner's folder with a policy that trusts the tests' key and has these changes."""
     place = Home(folder / "home")
     place.create()
     clauses = {
@@ -42,7 +42,7 @@ def home(folder: Path, *models: bytes, **changes: Any) -> Path:
 
 
 def people(path: Path, features: Any, labels: Any = None) -> Path:
-    """A file of records with ids."""
+    """Write a file of records with ids."""
     labels = np.zeros(len(features), dtype=np.int64) if labels is None else labels
     np.savez(
         path,
@@ -54,7 +54,7 @@ def people(path: Path, features: Any, labels: Any = None) -> Path:
 
 
 def crowd(first: float) -> Any:
-    """The target, whose secret is its first feature, and others that all have 0.4."""
+    """Features of the target, whose first feature is secret, and of others that all have 0.4."""
     features = np.full((N, 2), 0.4)
     features[0, 0] = first
     return features

@@ -1,4 +1,4 @@
-"""A real browser for tests: the Chromium of this machine, driven from outside."""
+"""A real browser for tests: the Chromium of this machine, driven from the test process."""
 
 import shutil
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ CHROMIUM = next(
     ),
     None,
 )
-# It asks nobody outside for anything, and needs no rights of the kernel that a container may lack.
+# It sends no requests of its own, and needs no kernel privileges that a container may lack.
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -29,7 +29,7 @@ FLAGS = (
 
 @contextmanager
 def browser() -> Iterator[Any]:
-    """Chromium without a window, with a fresh profile."""
+    """Start Chromium without a window, with a fresh profile."""
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         try:

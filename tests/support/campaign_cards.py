@@ -25,8 +25,10 @@ from tests.support.owners import NOW, central
 
 
 def counted(plan: Plan, rng: np.random.Generator, *, n: int = 6_000, owners: int = 4) -> Outcome:
-    """A central campaign of uniform scores: what owners would count, with seeded noise, stamped as
-    in earnest."""
+    """Run a central campaign of uniform scores: owners' counts with seeded noise.
+
+    The outcome is marked as unseeded, like that of a real campaign.
+    """
     scores = np.sort(rng.random(n)) ** 2
     sizes = [int(size) for size in np.diff(np.linspace(0, n, owners + 1).astype(int))]
 
@@ -49,7 +51,7 @@ def counted(plan: Plan, rng: np.random.Generator, *, n: int = 6_000, owners: int
 
 
 def reported(plan: Plan, rng: np.random.Generator, *, n: int) -> Outcome:
-    """A local campaign of n records of a known population, drawn from the channel's own law."""
+    """Run a local campaign of n records of a known population, drawn from the channel's own law."""
     probs, labels = label_population(n, plan.labels, rng, ties=False)
     scores = all_scores(SCORES[plan.score], probs, u=rng.random(n))
     own = scores[np.arange(n), labels]
@@ -87,7 +89,7 @@ def issued(plan: Plan, outcome: Outcome) -> Card:
 
 
 def forged(card: Card, *changes: tuple[tuple[Any, ...], Any]) -> Card:
-    """The card with other values, signed again by its own issuer."""
+    """Return the card with other values, signed again by its own issuer."""
     formal = copy.deepcopy(card.formal)
     for place, value in changes:
         inner = formal

@@ -42,7 +42,7 @@ def broken(card: Card, **arguments: Any) -> list[str]:
 
 
 def edits(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every leaf of a layer."""
+    """Yield the place of every leaf of a layer."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from edits(inner, (*place, name))
@@ -78,8 +78,10 @@ def edited(formal: Any, place: tuple[Any, ...]) -> Any:
 def campaign(
     tmp_path: Path, *, method: str = "bits", randomness: str = OPERATING_SYSTEM, **changes: Any
 ) -> Card:
-    """The card of a campaign whose owners are seeded, so that it repeats, stamped as one that is in
-    earnest."""
+    """Return the card of a campaign of seeded owners, which is therefore repeatable.
+
+    The card is marked as unseeded, like that of a real campaign.
+    """
     plan = changed(PLAN if method == "bits" else LABEL_PLAN, **changes)
     tmp_path.mkdir(exist_ok=True)
     owners = [

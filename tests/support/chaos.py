@@ -1,5 +1,7 @@
-"""Campaigns during which servers and clients are killed with signal 9, again and again, next to the
-same ones left in peace."""
+"""Campaigns whose servers and clients are killed with signal 9 repeatedly.
+
+Each one is compared with the same campaign without kills.
+"""
 
 import random
 import sqlite3
@@ -20,7 +22,7 @@ from tests.support.places import ROOT
 from tests.support.servers import Place, Running, contribution, eventually, together
 
 PATIENCE = 600
-# One owner as a process of its own, started again and again until it ends well.
+# One owner as a separate process, restarted until it ends successfully.
 CLIENT = """
 import sys
 from pathlib import Path
@@ -37,8 +39,11 @@ part.watch()
 
 @dataclass(frozen=True)
 class Came:
-    """What came of a campaign: its card's formal layer, and the ids of reports that are stored and
-    that were acknowledged."""
+    """The result of a campaign.
+
+    It holds the formal layer of the card, and the ids of the reports that are stored and of those
+    that were acknowledged.
+    """
 
     formal: dict[str, Any]
     stored: list[bytes]
@@ -47,7 +52,7 @@ class Came:
 
 @dataclass(frozen=True)
 class Survived:
-    """A campaign under kills, the same campaign in peace, and how often something was killed."""
+    """A campaign with kills, the same campaign without, and the number of kills."""
 
     disturbed: Came
     quiet: Came
@@ -56,7 +61,7 @@ class Survived:
 
 
 def came(place: Place, campaign: str, folder: Path) -> Came:
-    """What came of a campaign whose owners' folders are in this one, once it is calibrated."""
+    """Return the result of a calibrated campaign whose owners' folders are in this folder."""
     eventually(lambda: place.store.campaign(campaign).state == "calibrated", seconds=PATIENCE)
     stored = (
         answer
@@ -81,8 +86,7 @@ def _ids(answers: Iterable[bytes]) -> list[bytes]:
 
 
 def in_peace(plan: Plan, folder: Path, *, owners: int, n: int) -> Came:
-    """The campaign of the same seeded owners with a server of their own, on SQLite, where nothing
-    goes wrong."""
+    """Run the campaign with the same seeded owners and a server on SQLite, without failures."""
     place = Place(folder / "aggregator")
     try:
         campaign, server = place.campaign(plan, owners=owners), place.serve()
@@ -96,7 +100,7 @@ def in_peace(plan: Plan, folder: Path, *, owners: int, n: int) -> Came:
 
 
 def under_way(place: Place, campaign: str, owners: int) -> bool:
-    """Whether some of the reports of a round have come in, and some have not."""
+    """Whether some of the reports of a round have arrived, and some have not."""
     rounds = place.store.rounds(campaign)
     if not rounds or rounds[-1].closed is not None:
         return False
@@ -117,11 +121,10 @@ def chaos(
     seed: int,
     longest_pause: float = 0.3,
 ) -> Survived:
-    """Run a campaign of so many owners with n records each, of whom the first `processes` are
-    killed too.
+    """Run a campaign of `owners` owners with n records each, under kills.
 
-    A kill comes at a random instant after the first reports of a round: while others come in, when
-    it closes, or later.
+    The first `processes` owners are killed too. A kill comes at a random instant after the first
+    reports of a round: while others arrive, when it closes, or later.
     """
     rng = random.Random(seed)
     campaign = place.campaign(plan, owners=owners)
@@ -183,7 +186,7 @@ def chaos(
 
 
 def leader(place: Place, campaign: str, servers: list[Running]) -> Running:
-    """The server that advances a campaign."""
+    """Return the server that advances a campaign."""
     from sqlalchemy import select
 
     from confide.aggregator.storage.schema import campaigns

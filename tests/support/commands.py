@@ -1,4 +1,4 @@
-"""Command lines as their console scripts run them, without the start of another interpreter."""
+"""Run command lines as their console scripts do, without starting another interpreter."""
 
 import io
 import subprocess

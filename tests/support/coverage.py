@@ -1,5 +1,7 @@
-"""Whether campaigns cover as they claim: every local method and score, in process and over the
-wire, on known populations."""
+"""Measure whether campaigns cover as they claim, on known populations.
+
+Every local method and score is covered, in process and over the wire.
+"""
 
 import tempfile
 from collections.abc import Callable
@@ -29,7 +31,7 @@ from tests.support.owners import MODEL, PLAN, POLICY, asking, changed, owner, si
 
 Floats = NDArray[np.float64]
 
-# Ledgers are synced to disk after every answer; in memory that costs nothing.
+# Ledgers are synced to disk after every answer, which costs nothing on a disk in memory.
 MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 
 
@@ -37,9 +39,9 @@ MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 class Population:
     """Records of finitely many kinds, so that coverage is a finite sum.
 
-    A record of kind j (one in `weights[j]`) has the probabilities `probs[j]`, which fall strictly,
-    on its labels in random order; its true label is the one of rank r with probability `ranks[j,
-    r]`.
+    A record is of kind j with probability `weights[j]`. It has the probabilities `probs[j]`, which
+    fall strictly, on its labels in random order; its true label is the one of rank r with
+    probability `ranks[j, r]`.
     """
 
     weights: Floats
@@ -51,7 +53,7 @@ class Population:
         return self.probs.shape[1]
 
     def draw(self, n: int, rng: np.random.Generator) -> tuple[Floats, NDArray[np.int64]]:
-        """Probabilities and true labels of n records."""
+        """Draw probabilities and true labels of n records."""
         kind = rng.choice(len(self.weights), n, p=self.weights)
         order = rng.random((n, self.labels)).argsort(axis=1)
         probs = np.empty((n, self.labels))
@@ -82,16 +84,18 @@ def _falling(first: Floats, k: int) -> Floats:
 
 
 def calibrated(least: float, most: float, k: int = 10) -> Population:
-    """A calibrated model: the label of rank r is true with its own probability, the first with one
-    from least to most."""
+    """A calibrated model: the label of rank r is true with its own probability.
+
+    The first label has a probability from least to most.
+    """
     probs = _falling(np.linspace(least, most, 211), k)
     return Population(np.full(len(probs), 1 / len(probs)), probs, probs)
 
 
 def hair_below(k: int = 10, covered: float = 0.8999) -> Population:
-    """One kind of record, whose label is the first with probability 0.8999 and the last otherwise.
+    """One kind of record, whose label is the first with probability 0.8999, else the last.
 
-    Between their scores coverage is a hair below 0.9 for every score: the hardest case for a
+    Between their scores, coverage is slightly below 0.9 for every score: the hardest case for a
     guarantee of 0.9.
     """
     ranks = np.zeros((1, k))
@@ -120,14 +124,14 @@ class Method:
         )
 
     def terms(self, *, epsilon: float, delta: float) -> Terms:
-        """The terms of its campaigns."""
+        """Return the terms of its campaigns."""
         asked: dict[str, Any] = {"variant": self.variant, "epsilon": epsilon, "delta": delta}
         own = {} if self.channel == "bit" else {"channel": self.channel}
         return METHODS_BY_NAME[self.method](**asked | own)
 
     @property
     def records(self) -> int:
-        """Enough of them for thresholds below 1: the trivial threshold cannot fail."""
+        """The records needed for thresholds below 1: the trivial threshold cannot fail."""
         return 6_000 if (self.method, self.variant) == ("bits", "published-star") else 1_000
 
 
@@ -171,23 +175,24 @@ class Cell:
         )
 
     def certificate(self, campaign: int) -> Certificate:
-        """What campaign number so and so ends with. Campaigns are independent, and those of other
-        cells too."""
+        """Run the campaign with this number and return its certificate.
+
+        Campaigns are independent, also across cells.
+        """
         return PATHS[self.path](self, f"{self} {campaign}")
 
     def fails(self, certificate: Certificate, level: float | None = None) -> bool:
-        """Whether sets cover less than the certificate says (or than `level`), whatever precision
-        they are made in."""
+        """Whether sets cover less than the certificate says (or than `level`), in any precision."""
         population = POPULATIONS[self.population]
         reached = (
             population.coverage(self.score, certificate.threshold, dtype)
             for dtype in (np.float32, np.float64)
         )
-        # A billionth is what sums of doubles may lack.
+        # Sums of doubles may be too small by a billionth.
         return min(reached) < (certificate.level if level is None else level) - 1e-9
 
     def failures(self, campaigns: int, *, level: float | None = None) -> int:
-        """How many of so many campaigns fail."""
+        """Count the failures among this many campaigns."""
         return sum(self.fails(self.certificate(i), level) for i in range(campaigns))
 
 
@@ -197,7 +202,7 @@ def _drawn(cell: Cell, seed: str) -> tuple[Floats, NDArray[np.int64], np.random.
 
 
 def in_process(cell: Cell, seed: str) -> Certificate:
-    """One campaign on arrays."""
+    """Run one campaign on arrays."""
     probs, labels, rng = _drawn(cell, seed)
     # The precision in which owners score.
     score, single, u = SCORES[cell.score], probs.astype(np.float32), rng.random(cell.n)
@@ -211,7 +216,7 @@ def in_process(cell: Cell, seed: str) -> Certificate:
 
 
 def over_the_wire(cell: Cell, seed: str) -> Certificate:
-    """One campaign of two owners behind policy and ledger, whose answers come in as bytes."""
+    """Run one campaign of two owners behind policy and ledger, whose answers arrive as bytes."""
     probs, labels, _ = _drawn(cell, seed)
     policy = replace(POLICY, minimum_group=1)
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:

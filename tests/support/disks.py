@@ -1,4 +1,4 @@
-"""Disks that are full and databases that may only be read, under servers that run."""
+"""Full disks and read-only databases, under running servers."""
 
 import os
 import subprocess
@@ -11,33 +11,33 @@ from sqlalchemy import text
 from tests.support.postgres import unprivileged
 from tests.support.servers import Place, Running
 
-# Less than SQLite's first page in the log of what is written ahead, and enough for the server's own
-# log.
+# Less than SQLite's first page in its write-ahead log, and enough for the server's own log.
 SMALL = 32 << 10
-# More than a segment of PostgreSQL's log: tables cannot grow, what is there can be worked with.
+# More than a segment of PostgreSQL's log: tables cannot grow, but existing data can be used.
 LARGE = 17 << 20
 UNLIMITED = "unlimited"
 
 
 def obeying_modes() -> tuple[str, ...]:
-    """What a server is started through so that a file's mode binds it, even as root."""
+    """The command prefix that makes a server obey file modes, even as root."""
     return ("setpriv", "--bounding-set=-dac_override") if os.geteuid() == 0 else ()
 
 
 def limit_files(pids: Iterable[int], size: int | str, user: str | None = None) -> None:
-    """From now on these processes of this user can write no file beyond this size; one that has
-    ended is ignored."""
-    # Through a program of its own: to fork with another user is not safe beside the threads of
-    # gRPC.
+    """Limit the size of files that these processes of this user can write from now on.
+
+    A process that has ended is ignored.
+    """
+    # A separate program, because forking as another user is not safe beside the threads of gRPC.
     through = [] if user is None else ["setpriv", f"--reuid={user}", "--clear-groups"]
     for pid in pids:
         subprocess.run([*through, "prlimit", "--pid", str(pid), f"--fsize={size}:"], check=False)
 
 
 class Disk(Protocol):
-    """What can happen to the disk of a database while a server runs."""
+    """The failures of a database's disk while a server runs."""
 
-    # What the server logs in either case.
+    # The server's log message in either case.
     full: str
     locked: str
 
@@ -102,8 +102,10 @@ class PostgresDisk:
         self._run("ALTER SYSTEM SET default_transaction_read_only = off", "SELECT pg_reload_conf()")
 
     def _limit(self, size: int | str) -> None:
-        """For every process of the server: the first, which those to come inherit from, and those
-        that there are."""
+        """Limit every process of the server.
+
+        These are the first process, from which later ones inherit the limit, and all present ones.
+        """
         first = "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)::int AS pid"
         found = self._run(
             f"{first} UNION SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()"

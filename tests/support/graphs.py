@@ -31,8 +31,10 @@ def proto(
     opset: int = 17,
     domains: Sequence[str] = (),
 ) -> Any:
-    """A model from `x` (any number of records of two features) to `p`, unless inputs and outputs
-    are given."""
+    """A model from `x` (any number of records of two features) to `p`.
+
+    Inputs and outputs may be given instead.
+    """
     graph = onnx.helper.make_graph(
         nodes,
         "graph",
@@ -48,7 +50,7 @@ def proto(
 
 
 def one_by_one(session: Session, features: NDArray[Any], labels: int) -> NDArray[Any]:
-    """(n, labels) probabilities, a call for each record, in this process."""
+    """Return (n, labels) probabilities, with one call per record, in this process."""
     session.accept(features.shape[1:], labels)
     found = np.empty((len(features), labels), dtype=np.float32)
     session.each(features, found)
@@ -56,7 +58,7 @@ def one_by_one(session: Session, features: NDArray[Any], labels: int) -> NDArray
 
 
 def in_batches(session: Session, features: NDArray[Any], labels: int) -> NDArray[Any]:
-    """The same in calls of many records, in this process."""
+    """Return the same probabilities with calls of many records, in this process."""
     session.accept(features.shape[1:], labels)
     found = np.empty((len(features), labels), dtype=np.float32)
     for start in range(0, len(features), STEP):
@@ -77,7 +79,7 @@ WEIGHTS = np.array([[0.5, -0.5, 0.0], [0.1, 0.2, 0.3]], dtype=np.float32)
 
 
 def linear(weights: NDArray[Any] = WEIGHTS, entry: str = "x") -> list[Any]:
-    """Nodes from `entry` to `p`: the softmax of a linear map, its weights inside."""
+    """Nodes from `entry` to `p`: the softmax of a linear map that contains its weights."""
     return [
         node("Constant", [], ["w"], value=constant("w", weights)),
         node("MatMul", [entry, "w"], ["z"]),
@@ -110,7 +112,7 @@ FIRST = node("Slice", ["x", "zero", "one", "one"], ["first"])
 
 
 def two_labels(nodes: Sequence[Any], chosen: str, **constants: Any) -> bytes:
-    """A model of two labels whose probabilities are the value of `chosen` and what is left of 1."""
+    """A model of two labels with the probabilities `chosen` and 1 - `chosen`."""
     both = [
         node("Sub", ["unit", chosen], ["rest"]),
         node("Concat", [chosen, "rest"], ["p"], axis=1),
@@ -130,7 +132,7 @@ def first_feature() -> bytes:
 
 
 def copying() -> bytes:
-    """The first feature of the first row given, for every row."""
+    """A model that returns the first feature of the first row for every row."""
     row = node("Slice", ["first", "zero", "one", "zero"], ["target"])
     return two_labels(
         [
@@ -144,7 +146,7 @@ def copying() -> bytes:
 
 
 def not_a_number() -> bytes:
-    """The first feature, and not a number wherever it is above one half."""
+    """A model that returns the first feature, or NaN where it is above one half."""
     nodes = [
         node("Sub", ["half", "first"], ["below"]),
         node("Sqrt", ["below"], ["root"]),
@@ -155,7 +157,10 @@ def not_a_number() -> bytes:
 
 
 def failing() -> bytes:
-    """The first feature, and an error wherever it is above one half: an index out of range."""
+    """A model that returns the first feature, and fails where it is above one half.
+
+    It uses an index out of range.
+    """
     nodes = [
         node("Add", ["first", "half"], ["raised"]),
         node("Cast", ["raised"], ["index"], to=onnx.TensorProto.INT64),
@@ -166,8 +171,10 @@ def failing() -> bytes:
 
 
 def ending(operator: str) -> bytes:
-    """The first feature, and the end of the process wherever it is above one half: the smallest
-    integer by -1."""
+    """A model that returns the first feature, and ends the process where it is above one half.
+
+    It applies the operator to the smallest integer and -1.
+    """
     nodes = [
         node("Add", ["first", "half"], ["raised"]),
         node("Cast", ["raised"], ["flag"], to=onnx.TensorProto.INT64),
@@ -187,7 +194,10 @@ def ending(operator: str) -> bytes:
 
 
 def external(neighbour: str) -> bytes:
-    """The first feature, and a weight that is eight bytes of a file beside the model."""
+    """A model with a weight that is eight bytes of a file beside the model.
+
+    It returns the first feature otherwise.
+    """
     made = onnx.ModelProto.FromString(first_feature())
     tensor = made.graph.initializer.add(name="stolen", data_type=onnx.TensorProto.UINT8, dims=[8])
     tensor.data_location = onnx.TensorProto.EXTERNAL
@@ -197,7 +207,7 @@ def external(neighbour: str) -> bytes:
 
 
 def written(folder: Path, data: bytes, name: str = "model.onnx") -> tuple[Path, bytes]:
-    """The bytes as a file, and their digest."""
+    """Write the bytes to a file; return its path and their digest."""
     path = folder / name
     path.write_bytes(data)
     return path, hashlib.sha256(data).digest()

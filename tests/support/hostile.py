@@ -1,5 +1,4 @@
-"""Owners that mean no good, with any bytes under any metadata; and an aggregator that means no good
-either."""
+"""Hostile owners, which send any bytes with any metadata, and a hostile aggregator."""
 
 import socket
 import ssl
@@ -28,14 +27,16 @@ from tests.support.owners import KEY
 from tests.support.servers import Running, client
 
 DATA, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE = 0, 1, 3, 4, 8
-# What a stream and a connection may send before they are told otherwise, and the setting that tells
-# it of streams.
+# The initial HTTP/2 flow-control window of streams and connections, and the setting that changes it
+# for streams.
 WINDOW, INITIAL_WINDOW = 65_535, 4
 
 
 class Raw:
-    """A connection that speaks HTTP/2 frame by frame: it can open a stream and leave it, or stop
-    within a message."""
+    """A connection that speaks HTTP/2 frame by frame.
+
+    It can open a stream and abandon it, or stop within a message.
+    """
 
     def __init__(self, port: int, authority: Path) -> None:
         context = ssl.create_default_context(cafile=str(authority))
@@ -57,7 +58,7 @@ class Raw:
         self.socket.close()
 
     def opened(self, path: str, *metadata: tuple[str, str]) -> bytes:
-        """The frame that opens a stream."""
+        """Return the frame that opens a stream."""
         usual = {
             ":method": "POST",
             ":scheme": "https",
@@ -71,13 +72,15 @@ class Raw:
         return _frame(HEADERS, stream, b"".join(fields))
 
     def left(self, path: str, *metadata: tuple[str, str]) -> bytes:
-        """The frames that open a stream and give it up at once."""
+        """Return the frames that open a stream and reset it at once."""
         opened = self.opened(path, *metadata)
         return opened + _frame(RST_STREAM, self._next - 2, (8).to_bytes(4, "big"))
 
     def push(self, size: int, *, rest: int = 1) -> None:
-        """Send as much of one message of this size on the first stream as the server allows so far,
-        but for the last bytes."""
+        """Send as much of one message of this size as the server's windows allow so far.
+
+        The message is on the first stream; its last `rest` bytes are never sent.
+        """
         for kind, stream, data in self.heard(0.001):
             if kind == WINDOW_UPDATE and stream in self._windows:
                 self._windows[stream] += int.from_bytes(data, "big")
@@ -92,13 +95,13 @@ class Raw:
             self._windows = {name: window - room for name, window in self._windows.items()}
 
     def gone(self) -> bool:
-        """Whether the other side has hung up."""
+        """Whether the other side has closed the connection."""
         for _ in self.heard(0.001):
             pass
         return self._over
 
     def heard(self, seconds: float) -> Iterator[tuple[int, int, bytes]]:
-        """The frames that come until there is silence for so long, or the other side hangs up."""
+        """Yield frames until none arrives for this long or the other side hangs up."""
         while True:
             self.socket.settimeout(seconds)
             try:
@@ -121,7 +124,7 @@ class Raw:
 
 
 def _frame(kind: int, stream: int, payload: bytes = b"") -> bytes:
-    # This flag says of headers that they are complete.
+    # This flag marks headers as complete.
     flags = 4 if kind == HEADERS else 0
     return (
         len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
@@ -135,7 +138,7 @@ def _text(value: str) -> bytes:
 
 
 class Wire:
-    """A hand on the wire of one server: any bytes, any metadata."""
+    """A client of one server that can send any bytes with any metadata."""
 
     def __init__(
         self, server: Running, campaign: str, token: str, certificates: tuple[bytes, ...] = ()
@@ -147,11 +150,11 @@ class Wire:
         self.metadata = ((CAMPAIGN, campaign), (AUTHORIZATION, f"Bearer {token}"))
 
     def submit(self, *messages: bytes) -> str:
-        """The code that comes back, in a receipt or as a status."""
+        """Send messages; return the code that comes back, in a receipt or as a status."""
         return self.stream(iter(messages))
 
     def announced(self, message: bytes) -> str:
-        """Sent as an owner's last."""
+        """Send a message announced as an owner's last."""
         return self.stream(iter([message]), (MESSAGES, "1"))
 
     def stream(self, messages: Iterator[bytes], *more: tuple[str, str]) -> str:
@@ -161,8 +164,10 @@ class Wire:
             return str(error.details())
 
     def receipt(self, *messages: bytes, last: bool = True) -> tuple[str, int, int]:
-        """Code, accepted and duplicates, of answers sent as an owner's last, or as if more
-        followed."""
+        """Return code, accepted and duplicates for these answers.
+
+        They are sent as an owner's last, or as if more followed.
+        """
         found = self._call(iter(messages), *([(MESSAGES, str(len(messages)))] if last else []))
         return wire.Code.Name(found.code), found.accepted, found.duplicates
 
@@ -177,8 +182,10 @@ class Wire:
 
 
 def fuzz(hand: Wire, valid: bytes, calls: int, rng: np.random.Generator) -> set[str]:
-    """A message a call: random bytes, or a valid answer cut short and damaged; returns the codes
-    that came back."""
+    """Send one message per call and return the codes that came back.
+
+    Messages are random bytes, or a valid answer cut short and damaged.
+    """
     codes = set()
     for _ in range(calls):
         damaged = bytearray(valid[: int(rng.integers(1, len(valid)))])
@@ -192,11 +199,11 @@ def fuzz(hand: Wire, valid: bytes, calls: int, rng: np.random.Generator) -> set[
 
 
 def _nothing() -> None:
-    """What happens when an answer comes in, unless said otherwise."""
+    """The default action when an answer arrives."""
 
 
 class Puppet:
-    """An aggregator that says what it is told: any plan, any query; it keeps what owners send."""
+    """An aggregator that sends the given plan and query, and keeps the messages of owners."""
 
     def __init__(self, plan: Plan, query: Query, *, round_: int = 0, receipt: str = "OK") -> None:
         self.signed = sign_plan(plan, KEY)
@@ -223,7 +230,7 @@ class Puppet:
         self.answers += found
         self.on_submit()
         reports = sum(len(one.batch.ids) // ID_BYTES for one in found)
-        # As the real one: who declines is told so.
+        # Like the real aggregator: an owner that declines gets its own code back.
         codes = [wire.Code.Name(one.code) for one in found if one.code != wire.Code.OK] or [
             self.receipt
         ]
@@ -237,11 +244,11 @@ class Puppet:
 
     @property
     def codes(self) -> list[str]:
-        """What every message said."""
+        """The code of every message."""
         return [str(wire.Code.Name(answer.code)) for answer in self.answers]
 
     def options(self, home: Path, records: Path, *more: Any) -> list[str]:
-        """The owner's command that takes part, once."""
+        """Return the owner's command that takes part once."""
         token = home / "token"
         token.write_text("token")
         return [
@@ -264,5 +271,5 @@ class Puppet:
         ]
 
     def ask(self, home: Path, records: Path, *more: Any) -> int:
-        """The exit code of that command."""
+        """Run that command and return its exit code."""
         return client(*self.options(home, records, *more))[0]

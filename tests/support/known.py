@@ -1,5 +1,7 @@
-"""Known truth for tests: scripted entropy, goodness of fit at a stated false-alarm probability,
-closed-form populations."""
+"""Known truth for tests: scripted entropy, goodness of fit, closed-form populations.
+
+The tests of fit have a stated false-alarm probability.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,7 +14,7 @@ FALSE_ALARM = 1e-9
 
 
 class Scripted:
-    """Entropy that deals out given words in order, then the word `then` to whoever draws again."""
+    """Entropy that returns the given words in order, and the word `then` after them."""
 
     def __init__(self, words: Iterable[int], bits: int, *, then: int = 0) -> None:
         self._bytes = np.fromiter(words, dtype=f"<u{bits // 8}").tobytes()
@@ -24,7 +26,7 @@ class Scripted:
 
 
 def assert_follows(counts: NDArray[Any], probabilities: NDArray[Any]) -> None:
-    """Chi-square goodness of fit; a correct sampler fails with probability about 1e-9."""
+    """Assert chi-square goodness of fit; a correct sampler fails with probability about 1e-9."""
     expected = counts.sum() * probabilities
     assert (expected >= 20).all(), "too few draws for the chi-square approximation"
     statistic = float(((counts - expected) ** 2 / expected).sum())
@@ -32,7 +34,7 @@ def assert_follows(counts: NDArray[Any], probabilities: NDArray[Any]) -> None:
 
 
 def assert_rate_at_most(failures: int, campaigns: int, delta: float) -> None:
-    """A true failure rate of at most delta exceeds this with probability at most 1e-6."""
+    """Assert a failure rate; a true rate of at most delta fails with probability at most 1e-6."""
     assert failures <= binom.isf(1e-6, campaigns, delta), (
         f"{failures} failures in {campaigns} campaigns at delta {delta}"
     )
@@ -41,10 +43,10 @@ def assert_rate_at_most(failures: int, campaigns: int, delta: float) -> None:
 def label_population(
     n: int, k: int, rng: np.random.Generator, *, ties: bool
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Probabilities and labels of a calibrated model: one label has 1 - t, every other t/(k - 1),
-    in a random place.
+    """Draw probabilities and labels of a calibrated model.
 
-    t is uniform on (0, 1 - 1/k); with ties it takes three values only, so the scores have six.
+    One label, in a random place, has 1 - t, every other t/(k - 1). t is uniform on (0, 1 - 1/k);
+    with ties it takes three values only, so the scores have six.
     """
     t = rng.choice([0.1, 0.3, 0.6], n) if ties else rng.uniform(0, 1 - 1 / k, n)
     first = rng.integers(0, k, n)

@@ -20,7 +20,7 @@ PLAIN = model(proto(linear()))
 
 
 def in_branch(nodes: list[Any], constants: list[Any] | None = None) -> list[Any]:
-    """A condition on the record whose branch holds the nodes, from `x` to `q`."""
+    """Put the nodes, from `x` to `q`, into a branch of a condition on the record."""
     then = onnx.helper.make_graph(nodes, "then", [], [value("q", FLOAT, None)], constants or [])
     other = onnx.helper.make_graph(
         [node("Identity", ["x"], ["r"])], "else", [], [value("r", FLOAT, None)]

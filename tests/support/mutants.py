@@ -1,4 +1,4 @@
-"""Modules with one mistake planted, for tests that must see it."""
+"""Modules with one planted mistake, for tests that must detect it."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,7 @@ from types import ModuleType
 
 
 def mutant(module: ModuleType, old: str, new: str) -> ModuleType:
-    """The module with one place of its source changed."""
+    """Return the module with one place of its source changed."""
     assert module.__file__ is not None
     source = Path(module.__file__).read_text()
     assert source.count(old) == 1, f"{old!r} is in the source {source.count(old)} times"

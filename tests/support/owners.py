@@ -55,7 +55,7 @@ LABEL_PLAN = replace(
 
 
 def changed(plan: Plan, **changes: Any) -> Plan:
-    """The plan with other values, be they of the plan itself or of its terms."""
+    """Return the plan with other values of its own fields or of its terms' fields."""
     names = {field.name for field in fields(plan.terms)}
     own = {name: value for name, value in changes.items() if name in names}
     rest = {name: value for name, value in changes.items() if name not in names}
@@ -65,13 +65,13 @@ def changed(plan: Plan, **changes: Any) -> Plan:
 
 
 def central(plan: Plan) -> CentralTerms:
-    """The terms of a central plan."""
+    """Return the terms of a central plan."""
     assert isinstance(plan.terms, CentralTerms)
     return plan.terms
 
 
 def channel_of(plan: Plan) -> Any:
-    """The channel of a local plan."""
+    """Return the channel of a local plan."""
     assert isinstance(plan.terms, LocalTerms)
     return plan.terms.make_channel(labels=plan.labels)
 
@@ -87,14 +87,13 @@ def records(n: int, seed: int) -> Records:
 
 
 def scored(given: Records) -> Any:
-    """The probabilities that records came with."""
+    """Return the probabilities that records came with."""
     assert given.probs is not None
     return given.probs
 
 
 class Repeatable(Respondent):
-    """A seeded owner whose draws are a function of its seed and the query, whichever process makes
-    them."""
+    """A seeded owner whose draws depend on its seed and the query only, in any process."""
 
     def __init__(self, seed: int, **given: Any) -> None:
         super().__init__(entropy=SeededEntropy("owner", seed), **given)
@@ -127,7 +126,7 @@ def owner(
 
 
 def asking(plan: bytes, owners: Iterable[Respondent]) -> Callable[[bytes], list[Sent]]:
-    """Ask every owner in turn."""
+    """Return a function that asks every owner in turn."""
     everyone = list(owners)
     return lambda query: [
         Sent(bytes([number]), one.answer(plan, query)) for number, one in enumerate(everyone)

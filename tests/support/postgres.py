@@ -1,5 +1,7 @@
-"""A real PostgreSQL for tests: from the package `pgserver`, or as the system has it; never run as
-root."""
+"""A real PostgreSQL for tests, from the package `pgserver` or from the system.
+
+It never runs as root.
+"""
 
 import importlib.util
 import os
@@ -19,7 +21,7 @@ PATIENCE = 60
 
 
 def binaries() -> Path | None:
-    """The folder with `initdb` and `postgres`, if there is one that can be run here."""
+    """Return the folder with `initdb` and `postgres`, if there is one that can be run here."""
     found = importlib.util.find_spec("pgserver")
     bundled = (
         Path(found.origin).parent / "pginstall/bin" if found is not None and found.origin else None
@@ -32,7 +34,7 @@ def binaries() -> Path | None:
 
 
 def unprivileged() -> str | None:
-    """Who PostgreSQL runs as where this is root, as whom it refuses to."""
+    """Return the user to run PostgreSQL as if this is root, because it refuses to run as root."""
     if os.geteuid() != 0:
         return None
     names = {entry.pw_name for entry in pwd.getpwall()}
@@ -53,7 +55,7 @@ def _runs(program: Path) -> bool:
 
 @contextmanager
 def postgres(folder: Path) -> Iterator[str]:
-    """A server with an empty database, reached over a socket in the folder; yields its URL."""
+    """Start a server with an empty database on a socket in the folder; yield its URL."""
     place = Path(tempfile.mkdtemp(dir=folder))
     user, bin_ = unprivileged(), binaries()
     assert bin_ is not None
@@ -91,7 +93,7 @@ def postgres(folder: Path) -> Iterator[str]:
         _wait(url, process, place / "log")
         yield url
     finally:
-        # At once, without tidying up: nobody comes back to this database.
+        # Stopped at once, without cleanup, because nobody uses this database again.
         process.send_signal(signal.SIGQUIT)
         process.wait(timeout=PATIENCE)
         shutil.rmtree(place, ignore_errors=True)

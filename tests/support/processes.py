@@ -1,5 +1,7 @@
-"""Processes that tests start: they can be interrupted, they end with the test, and they are told
-from those of anybody else."""
+"""Processes that tests start.
+
+They can be interrupted, they end with the test, and they can be told from all others.
+"""
 
 import fcntl
 import os
@@ -19,8 +21,8 @@ import psutil
 def interruptible() -> None:
     """Let SIGINT end this process, as it does in a terminal.
 
-    A shell starts what runs in the background with SIGINT ignored, and every process passes that on
-    to its children: without this, a run of the tests in the background has children that no
+    A shell starts background jobs with SIGINT ignored, and every process passes that on to its
+    children: without this call, tests that run in the background would have children that no
     interrupt reaches.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -28,7 +30,7 @@ def interruptible() -> None:
 
 @contextmanager
 def started(command: Sequence[str | Path], **given: Any) -> Iterator[subprocess.Popen[str]]:
-    """A process that can be interrupted; after the block it is gone and its pipes are closed."""
+    """Start a process that can be interrupted; on exit it has ended and its pipes are closed."""
     with subprocess.Popen(command, text=True, preexec_fn=interruptible, **given) as process:
         try:
             yield process
@@ -37,31 +39,36 @@ def started(command: Sequence[str | Path], **given: Any) -> Iterator[subprocess.
 
 
 def marked(folder: Path) -> dict[str, str]:
-    """An environment in which temporary files go to this folder; `members` finds what has it.
+    """Return an environment with temporary files in this folder; `members` finds its processes.
 
-    Ray's stay where they are by default, because its sockets need a short path.
+    Ray's files stay in their default place, because its sockets need a short path.
     """
     folder.mkdir(exist_ok=True)
     return os.environ | {"TMPDIR": str(folder), "RAY_TMPDIR": tempfile.gettempdir()}
 
 
 def members(folder: Path) -> set[int]:
-    """Processes that run in the environment of `marked(folder)`, whoever started them."""
+    """Return all processes that run in the environment of `marked(folder)`.
+
+    It does not matter who started them.
+    """
     found = set()
     for process in psutil.process_iter():
         try:
             if process.environ().get("TMPDIR") == str(folder):
                 found.add(process.pid)
         except psutil.Error:
-            # It is somebody else's, or it has just ended.
+            # The process belongs to another user, or has just ended.
             continue
     return found
 
 
 @contextmanager
 def terminal(columns: int) -> Iterator[tuple[int, int]]:
-    """Two ends of a terminal of so many columns: what is written to the second is read from the
-    first."""
+    """Open a terminal of this many columns and yield its two ends.
+
+    The first end reads what is written to the second.
+    """
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     try:
@@ -71,9 +78,9 @@ def terminal(columns: int) -> Iterator[tuple[int, int]]:
 
 
 def read_terminal(ours: int) -> bytes:
-    """What a terminal shows next; nothing when everybody has closed its other end."""
+    """Read the next output of a terminal; nothing if its other end is closed."""
     try:
         return os.read(ours, 65_536)
     except OSError:
-        # Linux says so when the other end is closed.
+        # Linux raises this error if the other end is closed.
         return b""

@@ -45,14 +45,14 @@ def on_grid(counts: Any) -> Histogram:
 
 
 def compositions(n: int, bins: int) -> Iterator[tuple[int, ...]]:
-    """Every histogram of n records."""
+    """Yield every histogram of n records."""
     for bars in itertools.combinations(range(n + bins - 1), bins - 1):
         ends = (-1, *bars, n + bins - 1)
         yield tuple(b - a - 1 for a, b in itertools.pairwise(ends))
 
 
 def exponential_law(weight: Callable[[int, int, int], float]) -> Law:
-    """A law from log-weights of (N_{j-1}, N_j, n), to 60 digits."""
+    """Return a law from log-weights of (N_{j-1}, N_j, n), to 60 digits."""
 
     def law(made: Histogram, rank: int) -> list[Fraction]:
         spans = list(itertools.pairwise([0, *made.cumulative.tolist()]))
@@ -65,7 +65,7 @@ def exponential_law(weight: Callable[[int, int, int], float]) -> Law:
 
 
 def worst_for_coverage(bins: int, n: int, rank: int) -> Histogram:
-    """Every bin but the last is one record short of the rank."""
+    """Return the histogram in which every bin but the last is one record short of the rank."""
     counts = np.zeros(bins, dtype=np.int64)
     counts[0], counts[-1] = rank - 1, n - rank + 1
     return on_grid(counts)

@@ -1,5 +1,7 @@
-"""Real aggregator processes for tests: a database, keys, owners with tokens, a server that can be
-killed, and command lines."""
+"""Real aggregator processes for tests.
+
+They have a database, keys, owners with tokens, a server that can be killed, and command lines.
+"""
 
 import json
 import os
@@ -40,8 +42,10 @@ START_SECONDS = 60.0
 
 
 def plan_now(plan: Plan = PLAN, **changes: Any) -> Plan:
-    """A plan of the tests that is valid today, and the same on every day: so seeded owners draw the
-    same."""
+    """Return a plan of the tests that is valid today.
+
+    It is the same on every day, so that seeded owners draw the same.
+    """
     return changed(
         plan,
         issued=datetime(2026, 1, 1, tzinfo=UTC),
@@ -51,7 +55,7 @@ def plan_now(plan: Plan = PLAN, **changes: Any) -> Plan:
 
 
 def eventually(holds: Callable[[], Any], *, seconds: float = 60.0, what: str = "") -> Any:
-    """Wait until something holds."""
+    """Wait until `holds` returns a true value."""
     until = time.monotonic() + seconds
     while not (found := holds()):
         assert time.monotonic() < until, f"not within {seconds} s: {what or holds}"
@@ -60,7 +64,7 @@ def eventually(holds: Callable[[], Any], *, seconds: float = 60.0, what: str = "
 
 
 def holding(data: bytes) -> bytes:
-    """An answer with these bytes in it, and no report."""
+    """Return an answer with these bytes in it, and no report."""
     return wire.Answer(batch=wire.ReportBatch(body=data)).SerializeToString()
 
 
@@ -88,7 +92,7 @@ class Running:
 
     @property
     def megabytes(self) -> float:
-        """What the process holds in memory."""
+        """The memory of the process."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
@@ -121,7 +125,7 @@ class Place:
         return Enrolment(self.store.engine).add(name, records=records)
 
     def campaign(self, plan: Plan, **settings: Any) -> str:
-        """An open campaign."""
+        """Open a campaign."""
         made = self.store.create(sign_plan(plan, KEY), Settings(**settings), now=time.time())
         self.store.open(made.id, now=time.time())
         return made.id
@@ -129,7 +133,7 @@ class Place:
     def serve(
         self, *options: str, port: int = 0, insecure: bool = False, through: tuple[str, ...] = ()
     ) -> Running:
-        """A server process that is ready."""
+        """Start a server process and wait until it is ready."""
         log = self.folder / f"server-{len(self.servers)}.log"
         command = [
             *through,
@@ -188,7 +192,7 @@ def contribution(
     policy: Policy = POLICY,
     respondent: Respondent | None = None,
 ) -> Contribution:
-    """A seeded owner of the tests behind the native client."""
+    """Make a seeded owner of the tests behind the native client."""
     signed = sign_plan(plan, KEY)
     name = digest(plan.to_bytes())
     if respondent is None:
@@ -199,19 +203,19 @@ def contribution(
 
 
 def together(count: int, work: Callable[[int], Any]) -> list[Any]:
-    """Do something once for each owner, all at the same time."""
+    """Run `work` once for each owner, all at the same time."""
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(work, range(count)))
 
 
 def aggregator(*arguments: Any) -> tuple[int, str]:
-    """The aggregator's command line, in this process: starting one takes seconds."""
+    """Run the aggregator's command line in this process; starting another takes seconds."""
     result = CliRunner().invoke(aggregator_app, [str(argument) for argument in arguments])
     return result.exit_code, result.stdout
 
 
 def client(*arguments: Any) -> tuple[int, str]:
-    """The owner's command line, likewise."""
+    """Run the owner's command line in this process."""
     result = CliRunner().invoke(client_app, [str(argument) for argument in arguments])
     return result.exit_code, result.stdout
 

@@ -19,8 +19,10 @@ def simulation(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def in_process(*arguments: str | Path) -> Result:
-    """The command in this process: what is printed and the exit code, without a second
-    interpreter's start."""
+    """Run the command in this process and return its output and exit code.
+
+    This saves the start of a second interpreter.
+    """
     return CliRunner().invoke(app, ["evaluate", *map(str, arguments)])
 
 

@@ -1,5 +1,7 @@
-"""Runs a module with a time of day that is ahead by as many seconds as a file says: `skewed.py FILE
-python -m MODULE ...`."""
+"""Run a module with a clock that is ahead by as many seconds as a file says.
+
+Usage: `skewed.py FILE python -m MODULE ...`.
+"""
 
 import runpy
 import sys

@@ -1,1 +1,1 @@
-"""The independent verifier of cards. It shares no code with what writes them."""
+"""The independent verifier of cards, which shares no code with the modules that write them."""

@@ -1,4 +1,4 @@
-"""Deciding a bits certificate again: its slack, or the thresholds that its tallies certify."""
+"""Decide a bits certificate again: its slack, or the thresholds that its tallies certify."""
 
 import math
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ ROUNDS = 10
 
 
 def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
-    """Certified variants by their rungs, published ones by their slack."""
+    """Check certified variants by their rungs, and published ones by their slack."""
     if found["variant"].startswith("published"):
-        # Only the answers of all rounds are on the card, so the smallest round is known from above.
+        # The card has only the answers of all rounds, which bound the smallest round from above.
         yield from published_level(found, least=_least_slack(found, max_corrupt), most=math.inf)
         return
     yield same("certificate/slack", found["slack"], None)
@@ -26,7 +26,7 @@ def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
 
 
 def _least_slack(found: Layer, max_corrupt: int) -> float:
-    """Delta_S of ten rounds of at most planned/10 answers, with the worst of the corrupt ones."""
+    """Delta_S of ten rounds of at most planned/10 answers, with the worst corrupt answers."""
     answers = min(found["n"], found["planned"] // ROUNDS)
     if not answers:
         return 0.0
@@ -37,7 +37,7 @@ def _least_slack(found: Layer, max_corrupt: int) -> float:
 
 
 def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
-    """Walk the rungs again: which thresholds the tallies certify, at which levels."""
+    """Recompute which thresholds the tallies certify, and at which levels."""
     keep = 1 / (1 + math.exp(-found["epsilon"]))
     rate = (1 - found["alpha"]) * (2 * keep - 1) + 1 - keep
     planned = [int(found["planned"] * share) for share in recompute.STAGE_SHARES]
@@ -71,8 +71,10 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
 
 
 def _level_after(ones: int, n: int, rest: int, level: float, rate: float, share: float) -> float:
-    """The conditional level after a stage, from tails of the regularised incomplete beta
-    function."""
+    """Return the conditional level after a stage.
+
+    It is computed from tails of the regularised incomplete beta function.
+    """
 
     def tail(count: int, size: int) -> float:
         return 1.0 if count <= 0 else 0.0 if count > size else float(bdtrc(count - 1, size, rate))

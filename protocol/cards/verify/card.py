@@ -1,9 +1,8 @@
-"""Deciding a card again from its formal layer alone, with code that shares nothing with the code
-that wrote it.
+"""Decide a card again from its formal layer alone, without the code that wrote it.
 
-Every clause is recomputed and compared with what the card says; those that differ are named. What
-cannot be recomputed without data (that the counts were as the card says, that owners ran the
-channel it names) is what the signature vouches for.
+Every clause is recomputed and compared with the card; those that differ are named. The signature
+vouches for the facts that cannot be recomputed without data: that the counts were as the card says,
+and that owners ran the channel it names.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from confide.protocol.cards.verify.local import local
 from confide.protocol.cards.verify.plan import planned
 from confide.protocol.errors import ConfideError
 
-# Importing them registers their rules.
+# Imported because they register their rules.
 BUILT_IN = (bits, labels)
 TRACKS: dict[str, Callable[[Layer], Iterator[Finding]]] = {
     "central": central,
@@ -27,8 +26,11 @@ TRACKS: dict[str, Callable[[Layer], Iterator[Finding]]] = {
 
 
 def verify(card: Card, *, key: bytes | None = None, unsigned: bool = False) -> list[Finding]:
-    """Every clause of a card, recomputed; a key demands that signer. `unsigned` excuses a card that
-    has no signature at all."""
+    """Recompute every clause of a card.
+
+    With a `key`, the card must be signed by it. `unsigned` excuses a card that has no signature at
+    all.
+    """
     findings = []
     if card.key or card.signature or not unsigned:
         findings.append(
@@ -50,8 +52,8 @@ def verify(card: Card, *, key: bytes | None = None, unsigned: bool = False) -> l
         MemoryError,
         ConfideError,
     ) as error:
-        # Numbers that fit the schema and not each other: whatever they do to the arithmetic, the
-        # card does not hold.
+        # The numbers fit the schema but contradict each other: any error that they cause means that
+        # the card does not hold.
         findings.append(
             Finding(
                 "recomputable",

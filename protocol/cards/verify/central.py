@@ -1,5 +1,4 @@
-"""Deciding a central card again: every searched configuration, the selection, and what was
-suggested."""
+"""Decide a central card again: every searched configuration, the selection and the suggestions."""
 
 import math
 from collections.abc import Iterator
@@ -90,8 +89,11 @@ def central(formal: Layer) -> Iterator[Finding]:
 
 
 def _unit(contract: Layer) -> Iterator[Finding]:
-    """Every mechanism here protects one record, so a client only where the card says that no client
-    has more."""
+    """Check the privacy unit.
+
+    Every mechanism here protects one record, so it protects a client only if the card says that no
+    client has more than one.
+    """
     bound = 1 if contract["unit"] == "client" else None
     yield same("contract/records_per_client", contract["records_per_client"], bound)
 
@@ -107,7 +109,7 @@ def _order(entry: Layer) -> tuple[float, ...]:
 
 
 def _judged(contract: Layer, entry: Layer) -> Layer:
-    """What follows from a configuration under a contract."""
+    """Derive the consequences of a configuration under a contract."""
     n, rank = entry["n"], math.ceil((entry["n"] + 1) * number(entry["gamma"]))
     bound = recompute.inflation(
         entry, beta=contract["beta"], adjacency=contract["adjacency"], rank=rank
@@ -141,7 +143,7 @@ def _judged(contract: Layer, entry: Layer) -> Layer:
     }
 
 
-# What each kind of change may touch, in the contract and in a searched configuration.
+# The fields that each kind of change may touch, in the contract and in a searched configuration.
 CHANGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "more records": ((), ("n",)),
     "more epsilon": (("epsilon_train", "epsilon_calibration"), ("epsilon_calibration",)),
@@ -151,8 +153,11 @@ MOST_RECORDS, MOST_EPSILON = 10**9, 40.0
 
 
 def _suggestions(formal: Layer, shortlist: list[int]) -> Iterator[Finding]:
-    """Each suggested change is of the kind it says, enough, and a little less of it is not; none is
-    kept back."""
+    """Check the suggested changes.
+
+    Each one must be of the kind it says and sufficient, and slightly less of it must not be
+    sufficient. No helpful change may be missing.
+    """
     given = {suggestion["change"] for suggestion in formal["suggestions"]}
     yield Finding("suggestions", len(given) == len(formal["suggestions"]), "one of a kind")
     if shortlist:
@@ -189,7 +194,7 @@ def _suggestions(formal: Layer, shortlist: list[int]) -> Iterator[Finding]:
 
 
 def _helps(kind: str, formal: Layer) -> bool:
-    """Whether any amount of one change makes some searched configuration feasible."""
+    """Whether any amount of one kind of change makes some searched configuration feasible."""
     contract = formal["contract"]
     for entry in formal["searched"]:
         if kind == "more records" and _judged(contract, entry | {"n": MOST_RECORDS})["feasible"]:
@@ -212,7 +217,7 @@ def _helps(kind: str, formal: Layer) -> bool:
 
 
 def _slightly_less(suggestion: Layer, formal: Layer) -> tuple[Layer, Layer]:
-    """The contract and configuration one step before the suggested ones."""
+    """Return the contract and configuration one step before the suggested ones."""
     contract, entry, step = dict(suggestion["contract"]), dict(suggestion["configuration"]), 0.001
     if suggestion["change"] == "more records":
         entry["n"] -= 1

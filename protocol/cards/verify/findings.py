@@ -1,16 +1,16 @@
-"""What verifying a card finds: a clause, whether it holds, and what was recomputed."""
+"""The result of verifying one clause of a card."""
 
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-# Numbers that were rounded to the safe side by both may differ by this much, relatively.
+# The relative difference allowed between numbers that both sides rounded to the safe side.
 CLOSE = 1e-6
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A clause, whether it holds, and what was recomputed."""
+    """A clause, whether it holds, and the recomputed value."""
 
     clause: str
     holds: bool
@@ -18,12 +18,14 @@ class Finding:
 
 
 def same(clause: str, found: Any, expected: Any) -> Finding:
-    """A number or word of the card against the one recomputed, to the last bit: nothing here needs
-    rounding."""
+    """Compare a value of the card with the recomputed one.
+
+    Numbers must agree to the last bit, because none of them needs rounding.
+    """
     equal = found == expected and isinstance(found, bool) == isinstance(expected, bool)
     return Finding(clause, equal, f"the card says {found}, recomputed {expected}")
 
 
 def number(value: float) -> Fraction:
-    """The number that a float prints as."""
+    """Return the number that a float prints as."""
     return Fraction(repr(value))

@@ -1,4 +1,4 @@
-"""Verification of a full-data card, from the privacy profile of the training on."""
+"""Verify a full-data card, beginning with the privacy profile of its training."""
 
 import math
 from collections.abc import Iterator
@@ -16,22 +16,22 @@ from confide.protocol.cards.verify.released import decided, released_flags, rele
 
 Floats = NDArray[np.float64]
 
-# What this computation of a profile may be off by, relatively. The card's is rounded up, by more
-# than the rounding here.
+# The relative error allowed to this computation of a profile. The card's profile is rounded up by
+# more than the rounding here.
 _RELATIVE = 1e-4
-# Below this a delta is no longer told from rounding: neither computation could tell a lie from the
-# truth.
+# Below this value a delta cannot be distinguished from rounding: neither computation could tell a
+# false value from a true one.
 LEAST_DELTA = 1e-7
 _CELLS, _POINTS = 400_000, 1 << 20
 _WIDEST = 12.0
-# One step's loss beyond this probability, over all steps, is left out of the range of losses.
+# Losses of one step beyond this probability, over all steps, are left out of the range of losses.
 _RAREST = 1e-18
-# A law this many points wide is smooth on them.
+# A law that is at least this many grid points wide is smooth on the grid.
 _SMOOTH = 50
 
 
 def full_data(formal: Layer) -> Iterator[Finding]:
-    """Every clause of a full-data card."""
+    """Check every clause of a full-data card."""
     contract, found, terms = formal["contract"], formal["calibration"], formal["training"]
     training = Training(terms["noise_multiplier"], terms["sampling_rate"], terms["steps"])
     yield same("training/batch", terms["batch"], terms["sampling_rate"] * found["n"])
@@ -61,7 +61,7 @@ def full_data(formal: Layer) -> Iterator[Finding]:
 
 
 def _profile(formal: Layer, training: "Training") -> Iterator[Finding]:
-    """The points of the profile, and the miss that follows from them."""
+    """Check the points of the profile, and the probability of a miss that follows from them."""
     contract, found = formal["contract"], formal["calibration"]
     alpha, beta = 1 - number(contract["coverage"]), number(contract["beta"])
     for i, point in enumerate(formal["profile"]):
@@ -92,7 +92,7 @@ def _inflation(formal: Layer, rank: int) -> recompute.Bound:
 
 
 def _total(formal: Layer, training: "Training") -> Finding:
-    """Training and calibration together, in the worse of both directions."""
+    """Check training and calibration together, in the worse of both directions."""
     total, epsilon = formal["total"], formal["calibration"]["epsilon"]
     spent = max(
         training.with_pure(total["epsilon"], epsilon, added=added) for added in (True, False)
@@ -118,10 +118,10 @@ class Training:
     The law of their privacy loss is computed by Fourier transform.
 
     One step's loss is shared among neighbouring points of a grid so that moments are kept: the
-    first where the composed law is narrow, the first three where it is smooth, because a variance
-    that sharing adds would add up over millions of steps. What is transformed is the step's law
-    less a unit mass at 0, and its power is taken as exp(steps log1p(.)): a step that hardly loses
-    anything differs from that mass by little, which is kept to its last digits.
+    first moment if the composed law is narrow, the first three if it is smooth, because a variance
+    added by sharing would add up over millions of steps. The transform is applied to the step's law
+    less a unit mass at 0, and its power is taken as exp(steps log1p(.)): the law of a step with
+    very small losses differs little from that mass, and the difference is kept to its last digits.
     """
 
     def __init__(self, noise_multiplier: float, sampling_rate: float, steps: int) -> None:
@@ -130,7 +130,7 @@ class Training:
     def delta(self, epsilon: float, *, added: bool) -> float:
         """E[(1 - e^(epsilon - loss))+], for one direction.
 
-        `added`: the law without the record over the one with it; otherwise the other way round.
+        `added`: the law without the record over the one with it; otherwise the reverse.
         """
         losses, masses = _law(self._sigma, self._rate, self._steps, added=added)
         above = np.searchsorted(losses, epsilon)
@@ -149,7 +149,7 @@ class Training:
 
 @lru_cache(maxsize=8)
 def _law(sigma: float, rate: float, steps: int, *, added: bool) -> tuple[Floats, Floats]:
-    """Losses of all steps, ascending, and their masses."""
+    """Return the losses of all steps, ascending, and their masses."""
     loss, mass = _step(sigma, rate, added)
     mean = float(mass @ loss)
     spread = math.sqrt(steps * float(mass @ (loss - mean) ** 2))
@@ -158,7 +158,7 @@ def _law(sigma: float, rate: float, steps: int, *, added: bool) -> tuple[Floats,
     low = np.floor(at)
     law = np.zeros(_POINTS)
     for offset, weight in (_cubic if spread > _SMOOTH * spacing else _linear)(at - low).items():
-        # Negative losses stand at the end, as a Fourier transform has them.
+        # Negative losses are at the end, as in the output of a Fourier transform.
         law += np.bincount((low.astype(np.int64) + offset) % _POINTS, mass * weight, _POINTS)
     law[0] -= mass.sum()
     together = np.fft.irfft(np.exp(steps * np.log1p(np.fft.rfft(law))), _POINTS)
@@ -168,7 +168,7 @@ def _law(sigma: float, rate: float, steps: int, *, added: bool) -> tuple[Floats,
 
 
 def _step(sigma: float, rate: float, added: bool) -> tuple[Floats, Floats]:
-    """One step's losses and their masses, cell by cell of the noise."""
+    """Return one step's losses and their masses, for each cell of the noise."""
     x = np.linspace(-_WIDEST, _WIDEST, _CELLS + 1) * sigma + 0.5
     without = _cells(x / sigma)
     middle = (x[1:] + x[:-1]) / 2
@@ -182,7 +182,7 @@ def _step(sigma: float, rate: float, added: bool) -> tuple[Floats, Floats]:
 
 
 def _cells(edges: Floats) -> Floats:
-    """Standard normal masses between edges, each computed from the nearer tail.
+    """Return standard normal masses between edges, each computed from the nearer tail.
 
     Differences of values near 1 would lose their digits.
     """
@@ -190,7 +190,7 @@ def _cells(edges: Floats) -> Floats:
 
 
 def _reach(loss: Floats, mass: Floats, rare: float) -> float:
-    """The least magnitude that one step's loss exceeds with probability at most `rare`."""
+    """Return the least magnitude that one step's loss exceeds with probability at most `rare`."""
     order = np.argsort(-np.abs(loss))
     beyond = np.cumsum(mass[order])
     return float(np.abs(loss)[order][min(int(np.searchsorted(beyond, rare)), len(order) - 1)])
@@ -201,7 +201,7 @@ def _linear(u: Floats) -> dict[int, Floats]:
 
 
 def _cubic(u: Floats) -> dict[int, Floats]:
-    """Lagrange's weights of the four points around u; some are negative.
+    """Return Lagrange's weights of the four points around u; some are negative.
 
     They reproduce polynomials up to degree three.
     """

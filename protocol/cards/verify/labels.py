@@ -1,4 +1,4 @@
-"""Deciding a labels certificate again: its slack, or the capital that its rungs needed."""
+"""Decide a labels certificate again: its slack, or the capital that its rungs needed."""
 
 import math
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from confide.protocol.channels.registry import label_channels
 
 
 def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
-    """The certified variant by its rungs, published ones by their slack."""
+    """Check the certified variant by its rungs, and published ones by their slack."""
     yield same("certificate/planned", found["planned"], None)
     if found["variant"].startswith("published"):
         slack = _slack(found, max_corrupt) if found["n"] else 0.0
@@ -22,11 +22,11 @@ def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
 
 
 def _slack(found: Layer, max_corrupt: int) -> float:
-    """Delta_L of n reports, with the worst of the corrupt ones.
+    """Return Delta_L of n reports, with the worst case of corrupt reports.
 
     A report of k-RR counts (1{it is in the set} - s/(e^eps + k - 1)) (e^eps + k - 1)/(e^eps - 1)
-    for a set of s labels, so a lie about report and set moves the sum by at most (e^eps + 2k -
-    3)/(e^eps - 1).
+    for a set of s labels, so a false report and set move the sum by at most (e^eps + 2k - 3)/(e^eps
+    - 1).
     """
     e, n, k = math.exp(found["epsilon"]), found["n"], found["labels"]
     noise = k / (e + k - 1)
@@ -36,13 +36,15 @@ def _slack(found: Layer, max_corrupt: int) -> float:
 
 
 def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
-    """Rungs go down from 1, all but perhaps the last passed, and passing takes the capital that
-    delta and liars ask for.
+    """Check the tested thresholds and the capital of the betting tests.
+
+    Rungs go down from 1, all but possibly the last one passed, and a rung passes with the capital
+    that delta and corrupt reports require.
 
     A bet is sqrt(2 log(1/delta) / (n v)) or 3/(4 m), whichever is less, with v the running variance
-    of numbers in [0, 1], at most 3/8, and m below 1 the mean under test. A lie gains log(1 + bet (1
-    - m)) - log(1 - bet m), at least log(1 + bet). With m at least 1/2, as for alpha up to 1/2, no
-    report earns more than log(1 + 3/4).
+    of numbers in [0, 1], at most 3/8, and m below 1 the mean under test. A false report gains log(1
+    + bet (1 - m)) - log(1 - bet m), at least log(1 + bet). With m at least 1/2, as for alpha up to
+    1/2, no report earns more than log(1 + 3/4).
     """
     bet = math.sqrt(2 * math.log(1 / found["delta"]) / (0.375 * found["n"])) if found["n"] else 0.0
     least = math.log(1 / found["delta"]) + min(max_corrupt, found["n"]) * math.log1p(min(bet, 0.75))

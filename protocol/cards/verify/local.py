@@ -1,6 +1,6 @@
-"""Deciding the card of a local-DP campaign again: what every method's card says.
+"""Decide the card of a local-DP campaign again: the clauses that all methods share.
 
-What only one method's certificates hold is decided by the rules that the method registers.
+Each method registers rules for the clauses that only its own certificates have.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -18,12 +18,12 @@ SHUFFLE_DELTA = 1e-6
 
 @dataclass(frozen=True)
 class LocalRules:
-    """How certificates of one method are decided again.
+    """The rules by which certificates of one method are decided again.
 
     `channels` are those that a variant may use; `evidence` recomputes what follows from a
-    certificate's numbers when so many reports may be lies; `planned` tells whether certificates
-    say how many records were expected; `shuffled` whether reports carry nothing that identifies
-    them, so that a shuffler could hide them.
+    certificate's numbers when so many reports may be false; `planned` tells whether certificates
+    say how many records were expected; `shuffled` tells whether reports carry nothing that
+    identifies them, so that a shuffler could hide them.
     """
 
     variants: tuple[str, ...]
@@ -37,7 +37,7 @@ RULES: dict[str, LocalRules] = {}
 
 
 def register(method: str, rules: LocalRules) -> None:
-    """Let cards of a method be verified."""
+    """Register the rules by which cards of a method are verified."""
     if RULES.setdefault(method, rules) is not rules:
         raise BadInput(f"method {method!r} has rules already; accepted is another name")
 
@@ -70,8 +70,10 @@ def local(formal: Layer) -> Iterator[Finding]:
 
 
 def _form(formal: Layer) -> Iterator[Finding]:
-    """That the parts belong together: methods with their variants and channels, and the assumptions
-    of a PAC statement."""
+    """Check that the parts belong together.
+
+    Methods must have the right variants and channels, and a PAC statement its assumptions.
+    """
     contract, found = formal["contract"], formal["certificate"]
     rules, variant = RULES[found["method"]], found["variant"]
     yield Finding(
@@ -104,7 +106,7 @@ def _form(formal: Layer) -> Iterator[Finding]:
 
 
 def published_level(found: Layer, *, least: float, most: float) -> Iterator[Finding]:
-    """The level follows from alpha and from a slack that n and epsilon leave no smaller."""
+    """Check that the level follows from alpha and a slack no smaller than n and epsilon allow."""
     slack = found["slack"]
     if found["n"]:
         holds = slack is not None and least * (1 - CLOSE) <= slack <= most * (1 + CLOSE)
@@ -118,8 +120,11 @@ def published_level(found: Layer, *, least: float, most: float) -> Iterator[Find
 
 
 def _shuffle(formal: Layer) -> Iterator[Finding]:
-    """Amplification is for reports that can hide, at the delta that cards state, among no more than
-    there were."""
+    """Check the amplification by shuffling.
+
+    It must be for reports that a shuffler can hide, at the delta that cards state, among no more
+    reports than there were.
+    """
     shuffle, found = formal["shuffle"], formal["certificate"]
     if "epsilon" not in shuffle:
         return

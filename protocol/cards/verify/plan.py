@@ -1,5 +1,4 @@
-"""Holding a campaign's card to the plan that its owners saw: whatever the plan says, the card says
-too."""
+"""Compare a campaign's card with the plan that its owners saw: both must say the same."""
 
 from collections.abc import Callable, Iterator
 
@@ -12,8 +11,10 @@ from confide.protocol.plan import Plan, digest
 
 
 def planned(card: Card) -> Iterator[Finding]:
-    """Every field of a campaign's card that its plan fixes; `provenance` names the plan by its
-    digest."""
+    """Check every field of a campaign's card that its plan fixes.
+
+    `provenance` names the plan by its digest.
+    """
     formal = card.formal
     text = formal.get("plan")
     yield Finding(
@@ -32,7 +33,7 @@ def planned(card: Card) -> Iterator[Finding]:
     plan = Plan.from_bytes(bytes.fromhex(text))
     yield same("plan/track", formal["track"], plan.terms.track)
     if formal["track"] != plan.terms.track:
-        # Nothing else of the card can be compared with a plan of another kind.
+        # No other field can be compared with a plan of another kind.
         return
     yield from _contributors(card, plan)
     stated = {"released": {"model": plan.model.hex(), "score": plan.score}}
@@ -44,8 +45,11 @@ def planned(card: Card) -> Iterator[Finding]:
 
 
 def _contributors(card: Card, plan: Plan) -> Iterator[Finding]:
-    """Who was counted: at least as many as the plan asks for, with as many reports or records as
-    the card is about, and what is left of the certificate if the largest of them lied."""
+    """Check the owners that were counted.
+
+    They must be at least as many as the plan requires, with as many reports or records as the card
+    covers. The card must also say what remains of the certificate if the largest of them lied.
+    """
     formal, place = card.formal, "provenance/contributors"
     found = card.provenance.get("contributors")
     if found is None:
@@ -58,7 +62,7 @@ def _contributors(card: Card, plan: Plan) -> Iterator[Finding]:
     if formal["track"] == CENTRAL:
         unit, entry = "records", formal["searched"][0]
         yield same(f"{place}/of", max(of, 1), entry["n"])
-        # Who has no records answers too, and contributes nothing.
+        # Owners without records also answer, but they contribute nothing.
         answered = entry["owners"] >= owners
         yield Finding("searched/0/owners", answered, f"{owners} contributed")
     else:
@@ -102,7 +106,7 @@ def _local(plan: Plan) -> dict[str, Layer]:
 
 
 def _central(plan: Plan) -> dict[str, Layer]:
-    """Calibration is the whole of it: a campaign of counts trains nothing."""
+    """Return the fields of a central plan; such a campaign only calibrates and trains nothing."""
     terms, coverage = plan.terms, 1 - number(plan.alpha)
     assert isinstance(terms, CentralTerms)
     nothing = {"epsilon_train": 0.0}
@@ -132,5 +136,5 @@ def _central(plan: Plan) -> dict[str, Layer]:
     }
 
 
-# What a plan fixes on a card, by track.
+# The fields of a card that a plan fixes, by track.
 STATED: dict[str, Callable[[Plan], dict[str, Layer]]] = {LOCAL: _local, CENTRAL: _central}

@@ -1,7 +1,7 @@
-"""The numbers that a card claims, computed a second time from the definitions.
+"""Compute the numbers that a card claims a second time, from the definitions.
 
-None of this code is shared with the code that calibrates. A quantile mechanism brings its verifier
-by `register`.
+None of this code is shared with the code that calibrates. A quantile mechanism adds its verifier
+with `register`.
 """
 
 import math
@@ -17,13 +17,13 @@ from scipy.stats import binom
 
 NOT_CERTIFIED: Final = "not certified"
 STAGE_SHARES = (0.1875, 0.1875, 0.1875, 0.1875)
-# The largest integer weight of the exponential mechanisms; the word with which noisy comparisons
-# express probabilities, and the rarest one.
+# The largest integer weight of the exponential mechanisms; the word size in which noisy comparisons
+# express probabilities; and the least probability.
 WEIGHT = 1 << 40
 WORD, RAREST = 1 << 64, 1 << 24
 LOWER_SHARE = 0.75
 MOST_ENTRIES = 1 << 22
-# Absolute error of a mass that comes out of a Fourier transform of doubles.
+# Absolute error of a mass computed by a Fourier transform of doubles.
 FOURIER = 1e-13
 
 Bound = int | None | str
@@ -31,7 +31,7 @@ Bound = int | None | str
 
 @dataclass(frozen=True)
 class Claim:
-    """An entry of a card, with the contract's beta and adjacency and the rank that follows."""
+    """An entry of a card, with the contract's beta and adjacency and the resulting rank."""
 
     entry: dict[str, Any]
     beta: Fraction
@@ -40,20 +40,23 @@ class Claim:
 
 
 Verifier = Callable[[Claim], Bound]
-# By mechanism: with the aggregator's noise, and with the owners'.
+# Verifiers by mechanism: for the aggregator's noise, and for the owners' noise.
 INFLATION: dict[str, Verifier] = {}
 OWNER_NOISED: dict[str, Verifier] = {}
 
 
 def register(mechanism: str, *, inflation: Verifier, owner_noised: Verifier | None = None) -> None:
-    """Recompute the inflation of this mechanism so; one without a verifier is never certified."""
+    """Register a mechanism's verifier, which recomputes its inflation.
+
+    A mechanism without a verifier is never certified.
+    """
     INFLATION[mechanism] = inflation
     if owner_noised is not None:
         OWNER_NOISED[mechanism] = owner_noised
 
 
 def inflation(entry: dict[str, Any], *, beta: float, adjacency: str, rank: int) -> Bound:
-    """Ranks by which a certified mechanism may exceed the one asked for; None: there is no bound.
+    """Ranks by which a certified mechanism may exceed the requested one; None without a bound.
 
     The bound fails with probability at most beta.
     """
@@ -67,7 +70,7 @@ def inflation(entry: dict[str, Any], *, beta: float, adjacency: str, rank: int) 
 
 
 def _power(exponent: float) -> Fraction:
-    """e^exponent to sixty digits, from below."""
+    """Return e^exponent to sixty digits, rounded down."""
     with localcontext() as context:
         context.prec = 70
         exact = Decimal(exponent).exp()
@@ -76,7 +79,7 @@ def _power(exponent: float) -> Fraction:
 
 
 def _descent(start: int, ratio: Fraction, least: int) -> Iterator[int]:
-    """start, then each divided by the ratio and rounded up, while it falls and is above `least`."""
+    """Divide start by the ratio repeatedly, rounding up, while it falls and is above `least`."""
     if math.log(start / least) > MOST_ENTRIES * math.log(ratio):
         raise Endless
     value, down, up = start, ratio.denominator, ratio.numerator
@@ -89,11 +92,11 @@ def _descent(start: int, ratio: Fraction, least: int) -> Iterator[int]:
 
 
 class Endless(Exception):
-    """A table too long for the mechanism to be made."""
+    """Raised if a table is too long for the mechanism to be made."""
 
 
 def _distance(ratio: Fraction, bins: int, beta: Fraction) -> int | None:
-    """Steps down until all bins but one weigh together at most beta/(1 - beta) of that one."""
+    """Steps down until all bins but one together weigh at most beta/(1 - beta) of that one."""
     for steps, weight in enumerate(_descent(WEIGHT, ratio, 1)):
         if weight * (bins - 1) * (1 - beta) <= beta * WEIGHT:
             return steps
@@ -149,7 +152,10 @@ def _laplace_counts(claim: Claim) -> Bound:
 
 
 def _above_threshold(claim: Claim) -> Bound:
-    """That k bins one short of the rank stay silent, summed over the noise of the threshold."""
+    """Bound the probability that k bins one short of the rank stay silent.
+
+    The bound is summed over the noise of the threshold.
+    """
     entry, beta = claim.entry, claim.beta
     bins = entry["bins"]
     ratio = _power(entry["epsilon_calibration"] / 2)
@@ -177,7 +183,7 @@ def _above_threshold(claim: Claim) -> Bound:
 
 
 def _gaussian_search(claim: Claim) -> Bound:
-    """Twice the offset that all comparisons stay within: a normal tail on the integers."""
+    """Twice the offset that all comparisons stay within, from a normal tail on the integers."""
     entry, beta = claim.entry, claim.beta
     if entry["delta_calibration"] <= 0:
         return NOT_CERTIFIED
@@ -196,9 +202,9 @@ def _gaussian_search(claim: Claim) -> Bound:
 
 
 def _owner_noised_search(claim: Claim) -> Bound:
-    """As the search, with the sum of all owners' noises: a law convolved with itself by doubling.
+    """Like the Gaussian search, with the summed noise of all owners.
 
-    The proof is for replace-one adjacency.
+    The law of the sum is convolved with itself by doubling. The proof is for replace-one adjacency.
     """
     entry, beta = claim.entry, float(claim.beta)
     steps, variance = math.ceil(math.log2(entry["bins"])), entry["noise_variance"]
@@ -231,7 +237,7 @@ def _owner_noised_search(claim: Claim) -> Bound:
 
 
 def zcdp_cost(rho: float, delta: float) -> float:
-    """The least epsilon at delta over Renyi orders."""
+    """Return the least epsilon at delta over Renyi orders."""
     orders = 1 + np.logspace(-3, 9, 4000)
     bounds = orders * rho + np.log1p(-1 / orders) - np.log(orders * delta) / (orders - 1)
     return max(0.0, float(bounds.min()) * (1 + 1e-9))
@@ -254,7 +260,7 @@ register("gaussian-search", inflation=_gaussian_search, owner_noised=_owner_nois
 
 
 def first(holds: Callable[[int], bool], most: int) -> int:
-    """The least integer from 0 on at which a monotone property holds; `most` if none below does."""
+    """The least integer from 0 at which a monotone property holds; `most` if none below does."""
     low, high = -1, most
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,5 +1,4 @@
-"""Deciding again what holds of any track: what was released, and the decision that all clauses come
-to."""
+"""Decide again the clauses of every track: the released threshold and the decision."""
 
 from collections.abc import Iterator, Mapping
 
@@ -11,8 +10,11 @@ from confide.protocol.scores.regression import ABSOLUTE_RESIDUAL
 
 
 def released_flags(released: Layer | None) -> dict[str, bool]:
-    """Seeded noise can be drawn again by anybody, and a threshold of 1 says nothing; what is not
-    released breaks neither."""
+    """Return the flags of the released threshold.
+
+    Anybody can draw seeded noise again, and a threshold of 1 carries no information. A card that
+    released nothing passes both clauses.
+    """
     if released is None:
         return {"randomness": True, "informative": True}
     return {
@@ -22,7 +24,7 @@ def released_flags(released: Layer | None) -> dict[str, bool]:
 
 
 def released_score(formal: Layer) -> Iterator[Finding]:
-    """That the score is one of those known; regression is for full-data cards."""
+    """Check that the score is known; regression scores are for full-data cards only."""
     known = [*SCORES, ABSOLUTE_RESIDUAL] if formal["track"] == "full-data" else [*SCORES]
     yield Finding(
         "released/score", formal["released"]["score"] in known, f"one of {', '.join(known)}"
@@ -30,8 +32,10 @@ def released_score(formal: Layer) -> Iterator[Finding]:
 
 
 def decided(formal: Layer, flags: Mapping[str, bool], failed: list[str]) -> Iterator[Finding]:
-    """Flags, the clauses that failed, and the decision: a simulation where noise was seeded,
-    feasible where nothing failed."""
+    """Check the flags, the clauses that failed and the decision.
+
+    The decision is a simulation if noise was seeded, and feasible if nothing failed.
+    """
     yield same("flags", formal["flags"], flags)
     yield same("failed", formal["failed"], failed)
     holds = "infeasible" if failed else "feasible"
