@@ -1,4 +1,4 @@
-"""Flower's server side: drives the campaigns of the run configuration over the grid."""
+"""Flower's server app: runs the campaigns of the run configuration over the grid."""
 
 import json
 import logging
@@ -32,7 +32,7 @@ from confide.protocol.simulated import ALWAYS, CONTENT, EMBEDDED_MODEL, SIMULATI
 
 log = logging.getLogger("flwr")
 
-# What Flower says of a node that is gone or did not answer in time: whether that comes before the
+# Flower's codes for a node that is gone or did not answer in time; whether one comes before the
 # timeout is chance.
 MISSING = (
     ErrorCode.MESSAGE_UNAVAILABLE,
@@ -45,10 +45,9 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run every campaign, print them as a table, and write certificates where the configuration
-    says."""
-    # A simulation starts Ray beside this thread by forks, which OpenBLAS's own threads do not
-    # survive: the work they were given would never end.
+    """Run every campaign, log a table of them, and write certificates to the output folder."""
+    # A simulation starts Ray beside this thread by forks. OpenBLAS's threads do not survive a fork,
+    # so the work given to them would never end.
     threadpool_limits(1, user_api="blas")
     config = dict(context.run_config)
     simulation = not config["key-file"]
@@ -95,8 +94,10 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def make_plans(config: dict[str, Any], *, run: int) -> dict[str, Plan]:
-    """The plans of a run, by campaign. Those of a seeded simulation know neither its time nor its
-    id, so that it repeats."""
+    """Make the plans of a run, by campaign.
+
+    The plans of a seeded simulation contain neither its time nor its id, so that it repeats.
+    """
     seeded = int(config["seed"]) >= 0
     if not config["key-file"]:
         config = config | {"model": config["model"] or EMBEDDED_MODEL.hex()}
@@ -113,8 +114,10 @@ def make_plans(config: dict[str, Any], *, run: int) -> dict[str, Plan]:
 
 
 def output_folder(path: str) -> Path | None:
-    """The folder for what comes out, made and tried before anything is asked: later the owners'
-    budgets are spent."""
+    """Create the output folder and check that it can be written, before anything is asked.
+
+    Once owners were asked, their budgets are spent.
+    """
     if not path:
         return None
     folder = Path(path)
@@ -136,7 +139,7 @@ def output_folder(path: str) -> Path | None:
 
 
 def train(plan: Plan, asking: "Asking", folder: Path | None, given: dict[str, Any] | None) -> None:
-    """Run a training, say what it cost, and write the weights and the plan's terms."""
+    """Run a training, log what it cost, and write the weights and the plan's terms."""
     terms = plan.terms
     assert isinstance(terms, TrainingTerms)
     learned, received = run_training(plan, asking)
@@ -165,10 +168,10 @@ def train(plan: Plan, asking: "Asking", folder: Path | None, given: dict[str, An
 
 
 def kept_draw(folder: Path | None, plan: Plan, *, seed: int, run: int) -> Draw:
-    """A draw that is put on disk, where there is a folder, before anybody sees it; found there, it
-    is not drawn again.
+    """Make a draw that, given a folder, stores its release there before anybody sees it.
 
-    Its name has the run, because plans of seeded simulations may be the same in several.
+    A stored release is not drawn again. Its file name contains the run, because plans of seeded
+    simulations may be the same in several runs.
     """
     entropy = os_entropy if seed < 0 else SeededEntropy("release", seed)
     if folder is None:
@@ -177,8 +180,10 @@ def kept_draw(folder: Path | None, plan: Plan, *, seed: int, run: int) -> Draw:
 
 
 class Asking:
-    """Sends a query to every node and yields the answers that come back before the timeout; the
-    rest is missing."""
+    """Sends a query to every node, and yields the answers that come back before the timeout.
+
+    The answers of other nodes are missing.
+    """
 
     def __init__(self, grid: Grid, nodes: list[int], plan: bytes, timeout: float) -> None:
         self._grid, self._nodes, self._plan, self._timeout = grid, nodes, plan, timeout
@@ -196,8 +201,10 @@ class Asking:
 
 
 def read_reply(reply: Message) -> bytes | None:
-    """The answer in a reply; None if Flower or the node says that there is none, and what is
-    malformed if the node failed."""
+    """The answer in a reply, or None if Flower or the node says that there is none.
+
+    If the node failed, the answer returned is malformed.
+    """
     if reply.has_error():
         if reply.error.code in MISSING:
             return None

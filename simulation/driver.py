@@ -24,8 +24,10 @@ def drive(
     procedure: Generator[AnyQuery, AnyTally, AnyCertificate],
     answer: Callable[[AnyQuery], AnyTally],
 ) -> AnyCertificate:
-    """Run a procedure to its certificate, answering each query as it comes; users with an `entropy`
-    have it stamped."""
+    """Run a procedure to its certificate, answering each query as it comes.
+
+    If `answer` has an `entropy`, the certificate states the randomness that it stands for.
+    """
     certificate = run_procedure(procedure, lambda query, _: answer(query))
     entropy = getattr(answer, "entropy", None)
     return certificate if entropy is None else replace(certificate, randomness=randomness(entropy))
@@ -33,8 +35,10 @@ def drive(
 
 @dataclass(frozen=True)
 class BitUsers:
-    """Users who know the score of their record; user i of n has position (i + 1/2)/n, so shuffle
-    them first."""
+    """Users who know the score of their record.
+
+    User i of n has position (i + 1/2)/n, so the users must be shuffled first.
+    """
 
     scores: NDArray[Any]
     entropy: Entropy
@@ -54,8 +58,7 @@ class BitUsers:
 
 @dataclass(frozen=True)
 class LabelUsers:
-    """Users who show their features (here: the scores of every label) and keep their label
-    private."""
+    """Users who show their features (here: scores of every label) and keep their label private."""
 
     scores: NDArray[Any]
     labels: NDArray[Any]
@@ -86,6 +89,6 @@ class CountingOwner:
 
 
 def _slice(n: int, start: float, stop: float) -> tuple[slice, int]:
-    """The users whose position lies in [start, stop)."""
+    """The users whose position lies in [start, stop), and the index of the first."""
     first, last = (int(np.ceil(n * edge - 0.5)) for edge in (start, stop))
     return slice(first, last), first

@@ -1,2 +1,1 @@
-"""Campaigns without any storage: plans from settings, admission of answers, tallies, and the
-driver."""
+"""Campaigns without storage: plans from settings, admission of answers, tallies, and the driver."""

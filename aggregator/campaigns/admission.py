@@ -1,4 +1,4 @@
-"""Where answers come in: the one place that admits or rejects them, and counts what happened.
+"""Admits or rejects the answers of a campaign, and counts both; no other module decides this.
 
 A rejected answer is data, not an error: it is counted under its code and has no effect. A report id
 counts once in a campaign, so an answer that arrives twice adds nothing.
@@ -19,13 +19,12 @@ from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION, parse
 from confide.protocol.wire.packing import check_batch, read_batch
 
-# Looking it up takes longer than what it is compared for.
+# Read once, because looking it up takes longer than comparing it.
 OK = wire.Code.OK
 
 
 class Sent(NamedTuple):
-    """An answer, and who sent it: the node or the token it came from, whatever it says of
-    itself."""
+    """An answer and its sender: the node or token it came from, not the name it gives itself."""
 
     sender: bytes
     answer: bytes
@@ -34,15 +33,19 @@ class Sent(NamedTuple):
 def read_answer(
     sent: Sent, *, query: Query, plan: bytes, round_: int, most: int = MOST_RECORDS
 ) -> Batch:
-    """What an answer to this query says, of an owner with at most so many records; anything else is
-    refused with a code, its own if the owner gave one."""
+    """Read the batch in an answer to this query, from an owner with at most `most` records.
+
+    Any other answer is refused with a code: the owner's own code, if it gave one.
+    """
     batch = _batch(sent.answer, plan=plan, round_=round_)
     return read_batch(batch, query=query, plan=plan, round_=round_, most=most, sender=sent.sender)
 
 
 class Checked(NamedTuple):
-    """What an answer holds: reports, whether they were drawn from a seed, and their ids; an owner's
-    as a whole has none."""
+    """The contents of an answer: the number of reports, whether they are seeded, and their ids.
+
+    Seeded reports were drawn from a seed. The answer of an owner asked as a whole has no ids.
+    """
 
     reports: int
     seeded: bool
@@ -52,7 +55,7 @@ class Checked(NamedTuple):
 def check_answer(
     answer: bytes, *, query: Query, plan: bytes, round_: int, most: int = MOST_RECORDS
 ) -> Checked:
-    """What `read_answer` would find, without unpacking it."""
+    """Check an answer as `read_answer` does, without unpacking its reports."""
     batch = _batch(answer, plan=plan, round_=round_)
     n = check_batch(batch, query=query, plan=plan, round_=round_, most=most)
     return Checked(n, batch.seeded, b"" if query.whole else batch.ids)
@@ -79,17 +82,17 @@ class Admission:
         self._round = -1
         self._in_round: Counter[bytes] = Counter()
         self.codes: Counter[str] = Counter()
-        # What was counted of every sender, in all rounds.
+        # How many reports of each sender were counted, in all rounds.
         self.counted: Counter[bytes] = Counter()
         self.seeded = False
 
     def open(self, query: Query, round_: int) -> None:
-        """Start taking answers to a query; answers to earlier ones are late from now on."""
+        """Start taking answers to a query; answers to earlier queries are late from now on."""
         self._query, self._round = query, round_
         self._batches, self._in_round = [], Counter()
 
     def admit(self, sent: Sent) -> wire.Receipt:
-        """Take an answer in, or say why not."""
+        """Admit or reject an answer, and return a receipt that says which."""
         try:
             fresh, repeated = self._admit(sent)
         except Refused as refused:
@@ -125,7 +128,10 @@ class Admission:
         return len(places)
 
     def _once(self, batch: Batch) -> int:
-        """Asked as a whole, who sends answers a round once, under whatever ids."""
+        """Count the first answer of each sender in a round, for owners asked as a whole.
+
+        The ids do not matter.
+        """
         if self._in_round[batch.sender]:
             return 0
         self._in_round[batch.sender] = 1
@@ -133,7 +139,7 @@ class Admission:
         return 1
 
     def tally(self) -> Tally:
-        """What the open query's answers add up to so far."""
+        """The tally of the answers to the open query so far."""
         if self._query is None:
             raise Refused(wire.Code.WRONG_ROUND)
         tally: Tally = self._query.tally(self._batches, SCORES[self._plan.score])

@@ -1,4 +1,4 @@
-"""Running a campaign: a procedure asks, answers come in, and what arrived is what counts."""
+"""Runs a campaign: a procedure asks queries, and only the answers that arrive count."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ def run_procedure(
     procedure: Generator[AnyQuery, AnyTally, AnyResult],
     tallies: Callable[[AnyQuery, int], AnyTally],
 ) -> AnyResult:
-    """Give a procedure the tally of every query it asks, and return what it returns.
+    """Give a procedure the tally of every query it asks, and return its result.
 
     Simulations, Flower and the durable server all run procedures by this function; they differ in
     where tallies come from.
@@ -41,12 +41,12 @@ def run_procedure(
     raise AssertionError("rounds never end by themselves")
 
 
-class Evidence:
-    """A source of tallies that notes what a certificate rests on.
+class RecordedTallies:
+    """A source of tallies that records the numbers a certificate rests on.
 
-    `crowds` are the reports that answered each threshold together, and `sizes` the records of every
-    owner that answers as a whole, as the first round has them: the calibration set, which is
-    complete before anything is released.
+    `crowds` are the numbers of reports that answered each threshold together. `sizes` are the
+    numbers of records of every owner that answers as a whole, taken from the first round: they are
+    the calibration set, which is complete before anything is released.
     """
 
     def __init__(self, plan: Plan, tallies: Callable[[Query, int], Tally]) -> None:
@@ -59,7 +59,7 @@ class Evidence:
         self.crowds += tally.crowds()
         if not self.sizes and tally.owner_sizes():
             self.sizes = tally.owner_sizes()
-            # Checked here, so that nothing is released of too few.
+            # Checked here, so that nothing is released from too few owners.
             check_owners(self._plan, self.sizes)
         return tally
 
@@ -69,21 +69,21 @@ class TooFew(ConfideError):
 
 
 class TooFewReports(TooFew):
-    """Fewer reports."""
+    """A campaign ended with fewer reports than its plan asks for."""
 
 
 class TooFewOwners(TooFew):
-    """Answers of fewer owners."""
+    """A campaign ended with answers of fewer owners than its plan asks for."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A certificate, stamped with the randomness its reports say they come from, and how answers
-    were received, by code.
+    """The result of a campaign: its certificate, and how many answers were received by code.
 
-    `crowd` is the fewest reports that answered one threshold of one round together: what a shuffler
-    could hide a bit among. `contributors` is how many owners were counted, and `largest` the most
-    reports, or records, of one of them.
+    The certificate states the randomness that its reports say they come from. `crowd` is the fewest
+    reports that answered one threshold of one round together, among which a shuffler could hide a
+    bit. `contributors` is how many owners were counted, and `largest` the most reports, or records,
+    of one of them.
     """
 
     certificate: Certificate
@@ -94,22 +94,22 @@ class Outcome:
 
 
 def run_campaign(plan: Plan, ask: Ask, *, draw: Draw = draw_afresh) -> Outcome:
-    """Run the plan's procedure over owners that are asked now."""
+    """Run the plan's procedure, and ask the owners its queries now."""
     intake = Admission(plan)
-    evidence = Evidence(plan, asked_now(plan, ask, intake))
-    certificate = run_procedure(plan_procedure(plan, draw), evidence)
+    recorded = RecordedTallies(plan, asked_now(plan, ask, intake))
+    certificate = run_procedure(plan_procedure(plan, draw), recorded)
     return conclude(
         plan,
         certificate,
         received=dict(intake.codes),
         seeded=intake.seeded,
-        crowds=evidence.crowds,
-        sizes=evidence.sizes or list(intake.counted.values()),
+        crowds=recorded.crowds,
+        sizes=recorded.sizes or list(intake.counted.values()),
     )
 
 
 def asked_now(plan: Plan, ask: Ask, intake: Admission) -> Callable[[Query, int], Tally]:
-    """A source that asks owners and admits what comes back."""
+    """Make a source of tallies that asks owners and admits the answers they return."""
     name = digest(plan.to_bytes())
 
     def tally(query: Query, round_: int) -> Tally:
@@ -130,8 +130,10 @@ def conclude(
     crowds: Iterable[int],
     sizes: Sequence[int],
 ) -> Outcome:
-    """The outcome of a campaign whose procedure has ended, if enough reports of enough owners
-    arrived; `sizes` are the reports, or the records, that were counted of each."""
+    """Make the outcome of a campaign whose procedure has ended, or raise TooFew.
+
+    `sizes` are the reports, or the records, that were counted of each owner.
+    """
     if certificate.n < plan.minimum_reports:
         raise TooFewReports(
             f"{certificate.n} reports arrived, the plan asks for at least {plan.minimum_reports}; "
@@ -147,8 +149,10 @@ def conclude(
 
 
 def check_owners(plan: Plan, sizes: Iterable[int]) -> None:
-    """Refuse to go on with fewer contributors than the plan asks for: who declined, or had nothing
-    to say, is none."""
+    """Raise TooFewOwners if fewer owners contributed than the plan asks for.
+
+    An owner that declined, or that had nothing to say, did not contribute.
+    """
     contributors = sum(size > 0 for size in sizes)
     if contributors < plan.minimum_owners:
         raise TooFewOwners(
@@ -158,8 +162,10 @@ def check_owners(plan: Plan, sizes: Iterable[int]) -> None:
 
 
 def run_training(plan: Plan, ask: Ask) -> tuple[Learned, dict[str, int]]:
-    """Run a plan of federated training; returns the common weights and how answers were received,
-    by code."""
+    """Run a plan of federated training.
+
+    Returns the common weights, and how many answers were received by code.
+    """
     intake = Admission(plan)
     learned: Learned = run_procedure(
         plan_procedure(plan, draw_afresh), asked_now(plan, ask, intake)

@@ -1,5 +1,4 @@
-"""The plan of a campaign from a flat table of settings: Flower's run configuration, or an
-operator's file."""
+"""Makes plans from a flat table of settings: Flower's run configuration, or an operator's file."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -17,18 +16,18 @@ Validity = tuple[datetime, datetime]
 
 
 def valid_from(now: datetime, *, days: float) -> Validity:
-    """From a little earlier, for owners whose clocks are behind, and for so many days."""
+    """Validity for `days` days, from five minutes ago for owners whose clocks are behind."""
     check({"days": days})
     start = now.replace(microsecond=0)
     return start - timedelta(minutes=5), start + timedelta(days=days)
 
 
 def make_plan(name: str, config: Any, *, title: str, valid: Validity) -> Plan:
-    """The plan of the campaign `method:variant` under a title that tells it from others."""
+    """Make the plan of the campaign `method:variant`, under a title that tells it from others."""
     check({**config, "campaign": name, "title": title})
     method, _, variant = name.partition(":")
     check_choice("method", method, METHODS)
-    # Tables of settings have a delta for those mechanisms that spend one.
+    # The table has a delta for the mechanisms that spend one; the others get 0.
     chosen = variant in METHODS[method].settings.get("mechanism", ())
     if chosen and not needs_delta(str(config["mechanism"])):
         config = {**config, "privacy-delta": 0.0}
@@ -45,13 +44,13 @@ def make_plan(name: str, config: Any, *, title: str, valid: Validity) -> Plan:
         issued=valid[0],
         expires=valid[1],
     )
-    # What the procedure does not accept is said now, and not when the campaign is open.
+    # A plan that the procedure does not accept is refused now, not when the campaign is open.
     next(plan_procedure(plan, draw_afresh), None)
     return plan
 
 
 def check_delta_used(given: float | None, plans: Iterable[Plan]) -> None:
-    """Refuse a privacy-delta that was given and that no plan spends: pure mechanisms have none."""
+    """Refuse a given privacy-delta that no plan spends: pure mechanisms have none."""
     if given and not any(plan.privacy_delta for plan in plans):
         spending = ", ".join(name for name in certified_names() if needs_delta(name))
         raise BadInput(

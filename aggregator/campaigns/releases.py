@@ -1,5 +1,7 @@
-"""Releases that are drawn once: a second draw from the same counts would cost the budget a second
-time."""
+"""Releases that are drawn only once.
+
+A second draw from the same counts would cost the privacy budget a second time.
+"""
 
 import json
 import os
@@ -16,7 +18,7 @@ from confide.protocol.exact.sampling import Entropy
 
 
 class Kept:
-    """A release in a file: made and synced before it is returned, and from then on only read."""
+    """A draw that writes and syncs its release to a file first, and from then on only reads it."""
 
     def __init__(self, path: Path, entropy: Entropy) -> None:
         self._path, self._entropy = path, entropy
@@ -30,7 +32,7 @@ class Kept:
                 file.flush()
                 os.fsync(file.fileno())
             try:
-                # A link fails where a file exists: of two that draw at once, one is kept and both
+                # A link fails if the file exists: of two draws at once, one is kept and both
                 # return it.
                 os.link(partial, self._path)
             except FileExistsError:
@@ -51,7 +53,7 @@ class Kept:
 
 
 def read_release(text: str, mechanism: Mechanism, rank: int, *, where: str) -> Release:
-    """A release of this mechanism as it was kept."""
+    """Read a stored release, and check that it has this mechanism and rank."""
     try:
         values: dict[str, Any] = json.loads(text)
         release = Release(**values | {"privacy": Privacy(**values["privacy"])})
@@ -71,8 +73,10 @@ def read_release(text: str, mechanism: Mechanism, rank: int, *, where: str) -> R
 
 
 class Audited:
-    """A draw that also works out, for a trusted auditor, what the release means in thresholds;
-    neither number is private."""
+    """A draw that also measures the release in thresholds, for a trusted auditor.
+
+    Neither number in `diagnostic` is protected by differential privacy.
+    """
 
     def __init__(self, draw: Draw) -> None:
         self._draw = draw

@@ -1,7 +1,7 @@
-"""The ids of a campaign's reports. An id counts once in a campaign, whoever sends it and in
-whichever batch or round it comes.
+"""The ids of a campaign's reports, each of which counts once.
 
-Every path asks this same question: what comes over Flower, and what comes over gRPC.
+An id counts once in a campaign, whoever sends it and in whichever batch or round it comes. Answers
+over Flower and answers over gRPC are checked by this same code.
 """
 
 import secrets
@@ -19,15 +19,15 @@ Array = NDArray[Any]
 
 _FACTOR, _NOTHING, _LAST = np.uint64(0x9E3779B97F4A7C15), np.uint64(0), np.uint64(2**64 - 1)
 _FEWEST_PLACES, _BUCKET, _ONE = 1 << 12, 4, np.uint32(1)
-# What is looked up at a time: more would not stay in the processor's cache.
+# How many ids are looked up at a time: more would not stay in the processor's cache.
 _PIECE = 1 << 15
 
 
 def folded(ids: bytes | Array) -> Array:
-    """A number above 0 of 64 bits for each id of 16 bytes.
+    """Map each id of 16 bytes to a number of 64 bits above 0.
 
-    Ids are hashes: of n of them any two agree in this with probability below n^2 / 2^65, 3e-6 for
-    ten million. Who makes up ids that agree loses reports of its own.
+    Ids are hashes: among n of them any two map to the same number with probability below n^2 /
+    2^65, 3e-6 for ten million. A sender that makes up ids that collide loses reports of its own.
     """
     flat = ids if isinstance(ids, np.ndarray) else np.frombuffer(ids, dtype=np.uint8)
     pairs = np.ascontiguousarray(flat.reshape(-1, ID_BYTES)).view(np.uint64)
@@ -37,18 +37,17 @@ def folded(ids: bytes | Array) -> Array:
 
 
 def again(names: Array) -> Array:
-    """Which of these numbers stand earlier among them."""
+    """Which of these numbers occur earlier in the array."""
     repeated = np.zeros(len(names), dtype=np.bool_)
     if any_twice(names):
-        # Sorting is stable: of equal ones the first stands first.
+        # The sort is stable, so the first of equal numbers stays first.
         order = np.argsort(names, kind="stable")
         repeated[order[1:]] = names[order[1:]] == names[order[:-1]]
     return repeated
 
 
 def counted_once(batches: Sequence[Batch], earlier: Sequence[Array]) -> list[Batch]:
-    """The batches without the ids that are among the earlier ones or in a batch before: an id
-    counts once in a campaign."""
+    """Remove the ids that occur in `earlier` or in a previous batch, so that each counts once."""
     if not batches:
         return []
     known = sum(len(ids) for ids in earlier)
@@ -61,28 +60,28 @@ def counted_once(batches: Sequence[Batch], earlier: Sequence[Array]) -> list[Bat
 
 
 class ReportIds:
-    """A set of ids: a table of buckets of four, 16 to 32 bytes a report, in which whole batches are
-    looked up at once.
+    """A set of ids, as a hash table in which whole batches are looked up at once.
 
-    Who finds its bucket full goes on to the next. At most half the places are taken, so almost all
-    find theirs in the first, and that takes about as long as to fetch it from memory.
+    The table has buckets of four and takes 16 to 32 bytes per report. An id whose bucket is full
+    goes to the next bucket. At most half of the places are taken, so almost all ids are in their
+    first bucket, and a lookup takes about as long as fetching that bucket from memory.
     """
 
     def __init__(self) -> None:
         self._table, self._count = np.zeros(_FEWEST_PLACES, dtype=np.uint64), 0
-        # Nobody outside can aim many ids at one place.
+        # A secret factor, so that nobody outside can aim many ids at one place.
         self._key = np.uint64(secrets.randbits(64) | 1)
         self._last: list[Array] = []
 
     def fresh(self, ids: bytes | Array) -> Array:
-        """Which of these ids, 16 bytes each, are neither known nor stand earlier among these."""
+        """Which of these ids, 16 bytes each, are neither known nor earlier in the array."""
         found = self.add(ids)
         self.take_back()
         return found
 
     def add(self, ids: bytes | Array) -> Array:
-        """Know these ids from now on; which of them are fresh."""
-        # An odd factor takes no two numbers to one, and none but 0 to 0.
+        """Add these ids, and return which of them are new."""
+        # An odd factor maps no two numbers to the same one, and only 0 to 0.
         names = folded(ids) * self._key
         while 2 * (self._count + len(names)) > len(self._table):
             self._grow()
@@ -92,15 +91,17 @@ class ReportIds:
         return fresh
 
     def take_back(self) -> None:
-        """Forget what was added last."""
+        """Remove the ids that the last call of `add` added."""
         for places in self._last:
             self._table[places] = _NOTHING
             self._count -= len(places)
         self._last = []
 
     def _grow(self) -> None:
-        """Twice as many buckets: each becomes two, and those that are not in their own are put
-        there again."""
+        """Double the number of buckets.
+
+        Each bucket becomes two, and ids that were not in their own bucket are inserted again.
+        """
         before, self._table = self._table, np.zeros(2 * len(self._table), dtype=np.uint64)
         shift, strays = self._shift, list[Array]()
         for some in _pieces(len(before)):
@@ -117,15 +118,14 @@ class ReportIds:
 
     @property
     def _shift(self) -> np.uint64:
-        """The first bits of a name are the number of its bucket."""
+        """The shift that leaves the first bits of a name, which are the number of its bucket."""
         return np.uint64(64 - (len(self._table) // _BUCKET - 1).bit_length())
 
     def _put(self, names: Array, fresh: Array) -> list[Array]:
-        """Put those names into the table that are not in it, mark them as fresh, and say where they
-        are."""
+        """Insert the names that are not in the table, mark them as fresh, return their places."""
         left, step, taken = np.arange(len(names)), 0, list[Array]()
         while len(left):
-            # Equal names find the same buckets full, so that they stay in their order.
+            # Equal names find the same buckets full, so they keep their order.
             over = [
                 self._enter(names, left[some], step, fresh, taken) for some in _pieces(len(left))
             ]
@@ -136,21 +136,23 @@ class ReportIds:
     def _enter(
         self, names: Array, left: Array, step: int, fresh: Array, taken: list[Array]
     ) -> Array:
-        """Those of the names at `left` whose bucket, or the one so many steps on, is full; the
-        others are in the table."""
+        """Insert the names at `left` into the buckets `step` after their own; return the rest.
+
+        The rest are the names whose bucket is full and does not hold them.
+        """
         table, over, names = self._table, list[Array](), names[left]
         buckets = ((names >> self._shift).view(np.int64) + step) & (len(table) // _BUCKET - 1)
         while len(left):
             rows = table.reshape(-1, _BUCKET).take(buckets, axis=0, mode="clip").ravel()
-            # Four flags, of one byte each, are looked at as one number, whose lowest is the first.
+            # Four flags of one byte are read as one number, whose lowest byte is the first flag.
             known = (rows == names.repeat(_BUCKET)).view(np.uint32) != 0
             empty = (rows == _NOTHING).view(np.uint32)
             full = empty == 0
             place = buckets * _BUCKET + (np.bitwise_count((empty & -empty) - _ONE) >> 3)
             mine = np.flatnonzero(~(known | full))
             wanted = place[mine]
-            # Of those that want the same place the first has it, whose index is written there last.
-            # The others look again.
+            # Of several names for one place the first gets it, because its index is written last.
+            # The others try again.
             table.put(wanted[::-1], mine[::-1], mode="clip")
             has = table.take(wanted, mode="clip") == mine.view(np.uint64)
             lost, mine, wanted = mine[~has], mine[has], wanted[has]

@@ -1,5 +1,4 @@
-"""What an operator may set: the kind and the bounds of every value, by name, checked before
-anything is made of it."""
+"""The kind and the bounds of every setting of an operator, checked before it is used."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -10,12 +9,12 @@ from confide.protocol.exact.grids import MOST_BINS
 from confide.protocol.methods.registry import METHODS
 
 MOST_DAYS = 3650
-# Far above any campaign, and far below what a column of the database holds.
+# Far above any campaign, and far below the largest number in a database column.
 MOST_REPORTS, MOST_OWNERS = 10**12, 10**9
 
 
 class Kind(NamedTuple):
-    """What a value must be, as a test and in words."""
+    """The values that a setting accepts, as a test and in words."""
 
     accepts: Callable[[Any], bool]
     words: str
@@ -78,7 +77,7 @@ KINDS = {
 
 
 def belongs() -> dict[str, tuple[str, ...]]:
-    """Settings that only some campaigns have, and these: by method, or by method:variant."""
+    """The settings that only some campaigns have, each with these: method or method:variant."""
     found: dict[str, tuple[str, ...]] = {}
     for method, terms in METHODS.items():
         for name, variants in terms.settings.items():
@@ -95,8 +94,7 @@ FAILURE = (
 
 
 def check(values: Mapping[str, Any]) -> None:
-    """Refuse, by its name, the first value that is not of its kind; names that are not here are
-    others' business."""
+    """Refuse, by its name, the first value that is not of its kind; other names are not checked."""
     for name, value in values.items():
         if name == "delta":
             raise BadInput(FAILURE)
@@ -107,8 +105,7 @@ def check(values: Mapping[str, Any]) -> None:
 def check_used(
     given: Iterable[str], campaigns: Iterable[str], only: Mapping[str, tuple[str, ...]]
 ) -> None:
-    """Refuse a setting that was given and that none of the campaigns (`method` or `method:variant`)
-    has."""
+    """Refuse a given setting that none of the campaigns (`method` or `method:variant`) has."""
     asked = list(campaigns)
     names = {*asked, *(campaign.partition(":")[0] for campaign in asked)}
     for name in given:

@@ -1,5 +1,7 @@
-"""Campaigns side by side, as rows of text; in a simulation also measured, next to calibration
-without privacy."""
+"""Shows campaigns as a table of text.
+
+In a simulation the table also has measurements, next to calibration without privacy.
+"""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -27,23 +29,25 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "mean set size": lambda row: f"{row['mean_size']:.2f}" if "mean_size" in row else "-",
     "trivial": lambda row: "yes" if row["threshold"] >= 1 else "no",
 }
-# What a narrow terminal leaves out first: how a result came about, not what it is.
+# The columns that a narrow terminal leaves out first: how a result was obtained, not the result.
 LEAVE_OUT = ("channel", "exact epsilon", "reports", "threshold")
 
 
 def cells(row: Row) -> list[str]:
-    """A campaign as text, a column each."""
+    """The cells of a campaign as text, one for each column."""
     return [show(row) for show in COLUMNS.values()]
 
 
 def notes(rows: list[Row]) -> list[str]:
-    """Why campaigns ended with the trivial threshold, where they did."""
+    """The reasons of the campaigns that ended with the trivial threshold."""
     return [f"{row['campaign']} is trivial: {row['reason']}" for row in rows if row["reason"]]
 
 
 def as_text(rows: list[Row], *, width: int | None = None) -> str:
-    """A table of campaigns with aligned columns, in at most so many characters a line if possible,
-    and the notes below it."""
+    """A table of campaigns with aligned columns, and the notes below it.
+
+    Columns are left out so that lines have at most `width` characters, if possible.
+    """
     shown = {name: [name, *(show(row) for row in rows)] for name, show in COLUMNS.items()}
     out = []
     for name in LEAVE_OUT:
@@ -64,8 +68,7 @@ def as_text(rows: list[Row], *, width: int | None = None) -> str:
 def simulated(
     certificate: Certificate, *, score: str, records: int, replacement: bool, seed: int
 ) -> dict[str, float]:
-    """Coverage and set size of a simulated campaign on the embedded records that nobody was
-    dealt."""
+    """Measure coverage and mean set size on the embedded records that were dealt to nobody."""
     probs, labels = predictions()
     _, rest = deal(labels, owners=1, records=records, replacement=replacement, seed=max(seed, 0))
     u = np.random.default_rng(max(seed, 0)).random(len(labels))[rest]
@@ -87,16 +90,14 @@ def simulated_accuracy(
     replacement: bool,
     seed: int,
 ) -> float:
-    """How often a model trained in a simulation is right on the embedded records that nobody was
-    dealt."""
+    """Measure the accuracy of a simulated training on the embedded records dealt to nobody."""
     features, labels = owned()
     _, rest = deal(labels, owners=1, records=records, replacement=replacement, seed=max(seed, 0))
     return float(np.mean(predict(terms, weights, features[rest]).argmax(axis=1) == labels[rest]))
 
 
 def non_private(*, score: str, alpha: float, records: int, replacement: bool, seed: int) -> Row:
-    """Split conformal prediction without privacy on the records that a simulated federation deals
-    out, as a row."""
+    """A row for split conformal prediction without privacy, on records that a simulation deals."""
     probs, labels = predictions()
     (dealt,), _ = deal(
         labels, owners=1, records=records, replacement=replacement, seed=max(seed, 0)

@@ -1,1 +1,1 @@
-"""Cards written from certificates, and the search for a contract that can be kept."""
+"""Writes cards from certificates, and searches for configurations that keep a contract."""

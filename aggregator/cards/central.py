@@ -1,5 +1,4 @@
-"""The formal layer of a central campaign: its one configuration, and the threshold released under
-it."""
+"""The formal layer of a central campaign: its one configuration, and the threshold released."""
 
 from confide.aggregator.campaigns.driver import Outcome
 from confide.aggregator.cards.contract import Configuration, Contract, decimal
@@ -12,7 +11,7 @@ from confide.protocol.plan import Plan
 
 
 def central_formal(plan: Plan, outcome: Outcome) -> Layer:
-    """The searched grid holds the plan's configuration alone.
+    """Make the formal layer of a campaign; the searched grid holds the plan's configuration alone.
 
     `complete` tells whether every owner answered every round; if not, coverage still holds and the
     inflation bound does not.

@@ -1,4 +1,4 @@
-"""Whether a configuration keeps a contract, clause by clause, before any record is seen.
+"""Judges, before any record is seen, whether a configuration keeps a contract.
 
 Every clause must hold: the configuration is certified, its rank exists, its level reaches the
 target, and its budgets and inflation stay within the contract's.
@@ -18,7 +18,7 @@ from confide.protocol.privacy.zcdp import search_steps, search_variance
 
 
 def judge(contract: Contract, configuration: Configuration) -> Layer:
-    """A configuration with what follows from it, clause by clause."""
+    """Judge a configuration, and return it with its rank, level, inflation and clauses."""
     rank = math.ceil((configuration.n + 1) * decimal(configuration.gamma))
     certified, inflation = _certified(contract, configuration, rank)
     level = (
@@ -51,7 +51,7 @@ def judge(contract: Contract, configuration: Configuration) -> Layer:
 def _certified(
     contract: Contract, configuration: Configuration, rank: int
 ) -> tuple[bool, int | None]:
-    """Whether the mechanism certifies this rank, and its inflation where n records have it."""
+    """Whether the mechanism certifies this rank, and its inflation if n records have the rank."""
     possible = rank <= configuration.n
     try:
         if configuration.noised_by == "owners":
@@ -73,7 +73,7 @@ def _certified(
 
 
 def _owners_offset(contract: Contract, configuration: Configuration) -> int | None:
-    """The ranks by which owners' noise is allowed for; None where that certifies nothing."""
+    """The ranks allowed for the owners' noise, or None if nothing is certified."""
     least = search_variance(
         bins=configuration.bins,
         epsilon=configuration.epsilon_calibration,

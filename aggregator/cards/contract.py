@@ -1,4 +1,4 @@
-"""What a central calibration must promise, and the configurations that are tried for it."""
+"""The contract of a central calibration, and the configurations that are tried for it."""
 
 import math
 from dataclasses import MISSING, dataclass, fields
@@ -17,12 +17,12 @@ MOST_OWNERS = 100_000
 
 @dataclass(frozen=True)
 class Contract:
-    """What a central calibration must promise.
+    """The promises that a central calibration must make.
 
     `max_inflation` bounds the certified inflation as a share of the ranks.
 
-    Privacy is counted a record. It is a client's too where no client has more than one:
-    `records_per_client` says so.
+    Privacy is counted per record. It also holds per client if no client has more than one record,
+    which `records_per_client` states.
     """
 
     name: str
@@ -117,12 +117,12 @@ class Configuration:
 
 
 def decimal(value: float) -> Fraction:
-    """The number that a float prints as: levels and ranks are decided in these."""
+    """The exact decimal that a float prints as; levels and ranks are decided with these numbers."""
     return Fraction(repr(value))
 
 
 def read_grid(values: dict[str, Any]) -> list[Configuration]:
-    """Every combination of the values given; a single value stands for a list of one."""
+    """Make every combination of the given values; a single value stands for a list of one."""
     names = [field.name for field in fields(Configuration)]
     defaults = {
         field.name: field.default for field in fields(Configuration) if field.default is not MISSING

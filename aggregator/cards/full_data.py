@@ -1,9 +1,9 @@
 """The formal layer of a card for training and calibrating on the same records.
 
-It holds the numbers of the training, points of its privacy profile, and all that follows: how much
-of it coverage may use, the rank, the total budget. `n` is the public number of records that the
-training was planned for, and the rank is that of a calibration with just as many; under add-remove
-adjacency neither is read off the records.
+It holds the numbers of the training, points of its privacy profile, and the numbers derived from
+them: how much of it coverage may use, the rank, the total budget. `n` is the public number of
+records that the training was planned for, and the rank is that of a calibration with as many
+records; under add-remove adjacency neither is read off the records.
 """
 
 from dataclasses import asdict, dataclass
@@ -21,16 +21,18 @@ from confide.protocol.privacy.losses import Pure, SampledGaussian
 from confide.protocol.privacy.profiles import Profile
 from confide.protocol.privacy.transfer import best_point
 
-# Points of the profile that are shown besides the one that decides.
+# The points of the profile that are shown besides the deciding one.
 _SHOWN = np.linspace(0.0, 3.0, 13).tolist()
-# Below this a delta is no longer told from the rounding of the accountants.
+# A smaller delta cannot be told from the rounding of the accountants.
 LEAST_DELTA = 1e-7
 
 
 @dataclass(frozen=True)
 class FullDataContract:
-    """What a full-data calibration must promise; `beta` is the part of the miss that its quantile
-    may fail with."""
+    """The promises that a full-data calibration must make.
+
+    `beta` is the part of the miss with which its quantile may fail.
+    """
 
     name: str
     coverage: float
@@ -62,7 +64,7 @@ def full_data_formal(
     n: int,
     released: Released,
 ) -> Layer:
-    """What the contract comes to with this training and this quantile, clause by clause."""
+    """Judge the contract for this training and this quantile, clause by clause."""
     if quantile.adjacency != ADD_REMOVE or quantile.beta != contract.beta:
         raise BadInput(
             f"the quantile is for {quantile.adjacency} and beta {quantile.beta}; accepted are "

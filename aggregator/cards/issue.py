@@ -1,4 +1,4 @@
-"""The cards of campaigns: a certificate put under the contract that its plan is."""
+"""Issues the card of a campaign: its certificate, under its plan as the contract."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -16,8 +16,10 @@ FORMAL: dict[str, Callable[[Plan, Outcome], Layer]] = {LOCAL: local_formal, CENT
 
 
 def campaign_card(plan: Plan, outcome: Outcome, *, diagnostic: Layer, issued: datetime) -> Card:
-    """The card of a campaign, not yet signed. Its diagnostics are measured on records that took no
-    part."""
+    """Make the card of a campaign, not yet signed.
+
+    `diagnostic` is measured on records that took no part in the campaign.
+    """
     assert plan.terms.track is not None
     origin = provenance(
         plan=digest(plan.to_bytes()),
@@ -28,8 +30,7 @@ def campaign_card(plan: Plan, outcome: Outcome, *, diagnostic: Layer, issued: da
 
 
 def contributors(plan: Plan, outcome: Outcome) -> Layer:
-    """How many owners were counted, the least that the plan asks for, and what the largest of them
-    could do by lying."""
+    """The number of owners counted, the plan's minimum, and the effect if the largest lied."""
     largest, n = outcome.largest, outcome.certificate.n
     unit = "records" if plan.terms.rounds else "reports"
     lies = f"if the largest contributor ({largest} of {n} {unit}) lied, "
@@ -54,7 +55,7 @@ def provenance(
     received: dict[str, int] | None = None,
     training_noise: str | None = None,
 ) -> Layer:
-    """Where a card comes from."""
+    """The origin of a card: code version, plan, time of issue, received answers, training noise."""
     return {
         "code": CODE_VERSION,
         "plan": None if plan is None else plan.hex(),

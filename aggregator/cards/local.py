@@ -1,4 +1,4 @@
-"""The formal layer of a local-DP campaign: what its certificate promises under its plan."""
+"""The formal layer of a local-DP campaign: the promise of its certificate under its plan."""
 
 from dataclasses import asdict
 
@@ -15,7 +15,7 @@ SHUFFLE_DELTA = 1e-6
 
 
 def local_formal(plan: Plan, outcome: Outcome) -> Layer:
-    """Contract, certificate and the clauses that follow from them."""
+    """Make the formal layer: contract, certificate, and the clauses that follow from them."""
     terms, certificate = plan.terms, outcome.certificate
     assert isinstance(terms, LocalTerms)
     assert isinstance(certificate, LocalCertificate)
@@ -76,8 +76,11 @@ def _certificate(plan: Plan, certificate: LocalCertificate) -> Layer:
 
 
 def _shuffle(certificate: LocalCertificate, crowd: int | None) -> Layer:
-    """What a shuffler would add; `crowd` is the fewest reports that answered one question
-    together, where reports hide among each other at all."""
+    """The privacy that a shuffler would add.
+
+    `crowd` is the fewest reports that answered one question together; it is None or 0 where reports
+    do not hide among each other.
+    """
     if not crowd or certificate.epsilon is None:
         return {"amplification": NO_AMPLIFICATION}
     amplified = shuffled_epsilon(local_epsilon=certificate.epsilon, n=crowd, delta=SHUFFLE_DELTA)

@@ -1,4 +1,4 @@
-"""What a calibration released, as it stands on every card, and the clauses that rest on it."""
+"""The result that a calibration released, as every card shows it, and the clauses about it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,8 +11,10 @@ from confide.protocol.plan import Plan
 
 @dataclass(frozen=True)
 class Released:
-    """A threshold, the score and the model (SHA-256 of its bytes) it is for, and where the noise
-    behind it was drawn."""
+    """A threshold, its score and its model, and the source of the noise behind the threshold.
+
+    `model` is the SHA-256 of the model's bytes.
+    """
 
     model: bytes
     score: str
@@ -28,17 +30,20 @@ class Released:
         }
 
     def flags(self) -> dict[str, bool]:
-        """Noise that can be drawn again protects nobody, and threshold 1 predicts every label of
-        any model."""
+        """The clauses about a release: its noise is not seeded, and its threshold is below 1.
+
+        Noise that can be drawn again protects nobody, and threshold 1 predicts every label of any
+        model.
+        """
         return {RANDOMNESS: self.randomness == OPERATING_SYSTEM, INFORMATIVE: self.threshold < 1}
 
 
 def campaign_released(plan: Plan, certificate: Certificate) -> Released:
-    """What a campaign released."""
+    """The result that a campaign released."""
     return Released(plan.model, plan.score, certificate.threshold, certificate.randomness)
 
 
 def decision(failed: Iterable[str]) -> str:
-    """Seeded randomness makes a simulation of it, whatever else holds."""
+    """The decision of a card with these failed clauses; seeded randomness makes it a simulation."""
     names = set(failed)
     return "simulation" if RANDOMNESS in names else "infeasible" if names else "feasible"

@@ -1,4 +1,4 @@
-"""Search a grid of configurations for one that keeps a contract of central calibration.
+"""Searches a grid of configurations for one that keeps a contract of central calibration.
 
 An infeasible contract gets a card too, with the margin by which it failed and the smallest change
 of each kind that would make it feasible.
@@ -18,7 +18,7 @@ from confide.protocol.errors import BadInput
 
 
 def search(contract: Contract, grid: Iterable[Configuration]) -> Layer:
-    """The formal layer of a central card: every configuration judged, one selected or none."""
+    """Make the formal layer of a central card: judge every configuration, select one or none."""
     configurations = list(grid)
     if not configurations:
         raise BadInput("the grid is empty; accepted is at least one configuration")
@@ -61,7 +61,7 @@ def _failures(judged: Layer) -> int:
 
 
 def _preference(judged: Layer) -> tuple[float, float, float, float]:
-    """The order of preference among feasible configurations.
+    """The sort key of feasible configurations, the preferred one first.
 
     Least certified inflation first, as a share of the records; then the lower nominal coverage,
     then the smaller budget.
@@ -76,7 +76,7 @@ def _preference(judged: Layer) -> tuple[float, float, float, float]:
 
 
 def _shortlist(judged: Sequence[Layer]) -> list[int]:
-    """Of the feasible configurations with the same budgets, the one of least inflation."""
+    """For each pair of budgets, the feasible configuration of least inflation."""
     best: dict[tuple[float, float], int] = {}
     for i, entry in enumerate(judged):
         if entry["feasible"]:

@@ -10,12 +10,12 @@ from confide.protocol.cards.card import Layer
 from confide.protocol.methods.base import MOST_RECORDS
 
 MOST_EPSILON = 40.0
-# Suggested epsilons are rounded up to so many decimals.
+# Suggested epsilons are rounded up to this many decimals.
 EPSILON_DECIMALS = 3
 
 
 def suggestions(contract: Contract, configurations: Sequence[Configuration]) -> list[Layer]:
-    """The smallest change of records, of epsilon and of the target that makes one feasible."""
+    """The smallest changes of records, epsilon and target that make a configuration feasible."""
     found = []
     for change in (_more_records, _more_epsilon, _lower_target):
         made = [
@@ -51,7 +51,7 @@ def _more_records(contract: Contract, configuration: Configuration) -> Change:
 
 
 def _more_epsilon(contract: Contract, configuration: Configuration) -> Change:
-    """Budgets of the contract and of calibration raised together; in steps of the last decimal."""
+    """Raise the budgets of contract and calibration together, in steps of the last decimal."""
     unit = 10**EPSILON_DECIMALS
     train = max(contract.epsilon_train, configuration.epsilon_train)
 

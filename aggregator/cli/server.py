@@ -25,7 +25,7 @@ from confide.aggregator.keys import (
 )
 from confide.aggregator.logs import log_to_stderr
 from confide.aggregator.process_status import ProcessStatus
-from confide.aggregator.server.campaign_runner import Conductor
+from confide.aggregator.server.campaign_runner import CampaignRunner
 from confide.aggregator.server.grpc_server import Endpoint
 from confide.aggregator.server.limits import Limits
 from confide.aggregator.server.process import serve as serve_until_stopped
@@ -175,7 +175,7 @@ def serve(
         store, name = open_store(db), f"{os.getpid()}-{secrets.token_hex(4)}"
         public, status = signing.public_key().public_bytes_raw(), ProcessStatus()
         store.check_key(public)
-        conductor = Conductor(
+        runner = CampaignRunner(
             store,
             name=name,
             key=signing,
@@ -190,7 +190,7 @@ def serve(
         ):
             asyncio.run(
                 serve_until_stopped(
-                    store, conductor=conductor, endpoint=endpoint, limits=limits, status=status
+                    store, runner=runner, endpoint=endpoint, limits=limits, status=status
                 )
             )
         store.release_lease(name)

@@ -1,8 +1,8 @@
-"""Federated averaging: rounds of local DP-SGD at the owners, whose weights are averaged and sent
-out again.
+"""Federated averaging: owners train by local DP-SGD, and the aggregator averages their weights.
 
-The aggregator sees nothing but weights that each owner has noised; its average is post-processing.
-Owners count alike, because no answer says how many records they have.
+The averaged weights are sent out again in the next round. The aggregator sees nothing but weights
+that each owner has noised; its average is post-processing. Owners count alike, because no answer
+says how many records they have.
 """
 
 from collections.abc import Generator
@@ -29,7 +29,7 @@ class Learned:
 
 
 def federated_averaging(terms: TrainingTerms) -> Generator[TrainingQuery, TrainingTally, Learned]:
-    """Average what arrives; a round in which nobody answers changes nothing."""
+    """Average the weights that arrive in each round; a round without answers changes nothing."""
     weights, owners = first_weights(terms), []
     for _ in range(terms.rounds):
         tally = yield TrainingQuery(terms, weights)
@@ -40,6 +40,6 @@ def federated_averaging(terms: TrainingTerms) -> Generator[TrainingQuery, Traini
 
 
 def of_plan(plan: Plan) -> Generator[TrainingQuery, TrainingTally, Learned]:
-    """The procedure of a plan of this method."""
+    """Make the procedure of a plan of this method."""
     assert isinstance(plan.terms, TrainingTerms)
     return federated_averaging(plan.terms)

@@ -1,4 +1,4 @@
-"""Where a bits campaign asks next: no guarantee rests on anything here."""
+"""Chooses the thresholds that a bits campaign asks next; no guarantee depends on this module."""
 
 import math
 
@@ -36,19 +36,18 @@ class Answers:
 
 
 def _spread(rate: float, channel: Bit) -> float:
-    """Standard deviation of one answer in units of coverage."""
+    """The standard deviation of one answer in units of coverage."""
     return math.sqrt(rate * (1 - rate)) / float(channel.hit - channel.spill)
 
 
 def aim_for(m0: float, channel: Bit, alpha: float, answers: int) -> float:
-    """The coverage that a test on so many answers passes nine times in ten, at most half-way to
-    1."""
+    """The coverage at which a test on `answers` passes nine times in ten, at most half-way to 1."""
     margin = 2 * float(norm.isf(0.1)) * _spread(m0, channel) / math.sqrt(max(answers, 1))
     return min(1 - alpha + margin, 1 - alpha / 2)
 
 
 def narrow(curve: Curve, aim: float, window: tuple[float, float]) -> tuple[float, float]:
-    """The logits at which the curve may reach the aim, within two standard errors."""
+    """The range of logits at which the curve may reach the aim, within two standard errors."""
     grid = curve.grid()
     coverage, error = curve.predict(grid)
     near = grid[(coverage + 2 * error >= aim) & (coverage - 2 * error <= aim)]
@@ -63,10 +62,10 @@ def narrow(curve: Curve, aim: float, window: tuple[float, float]) -> tuple[float
 def place(
     curve: Curve, search: Search, *, channel: Bit, alpha: float, rest: int, last: bool
 ) -> float | None:
-    """The allowed threshold of least expected excess coverage, if all answers to come were asked
-    there; None if none helps.
+    """The allowed threshold of least expected excess coverage, or None if none helps.
 
-    Before the last stage the error of the curve counts half: later stages can still mend it.
+    The expectation is for asking all remaining answers there. Before the last stage the error of
+    the curve counts half, because later stages can still correct it.
     """
     grid = curve.grid()
     coverage, error = curve.predict(grid)

@@ -1,9 +1,8 @@
-"""LDP-CP-S: features and labels private, one randomised bit 1{S <= q} a record (Penso et al. 2025,
-Algorithm 3, and beyond).
+"""LDP-CP-S: features and labels are private; each record sends one randomised bit 1{S <= q}.
 
-Each procedure is a generator that yields queries, is sent tallies and returns a certificate. `n` is
-the number of records expected, which only plans; what is certified rests on the answers that
-arrived.
+Penso et al. 2025, Algorithm 3, and beyond. Each procedure is a generator that yields queries, is
+sent tallies and returns a certificate. `n` is the number of records expected, which is used to plan
+only; certificates depend on the answers that arrived.
 """
 
 import math
@@ -61,12 +60,11 @@ def published(
     rounds: int = PUBLISHED_ROUNDS,
     max_corrupt: int = 0,
 ) -> BitProcedure:
-    """Binary search over disjoint groups: LDP-CP-S (level 1 - alpha - Delta), or S* with `star`
-    (level 1 - alpha).
+    """Binary search over disjoint groups: LDP-CP-S, or S* with `star`.
 
-    Corrected: the mean is over the round's own answers, the bit is 1{S <= q}, and a search that
-    ends without a hit returns the upper end of its bracket. Delta is taken from the smallest round
-    that arrived.
+    The level is 1 - alpha - Delta, or 1 - alpha with `star`. Corrected: the mean is over the
+    round's own answers, the bit is 1{S <= q}, and a search that ends without a hit returns the
+    upper end of its bracket. Delta is taken from the smallest round that arrived.
     """
     _check(alpha, delta, n, max_corrupt)
     scale = float(1 / (channel.hit - channel.spill))
@@ -125,8 +123,8 @@ def certified(
     """Search with a quarter of the records, certify with the rest; PAC at 1 - alpha with no Delta.
 
     The search narrows a window around the threshold whose certification is likely. Each stage then
-    asks one threshold, the one of least expected excess coverage given the curve so far, within
-    what `Search` allows. Seven rounds.
+    asks one threshold that `Search` allows: that of least expected excess coverage given the curve
+    so far. There are seven rounds.
     """
     _check(alpha, delta, n, max_corrupt)
     asked = _Asked("certified", channel, alpha, delta, n, max_corrupt)
@@ -158,9 +156,9 @@ def certified(
 
 
 def _narrowed(channel: Bit, answers: Answers) -> Generator[BitQuery, BitTally, tuple[int, float]]:
-    """The search rounds: each asks twelve thresholds across a window that the answers narrow.
+    """Run the search rounds: each asks twelve thresholds across a window that the answers narrow.
 
-    Returns how many answers arrived, and where the records begin that were not asked.
+    Returns how many answers arrived, and the position where the records not yet asked begin.
     """
     arrived, start = 0, 0.0
     window = (-LOGIT_REACH, LOGIT_REACH)
@@ -183,12 +181,12 @@ def one_shot(
     max_corrupt: int = 0,
     ladder: Ladder | None = None,
 ) -> BitProcedure:
-    """One round for clients seen once: answers spread over a public ladder, a third to plan with,
-    two thirds to test with.
+    """One round for clients seen once: answers are spread over a public ladder of thresholds.
 
-    The hypothesis at a rung also bounds every lower rung, so a rung is tested on the pooled answers
-    of a run of rungs that ends at it. Which run is chosen on the planning third, where the test
-    promises most power; then the rungs are walked down from 1 at level delta each until one fails.
+    A third of the answers plan and two thirds test. The hypothesis at a rung also bounds every
+    lower rung, so a rung is tested on the pooled answers of a run of rungs that ends at it. The
+    planning third chooses the run for which the test promises most power; then the rungs are tested
+    from 1 downwards, at level delta each, until one fails.
     """
     _check(alpha, delta, n, max_corrupt)
     asked = _Asked("one-shot", channel, alpha, delta, n, max_corrupt)
@@ -223,7 +221,7 @@ def one_shot(
 
 
 def of_plan(plan: Plan) -> BitProcedure:
-    """The procedure of a plan of this method."""
+    """Make the procedure of a plan of this method."""
     terms = plan.terms
     assert isinstance(terms, BitTerms)
     return procedure(
@@ -237,7 +235,7 @@ def of_plan(plan: Plan) -> BitProcedure:
 
 
 def procedure(*, variant: str, n: int, **asked: Any) -> BitProcedure:
-    """The procedure of a variant; `n` is the number of records expected."""
+    """Make the procedure of a variant; `n` is the number of records expected."""
     if variant == "certified":
         return certified(n=n, **asked)
     if variant == "one-shot":
@@ -247,7 +245,7 @@ def procedure(*, variant: str, n: int, **asked: Any) -> BitProcedure:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What a tested campaign promises and expects; `finish` puts it on a certificate."""
+    """The promise and expectations of a tested campaign; `finish` puts them on a certificate."""
 
     variant: str
     channel: Bit
@@ -258,11 +256,11 @@ class _Asked:
 
     @property
     def m0(self) -> float:
-        """The rate of ones that coverage 1 - alpha gives."""
+        """The rate of ones at coverage 1 - alpha."""
         return null_rate(self.channel, self.alpha)
 
     def hopeless(self, answers: int) -> bool:
-        """Whether not even ones alone, in so many answers, would certify anything."""
+        """Whether this many answers would certify nothing even if all of them were ones."""
         honest = max(0, answers - self.max_corrupt)
         return tail(honest, answers, self.m0) > self.delta
 

@@ -1,9 +1,9 @@
 """Central calibration: counts from owners, one private threshold, marginal coverage 1 - alpha.
 
-Two trust settings. *Trusted*: owners send exact histograms, which are summed, and a mechanism
-releases once. *Owner-noised*: nobody is trusted with exact counts; every owner adds discrete
-Gaussian noise to every count it answers, and a bisection runs on the sums. Adjacency is
-replace-one: how many records an owner has is public.
+There are two trust settings. *Trusted*: owners send exact histograms, which are summed, and a
+mechanism releases once. *Owner-noised*: nobody is trusted with exact counts; every owner adds
+discrete Gaussian noise to every count it answers, and a bisection runs on the sums. Adjacency is
+replace-one: the number of records of each owner is public.
 """
 
 from collections.abc import Callable
@@ -30,23 +30,25 @@ from confide.protocol.methods.central import (
 from confide.protocol.plan import Plan
 from confide.protocol.privacy.zcdp import zcdp_epsilon
 
-# A release is drawn through this, so that who drives a procedure can keep it: a retry must never
-# draw again.
+# Procedures draw a release through this function, so that the driver can keep it: a retry must
+# never draw again.
 Draw = Callable[[Mechanism, Histogram, int], Release]
 
 
 def draw_afresh(mechanism: Mechanism, histogram: Histogram, rank: int) -> Release:
-    """Draw from the operating system's randomness and keep nothing: for campaigns that are never
-    retried."""
+    """Draw from the operating system's randomness and store nothing.
+
+    This is for campaigns that are never retried.
+    """
     return mechanism.release(histogram, rank, os_entropy)
 
 
-# Absolute error of tails that come out of a Fourier transform of doubles.
+# The absolute error of tails that a Fourier transform of doubles computes.
 _FOURIER_ERROR = 1e-13
 
 
 def of_plan(plan: Plan, draw: Draw) -> HistogramProcedure | CountProcedure:
-    """The procedure of a plan of this method; `draw` makes a trusted release, and keeps it."""
+    """Make the procedure of a plan of this method; `draw` makes a trusted release and keeps it."""
     terms = plan.terms
     assert isinstance(terms, CentralTerms)
     if terms.shows_exact_counts:
@@ -55,8 +57,10 @@ def of_plan(plan: Plan, draw: Draw) -> HistogramProcedure | CountProcedure:
 
 
 def trusted(terms: CentralTerms, *, alpha: float, draw: Draw) -> HistogramProcedure:
-    """Sum exact histograms and release once, at the rank that gives coverage 1 - alpha (CARD
-    Theorem 5.1)."""
+    """Sum exact histograms and release once, at the rank that gives coverage 1 - alpha.
+
+    The rank is that of CARD Theorem 5.1.
+    """
     check_choice(f"mechanism of {terms.variant}", terms.mechanism, certified_names())
     mechanism = within_budget(
         terms.mechanism,
@@ -90,10 +94,10 @@ def owner_noised(terms: CentralTerms, *, alpha: float) -> CountProcedure:
     """Buffered right-endpoint search (SCP Algorithm 2) on counts that every owner has noised.
 
     The owners of the first round are the calibration set: n and the rank come from them. An owner
-    that stays away later contributes 0, which only lowers counts, so the threshold can only rise.
-    The right end moves to a bin when the sum reaches r + offset, where offset bounds the noise of
-    all who answered that round except with probability beta/steps: by a union bound over the steps
-    the threshold is at or above the r-th score except with probability beta.
+    that does not answer later contributes 0, which only lowers counts, so the threshold can only
+    rise. The right end moves to a bin when the sum reaches r + offset, where offset bounds the
+    noise of all owners that answered the round except with probability beta/steps: by a union bound
+    over the steps the threshold is at or above the r-th score except with probability beta.
     """
     grid, steps, variance = uniform_grid(terms.bins), terms.rounds, terms.noise_variance
     epsilon = zcdp_epsilon(steps / (2 * variance), terms.privacy_delta)
@@ -109,7 +113,7 @@ def owner_noised(terms: CentralTerms, *, alpha: float) -> CountProcedure:
             rank, reason = _rank(n, alpha=alpha, beta=terms.beta)
         if rank is None:
             break
-        # Who has another number of records than at first counts something else: it stays away.
+        # An owner whose number of records has changed counts other records, so it is left out.
         counts = [
             count for owner, (size, count) in tally.answers.items() if enrolled.get(owner) == size
         ]
@@ -124,16 +128,18 @@ def owner_noised(terms: CentralTerms, *, alpha: float) -> CountProcedure:
         )
     inflation = None
     if complete and enrolled and rank is not None:
-        # A bin with N_j >= r + 2 offset is passed over only by a noise below -offset, as long as
-        # nobody stays away.
+        # If every owner answers, only a noise below -offset passes over a bin with
+        # N_j >= r + 2 offset.
         inflation = 2 * noise_offset(variance, len(enrolled), terms.beta / steps)
     made = _Certified(terms, alpha, epsilon, n, len(enrolled))
     return made.certificate(bin_=right, reason=reason, rank=rank, inflation=inflation)
 
 
 def noise_offset(variance: int, owners: int, beta: float) -> int:
-    """The least offset that the sum of `owners` discrete Gaussians exceeds with probability at most
-    beta, rounded up."""
+    """The least offset that the sum of the owners' noise exceeds with probability at most beta.
+
+    The sum is of `owners` discrete Gaussians. The offset is rounded up.
+    """
     tails = _tails(variance, owners)
     return (
         int(np.argmax(tails <= beta))
@@ -143,15 +149,19 @@ def noise_offset(variance: int, owners: int, beta: float) -> int:
 
 
 def _subgaussian(variance: int, owners: int, beta: float) -> float:
-    """P(sum > x) <= exp(-x^2 / (2 owners variance)): discrete Gaussians are sub-Gaussian (Canonne,
-    Kamath, Steinke 2020)."""
+    """The offset by P(sum > x) <= exp(-x^2 / (2 owners variance)).
+
+    Discrete Gaussians are sub-Gaussian (Canonne, Kamath, Steinke 2020).
+    """
     return float(np.sqrt(2 * owners * variance * np.log(1 / beta)))
 
 
 @cache
 def _tails(variance: int, owners: int) -> Floats:
-    """P(sum > x) for x = 0, 1, ..., rounded up. Mass beyond twelve standard deviations, e^-72 of
-    it, wraps around."""
+    """P(sum > x) for x = 0, 1, ..., rounded up.
+
+    Mass beyond twelve standard deviations, e^-72 of it, wraps around.
+    """
     reach = int(np.ceil(12 * np.sqrt(variance * max(owners, 1)))) + 4
     x = np.fft.ifftshift(np.arange(-reach, reach))
     one = np.exp(-(x**2) / (2 * variance))
@@ -175,7 +185,7 @@ def _rank(n: int, *, alpha: float, beta: float) -> tuple[int | None, str | None]
 
 @dataclass(frozen=True)
 class _Certified:
-    """What every certificate of a campaign says, whatever was released."""
+    """The values that all certificates of a campaign have in common, for any release."""
 
     terms: CentralTerms
     alpha: float

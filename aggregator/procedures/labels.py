@@ -28,8 +28,10 @@ BISECTION_STEPS = 20
 
 
 def published_delta(*, channel: LabelChannel, n: int, delta: float) -> float:
-    """Delta_L = sqrt(log(4/delta) / (2 n h^2)), h = (1 - beta)/(1 + beta), beta = k spill the
-    uniform noise of k-RR."""
+    """Delta_L = sqrt(log(4/delta) / (2 n h^2)), where h = (1 - beta)/(1 + beta).
+
+    beta = k spill is the uniform noise of k-RR.
+    """
     beta = float(channel.k * channel.spill)
     return math.sqrt(math.log(4 / delta) / (2 * n)) * (1 + beta) / (1 - beta)
 
@@ -99,8 +101,10 @@ def _sweep(tally: LabelTally, channel: LabelChannel, target: float, slack: float
 
 
 def _bisect(tally: LabelTally, channel: LabelChannel, target: float, slack: float) -> float:
-    """Twenty halvings of [0, 1], stopping when the estimate lies within slack above the target;
-    else the upper end."""
+    """Halve [0, 1] twenty times, or until the estimate lies within slack above the target.
+
+    Returns the threshold of that estimate, or else the upper end.
+    """
     n, spill = len(tally.reports), float(channel.spill)
     supported = channel.supported(tally.reports, tally.scores)
     low, high = 0.0, 1.0
@@ -127,8 +131,10 @@ def certified(
     max_corrupt: int = 0,
     ladder: Ladder | None = None,
 ) -> LabelProcedure:
-    """Walk a public ladder down from 1, testing each rung on all reports by betting; PAC at 1 -
-    alpha with no Delta."""
+    """Walk a public ladder down from 1, and test each rung on all reports by betting.
+
+    The certificate is PAC at 1 - alpha with no Delta.
+    """
     _check(alpha, delta, max_corrupt)
     ladder = public_ladder() if ladder is None else check_ladder(ladder)
     tally = yield LabelQuery(channel)
@@ -170,7 +176,7 @@ def certified(
 
 
 def of_plan(plan: Plan) -> LabelProcedure:
-    """The procedure of a plan of this method."""
+    """Make the procedure of a plan of this method."""
     terms = plan.terms
     assert isinstance(terms, LabelTerms)
     return procedure(
@@ -183,15 +189,14 @@ def of_plan(plan: Plan) -> LabelProcedure:
 
 
 def procedure(*, variant: str, **asked: Any) -> LabelProcedure:
-    """The procedure of a variant."""
+    """Make the procedure of a variant."""
     if variant == "certified":
         return certified(**asked)
     return published(star=variant == "published-star", **asked)
 
 
 def x_range(channel: LabelChannel) -> tuple[float, float]:
-    """The least and the greatest value that X (as in `x_at_rungs`) takes over set sizes and
-    reports."""
+    """The least and the greatest value of X (as in `x_at_rungs`) over set sizes and reports."""
     scale, spill = float(channel.hit - channel.spill), float(channel.spill)
     ends = []
     for size in range(channel.k // 2 + 1):
@@ -203,12 +208,11 @@ def x_range(channel: LabelChannel) -> tuple[float, float]:
 def x_at_rungs(
     tally: LabelTally, channel: LabelChannel, ladder: Ladder
 ) -> Iterator[tuple[float, Floats]]:
-    """For each rung below 1, from the top, the X_i of every record; rungs where no set changes are
-    passed over.
+    """For each rung below 1, from the top, the X_i of every record.
 
-    Where a set holds more than half of the labels its complement is summed instead, X = 1 - sum
-    over the others: the same number for channels whose weights add up to 1, less variance for the
-    others.
+    Rungs at which no set changes are left out. Where a set holds more than half of the labels its
+    complement is summed instead, X = 1 - sum over the others: the same number for channels whose
+    weights add up to 1, less variance for the others.
     """
     n, k = tally.scores.shape
     scale, spill = float(channel.hit - channel.spill), float(channel.spill)

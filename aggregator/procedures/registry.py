@@ -1,4 +1,4 @@
-"""The procedure that calibrates, or trains, under the terms of each method."""
+"""The registry of procedures, which calibrate or train under the terms of each method."""
 
 from collections.abc import Callable, Generator
 from typing import Any
@@ -8,22 +8,22 @@ from confide.aggregator.procedures.central import Draw
 from confide.protocol.errors import BadInput
 from confide.protocol.plan import Plan
 
-# Yields queries, is sent their tallies, and returns a certificate (or, of a training, the weights).
+# Yields queries, is sent their tallies, returns a certificate (or, for a training, the weights).
 Procedure = Generator[Any, Any, Any]
-# Makes the procedure of a plan; the draw makes a trusted release, and keeps it.
+# Makes the procedure of a plan; the draw makes a trusted release and keeps it.
 Maker = Callable[[Plan, Draw], Procedure]
 
 PROCEDURES: dict[str, Maker] = {}
 
 
 def register(method: str, maker: Maker) -> None:
-    """Make the procedure of a method known."""
+    """Register the procedure of a method."""
     if PROCEDURES.setdefault(method, maker) is not maker:
         raise BadInput(f"method {method!r} has a procedure already; accepted is another name")
 
 
 def plan_procedure(plan: Plan, draw: Draw) -> Procedure:
-    """The procedure of a plan."""
+    """Make the procedure of a plan."""
     return PROCEDURES[plan.method](plan, draw)
 
 

@@ -11,7 +11,7 @@ import math
 import time
 
 from confide.aggregator.logs import place_of
-from confide.aggregator.server.limits import Places
+from confide.aggregator.server.limits import Slots
 from confide.aggregator.storage.enrolment import Enrolment, Owner, token_hash
 from confide.protocol.errors import Refused
 from confide.protocol.wire import wire_pb2 as wire
@@ -26,7 +26,7 @@ class OwnerDirectory:
     """The enrolled owners by the hashes of their tokens, for use in one event loop."""
 
     def __init__(self, enrolment: Enrolment, *, strangers: int) -> None:
-        self._enrolment, self._strangers = enrolment, Places(strangers)
+        self._enrolment, self._strangers = enrolment, Slots(strangers)
         self._owners: dict[bytes, Owner] = {}
         self._read_at = -math.inf
         self._reading: asyncio.Task[None] | None = None

@@ -1,9 +1,9 @@
-"""Advancing campaigns: close the round that is due, give the procedure every tally so far, and ask
-what it asks next.
+"""Advances campaigns: closes due rounds, replays procedures, and opens the next round.
 
-Nothing is remembered between two steps. A procedure is replayed from its stored tallies each time,
-so a process that died is replaced by any other, at any point. The lease only saves work: two that
-advance the same campaign write the same rows.
+A step closes the round that is due, gives the procedure every tally so far, and asks its next
+query. Nothing is remembered between two steps. A procedure is replayed from its stored tallies each
+time, so any process can replace one that died, at any point. The lease only saves work: two
+processes that advance the same campaign write the same rows.
 """
 
 import json
@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from confide.aggregator.campaigns.driver import Evidence, TooFew, conclude, run_procedure
+from confide.aggregator.campaigns.driver import RecordedTallies, TooFew, conclude, run_procedure
 from confide.aggregator.campaigns.releases import Audited, read_release
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.clock import Clock
@@ -41,15 +41,15 @@ from confide.protocol.exact.sampling import Entropy
 log = logging.getLogger(__name__)
 
 UNUSABLE = "what came in is not what the procedure accepts, so it cannot end in a card"
-# How long a campaign stands still, at most, when the process that advances it dies.
+# The longest time a campaign stops when the process that advances it dies.
 LEASE_SECONDS = 2.0
-# How far ahead the clock of another process may be; a lease beyond that would stop a campaign for
-# as long as clocks differ.
+# How far ahead the clock of another process may be. A lease beyond that would stop a campaign for
+# as long as the clocks differ.
 SKEW_SECONDS = 10.0
 
 
-class Conductor:
-    """Advances the campaigns of a store, under this name."""
+class CampaignRunner:
+    """Advances the campaigns of a store; `name` identifies this process in leases."""
 
     def __init__(
         self, store: Store, *, name: str, key: Ed25519PrivateKey, entropy: Entropy, clock: Clock
@@ -62,15 +62,14 @@ class Conductor:
         self._skewed: set[str] = set()
 
     def step(self) -> set[str]:
-        """Advance every campaign that has something due and that nobody else advances; which of
-        them could not be.
+        """Advance every due campaign that no other process leads; return the ids of those stuck.
 
-        While the clock is in doubt nothing is due: a round that was closed, or a campaign that was
+        While the clock is in doubt nothing is due, because a round once closed, or a campaign once
         calibrated, stays so.
         """
         jump = self._clock.look()
         if jump:
-            # Leases were given by the time before.
+            # The leases are dated by the clock before the jump.
             self._leased_until = {}
             log.error(
                 "the clock jumped; nothing is advanced until it is steady",
@@ -81,8 +80,8 @@ class Conductor:
         stuck = set()
         for campaign in self._store.campaigns(OPEN, CLOSED):
             if campaign.reason is None and campaign.readable and campaign.signer != self._public:
-                # Made while this process ran: another one, with the key that owners know, has to
-                # advance it.
+                # The campaign was made while this process ran. A process with the key that owners
+                # know has to advance it.
                 stuck.add(campaign.id)
                 if campaign.id not in self._stuck:
                     keys = {"signed_by": campaign.signer.hex(), "key": self._public.hex()}
@@ -93,7 +92,7 @@ class Conductor:
             elif campaign.reason is None and (not campaign.readable or self._leads(campaign.id)):
                 try:
                     self._advance(campaign)
-                # One campaign holds up no other.
+                # An error in one campaign must not stop the others.
                 except Exception as error:
                     stuck.add(campaign.id)
                     if campaign.id not in self._stuck:
@@ -112,7 +111,7 @@ class Conductor:
             self._store.fail(campaign.id, str(error), now=self._now())
             log.warning("too few reports or owners", extra={"campaign": campaign.id})
         except BadInput as error:
-            # The same would be found at every step.
+            # Every later step would find the same.
             self._store.fail(campaign.id, UNUSABLE, now=self._now())
             log.error(
                 UNUSABLE,
@@ -120,15 +119,18 @@ class Conductor:
             )
 
     def _leads(self, campaign: str) -> bool:
-        """Renewed when half of it is over: a lease is a write, and a step is taken several times a
-        second."""
+        """Whether this process holds the lease of a campaign; renews it when half of it is over.
+
+        A lease is a write, and several steps are taken per second, so it is not renewed at every
+        step.
+        """
         now = self._now()
         if self._leased_until.get(campaign, 0.0) > now + LEASE_SECONDS / 2:
             return True
         leads = self._store.lease(campaign, self._name, now=now, seconds=LEASE_SECONDS)
         if not leads:
-            # Leading twice does no harm, and waiting for a clock that is wrong, and perhaps of
-            # nobody alive, does.
+            # Two leaders do no harm. Waiting does, if the lease comes from a wrong clock, perhaps
+            # of a process that has died.
             leads = self._store.lease(
                 campaign,
                 self._name,
@@ -146,7 +148,7 @@ class Conductor:
         return leads
 
     def advance(self, campaign: Campaign) -> None:
-        """Do what is due; nothing if the open round may still take answers."""
+        """Close the open round and replay the procedure; do nothing if the round is not due."""
         rounds = self._store.rounds(campaign.id)
         if rounds and rounds[-1].closed is None:
             because = self._due(campaign, rounds[-1])
@@ -161,7 +163,7 @@ class Conductor:
         self._replay(campaign, rounds)
 
     def _due(self, campaign: Campaign, last: Round) -> str | None:
-        """Why the open round should be closed now, if it should."""
+        """The reason why the open round should be closed now, or None."""
         settings, now = campaign.settings, self._now()
         came = self._store.turnout(campaign.id, last.number)
         floor = came.contributed >= campaign.plan.minimum_owners
@@ -174,12 +176,13 @@ class Conductor:
         return None
 
     def _replay(self, campaign: Campaign, rounds: list[Round]) -> None:
-        """Run a fresh procedure through what is known, up to the query that has no answers yet or
-        to its end."""
+        """Run a new procedure on the stored tallies, to its first unanswered query or its end."""
         draw = Audited(self._draw(campaign))
-        evidence = Evidence(campaign.plan, StoredRounds(self._store, campaign, rounds, self._now()))
+        recorded = RecordedTallies(
+            campaign.plan, StoredRounds(self._store, campaign, rounds, self._now())
+        )
         try:
-            certificate = run_procedure(plan_procedure(campaign.plan, draw), evidence)
+            certificate = run_procedure(plan_procedure(campaign.plan, draw), recorded)
         except Unanswered as next_:
             self._store.ask(
                 campaign.id,
@@ -192,10 +195,10 @@ class Conductor:
         except OtherVersion as error:
             self._store.fail(campaign.id, str(error), now=self._now())
         else:
-            self._finish(campaign, certificate, evidence, draw.diagnostic)
+            self._finish(campaign, certificate, recorded, draw.diagnostic)
 
     def _draw(self, campaign: Campaign) -> Callable[[Mechanism, Histogram, int], Release]:
-        """A release is stored before it is used; found there, it is not drawn again."""
+        """Make a draw that stores a release before use, and never draws a stored one again."""
 
         def draw(mechanism: Mechanism, histogram: Histogram, rank: int) -> Release:
             kept = self._store.release(campaign.id)
@@ -210,10 +213,10 @@ class Conductor:
         self,
         campaign: Campaign,
         certificate: Certificate,
-        evidence: Evidence,
+        recorded: RecordedTallies,
         audit: dict[str, float],
     ) -> None:
-        """Issue the signed card, if there is enough to issue one."""
+        """Issue the signed card, or raise TooFew if too few reports or owners were counted."""
         plan, now = campaign.plan, self._now()
         received = views.received(self._store.engine, campaign.id)
         seeded = views.seeded(self._store.engine, campaign.id)
@@ -222,8 +225,8 @@ class Conductor:
             certificate,
             received=received,
             seeded=seeded,
-            crowds=evidence.crowds,
-            sizes=evidence.sizes or views.contributions(self._store.engine, campaign.id),
+            crowds=recorded.crowds,
+            sizes=recorded.sizes or views.contributions(self._store.engine, campaign.id),
         )
         card = campaign_card(plan, outcome, diagnostic={}, issued=datetime.fromtimestamp(now, UTC))
         made = {PUBLIC: card.sign(self._key).to_json()}

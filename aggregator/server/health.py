@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2
 
-from confide.aggregator.server.limits import Places
+from confide.aggregator.server.limits import Slots
 from confide.protocol.errors import Refused
 from confide.protocol.wire.service import SERVICE
 
@@ -28,7 +28,7 @@ class HealthChecks:
     """
 
     def __init__(self, *, asking: int, watching: int) -> None:
-        self._asking, self._watching = Places(asking), Places(watching)
+        self._asking, self._watching = Slots(asking), Slots(watching)
         self._healthy, self._final = False, False
         self._changed = asyncio.Event()
 

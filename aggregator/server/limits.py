@@ -1,4 +1,4 @@
-"""How much one owner may ask of the server, and for how long, and all of them together."""
+"""Limits on how much, and how long, one owner and all owners together may use the server."""
 
 import asyncio
 import math
@@ -16,8 +16,11 @@ from confide.protocol.wire.service import LARGEST_PIECE
 
 @dataclass(frozen=True)
 class Limits:
-    """Bytes a message, messages a second and open calls an owner; seconds without a message and in
-    all for a stream; connections of everybody together; bytes a second an owner."""
+    """The limits that an operator sets for a server.
+
+    For one owner: bytes per message, messages per second, bytes per second and open calls. For one
+    stream: seconds without a message, and seconds in all. For all owners together: connections.
+    """
 
     message_bytes: int = LARGEST_PIECE
     messages_a_second: float = 2_000.0
@@ -37,20 +40,20 @@ class Limits:
             )
 
 
-# What may be sent at once, however low the rate: a call and its messages are counted one by one.
+# The least burst, however low the rate: a call and its messages are counted one by one.
 SMALLEST_BUCKET = 10.0
-# What an owner saves up while it sends nothing: at the default rate 256 MB, more than most send to
-# a whole campaign.
+# An owner that sends nothing saves up this many seconds of its rate: at the default rate 256 MB,
+# more than most send to a whole campaign.
 SAVED_SECONDS = 16.0
-# The bytes of all messages that are on their way in, and how many of them may be of one owner; its
+# The bytes of all messages being received, and the most messages of one owner among them; its
 # client sends one at a time.
 MOST_READ, READ_EACH = 64 << 20, 2
-# Where others wait to be read, who sends nothing for so long makes room for them.
+# While others wait to be read, a stream that sends nothing for this long is ended.
 HURRY_SECONDS = 5.0
 
 
 class Buckets:
-    """What each owner may still use: so much at once, and so much more with every second."""
+    """Token buckets: each owner may use `most` at once, and regains `rate` per second."""
 
     def __init__(self, rate: float, most: float, *, now: Callable[[], float]) -> None:
         self._rate, self._most, self._now = rate, most, now
@@ -64,33 +67,36 @@ class Buckets:
         return left
 
     def take(self, owner: int, size: float) -> None:
-        """Also more than is left, which is a debt."""
+        """Charge `size` to an owner; if that is more than is left, the owner has a debt."""
         self._left[owner] = self.left(owner) - size, self._now()
 
 
-class Turnstile:
-    """Counts what owners do, and refuses what is too much. One thread."""
+class RateLimiter:
+    """Counts the messages, bytes and open calls of owners, and refuses those above the limits.
+
+    It must be used from one thread only.
+    """
 
     def __init__(self, limits: Limits, vitals: ProcessStatus, *, now: Callable[[], float]) -> None:
         self._limits, self._vitals = limits, vitals
         self._open: Counter[int] = Counter()
-        # The messages of one second may be sent at once, or a few.
+        # The messages of one second may be sent at once, or SMALLEST_BUCKET if that is more.
         rate, size = limits.messages_a_second, limits.bytes_a_second
         self._messages = Buckets(rate, max(rate, SMALLEST_BUCKET), now=now)
         self._bytes = Buckets(size, SAVED_SECONDS * size, now=now)
 
     def message(self, owner: int) -> None:
-        """Count one message."""
+        """Count one message, or refuse it if the owner's rate is used up."""
         if self._messages.left(owner) < 1:
             raise Refused(wire.Code.RATE_LIMITED)
         self._messages.take(owner, 1)
 
     def read(self, owner: int, size: int = 0) -> None:
-        """Count the bytes of a message, however large it turned out; refused while those before are
-        not paid for.
+        """Count the bytes of a message, and refuse it if the owner already has a debt of bytes.
 
-        Asked before the first message of a stream is read, so of what is too much nothing is read
-        but a message a stream.
+        A message counts in full, however large it turned out to be. The server also asks before it
+        reads the first message of a stream, so that above the limit it reads at most one message
+        per stream.
         """
         debt = self._bytes.left(owner) <= 0
         self._bytes.take(owner, size)
@@ -112,15 +118,15 @@ class Turnstile:
             self._vitals.open_calls -= 1
 
 
-class Places:
-    """So many at a time, and no more."""
+class Slots:
+    """A fixed number of slots; callers are refused while all of them are taken."""
 
     def __init__(self, free: int) -> None:
         self._free = free
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Take a place until the end, refused if there is none."""
+        """Hold one slot for the duration of the block, or refuse if none is free."""
         if self._free <= 0:
             raise Refused(wire.Code.RATE_LIMITED)
         self._free -= 1
@@ -130,9 +136,11 @@ class Places:
             self._free += 1
 
 
-class Room:
-    """The bytes that all streams together may hold: who finds too little of it waits its turn, and
-    its owner with it."""
+class MessageMemory:
+    """The bytes that all streams together may hold in memory.
+
+    A stream that finds too few bytes free waits for its turn, and its owner waits with it.
+    """
 
     def __init__(self, most: int) -> None:
         self._most, self.held, self._waiting = most, 0, 0
@@ -140,24 +148,29 @@ class Room:
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody waits for it."""
+        """Whether a stream is waiting for memory."""
         return self._waiting > 0
 
     @property
     def scarce(self) -> bool:
-        """Whether nobody should keep back what could be written: so at least half the room always
-        becomes free again."""
+        """Whether more than half is held, so that streams should write their pending batches now.
+
+        This way at least half of the memory always becomes free again.
+        """
         return self.held > self._most // 2
 
     def take_now(self, size: int) -> bool:
-        """Take so much room if it is there and nobody waits for any."""
+        """Take `size` bytes if they are free and nobody is waiting; return whether it did."""
         if self._waiting or self.held + size > self._most:
             return False
         self.held += size
         return True
 
     async def take(self, size: int) -> None:
-        """Wait for so much room; what is larger than all of it goes alone."""
+        """Wait until `size` bytes are free, and take them.
+
+        A size larger than the whole memory is taken once nothing else is held.
+        """
         self._waiting += 1
         try:
             async with self._turn:
@@ -174,23 +187,24 @@ class Room:
 
 
 class Reading:
-    """Lets messages in: room for the largest is taken before one is asked for, since only then does
-    gRPC accept all of it.
+    """Limits the memory for messages that are being received, for each owner and in all.
 
-    What a stream sends unasked waits in its window, which is small. An owner has its own part of
-    the room, so that few owners with many streams keep nobody waiting.
+    The server takes memory for the largest message before it asks gRPC for one, since only then
+    does gRPC accept all of it. Bytes that a stream sends before that wait in its flow-control
+    window, which is small. Each owner has its own share, so that a few owners with many streams
+    keep nobody waiting.
     """
 
     def __init__(self, size: int) -> None:
-        self._size, self._all = size, Room(MOST_READ)
-        self._each: dict[int, Room] = {}
+        self._size, self._all = size, MessageMemory(MOST_READ)
+        self._each: dict[int, MessageMemory] = {}
 
     def wanted(self, owner: int) -> bool:
-        """Whether a message of this owner is in the way of another."""
+        """Whether another message waits for the memory that this owner's message holds."""
         return self._all.wanted or self._each[owner].wanted
 
     def take_now(self, owner: int) -> bool:
-        """Take room for one message of this owner, if it is there and nobody waits for any."""
+        """Take memory for one message of this owner, if it is free and nobody is waiting."""
         own = self._own(owner)
         if not own.take_now(self._size):
             return False
@@ -200,7 +214,7 @@ class Reading:
         return True
 
     async def take(self, owner: int) -> None:
-        """Wait for room for one message of this owner."""
+        """Wait for memory for one message of this owner."""
         own = self._own(owner)
         await own.take(self._size)
         try:
@@ -213,18 +227,18 @@ class Reading:
         self._each[owner].give(self._size)
         self._all.give(self._size)
 
-    def _own(self, owner: int) -> Room:
+    def _own(self, owner: int) -> MessageMemory:
         if owner not in self._each:
-            self._each[owner] = Room(READ_EACH * self._size)
+            self._each[owner] = MessageMemory(READ_EACH * self._size)
         return self._each[owner]
 
 
-class Watch:
-    """Ends a block with a TimeoutError when what it waits for takes too long to come, or all of it
-    too long.
+class Deadline:
+    """Ends a block with a TimeoutError when one message, or the whole block, takes too long.
 
-    Too long is `idle`, or HURRY_SECONDS while it is in the way of others. A message costs a look at
-    the clock: one timer is set, and looks whether it was too early.
+    A message may take `idle` seconds, or HURRY_SECONDS while `in_the_way` says that others are
+    waiting. The block may take `whole` seconds. A message costs one look at the clock: a single
+    timer is set, and set again if it fired too early.
     """
 
     def __init__(
@@ -233,7 +247,7 @@ class Watch:
         self._loop = asyncio.get_running_loop()
         self._idle, self._whole, self._in_the_way = idle, asyncio.timeout(whole), in_the_way
 
-    async def __aenter__(self) -> "Watch":
+    async def __aenter__(self) -> "Deadline":
         await self._whole.__aenter__()
         self.wait()
         self._timer = self._loop.call_at(self._since + min(self._idle, HURRY_SECONDS), self._look)
@@ -244,12 +258,12 @@ class Watch:
         await self._whole.__aexit__(*error)
 
     def came(self) -> float:
-        """It is there, and time does not count until the next wait; the moment."""
+        """Stop counting time until the next wait, since a message came; return the time."""
         self._since = math.inf
         return self._loop.time()
 
     def wait(self) -> None:
-        """From now on time counts."""
+        """Start counting the time that the next message takes."""
         self._since = self._loop.time()
 
     def _look(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from confide.aggregator.logs import place_of
 from confide.aggregator.process_status import ProcessStatus
-from confide.aggregator.server.campaign_runner import Conductor
+from confide.aggregator.server.campaign_runner import CampaignRunner
 from confide.aggregator.server.grpc_server import Endpoint, GrpcServer
 from confide.aggregator.server.limits import Limits
 from confide.aggregator.server.round_cache import RoundCache
@@ -53,7 +53,7 @@ def within_files(limits: Limits) -> Limits:
 async def serve(
     store: Store,
     *,
-    conductor: Conductor,
+    runner: CampaignRunner,
     endpoint: Endpoint,
     limits: Limits,
     status: ProcessStatus,
@@ -79,7 +79,7 @@ async def serve(
     refresh = _Refresh(cache, service, server, limits, status)
 
     def advance() -> None:
-        status.stuck = len(conductor.step())
+        status.stuck = len(runner.step())
 
     await server.start()
     log.info("listening", extra={"port": server.port, "tls": endpoint.certificate is not None})

@@ -8,9 +8,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from confide.aggregator.campaigns.admission import Checked, check_answer
 from confide.aggregator.campaigns.allowance import most_bytes, most_in_campaign, most_in_round
 from confide.aggregator.storage.enrolment import Owner
-from confide.aggregator.storage.parcels import Packed
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import ENOUGH, OPEN, Campaign, Round
+from confide.aggregator.storage.submissions import Packed
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.methods.base import Query
 from confide.protocol.plan import read_query

@@ -15,14 +15,14 @@ import grpc
 
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server.authentication import OwnerDirectory
-from confide.aggregator.server.limits import Limits, Places, Reading, Room, Turnstile
+from confide.aggregator.server.limits import Limits, MessageMemory, RateLimiter, Reading, Slots
 from confide.aggregator.server.round_cache import CachedCampaign, RoundCache
 from confide.aggregator.server.upload import Stream
 from confide.aggregator.storage.enrolment import Enrolment, Owner
-from confide.aggregator.storage.parcels import Rejection
 from confide.aggregator.storage.report_writer import Writer
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import CALIBRATED, CLOSED, PUBLISHED
+from confide.aggregator.storage.submissions import Rejection
 from confide.protocol.cards.card import PUBLIC
 from confide.protocol.errors import Refused
 from confide.protocol.wire import service_pb2
@@ -91,9 +91,9 @@ class Service:
         self._store, self._writer, self._cache, self._limits = store, writer, cache, limits
         self._certified = certified
         self._directory = OwnerDirectory(Enrolment(store.engine), strangers=bounds.strangers)
-        self._calls, self._watches = Places(bounds.calls), Places(bounds.watches)
-        self._turnstile = Turnstile(limits, status, now=time.monotonic)
-        self._reading, self._room = Reading(limits.message_bytes), Room(MOST_HELD)
+        self._calls, self._watches = Slots(bounds.calls), Slots(bounds.watches)
+        self._rate_limiter = RateLimiter(limits, status, now=time.monotonic)
+        self._reading, self._memory = Reading(limits.message_bytes), MessageMemory(MOST_HELD)
         self._changed, self._stopping = asyncio.Event(), False
 
     async def prepare(self) -> None:
@@ -152,10 +152,10 @@ class Service:
             owner=call.owner,
             standing=call.campaign,
             writer=self._writer,
-            turnstile=self._turnstile,
+            rate_limiter=self._rate_limiter,
             limits=self._limits,
             reading=self._reading,
-            room=self._room,
+            memory=self._memory,
             look_again=look_again,
             known=lambda: self._owner(call.context),
             announced=announced,
@@ -169,7 +169,7 @@ class Service:
         owner = None
         try:
             owner = await self._owner(context)
-            with self._watches.one(), self._turnstile.call(owner.id):
+            with self._watches.one(), self._rate_limiter.call(owner.id):
                 async for progress in self._changes(_metadata(context).get(CAMPAIGN, "")):
                     yield progress
                     await self._owner(context)
@@ -204,7 +204,7 @@ class Service:
             owner = None
             try:
                 owner = await self._owner(context)
-                with self._calls.one(), self._turnstile.call(owner.id):
+                with self._calls.one(), self._rate_limiter.call(owner.id):
                     campaign = self._cache.campaign(_metadata(context).get(CAMPAIGN, ""))
                     return await work(Call(messages, context, owner, campaign))
             except Refused as refused:

@@ -1,4 +1,4 @@
-"""The tallies of a campaign's rounds, from the store, for a procedure that is replayed."""
+"""Reads the tallies of a campaign's rounds from the store, to replay its procedure."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from confide.protocol.wire.columns import Array
 
 
 class Unanswered(ConfideError):
-    """The procedure asks something that owners have not been asked yet."""
+    """The procedure asks a query that owners have not been asked yet."""
 
     def __init__(self, number: int, query: bytes) -> None:
         super().__init__(number)
@@ -23,11 +23,11 @@ class Unanswered(ConfideError):
 
 
 class OtherVersion(ConfideError):
-    """A round was asked by a version of this program that asks differently."""
+    """A round was asked by a version of this program that asks a different query."""
 
 
 class StoredRounds:
-    """A source of tallies: those of closed rounds are counted once and kept."""
+    """A source of tallies that counts each closed round once, and stores the result if it may."""
 
     def __init__(self, store: Store, campaign: Campaign, rounds: list[Round], now: float) -> None:
         self._store, self._campaign, self._rounds, self._now = store, campaign, rounds, now
@@ -39,7 +39,7 @@ class StoredRounds:
             expires = self._campaign.plan.expires.timestamp()
             if self._campaign.state == OPEN and self._now < expires:
                 raise Unanswered(number, asked)
-            # Nobody will be asked any more, so nobody answers.
+            # The campaign asks nobody any more, so the tally is empty.
             nobody: Tally = query.tally([], self._score)
             return nobody
         if self._rounds[number].query != asked:
@@ -50,8 +50,10 @@ class StoredRounds:
         return self._tally(query, number)
 
     def _tally(self, query: Query, number: int) -> Tally:
-        """The stored tally, or the batches counted; small tallies that are no more exact than the
-        reports are kept."""
+        """The stored tally of a round, or one counted from its batches.
+
+        A tally that is small, and no more exact than the reports, is stored.
+        """
         kept = self._rounds[number].tally
         if kept is not None:
             stored: Tally = query.tally_from_json(json.loads(kept))

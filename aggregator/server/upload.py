@@ -1,4 +1,4 @@
-"""The answers of one stream, on their way to disk."""
+"""One upload stream: reads an owner's answers, checks them and hands them to the writer."""
 
 import asyncio
 from collections import deque
@@ -7,37 +7,37 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from confide.aggregator.server.authentication import BELIEVED_SECONDS
-from confide.aggregator.server.limits import Limits, Reading, Room, Turnstile, Watch
+from confide.aggregator.server.limits import Deadline, Limits, MessageMemory, RateLimiter, Reading
 from confide.aggregator.server.round_cache import CachedCampaign, declined
 from confide.aggregator.storage.enrolment import Owner
-from confide.aggregator.storage.parcels import Packed, Parcel, Stored
 from confide.aggregator.storage.report_writer import Writer
+from confide.aggregator.storage.submissions import Packed, Stored, Submission
 from confide.protocol.errors import Refused
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION
 
-# A stream is written piece by piece, so that it may be long, and goes on while so many pieces are
-# on their way to disk.
+# A stream is written in pieces of so many bytes or batches, so that it may be long. At most PIECES
+# of them are being written while the stream is read on.
 PIECE_BYTES, PIECE_BATCHES, PIECES = 4 << 20, 1024, 4
-# What a batch takes in memory besides its bytes.
+# The memory that a batch takes besides its bytes.
 AROUND_BYTES = 400
 
 
 @dataclass
 class Stream:
-    """Takes answers of one owner to one round until the stream ends or one is refused."""
+    """Takes the answers of one owner to one round until the stream ends or one is refused."""
 
     owner: Owner
     standing: CachedCampaign
     writer: Writer
-    turnstile: Turnstile
+    rate_limiter: RateLimiter
     limits: Limits
     reading: Reading
-    room: Room
+    memory: MessageMemory
     look_again: Callable[[], Awaitable[CachedCampaign]]
-    # Refuses an owner that was removed since.
+    # Refuses the owner if it was removed since the stream began.
     known: Callable[[], Awaitable[object]]
-    # How many answers the owner said it sends; an end before that is a broken stream.
+    # The number of answers that the owner announced; a stream that ends with fewer is broken.
     announced: int | None = None
     accepted: int = 0
     duplicates: int = 0
@@ -47,12 +47,15 @@ class Stream:
     _seeded: bool = False
     _writing: deque[Awaitable[Stored]] = field(default_factory=deque)
     _looked: bool = False
-    # Whether an answer was to a round that is over: then this stream finishes none.
+    # Whether an answer was to a closed round: then the end of this stream finishes no round.
     _again: bool = False
     _code: int = wire.Code.OK
 
     async def take(self, messages: AsyncIterator[bytes]) -> wire.Receipt:
-        """What was taken in, durably; the code is that of the first answer refused."""
+        """Read and store the answers, and return a receipt for those that are durable.
+
+        The receipt's code is that of the first answer refused.
+        """
         try:
             await self._read(messages)
         except TimeoutError:
@@ -61,7 +64,7 @@ class Stream:
             self._code = refused.code
             self._hand_over()
         finally:
-            self.room.give(self._bytes)
+            self.memory.give(self._bytes)
             self._bytes = 0
         await self._settle()
         if self._code in (wire.Code.UNAVAILABLE, wire.Code.UNAUTHENTICATED):
@@ -77,25 +80,25 @@ class Stream:
         believed = asyncio.get_running_loop().time() + BELIEVED_SECONDS
         count, owner = 0, self.owner.id
         limits, wanted = self.limits, partial(self.reading.wanted, owner)
-        self.turnstile.read(owner)
-        async with Watch(
+        self.rate_limiter.read(owner)
+        async with Deadline(
             idle=limits.idle_seconds, whole=limits.stream_seconds, in_the_way=wanted
-        ) as watch:
+        ) as deadline:
             while True:
-                # Here the owner waits for us.
-                watch.came()
+                # The owner waits for the server here, so time does not count.
+                deadline.came()
                 if not self.reading.take_now(owner):
                     await self.reading.take(owner)
                 try:
-                    watch.wait()
+                    deadline.wait()
                     if (answer := await anext(messages, None)) is None:
                         break
-                    if (now := watch.came()) >= believed:
+                    if (now := deadline.came()) >= believed:
                         await self.known()
                         believed = now + BELIEVED_SECONDS
                     count += 1
-                    self.turnstile.message(owner)
-                    self.turnstile.read(owner, len(answer))
+                    self.rate_limiter.message(owner)
+                    self.rate_limiter.read(owner, len(answer))
                     await self._take(answer)
                 finally:
                     self.reading.give(owner)
@@ -113,18 +116,21 @@ class Stream:
 
     async def _add(self, batch: Packed, seeded: bool) -> None:
         size = len(batch.answer) + AROUND_BYTES
-        if not self.room.take_now(size):
-            await self.room.take(size)
+        if not self.memory.take_now(size):
+            await self.memory.take(size)
         self._pending.append(batch)
         self._bytes += size
         self._seeded |= seeded
-        if self._bytes >= PIECE_BYTES or len(self._pending) >= PIECE_BATCHES or self.room.scarce:
+        if self._bytes >= PIECE_BYTES or len(self._pending) >= PIECE_BATCHES or self.memory.scarce:
             await self._flush()
 
     async def _reconsider(self, answer: bytes, refused: Refused) -> tuple[Packed, bool] | None:
-        """An owner that declines has finished. A round that is not known here may have been opened
-        by another process. What was stored while its round was open, and is sent again, was taken
-        in: None."""
+        """Look again at a refused answer: return its batch, None if it is stored, or refuse it.
+
+        An owner that declines has finished. A round that is unknown here may have been opened by
+        another process, so the campaign is read again. An answer that was stored while its round
+        was open, and is sent again, counts as taken in.
+        """
         code = declined(answer)
         if code is not None:
             self.declined = True
@@ -143,23 +149,25 @@ class Stream:
         return self.standing.admit(answer, self.owner)
 
     async def _was_stored(self, answer: bytes) -> bool:
-        """Whether the receipt of this answer was lost, and not the answer. The writer decides: it
-        takes no other one."""
+        """Whether this answer was stored before, so that only its receipt was lost.
+
+        The writer decides: for a closed round it accepts no batch that is not stored already.
+        """
         try:
             number, batch = self.standing.earlier(answer)
         except Refused:
             return False
         await self._flush()
-        parcel = Parcel(self.standing.campaign.id, number, self.owner.id, [batch])
-        became = await asyncio.wrap_future(self.writer.put(parcel))
+        submission = Submission(self.standing.campaign.id, number, self.owner.id, [batch])
+        became = await asyncio.wrap_future(self.writer.put(submission))
         stored = became.code == wire.Code.OK
         self._again |= stored
         self.duplicates += became.duplicates
         return stored
 
     async def _flush(self, *, finished: bool = False, code: str | None = None) -> None:
-        """Hand what waits to the writer, once enough of what was handed over before is durable."""
-        # An owner has finished only when all that came before is durable.
+        """Hand the pending batches to the writer, once enough of the earlier pieces are durable."""
+        # An owner has finished only when all its earlier pieces are durable.
         await self._settle(0 if finished else PIECES - 1)
         if self._code != wire.Code.OK:
             raise Refused(self._code)
@@ -171,7 +179,7 @@ class Stream:
             return
         name, batches = self.standing.campaign.id, self._pending
         most, in_all = self.standing.most(self.owner)
-        parcel = Parcel(
+        submission = Submission(
             name,
             last.number,
             self.owner.id,
@@ -184,19 +192,20 @@ class Stream:
             self.standing.whole,
             self.standing.most_bytes(self.owner),
         )
-        done, free = self.writer.put(parcel), partial(self.room.give, self._bytes)
+        done, free = self.writer.put(submission), partial(self.memory.give, self._bytes)
         loop = asyncio.get_running_loop()
-        # Even if nobody waits for it any more, it is in memory until it is written.
+        # The piece is in memory until it is written, even if nobody waits for it any more.
         done.add_done_callback(lambda _: loop.call_soon_threadsafe(free))
         self._writing.append(asyncio.wrap_future(done))
         self._pending, self._bytes = [], 0
 
     async def _settle(self, rest: int = 0) -> None:
-        """Wait until no more than so many pieces are on their way."""
+        """Wait until at most `rest` pieces are still being written."""
         while len(self._writing) > rest:
             code, accepted, duplicates = await self._writing.popleft()
             self.accepted += accepted
             self.duplicates += duplicates
-            # What was refused first is why; but what may not be durable is never acknowledged.
+            # The first refusal is reported. UNAVAILABLE replaces it, because answers that may not
+            # be durable are never acknowledged.
             if self._code == wire.Code.OK or code == wire.Code.UNAVAILABLE:
                 self._code = code

@@ -17,8 +17,8 @@ from sqlalchemy import Engine
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.storage.database import tidy, writing
 from confide.aggregator.storage.deposit import store_all
-from confide.aggregator.storage.parcels import Parcel, Rejection, Stored, summed
 from confide.aggregator.storage.stored_ids import StoredIds
+from confide.aggregator.storage.submissions import Rejection, Stored, Submission, summed
 from confide.protocol.wire import wire_pb2 as wire
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 MOST_BYTES = 16 << 20
 IDLE_SECONDS, FAILED_SECONDS = 0.5, 2.0
 
-_Item = tuple[Parcel | Rejection, "Future[Stored]"]
+_Item = tuple[Submission | Rejection, "Future[Stored]"]
 
 
 class Writer:
@@ -41,7 +41,7 @@ class Writer:
         self._known = StoredIds()
         self._thread.start()
 
-    def put(self, item: Parcel | Rejection) -> "Future[Stored]":
+    def put(self, item: Submission | Rejection) -> "Future[Stored]":
         """Queue an item; the future gets the result once it is durable.
 
         If it cannot be stored the result is UNAVAILABLE.
@@ -89,7 +89,7 @@ class Writer:
                     size += _size(item)
             stored = self._write(group)
             # A refusal is small: writing one does not show that a batch could be written.
-            if not stored or any(isinstance(item, Parcel) for item, _ in group):
+            if not stored or any(isinstance(item, Submission) for item, _ in group):
                 self._status.writes = stored
             if last:
                 return
@@ -120,4 +120,8 @@ class Writer:
 
 
 def _size(item: _Item) -> int:
-    return sum(len(batch.answer) for batch in item[0].batches) if isinstance(item[0], Parcel) else 0
+    return (
+        sum(len(batch.answer) for batch in item[0].batches)
+        if isinstance(item[0], Submission)
+        else 0
+    )

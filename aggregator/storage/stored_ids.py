@@ -1,5 +1,7 @@
-"""The report ids of campaigns in the store, held in memory: a server finds what is sent again
-without a row a report."""
+"""The report ids of stored campaigns, held in memory.
+
+With them a server finds reports that are sent again, without one database row per report.
+"""
 
 from sqlalchemy import Connection, bindparam, func, select
 
@@ -21,16 +23,18 @@ _SINCE = (
 
 
 class StoredIds:
-    """The ids of campaigns in the store. Asked within a transaction that holds the campaign's open
-    round."""
+    """The report ids of the campaigns in the store.
+
+    It must be used within a transaction that holds the campaign's open round.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, ReportIds] = {}
-        # How many batches were read, and the last of them.
+        # For each campaign, how many batches were read, and the row id of the last one.
         self._read: dict[str, tuple[int, int]] = {}
 
     def of(self, db: Connection, campaign: str) -> ReportIds:
-        """The ids of a campaign, with what other processes have added since."""
+        """The ids of a campaign, including those that other processes have added since."""
         if campaign not in self._known:
             self._forget(db)
         stored = db.execute(_BATCHES, {"campaign": campaign}).scalar_one()
@@ -39,18 +43,18 @@ class StoredIds:
                 self._known[campaign], self._read[campaign] = ReportIds(), (0, 0)
             if self._read[campaign][0] != stored:
                 self._catch_up(db, campaign)
-            # A number that was given to another batch before may be given again: then all are read.
+            # The database may give a row id a second time. Then the counts differ: read all again.
             if self._read[campaign][0] == stored:
                 break
         return self._known[campaign]
 
     def added(self, db: Connection, campaign: str, count: int) -> None:
-        """Note that this process has stored so many batches, whose ids are known."""
+        """Note that this process has stored `count` more batches, whose ids are known."""
         read, _ = self._read[campaign]
         self._read[campaign] = read + count, db.execute(_LAST).scalar_one() or 0
 
     def clear(self) -> None:
-        """After a transaction that failed: what it added is not stored."""
+        """Forget all ids, after a transaction failed: the ids that it added are not stored."""
         self._known, self._read = {}, {}
 
     def _catch_up(self, db: Connection, campaign: str) -> None:
@@ -62,7 +66,7 @@ class StoredIds:
         self._read[campaign] = count, last
 
     def _forget(self, db: Connection) -> None:
-        """Campaigns that take no more reports need no memory."""
+        """Free the memory of campaigns that take no more reports."""
         alive = set(db.execute(_OPEN).scalars())
         for campaign in set(self._known) - alive:
             del self._known[campaign], self._read[campaign]

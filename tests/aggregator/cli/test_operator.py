@@ -13,9 +13,9 @@ from confide.aggregator.cli.server import app
 from confide.aggregator.keys import SIGNING_KEY, create_keys
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.storage import views
-from confide.aggregator.storage.parcels import Packed, Parcel
 from confide.aggregator.storage.report_writer import Writer
 from confide.aggregator.storage.stored_campaign import Settings
+from confide.aggregator.storage.submissions import Packed, Submission
 from confide.client.transport.grpc_client import Aggregator
 from confide.client.transport.retry import Patience
 from confide.protocol.cards.card import parse_card
@@ -402,7 +402,7 @@ def test_what_is_purged_is_in_no_file(place: Place) -> None:
     batches = [
         Packed(bytes([i]) * 16, 1, holding((secret + bytes([i])) * 5_000)) for i in range(20)
     ]
-    assert writer.put(Parcel(campaign, 0, 1, batches)).result().code == wire.Code.OK
+    assert writer.put(Submission(campaign, 0, 1, batches)).result().code == wire.Code.OK
 
     def found() -> bool:
         return any(secret in file.read_bytes() for file in place.folder.glob("confide.sqlite*"))

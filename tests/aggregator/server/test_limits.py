@@ -9,11 +9,11 @@ from confide.aggregator.server.limits import (
     HURRY_SECONDS,
     MOST_READ,
     READ_EACH,
+    Deadline,
     Limits,
+    MessageMemory,
+    RateLimiter,
     Reading,
-    Room,
-    Turnstile,
-    Watch,
 )
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.wire.service import LARGEST_PIECE
@@ -23,22 +23,22 @@ def test_an_owner_sends_so_many_messages_a_second_and_no_more() -> None:
     """The messages of a second may come at once; then one for each share of a second that passes;
     another owner is free."""
     now = 0.0
-    turnstile = Turnstile(
+    rate_limiter = RateLimiter(
         Limits(messages_a_second=10, open_calls=2), ProcessStatus(), now=lambda: now
     )
     for _ in range(10):
-        turnstile.message(1)
+        rate_limiter.message(1)
     with pytest.raises(Refused):
-        turnstile.message(1)
-    turnstile.message(2)
+        rate_limiter.message(1)
+    rate_limiter.message(2)
     now = 0.1
-    turnstile.message(1)
+    rate_limiter.message(1)
     with pytest.raises(Refused):
-        turnstile.message(1)
+        rate_limiter.message(1)
     now = 10.0
-    with turnstile.call(1), turnstile.call(1), pytest.raises(Refused), turnstile.call(1):
+    with rate_limiter.call(1), rate_limiter.call(1), pytest.raises(Refused), rate_limiter.call(1):
         pass
-    with turnstile.call(1):
+    with rate_limiter.call(1):
         pass
 
 
@@ -46,15 +46,15 @@ def test_the_lowest_rate_lets_a_call_and_its_messages_through() -> None:
     """A call and each of its messages count; at one a second they get through all the same, and
     then no more."""
     now = 0.0
-    turnstile = Turnstile(Limits(messages_a_second=1), ProcessStatus(), now=lambda: now)
-    with turnstile.call(1):
+    rate_limiter = RateLimiter(Limits(messages_a_second=1), ProcessStatus(), now=lambda: now)
+    with rate_limiter.call(1):
         for _ in range(9):
-            turnstile.message(1)
+            rate_limiter.message(1)
         with pytest.raises(Refused):
-            turnstile.message(1)
+            rate_limiter.message(1)
     now = 2.0
-    with turnstile.call(1):
-        turnstile.message(1)
+    with rate_limiter.call(1):
+        rate_limiter.message(1)
 
 
 def test_a_server_takes_every_message_that_owners_send() -> None:
@@ -110,12 +110,12 @@ def test_a_stream_ends_when_nothing_comes_or_all_takes_too_long(
     async def run() -> float | None:
         clock = asyncio.get_running_loop().time
         try:
-            async with Watch(idle=10.0, whole=whole) as watch:
+            async with Deadline(idle=10.0, whole=whole) as deadline:
                 for wait, work in zip(waits, works, strict=True):
                     await asyncio.sleep(wait)
-                    assert watch.came() == clock()
+                    assert deadline.came() == clock()
                     await asyncio.sleep(work)
-                    watch.wait()
+                    deadline.wait()
             ended = None
         except TimeoutError:
             ended = clock()
@@ -135,7 +135,7 @@ def test_a_silent_stream_is_ended_sooner_where_others_wait(in_the_way: bool, end
 
     async def run() -> float:
         with pytest.raises(TimeoutError):
-            async with Watch(idle=30.0, whole=900.0, in_the_way=lambda: in_the_way):
+            async with Deadline(idle=30.0, whole=900.0, in_the_way=lambda: in_the_way):
                 await asyncio.sleep(100)
         return asyncio.get_running_loop().time()
 
@@ -174,17 +174,17 @@ def test_who_could_take_at_once_does_not_pass_those_who_wait() -> None:
     """Not even in the moment between the room becoming free and the first of them taking it."""
 
     async def run() -> None:
-        room = Room(10)
-        assert room.take_now(10)
-        assert not room.take_now(1)
-        waiting = [asyncio.create_task(room.take(4)) for _ in range(2)]
+        memory = MessageMemory(10)
+        assert memory.take_now(10)
+        assert not memory.take_now(1)
+        waiting = [asyncio.create_task(memory.take(4)) for _ in range(2)]
         await asyncio.sleep(0)
-        room.give(10)
+        memory.give(10)
         while not all(task.done() for task in waiting):
-            assert not room.take_now(1)
+            assert not memory.take_now(1)
             await asyncio.sleep(0)
-        assert room.take_now(2)
-        assert (room.held, room.take_now(1)) == (10, False)
+        assert memory.take_now(2)
+        assert (memory.held, memory.take_now(1)) == (10, False)
 
     asyncio.run(run())
 
@@ -194,20 +194,20 @@ def test_what_is_larger_than_all_the_room_goes_alone() -> None:
     over."""
 
     async def run() -> list[str]:
-        room, order = Room(10), list[str]()
+        memory, order = MessageMemory(10), list[str]()
 
         async def take(name: str, size: int) -> None:
-            await room.take(size)
+            await memory.take(size)
             order.append(name)
-            room.give(size)
+            memory.give(size)
 
-        await room.take(5)
+        await memory.take(5)
         waiting = [
             asyncio.create_task(take(name, size)) for name, size in (("large", 50), ("small", 1))
         ]
         await asyncio.sleep(0.01)
         assert order == []
-        room.give(5)
+        memory.give(5)
         await asyncio.gather(*waiting)
         return order
 

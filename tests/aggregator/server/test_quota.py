@@ -8,7 +8,7 @@ import pytest
 
 from confide.aggregator.campaigns.allowance import most_bytes, most_in_campaign
 from confide.aggregator.process_status import ProcessStatus
-from confide.aggregator.server.limits import SAVED_SECONDS, Limits, Turnstile
+from confide.aggregator.server.limits import SAVED_SECONDS, Limits, RateLimiter
 from confide.aggregator.storage import views
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.registry import LABEL_CHANNELS
@@ -102,24 +102,24 @@ def test_bytes_of_an_owner_are_bounded_and_saved_up() -> None:
     """What it saved may come at once, the last of it in a message of any size; then nothing until
     the debt is paid, while another owner is free."""
     now = 0.0
-    turnstile = Turnstile(Limits(bytes_a_second=100), ProcessStatus(), now=lambda: now)
+    rate_limiter = RateLimiter(Limits(bytes_a_second=100), ProcessStatus(), now=lambda: now)
     saved = round(SAVED_SECONDS * 100)
-    turnstile.read(1, saved - 1)
-    turnstile.read(1, 201)
+    rate_limiter.read(1, saved - 1)
+    rate_limiter.read(1, 201)
     with pytest.raises(Refused):
-        turnstile.read(1)
-    turnstile.read(2, saved)
+        rate_limiter.read(1)
+    rate_limiter.read(2, saved)
     now = 2.0
     with pytest.raises(Refused):
-        turnstile.read(1)
+        rate_limiter.read(1)
     now = 2.1
-    turnstile.read(1, 20)
+    rate_limiter.read(1, 20)
     with pytest.raises(Refused):
         # Read all the same, and so counted.
-        turnstile.read(1, 90)
+        rate_limiter.read(1, 90)
     now = 3.0
     with pytest.raises(Refused):
-        turnstile.read(1)
+        rate_limiter.read(1)
 
 
 def test_an_owner_that_sends_too_much_is_not_read(place: Place) -> None:

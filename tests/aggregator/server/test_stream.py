@@ -14,18 +14,18 @@ import pytest
 from confide.aggregator.campaigns.allowance import SLACK
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server import upload as streams
-from confide.aggregator.server.limits import Limits, Reading, Room, Turnstile
+from confide.aggregator.server.limits import Limits, MessageMemory, RateLimiter, Reading
 from confide.aggregator.server.round_cache import CachedCampaign, RoundCache
 from confide.aggregator.server.upload import Stream
 from confide.aggregator.storage import views
 from confide.aggregator.storage.database import writing
 from confide.aggregator.storage.deposit import store_all
 from confide.aggregator.storage.enrolment import Owner
-from confide.aggregator.storage.parcels import Packed, Parcel, Stored
 from confide.aggregator.storage.report_writer import Writer
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import Campaign
 from confide.aggregator.storage.stored_ids import StoredIds
+from confide.aggregator.storage.submissions import Packed, Stored, Submission
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import Refused
 from confide.protocol.methods.bits import BitQuery
@@ -63,7 +63,7 @@ class OpenRound:
         cache.refresh()
         self.standing = cache.campaign(self.campaign)
 
-    def stream(self, room: Room) -> Stream:
+    def stream(self, memory: MessageMemory) -> Stream:
         limits = Limits(messages_a_second=1e9)
 
         async def look_again() -> CachedCampaign:
@@ -73,10 +73,18 @@ class OpenRound:
             if self.removed:
                 raise Refused(wire.Code.UNAUTHENTICATED)
 
-        turnstile = Turnstile(limits, ProcessStatus(), now=time.monotonic)
+        rate_limiter = RateLimiter(limits, ProcessStatus(), now=time.monotonic)
         reading = Reading(limits.message_bytes)
         return Stream(
-            OWNER, self.standing, self.writer, turnstile, limits, reading, room, look_again, known
+            OWNER,
+            self.standing,
+            self.writer,
+            rate_limiter,
+            limits,
+            reading,
+            memory,
+            look_again,
+            known,
         )
 
     def answer(self, number: int) -> bytes:
@@ -110,15 +118,17 @@ async def quiet(read: list[int]) -> int:
 
 
 def test_all_streams_together_hold_no_more_than_there_is_room_for(ready: OpenRound) -> None:
-    """While the disk stands still ten streams read on until the room is full, and no further; then
-    all is taken in."""
+    """While the disk stands still ten streams read on until the memory is full, and no further.
+
+    Then all is taken in.
+    """
     most, streams, messages = 200_000, 10, 20
     read, held = [0] * streams, list[int]()
-    room = Room(most)
+    memory = MessageMemory(most)
 
     async def source(number: int) -> AsyncIterator[bytes]:
         for i in range(messages):
-            held.append(room.held)
+            held.append(memory.held)
             message = ready.answer(messages * number + i)
             read[number] += len(message)
             yield message
@@ -126,7 +136,7 @@ def test_all_streams_together_hold_no_more_than_there_is_room_for(ready: OpenRou
     async def run() -> list[wire.Receipt]:
         with ready.stuck():
             taking = [
-                asyncio.create_task(ready.stream(room).take(source(number)))
+                asyncio.create_task(ready.stream(memory).take(source(number)))
                 for number in range(streams)
             ]
             # What is in hand besides: one message a stream.
@@ -138,13 +148,13 @@ def test_all_streams_together_hold_no_more_than_there_is_room_for(ready: OpenRou
     assert sum(receipt.accepted for receipt in receipts) == streams * messages * REPORTS
     assert views.stored_batches(ready.place.store.engine, ready.campaign) == streams * messages
     assert max(held) <= most
-    assert room.held == 0
+    assert memory.held == 0
 
 
 def test_streams_that_stand_still_leave_room_for_others(ready: OpenRound) -> None:
-    """Ten owners that send something and then nothing keep no more than half of the room; another
+    """Ten owners that send something and then nothing keep no more than half of the memory; another
     gets through."""
-    room = Room(200_000)
+    memory = MessageMemory(200_000)
 
     async def some_and_then_nothing(number: int) -> AsyncIterator[bytes]:
         for i in range(10):
@@ -157,18 +167,18 @@ def test_streams_that_stand_still_leave_room_for_others(ready: OpenRound) -> Non
 
     async def run() -> wire.Receipt:
         standing = [
-            asyncio.create_task(ready.stream(room).take(some_and_then_nothing(number)))
+            asyncio.create_task(ready.stream(memory).take(some_and_then_nothing(number)))
             for number in range(10)
         ]
         await asyncio.sleep(0.5)
-        receipt = await asyncio.wait_for(ready.stream(room).take(whole()), 30)
+        receipt = await asyncio.wait_for(ready.stream(memory).take(whole()), 30)
         for stream in standing:
             stream.cancel()
         await asyncio.wait(standing)
         return receipt
 
     assert asyncio.run(run()).accepted == 20 * REPORTS
-    assert room.held == 0
+    assert memory.held == 0
 
 
 def test_who_gives_up_waiting_neither_stops_the_writer_nor_frees_what_it_holds(
@@ -176,29 +186,29 @@ def test_who_gives_up_waiting_neither_stops_the_writer_nor_frees_what_it_holds(
 ) -> None:
     """A stream that is cancelled while the disk stands still: its bytes count until they are
     written, and the next is taken."""
-    room = Room(1 << 20)
+    memory = MessageMemory(1 << 20)
 
     async def one(number: int) -> AsyncIterator[bytes]:
         yield ready.answer(number)
 
     async def run() -> wire.Receipt:
         with ready.stuck():
-            given_up = asyncio.create_task(ready.stream(room).take(one(0)))
+            given_up = asyncio.create_task(ready.stream(memory).take(one(0)))
             await asyncio.sleep(0.5)
             given_up.cancel()
             await asyncio.wait([given_up])
-            assert room.held > 0
-        return await asyncio.wait_for(ready.stream(room).take(one(1)), 30)
+            assert memory.held > 0
+        return await asyncio.wait_for(ready.stream(memory).take(one(1)), 30)
 
     assert asyncio.run(run()).accepted == REPORTS
-    assert room.held == 0
+    assert memory.held == 0
     assert views.stored_batches(ready.place.store.engine, ready.campaign) == 2
 
 
 def test_what_was_stored_in_time_is_taken_in_whenever_it_comes_again(ready: OpenRound) -> None:
     """A receipt that was lost is given again after the round was closed; an answer that never came
     is late, next to it too."""
-    store, room = ready.place.store, Room(1 << 20)
+    store, memory = ready.place.store, MessageMemory(1 << 20)
     cache = RoundCache(store)
 
     async def source(*numbers: int) -> AsyncIterator[bytes]:
@@ -206,7 +216,7 @@ def test_what_was_stored_in_time_is_taken_in_whenever_it_comes_again(ready: Open
             yield ready.answer(number)
 
     def take(*numbers: int) -> tuple[str, int, int]:
-        stream = ready.stream(room)
+        stream = ready.stream(memory)
         stream.announced = len(numbers)
         receipt = asyncio.run(stream.take(source(*numbers)))
         return wire.Code.Name(receipt.code), receipt.accepted, receipt.duplicates
@@ -247,15 +257,15 @@ def test_of_two_first_parcels_at_once_one_waits_for_the_other(kind: str, tmp_pat
         ready = OpenRound(tmp_path / "aggregator", url, expected=1_000)
         engine, most = writing(ready.place.store.engine), ready.standing.most(OWNER)[0]
         one, other = (
-            Parcel(
+            Submission(
                 ready.campaign, 0, 1, [Packed(os.urandom(16), most - 1, holding(b"x"))], most=most
             )
             for _ in range(2)
         )
 
-        def store(parcel: Parcel) -> list[int]:
+        def store(submission: Submission) -> list[int]:
             with engine.begin() as db:
-                return [answer.code for answer in store_all(db, [parcel], StoredIds())]
+                return [answer.code for answer in store_all(db, [submission], StoredIds())]
 
         try:
             # Of what is refused whole, nothing stays.
@@ -284,7 +294,7 @@ def test_an_owner_adds_no_more_than_a_round_takes_of_it(kind: str, tmp_path: Pat
             made = [Packed(os.urandom(16), 100, holding(b"x")) for _ in range(2 * most // 100)]
 
             def put(writer: Writer, *batches: Packed) -> Any:
-                return writer.put(Parcel(ready.campaign, 0, 1, batches, most=most))
+                return writer.put(Submission(ready.campaign, 0, 1, batches, most=most))
 
             codes = [put(writer, batch) for batch in made for writer in (ready.writer, other)]
             assert {code.result().code for code in codes} == {wire.Code.OK, wire.Code.SURPLUS}
@@ -308,7 +318,7 @@ def test_an_owner_adds_no_more_than_a_round_takes_of_it(kind: str, tmp_path: Pat
             # Another owner has a bound of its own.
             ready.place.enrol("other")
             assert (
-                other.put(Parcel(ready.campaign, 0, 2, made[:5], most=most)).result().code
+                other.put(Submission(ready.campaign, 0, 2, made[:5], most=most)).result().code
                 == wire.Code.OK
             )
         finally:
@@ -320,7 +330,7 @@ def test_batches_without_reports_are_bounded_too(ready: OpenRound) -> None:
     """Nothing that an owner can store is without end."""
     empty = [Packed(os.urandom(16), 0, holding(b"x")) for _ in range(11)]
     codes = [
-        ready.writer.put(Parcel(ready.campaign, 0, 1, [batch], most=10)).result().code
+        ready.writer.put(Submission(ready.campaign, 0, 1, [batch], most=10)).result().code
         for batch in empty
     ]
     assert codes == [wire.Code.OK] * 10 + [wire.Code.SURPLUS]
@@ -339,7 +349,7 @@ def test_a_stream_of_made_up_reports_ends_in_surplus(tmp_path: Path) -> None:
 
         taken = []
         for count in (10, 3, 10):
-            stream = ready.stream(Room(1 << 20))
+            stream = ready.stream(MessageMemory(1 << 20))
             receipt = asyncio.run(stream.take(source(count)))
             taken.append((wire.Code.Name(receipt.code), receipt.accepted, receipt.duplicates))
         assert taken == [
@@ -366,7 +376,7 @@ def test_a_removed_owner_is_stopped_within_its_stream(
         yield ready.answer(2)
 
     with pytest.raises(Refused) as refused:
-        asyncio.run(ready.stream(Room(1 << 20)).take(source()))
+        asyncio.run(ready.stream(MessageMemory(1 << 20)).take(source()))
     assert refused.value.code == wire.Code.UNAUTHENTICATED
     assert views.stored_batches(ready.place.store.engine, ready.campaign) == 2
 
@@ -414,7 +424,10 @@ def test_what_was_written_leaves_memory(ready: OpenRound) -> None:
             Packed(os.urandom(16), 1, holding(os.urandom(24_000_000 // count)))
             for _ in range(count)
         ]
-        assert ready.writer.put(Parcel(ready.campaign, 0, 1, batches)).result().code == wire.Code.OK
+        assert (
+            ready.writer.put(Submission(ready.campaign, 0, 1, batches)).result().code
+            == wire.Code.OK
+        )
         del batches
         before = before or resident()
         sizes.append(resident() - before)
@@ -423,17 +436,19 @@ def test_what_was_written_leaves_memory(ready: OpenRound) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_batches_are_counted_once_however_they_come(kind: str, tmp_path: Path) -> None:
-    """Of many sizes, more than one statement takes, some of them twice in a parcel, in another, or
-    from another process."""
+    """Of many sizes, more than one statement takes, some of them twice.
+
+    They come twice in a submission, in another submission, or from another process.
+    """
     with postgres(Path("/tmp")) if kind == "postgres" else nullcontext("") as url:
         ready = OpenRound(tmp_path / "aggregator", url)
         other = Writer(ready.place.store.engine, ProcessStatus())
         try:
             made = [Packed(os.urandom(16), 1 + i % 3, holding(b"x" * i)) for i in range(500)]
-            parcels = [made[:300], made[:100] + made[:100], made[200:], made[::7]]
+            submissions = [made[:300], made[:100] + made[:100], made[200:], made[::7]]
             codes = [
-                writer.put(Parcel(ready.campaign, 0, 1, batches))
-                for batches in parcels
+                writer.put(Submission(ready.campaign, 0, 1, batches))
+                for batches in submissions
                 for writer in (ready.writer, other)
             ]
             assert {code.result().code for code in codes} == {wire.Code.OK}

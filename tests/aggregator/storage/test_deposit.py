@@ -1,7 +1,7 @@
 from confide.aggregator.storage.database import writing
 from confide.aggregator.storage.deposit import store_all
-from confide.aggregator.storage.parcels import Packed, Parcel
 from confide.aggregator.storage.stored_ids import StoredIds
+from confide.aggregator.storage.submissions import Packed, Submission
 from tests.support.servers import Place, plan_now
 
 
@@ -19,7 +19,7 @@ def test_of_two_batches_with_one_name_the_first_is_stored(place: Place) -> None:
             for number, name in enumerate(names, start=first)
         ]
         with writing(place.store.engine).begin() as db:
-            stored = store_all(db, [Parcel(campaign, 0, 1, packed)], known)
+            stored = store_all(db, [Submission(campaign, 0, 1, packed)], known)
         return [one.accepted for one in stored]
 
     assert store(1, [b"a", b"b"]) == [2]

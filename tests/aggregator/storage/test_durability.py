@@ -21,9 +21,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.storage import views
-from confide.aggregator.storage.parcels import Packed, Parcel
 from confide.aggregator.storage.report_writer import IDLE_SECONDS, Writer
 from confide.aggregator.storage.schema import metadata
+from confide.aggregator.storage.submissions import Packed, Submission
 from confide.client.ledger.ledger import Ledger
 from confide.client.transport.retry import Unreachable
 from confide.protocol.plan import digest
@@ -232,7 +232,7 @@ def test_no_batch_enters_a_closed_round(
         def send(i: int) -> None:
             while not stop.is_set():
                 batch = Packed(os.urandom(32), 1, holding(b"x" * 100))
-                code = writers[i % 2].put(Parcel(campaign, 0, 1, [batch])).result().code
+                code = writers[i % 2].put(Submission(campaign, 0, 1, [batch])).result().code
                 (acknowledged if code == wire.Code.OK else refused)[i] += 1
 
         threads = [threading.Thread(target=send, args=(i,)) for i in range(4)]
@@ -265,9 +265,11 @@ def test_an_owner_that_goes_away_stops_nobody(place: Place) -> None:
     place.store.ask(campaign, 0, b"query", now=0.0, seconds=1.0)
     writer = Writer(place.store.engine, ProcessStatus())
     for i in range(20):
-        writer.put(Parcel(campaign, 0, 1, [Packed(bytes([i]) * 32, 1, holding(b"batch"))])).cancel()
+        writer.put(
+            Submission(campaign, 0, 1, [Packed(bytes([i]) * 32, 1, holding(b"batch"))])
+        ).cancel()
     assert (
-        writer.put(Parcel(campaign, 0, 1, [Packed(b"x" * 32, 1, holding(b"batch"))]))
+        writer.put(Submission(campaign, 0, 1, [Packed(b"x" * 32, 1, holding(b"batch"))]))
         .result(timeout=30)
         .code
         == wire.Code.OK
