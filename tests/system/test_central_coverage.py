@@ -1,0 +1,133 @@
+"""Whether central campaigns release a threshold on the safe side as often as they claim."""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from confide.aggregator.campaigns.driver import run_campaign
+from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.registry import plan_procedure
+from confide.aggregator.quantiles.histogram import certified_rank
+from confide.aggregator.quantiles.registry import certified_names, needs_delta
+from confide.client.records.records import Records
+from confide.protocol.exact.gaussian import discrete_gaussian
+from confide.protocol.exact.sampling import os_entropy
+from confide.protocol.methods.central import SEARCH, CentralTerms, CountQuery, CountTally
+from confide.protocol.plan import Plan, digest
+from confide.protocol.privacy.zcdp import search_variance
+from confide.protocol.scores.registry import SCORES
+from confide.protocol.scores.scoring import true_scores
+from confide.simulation.driver import CountingOwner, drive
+from tests.support.central import OPEN_POLICY
+from tests.support.coverage import MEMORY, POPULATIONS
+from tests.support.known import assert_rate_at_most
+from tests.support.owners import MODEL, PLAN, asking, owner, signed
+
+N, ALPHA, BETA, BINS, EPSILON, CAMPAIGNS = 600, 0.2, 0.1, 64, 1.0, 10
+POLICY = replace(OPEN_POLICY, minimum_group=1, epsilon_per_record=40.0)
+POPULATION = POPULATIONS["unsure"]
+
+
+def terms(name: str) -> CentralTerms:
+    """Terms of a campaign in which this mechanism, or the owners, add the noise."""
+    noised = name == "owner-noised"
+    delta = 1e-6 if noised or needs_delta(name) else 0.0
+    return CentralTerms(
+        variant="owner-noised" if noised else "trusted",
+        mechanism=SEARCH if noised else name,
+        epsilon=EPSILON,
+        bins=BINS,
+        beta=BETA,
+        privacy_delta=delta,
+        noise_variance=search_variance(bins=BINS, epsilon=EPSILON, delta=delta) if noised else 0,
+    )
+
+
+def planned(name: str, score: str, number: int) -> Plan:
+    return replace(
+        PLAN,
+        campaign=f"{name} {score} {number}",
+        terms=terms(name),
+        score=score,
+        labels=POPULATION.labels,
+        alpha=ALPHA,
+        expected_records=N,
+        minimum_reports=0,
+    )
+
+
+def in_process(plan: Plan, rng: np.random.Generator) -> tuple[float, Any]:
+    """The threshold of a campaign on arrays, and the scores of its records."""
+    probs, labels = POPULATION.draw(N, rng)
+    single = probs.astype(np.float32)
+    scores = true_scores(SCORES[plan.score], single, labels, u=rng.random(N))
+
+    def counted(query: Any) -> Any:
+        if not isinstance(query, CountQuery):
+            return CountingOwner(scores)(query)
+        noise = discrete_gaussian(Fraction(query.variance), 2, os_entropy).tolist()
+        halves = np.array_split(scores, 2)
+        pairs = [
+            (len(half), int(np.count_nonzero(half <= query.threshold)) + more)
+            for half, more in zip(halves, noise, strict=True)
+        ]
+        return CountTally(dict(zip((b"one", b"two"), pairs, strict=True)))
+
+    return drive(plan_procedure(plan, draw_afresh), counted).threshold, scores
+
+
+def over_the_wire(plan: Plan, rng: np.random.Generator) -> tuple[float, Any]:
+    """The same of two owners behind policy and ledger, whose answers come in as bytes."""
+    probs, labels = POPULATION.draw(N, rng)
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        owners, scores = [], []
+        for i, part in enumerate(np.array_split(np.arange(N), 2)):
+            names = tuple(f"{i}/{j}".encode() for j in range(len(part)))
+            held = Records(names, probs[part].astype(np.float32), labels[part], MODEL)
+            one = owner(Path(folder) / str(i), seed=i, policy=POLICY, entropy=os_entropy, held=held)
+            owners.append(one)
+        outcome = run_campaign(plan, asking(signed(plan), owners))
+        for one in owners:
+            everybody = np.arange(len(one._records))
+            chosen = one._chosen(plan, digest(plan.to_bytes()), everybody, everybody / N)
+            scores.append(chosen.scores())
+    return outcome.certificate.threshold, np.concatenate(scores)
+
+
+PATHS: dict[str, Callable[[Plan, np.random.Generator], tuple[float, Any]]] = {
+    "in process": in_process,
+    "wire": over_the_wire,
+}
+
+
+def failures(name: str, path: str, *, short: int = 0) -> int:
+    """How many campaigns of all scores end below the score whose rank they must reach."""
+    rank = certified_rank(n=N, alpha=ALPHA, beta=BETA)
+    found, rng = 0, np.random.default_rng(len(name))
+    for score in SCORES:
+        for number in range(CAMPAIGNS):
+            threshold, scores = PATHS[path](planned(name, score, number), rng)
+            needed = np.sort(scores)[rank - 1 + short]
+            found += threshold < needed
+    return found
+
+
+@pytest.mark.parametrize("path", list(PATHS))
+@pytest.mark.parametrize("name", [*certified_names(), "owner-noised"])
+def test_a_release_misses_its_rank_no_more_often_than_beta(name: str, path: str) -> None:
+    """Ten campaigns a score, together consistent with beta (false alarm 1e-6)."""
+    assert_rate_at_most(failures(name, path), CAMPAIGNS * len(SCORES), BETA)
+
+
+def test_a_rank_that_is_too_low_is_caught() -> None:
+    """Held to a rank that it does not aim at, 55 records higher, a mechanism misses too often."""
+    with pytest.raises(AssertionError):
+        assert_rate_at_most(
+            failures("rank-exponential", "in process", short=55), CAMPAIGNS * len(SCORES), BETA
+        )
