@@ -59,7 +59,6 @@ from confide.protocol.methods.training import (
 )
 from confide.protocol.privacy.losses import SampledGaussian
 from confide.protocol.privacy.profiles import Profile
-from confide.protocol.privacy.renyi import training_noise
 
 WAYS = ("no privacy", "closed form", "Opacus")
 Row = dict[str, Any]
@@ -136,23 +135,8 @@ def embedded_terms() -> tuple[TrainingTerms, float]:
     """The terms of the run configuration, and its delta."""
     file = Path(__file__).parent.parent / "pyproject.toml"
     config = tomllib.loads(file.read_text())["tool"]["flwr"]["app"]["config"]
-    rounds, local, rate = config["rounds"], config["local-steps"], config["sampling-rate"]
-    epsilon, delta = config["epsilon"], config["privacy-delta"]
-    noise = training_noise(epsilon=epsilon, delta=delta, sampling_rate=rate, steps=rounds * local)
-    layers = tuple(int(width) for width in config["layers"].split())
-    terms = TrainingTerms(
-        epsilon=epsilon,
-        privacy_delta=delta,
-        layers=layers,
-        noise_multiplier=noise,
-        sampling_rate=rate,
-        rounds=rounds,
-        local_steps=local,
-        clip=config["clip"],
-        batch=config["batch"],
-        learning_rate=config["learning-rate"],
-    )
-    return terms, delta
+    terms = TrainingTerms.from_settings("federated-averaging", config)
+    return terms, terms.privacy_delta
 
 
 def float_noise(terms: TrainingTerms, entropy: Entropy) -> NDArray[np.float64]:
