@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from confide.aggregator.campaigns.admission import Admission, Sent
 from confide.aggregator.procedures.averaging import Learned
@@ -31,14 +31,17 @@ def run_procedure(
     Simulations, Flower and the durable server all run procedures by this function; they differ in
     where tallies come from.
     """
-    try:
-        query = next(procedure)
-        for round_ in count():
-            query = procedure.send(tallies(query, round_))
-    except StopIteration as finished:
-        result: AnyResult = finished.value
-        return result
-    raise AssertionError("rounds never end by themselves")
+    # None starts a generator; the type of what is sent later does not allow it.
+    tally: Any = None
+    rounds = count()
+    while True:
+        # Nothing else is tried here: a StopIteration of the source is not the procedure's result.
+        try:
+            query = procedure.send(tally)
+        except StopIteration as finished:
+            result: AnyResult = finished.value
+            return result
+        tally = tallies(query, next(rounds))
 
 
 class RecordedTallies:

@@ -137,18 +137,16 @@ class Query(ABC):
         """Add up these batches; no report occurs in two of them."""
 
     def tally_from_json(self, values: Any) -> Any:
-        """Read a tally from the values that `Tally.to_json` returned."""
+        """Read a tally from the values that `Tally.to_json` returned.
+
+        Only methods whose tallies return values need it: no other tally is stored.
+        """
         raise NotImplementedError
 
     @property
     def answer_bytes(self) -> int:
         """Return the least number of bytes of one answer, for answers that cannot be split."""
         return 0
-
-    @property
-    def asked(self) -> tuple[float, ...]:
-        """The thresholds that the query asks about."""
-        return ()
 
 
 class WholeQuery(Query):

@@ -80,10 +80,6 @@ class BitQuery(Query):
         share = (positions - self.start) / (self.stop - self.start)
         return np.clip((share * count).astype(np.int64), 0, count - 1)
 
-    @property
-    def asked(self) -> tuple[float, ...]:
-        return self.thresholds
-
     def to_body(self) -> bytes:
         return serialise(
             wire.BitQuery(start=self.start, stop=self.stop, thresholds=self.thresholds)

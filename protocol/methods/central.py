@@ -142,10 +142,6 @@ class CountQuery(_Counts):
         if self.variance < 1:
             raise BadInput(f"variance is {self.variance}; accepted is at least 1")
 
-    @property
-    def asked(self) -> tuple[float, ...]:
-        return (self.threshold,)
-
     def to_body(self) -> bytes:
         return serialise(wire.CountQuery(threshold=self.threshold))
 
