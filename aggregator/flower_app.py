@@ -23,6 +23,7 @@ from confide.aggregator.campaigns.summary import as_text, non_private, simulated
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.keys import read_key
 from confide.aggregator.procedures.central import Draw
+from confide.protocol.architectures.export import to_onnx
 from confide.protocol.cards.card import AUDITOR
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy, os_entropy
@@ -150,7 +151,7 @@ def train(plan: Plan, asking: "Asking", folder: Path | None, given: dict[str, An
         "adjacency": "replace-one",
         "unit": "record",
         "noise": NOISE,
-        "terms": asdict(terms),
+        "terms": terms.to_values(),
         "owners": learned.owners,
         "received": received,
     }
@@ -161,7 +162,10 @@ def train(plan: Plan, asking: "Asking", folder: Path | None, given: dict[str, An
         {name: value for name, value in about.items() if name not in ("terms", "owners")},
     )
     if folder is not None:
-        np.savez(folder / "training-weights.npz", weights=learned.weights, layers=terms.layers)
+        np.savez(folder / "training-weights.npz", weights=learned.weights)
+        (folder / "training-federated-averaging.onnx").write_bytes(
+            to_onnx(terms.network(), learned.weights)
+        )
         (folder / "training-federated-averaging.json").write_text(
             json.dumps(about, indent=2) + "\n"
         )

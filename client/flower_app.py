@@ -66,6 +66,7 @@ def _respondent(context: Context, query: bytes) -> Respondent:
             Home(Path(str(node["home"]))),
             Path(str(node["records"])),
             None if model is None else Path(str(model)),
+            device=str(node.get("device", "auto")),
         )
     return simulated_owner(
         run=context.run_id,

@@ -22,7 +22,7 @@ from confide.client.policy import Policy
 from confide.client.records.models import Model
 from confide.client.records.records import Records
 from confide.client.records.score_cache import probabilities
-from confide.protocol.errors import Refused
+from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.lattice import MOST_BATCH
 from confide.protocol.exact.sampling import SEEDED, Entropy, randomness
 from confide.protocol.methods.base import Batch
@@ -52,16 +52,18 @@ class Respondent:
         now: Callable[[], datetime],
         model: Model | None = None,
         cache: Path | None = None,
+        device: str = "auto",
     ) -> None:
         """Open the owner's records for answering.
 
         `policy` is called for every answer, so that a change takes effect at once. `model` scores
-        records that have features, and its results are kept in the folder `cache`.
+        records that have features, and its results are kept in the folder `cache`. Networks are
+        trained on `device`.
         """
         ledger.bind(secret)
         self._records, self._policy, self._ledger = records, policy, ledger
         self._secret, self._entropy, self._now = secret, entropy, now
-        self._model, self._cache = model, cache
+        self._model, self._cache, self._device = model, cache, device
         self._own = [self._hash(name, b"record", 16) for name in records.names]
         known = ledger.persons() if records.persons is None else {}
         self._persons = (
@@ -74,6 +76,7 @@ class Respondent:
         self._names = self._persons or [known.get(name, name) for name in self._own]
         self._placed: tuple[bytes, Array, NDArray[np.float64]] | None = None
         self._scored: tuple[tuple[int, bool], Array] | None = None
+        self._trainer: tuple[bytes, Any] | None = None
 
     @property
     def scored(self) -> bool:
@@ -131,6 +134,7 @@ class Respondent:
             self._check_leaving(plan_digest, name, policy)
             return remembered
         self._check_records(plan)
+        self._open_training(plan, plan_digest)
         taking, positions = self._taking_part(plan_digest)
         inside = taking[(positions[taking] >= asked.start) & (positions[taking] < asked.stop)]
         if len(inside) < policy.minimum_group:
@@ -193,6 +197,7 @@ class Respondent:
             positions[places],
             self._entropy,
             units=lambda some: self._units(plan_digest, some, b"score"),
+            trainer=None if self._trainer is None else self._trainer[1],
         )
 
     def _named(self, plan_digest: bytes, places: Array, *, whole: bool) -> tuple[Array, Array]:
@@ -227,6 +232,19 @@ class Respondent:
                 raise Refused(wire.Code.MODEL_NOT_ALLOWED)
         elif self._model is None or self._model.digest != plan.model:
             raise Refused(wire.Code.MODEL_NOT_ALLOWED)
+
+    def _open_training(self, plan: Plan, plan_digest: bytes) -> None:
+        """Make the network of a training ready before a record is read, or refuse it."""
+        if plan.terms.features is None or (self._trainer and self._trainer[0] == plan_digest):
+            return
+        # Imported only by owners that train.
+        from confide.client.training.local_round import Trainer
+
+        try:
+            self._trainer = plan_digest, Trainer(plan.terms, device=self._device)
+        except BadInput as error:
+            log.error("the network of this plan cannot be trained here: %s", error)
+            raise Refused(wire.Code.CODE_NOT_ALLOWED) from None
 
     def _score(self, plan: Plan, *, vetted: bool) -> None:
         """Score every record with the plan's model, over the plan's labels.

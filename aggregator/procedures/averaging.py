@@ -10,13 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from confide.protocol.methods.training import (
-    TrainingQuery,
-    TrainingTally,
-    TrainingTerms,
-    Weights,
-    first_weights,
-)
+from confide.protocol.architectures.base import Weights
+from confide.protocol.methods.training import TrainingQuery, TrainingTally, TrainingTerms
 from confide.protocol.plan import Plan
 
 
@@ -30,7 +25,7 @@ class Learned:
 
 def federated_averaging(terms: TrainingTerms) -> Generator[TrainingQuery, TrainingTally, Learned]:
     """Average the weights that arrive in each round; a round without answers changes nothing."""
-    weights, owners = first_weights(terms), []
+    weights, owners = terms.network().first_weights(), []
     for _ in range(terms.rounds):
         tally = yield TrainingQuery(terms, weights)
         owners.append(len(tally.weights))

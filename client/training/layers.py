@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.exact.lattice import CLIP_UNITS, MOST_BATCH, chunk_rows
-from confide.protocol.methods.training import WEIGHT_BOUND, TrainingTerms, split
+from confide.protocol.methods.training import WEIGHT_BOUND
 
 Floats = NDArray[np.float64]
 
@@ -78,15 +78,14 @@ class Traces:
 class Stack:
     """The layers of public weights, rounded to the grid."""
 
-    def __init__(self, terms: TrainingTerms, weights: NDArray[Any]) -> None:
-        widths = terms.layers
+    def __init__(self, widths: tuple[int, ...], weights: NDArray[Any], *, clip: float) -> None:
         rounded = np.rint(bounded(weights) * 2.0**_WEIGHT_FRACTION)
-        self._layers = list(split(terms, rounded))
+        self._layers = list(by_layer(widths, rounded))
         self._bits = [value_bits(width) for width in widths]
         hidden = [bits - _HIDDEN_BITS for bits in self._bits]
         self._input_fractions = [self._bits[0], *hidden[1:-1]]
         self._signal_fractions = [*hidden[1:-1], self._bits[-1]]
-        self._clip, self._labels, self._size = terms.clip, widths[-1], terms.size
+        self._clip, self._labels, self._size = clip, widths[-1], len(weights)
         # An input and a signal of every layer, in float64; products and sums of a layer take about
         # as much again.
         self._rows = chunk_rows(2 * 8 * sum(widths))
@@ -147,6 +146,17 @@ class Stack:
         signal[rows, labels[rows].astype(np.int64)] -= one
         signal[~known] = 0.0
         return signal
+
+
+def by_layer(
+    widths: tuple[int, ...], weights: NDArray[Any]
+) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Return the matrix (outputs, inputs) and biases of every layer."""
+    start = 0
+    for inputs, outputs in zip(widths, widths[1:], strict=False):
+        end = start + inputs * outputs
+        yield weights[start:end].reshape(outputs, inputs), weights[end : end + outputs]
+        start = end + outputs
 
 
 def bounded(weights: NDArray[Any]) -> Floats:

@@ -62,7 +62,7 @@ class Subjects(Protocol):
     def probabilities(self) -> Array:
         """Return the model's probabilities of every label."""
 
-    def train(self, terms: Any, weights: Array) -> Array:
+    def train(self, weights: Array) -> Array:
         """Return the weights after this owner's private steps."""
 
 
@@ -217,6 +217,11 @@ class Terms(ABC):
         """How many features the method reads from a record; None if a model scores records."""
         return None
 
+    @property
+    def code(self) -> tuple[str, bytes] | None:
+        """The installed code that the method runs: its name and the digest of its files."""
+        return None
+
     @abstractmethod
     def read_query(self, body: bytes, *, labels: int) -> Query:
         """Read the query in a message body; raise `BadInput` or `Refused` if there is none."""
@@ -234,6 +239,13 @@ class Terms(ABC):
 
     def to_bytes(self) -> bytes:
         return serialise(self.message(**asdict(self)))
+
+    def to_values(self) -> dict[str, Any]:
+        """Return the fields as JSON values; bytes are hexadecimal."""
+        return {
+            name: value.hex() if isinstance(value, bytes) else value
+            for name, value in asdict(self).items()
+        }
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:

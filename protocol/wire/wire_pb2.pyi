@@ -40,6 +40,7 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RATE_LIMITED: _ClassVar[Code]
     TIMED_OUT: _ClassVar[Code]
     UNAVAILABLE: _ClassVar[Code]
+    CODE_NOT_ALLOWED: _ClassVar[Code]
 OK: Code
 MALFORMED: Code
 WRONG_VERSION: Code
@@ -71,6 +72,7 @@ TOO_LARGE: Code
 RATE_LIMITED: Code
 TIMED_OUT: Code
 UNAVAILABLE: Code
+CODE_NOT_ALLOWED: Code
 
 class Plan(_message.Message):
     __slots__ = ("version", "campaign", "method", "terms", "score", "labels", "alpha", "expected_records", "minimum_reports", "minimum_owners", "model", "issued", "expires")
@@ -147,11 +149,17 @@ class CentralTerms(_message.Message):
     def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ...) -> None: ...
 
 class TrainingTerms(_message.Message):
-    __slots__ = ("variant", "epsilon", "privacy_delta", "layers", "noise_multiplier", "sampling_rate", "rounds", "local_steps", "clip", "batch", "learning_rate")
+    __slots__ = ("variant", "epsilon", "privacy_delta", "architecture", "arguments", "source", "parameters", "size", "features", "outputs", "noise_multiplier", "sampling_rate", "rounds", "local_steps", "clip", "batch", "learning_rate")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
     PRIVACY_DELTA_FIELD_NUMBER: _ClassVar[int]
-    LAYERS_FIELD_NUMBER: _ClassVar[int]
+    ARCHITECTURE_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     NOISE_MULTIPLIER_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_RATE_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
@@ -162,7 +170,13 @@ class TrainingTerms(_message.Message):
     variant: str
     epsilon: float
     privacy_delta: float
-    layers: _containers.RepeatedScalarFieldContainer[int]
+    architecture: str
+    arguments: str
+    source: bytes
+    parameters: bytes
+    size: int
+    features: int
+    outputs: int
     noise_multiplier: float
     sampling_rate: float
     rounds: int
@@ -170,7 +184,7 @@ class TrainingTerms(_message.Message):
     clip: float
     batch: float
     learning_rate: float
-    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., layers: _Optional[_Iterable[int]] = ..., noise_multiplier: _Optional[float] = ..., sampling_rate: _Optional[float] = ..., rounds: _Optional[int] = ..., local_steps: _Optional[int] = ..., clip: _Optional[float] = ..., batch: _Optional[float] = ..., learning_rate: _Optional[float] = ...) -> None: ...
+    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., architecture: _Optional[str] = ..., arguments: _Optional[str] = ..., source: _Optional[bytes] = ..., parameters: _Optional[bytes] = ..., size: _Optional[int] = ..., features: _Optional[int] = ..., outputs: _Optional[int] = ..., noise_multiplier: _Optional[float] = ..., sampling_rate: _Optional[float] = ..., rounds: _Optional[int] = ..., local_steps: _Optional[int] = ..., clip: _Optional[float] = ..., batch: _Optional[float] = ..., learning_rate: _Optional[float] = ...) -> None: ...
 
 class SignedPlan(_message.Message):
     __slots__ = ("plan", "key", "signature")
