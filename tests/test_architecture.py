@@ -44,6 +44,8 @@ ADAPTERS = {
         "client/transport/pinned_launcher.py",
     },
 }
+# The longest that a module may be, in lines.
+LONGEST = 300
 HEAVY = {"flwr", "torch", "opacus", "grpc", "sqlalchemy"}
 
 
@@ -74,6 +76,17 @@ def within(package: str, names: set[str]) -> set[str]:
         for name in names
         if name.startswith(f"{package}.")
     }
+
+
+def test_every_module_fits_a_few_screens() -> None:
+    """No module of the repository is above 300 lines, tests and benchmarks included."""
+    written = [
+        path
+        for path in sources(*PACKAGES, "confide", "tests", "benchmarks", "examples", "docs")
+        if not path.name.endswith("_pb2.py")
+    ]
+    lengths = {str(path): len(path.read_text().splitlines()) for path in written}
+    assert {name: lines for name, lines in lengths.items() if lines > LONGEST} == {}
 
 
 def test_there_is_one_import_name() -> None:
