@@ -28,9 +28,7 @@ def open_owner(
     A file whose records are mostly unknown to the ledger is refused, unless the caller says that
     they are new.
     """
-    return _open(
-        home, records, model, ledger=home.ledger(), new_records=new_records, device=device
-    )
+    return _open(home, records, model, ledger=home.ledger(), new_records=new_records, device=device)
 
 
 def kept_owner(

@@ -240,8 +240,9 @@ class Respondent:
         # Imported only by owners that train.
         from confide.client.training.local_round import Trainer
 
+        terms: Any = plan.terms
         try:
-            self._trainer = plan_digest, Trainer(plan.terms, device=self._device)
+            self._trainer = plan_digest, Trainer(terms, device=self._device)
         except BadInput as error:
             log.error("the network of this plan cannot be trained here: %s", error)
             raise Refused(wire.Code.CODE_NOT_ALLOWED) from None

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from confide.aggregator.procedures.nonprivate import split_conformal
-from confide.protocol.certificate import Certificate
 from confide.protocol.architectures.base import Weights
 from confide.protocol.architectures.export import predict
+from confide.protocol.certificate import Certificate
 from confide.protocol.embedded import deal, owned, predictions
 from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.scores.registry import SCORES
@@ -95,7 +95,8 @@ def simulated_accuracy(
     """Measure the accuracy of a simulated training on the embedded records dealt to nobody."""
     features, labels = owned()
     _, rest = deal(labels, owners=1, records=records, replacement=replacement, seed=max(seed, 0))
-    return float(np.mean(predict(terms.network(), weights, features[rest]).argmax(axis=1) == labels[rest]))
+    found = predict(terms.network(), weights, features[rest]).argmax(axis=1)
+    return float(np.mean(found == labels[rest]))
 
 
 def non_private(*, score: str, alpha: float, records: int, replacement: bool, seed: int) -> Row:

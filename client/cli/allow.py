@@ -75,9 +75,7 @@ def allow_model(
 
 @allow_app.command("architecture")
 def allow_architecture(
-    name: Annotated[
-        str, typer.Argument(help="the network's factory, as package.module:factory")
-    ],
+    name: Annotated[str, typer.Argument(help="the network's factory, as package.module:factory")],
     home: Folder = DEFAULT_HOME,
     yes: Yes = False,
 ) -> None:

@@ -82,7 +82,7 @@ def take_steps(
         chance = stream(key, step)
         rows = poisson_batch(len(features), schedule.sampling_rate, chance)
         noise = discrete_gaussian(variance, sum(sizes), chance)
-        noisy = _clipped_sum(clipped, records, rows, weights=sum(sizes), step=step) + noise
+        noisy = clipped_sum(clipped, records, rows, weights=sum(sizes)) + noise
         update = torch.from_numpy(noisy * (schedule.clip / CLIP_UNITS / schedule.batch)).to(
             features.device
         )
@@ -92,13 +92,12 @@ def take_steps(
         yield step + 1
 
 
-def _clipped_sum(
+def clipped_sum(
     clipped: Clipper,
     records: tuple[Tensor, Tensor],
     rows: NDArray[np.int64],
     *,
     weights: int,
-    step: int,
 ) -> NDArray[np.int64]:
     """The clipped gradients of the rows, added in chunks and rounded to the lattice once."""
     features, targets = records
@@ -107,7 +106,7 @@ def _clipped_sum(
         if len(chunk):
             losses, part = clipped(features[chunk], targets[chunk])
             if not math.isfinite(float(losses.sum())):
-                raise FloatingPointError(step)
+                raise FloatingPointError
             total += part
     return np.rint(total.cpu().numpy()).astype(np.int64)
 

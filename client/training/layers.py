@@ -23,6 +23,7 @@ throughout: nothing overflows and nothing is subnormal.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -153,7 +154,7 @@ def by_layer(
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """Return the matrix (outputs, inputs) and biases of every layer."""
     start = 0
-    for inputs, outputs in zip(widths, widths[1:], strict=False):
+    for inputs, outputs in pairwise(widths):
         end = start + inputs * outputs
         yield weights[start:end].reshape(outputs, inputs), weights[end : end + outputs]
         start = end + outputs

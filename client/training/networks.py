@@ -62,7 +62,10 @@ class _TorchSums:
         values = np.clip(np.nan_to_num(np.asarray(features, dtype=np.float64)), 0.0, 1.0)
         known = (labels >= 0) & (labels < self._network.outputs)
         targets = np.where(known, labels, _NO_LABEL).astype(np.int64)
-        records = tuple(torch.from_numpy(array).to(self._device) for array in (values, targets))
+        records = (
+            torch.from_numpy(values).to(self._device),
+            torch.from_numpy(targets).to(self._device),
+        )
         cuda = [self._device] if self._device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda):
             # Dropout and the like draw from the step's own randomness.

@@ -2,8 +2,8 @@
 
 A plan describes a network by a name, public arguments, and the numbers of its inputs and outputs.
 No code travels: the name is one of the built-in networks, or a factory that the owner installed
-(`confide.protocol.architectures.factories`). Weights travel as one row of float32 numbers, parameter
-by parameter in the order of `shapes`.
+(`confide.protocol.architectures.factories`). Weights travel as one row of float32 numbers,
+parameter by parameter in the order of `shapes`.
 """
 
 import hashlib
@@ -104,7 +104,9 @@ def canonical(arguments: Mapping[str, Any]) -> str:
     try:
         text = json.dumps(arguments, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise BadInput(f"arguments are no JSON: {error}; accepted are numbers, text, lists") from None
+        raise BadInput(
+            f"arguments are no JSON: {error}; accepted are numbers, text, lists"
+        ) from None
     if len(text.encode()) > MOST_ARGUMENT_BYTES:
         raise BadInput(
             f"arguments have {len(text.encode())} bytes; accepted are at most {MOST_ARGUMENT_BYTES}"
@@ -120,7 +122,7 @@ def read_arguments(text: str) -> dict[str, Any]:
         raise BadInput(f"arguments are {text[:100]!r}; accepted is a JSON object") from None
     if not isinstance(found, dict) or canonical(found) != text:
         raise BadInput(
-            f"arguments are {text[:100]!r}; accepted is a JSON object with sorted keys and no spaces"
+            f"arguments are {text[:100]!r}; accepted is a JSON object, its keys sorted, no spaces"
         )
     return found
 

@@ -96,7 +96,9 @@ def to_onnx(network: Network, weights: Weights) -> bytes:
     try:
         import onnx
     except ModuleNotFoundError:
-        raise BadInput("an exported model needs the package onnx; install confide[client]") from None
+        raise BadInput(
+            "an exported model needs the package onnx; install confide[client]"
+        ) from None
     if weights.shape != (network.size,) or not np.isfinite(weights).all():
         raise BadInput(
             f"weights have shape {weights.shape}, or hold numbers that are not finite; accepted "

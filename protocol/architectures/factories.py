@@ -58,9 +58,7 @@ def source_digest(name: str) -> bytes:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(
-        file for file in folder.rglob("*") if file.is_file() and _CACHE not in file.parts
-    )
+    return sorted(file for file in folder.rglob("*") if file.is_file() and _CACHE not in file.parts)
 
 
 @dataclass(frozen=True)
@@ -137,6 +135,6 @@ def check_parameters(network: Network, *, size: int, parameters: bytes) -> None:
     if (network.size, parameters_digest(network.shapes)) != (size, parameters):
         raise BadInput(
             f"the network has {network.size} weights, named and shaped by the digest "
-            f"{parameters_digest(network.shapes).hex()}; the plan says {size} and "
-            f"{parameters.hex()}"
+            f"{parameters_digest(network.shapes).hex()}; accepted are {size} and "
+            f"{parameters.hex()}, as the plan says"
         )

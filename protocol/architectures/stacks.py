@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 from numpy.typing import NDArray
@@ -50,9 +51,7 @@ class MLP(Network):
     @property
     def shapes(self) -> Shapes:
         found: Shapes = {}
-        for place, (inputs, outputs) in enumerate(
-            zip(self.widths, self.widths[1:], strict=False)
-        ):
+        for place, (inputs, outputs) in enumerate(pairwise(self.widths)):
             # The places of the linear layers in a torch.nn.Sequential with ReLU between them.
             found[f"{2 * place}.weight"] = (outputs, inputs)
             found[f"{2 * place}.bias"] = (outputs,)
@@ -60,13 +59,13 @@ class MLP(Network):
 
     @property
     def products(self) -> int:
-        return sum(a * b for a, b in zip(self.widths, self.widths[1:], strict=False))
+        return sum(a * b for a, b in pairwise(self.widths))
 
     def module(self) -> Any:
         from torch import nn
 
         layers: list[nn.Module] = []
-        for inputs, outputs in zip(self.widths, self.widths[1:], strict=False):
+        for inputs, outputs in pairwise(self.widths):
             layers += [nn.Linear(inputs, outputs), nn.ReLU()]
         return nn.Sequential(*layers[:-1])
 
