@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.exact.lattice import CLIP_UNITS, MOST_BATCH, chunk_rows
-from confide.protocol.methods.training import WEIGHT_BOUND, TrainingTerms, split
+from confide.protocol.methods.training import WEIGHT_BOUND, TrainingTerms, scaled, split
 
 Floats = NDArray[np.float64]
 
@@ -86,7 +86,7 @@ class Stack:
         hidden = [bits - _HIDDEN_BITS for bits in self._bits]
         self._input_fractions = [self._bits[0], *hidden[1:-1]]
         self._signal_fractions = [*hidden[1:-1], self._bits[-1]]
-        self._clip, self._labels, self._size = terms.clip, widths[-1], terms.size
+        self._terms, self._labels, self._size = terms, widths[-1], terms.size
         # An input and a signal of every layer, in float64; products and sums of a layer take about
         # as much again.
         self._rows = chunk_rows(2 * 8 * sum(widths))
@@ -104,7 +104,7 @@ class Stack:
         return np.rint(total).astype(np.int64)
 
     def _chunk_sum(self, traces: Traces) -> Floats:
-        factors = traces.factors(self._clip)
+        factors = traces.factors(self._terms.clip)
         parts = []
         for h, d, f, g in traces.by_layer():
             kept = d * (factors * 2.0 ** -(f + g))[:, None]
@@ -112,11 +112,8 @@ class Stack:
         return np.concatenate(parts)
 
     def traces(self, features: NDArray[Any], labels: NDArray[Any]) -> Traces:
-        """Run all layers forward and backward.
-
-        A feature that is no number counts as 0. A label without an output has no signal.
-        """
-        inputs = [np.rint(_unit(features) * 2.0 ** self._bits[0])]
+        """Run all layers forward and backward; a label without an output has no signal."""
+        inputs = [np.rint(scaled(self._terms, features) * 2.0 ** self._bits[0])]
         outputs = inputs[0]
         for place, (matrix, bias) in enumerate(self._layers):
             fraction = self._input_fractions[place]
@@ -154,10 +151,6 @@ def bounded(weights: NDArray[Any]) -> Floats:
     return np.clip(
         np.nan_to_num(np.asarray(weights, dtype=np.float64)), -WEIGHT_BOUND, WEIGHT_BOUND
     )
-
-
-def _unit(features: NDArray[Any]) -> Floats:
-    return np.clip(np.nan_to_num(np.asarray(features, dtype=np.float64)), 0.0, 1.0)
 
 
 def _rounded(values: Floats, least: float, bits: int) -> Floats:
