@@ -164,7 +164,7 @@ def train(plan: Plan, asking: "Asking", folder: Path | None, given: dict[str, An
     if folder is not None:
         np.savez(folder / "training-weights.npz", weights=learned.weights)
         (folder / "training-federated-averaging.onnx").write_bytes(
-            to_onnx(terms.network(), learned.weights)
+            to_onnx(terms.network(), learned.weights, centre=terms.centre)
         )
         (folder / "training-federated-averaging.json").write_text(
             json.dumps(about, indent=2) + "\n"

@@ -95,7 +95,7 @@ def simulated_accuracy(
     """Measure the accuracy of a simulated training on the embedded records dealt to nobody."""
     features, labels = owned()
     _, rest = deal(labels, owners=1, records=records, replacement=replacement, seed=max(seed, 0))
-    found = predict(terms.network(), weights, features[rest]).argmax(axis=1)
+    found = predict(terms.network(), weights, features[rest], centre=terms.centre).argmax(axis=1)
     return float(np.mean(found == labels[rest]))
 
 

@@ -33,7 +33,7 @@ class Trainer:
 
     def __init__(self, terms: TrainingTerms, *, device: str = "auto") -> None:
         self._terms = terms
-        self._sums = open_sums(terms.network(), clip=terms.clip, device=device)
+        self._sums = open_sums(terms.network(), clip=terms.clip, centre=terms.centre, device=device)
 
     def learn(
         self,

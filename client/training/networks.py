@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.client.training.layers import Stack
-from confide.protocol.architectures.base import Network, split_weights
+from confide.protocol.architectures.base import Network, scaled, split_weights
 from confide.protocol.exact.sampling import Entropy
 
 log = logging.getLogger(__name__)
@@ -22,17 +22,17 @@ Array = NDArray[Any]
 Sums = Callable[[NDArray[np.float64], Array, Array, Entropy], NDArray[np.int64]]
 
 
-def open_sums(network: Network, *, clip: float, device: str) -> Sums:
+def open_sums(network: Network, *, clip: float, centre: float, device: str) -> Sums:
     """Return the clipped sums of a network; refuse one that treats records together."""
     widths = network.widths
     if widths is None:
-        return _TorchSums(network, clip=clip, device=device)
+        return _TorchSums(network, clip=clip, centre=centre, device=device)
     log.info("training in exact arithmetic: linear layers of widths %s", widths)
 
     def exact(
         weights: NDArray[np.float64], features: Array, labels: Array, _: Entropy
     ) -> NDArray[np.int64]:
-        return Stack(widths, weights, clip=clip).clipped_sum(features, labels)
+        return Stack(widths, weights, clip=clip, centre=centre).clipped_sum(features, labels)
 
     return exact
 
@@ -40,12 +40,12 @@ def open_sums(network: Network, *, clip: float, device: str) -> Sums:
 class _TorchSums:
     """The clipped sums of a torch module."""
 
-    def __init__(self, network: Network, *, clip: float, device: str) -> None:
+    def __init__(self, network: Network, *, clip: float, centre: float, device: str) -> None:
         from confide.client.training.clipping import AUTO, make_clipper
         from confide.client.training.descent import pick_device
         from confide.client.training.probe import made_up, probe
 
-        self._network, self._device = network, pick_device(device)
+        self._network, self._centre, self._device = network, centre, pick_device(device)
         self._module = network.module().double().to(self._device).train()
         rows, targets = np.zeros((1, network.features)), np.zeros(1, dtype=np.int64)
         probe(self._module, _loss, AUTO, *made_up(rows, targets, self._device))
@@ -59,11 +59,10 @@ class _TorchSums:
         from confide.client.training.descent import clipped_sum
 
         self._load(weights)
-        values = np.clip(np.nan_to_num(np.asarray(features, dtype=np.float64)), 0.0, 1.0)
         known = (labels >= 0) & (labels < self._network.outputs)
         targets = np.where(known, labels, _NO_LABEL).astype(np.int64)
         records = (
-            torch.from_numpy(values).to(self._device),
+            torch.from_numpy(scaled(features, self._centre)).to(self._device),
             torch.from_numpy(targets).to(self._device),
         )
         cuda = [self._device] if self._device.type == "cuda" else []
@@ -71,7 +70,7 @@ class _TorchSums:
             # Dropout and the like draw from the step's own randomness.
             torch.manual_seed(int.from_bytes(entropy(8), "little") >> 1)
             return clipped_sum(
-                self._clipped, records, np.arange(len(values)), weights=self._network.size
+                self._clipped, records, np.arange(len(features)), weights=self._network.size
             )
 
     def _load(self, weights: NDArray[np.float64]) -> None:

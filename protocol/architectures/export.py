@@ -1,6 +1,6 @@
 """Write a trained network as an ONNX file, which the next plan names as its model by digest.
 
-Features are clipped to [0, 1] inside the file and the outputs are probabilities, so the file is a
+Features are clipped and scaled inside the file and the outputs are probabilities, so the file is a
 model like any other. The same weights give the same bytes.
 """
 
@@ -91,8 +91,8 @@ class Graph:
         )
 
 
-def to_onnx(network: Network, weights: Weights) -> bytes:
-    """Return the ONNX file of a network with these weights."""
+def to_onnx(network: Network, weights: Weights, *, centre: float) -> bytes:
+    """Return the ONNX file of a network with these weights, for features around `centre`."""
     try:
         import onnx
     except ModuleNotFoundError:
@@ -106,18 +106,22 @@ def to_onnx(network: Network, weights: Weights) -> bytes:
         )
     graph = Graph(onnx, network.features)
     graph.add("Clip", graph.numbers(0.0), graph.numbers(1.0))
+    graph.add("Sub", graph.numbers(centre))
+    graph.add("Div", graph.numbers(max(centre, 1 - centre)))
     network.logits(graph, dict(split_weights(network.shapes, weights)))
     graph.add("Softmax", axis=-1)
     written: bytes = graph.model(network.outputs).SerializeToString(deterministic=True)
     return written
 
 
-def predict(network: Network, weights: Weights, features: NDArray[Any]) -> NDArray[np.float64]:
+def predict(
+    network: Network, weights: Weights, features: NDArray[Any], *, centre: float
+) -> NDArray[np.float64]:
     """Return the probabilities of a network's exported file."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(
-        to_onnx(network, weights), providers=["CPUExecutionProvider"]
+        to_onnx(network, weights, centre=centre), providers=["CPUExecutionProvider"]
     )
     parts = [
         session.run(None, {"features": features[start : start + _ROWS].astype(np.float32)})[0]

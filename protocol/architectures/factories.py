@@ -1,9 +1,9 @@
 """Networks of other packages: `package.module:factory`, installed by whoever runs them.
 
 The factory is called as `factory(features=..., labels=..., **arguments)` and returns a torch module
-that maps rows of `features` numbers in [0, 1] to `labels` logits. A plan names it together with the
-digest of its package's files, so that owner and aggregator mean the same code. An owner imports it
-only if its policy lists that name with that digest and the installed files have it now.
+that maps rows of `features` numbers in [-1, 1] to `labels` logits. A plan names it together with
+the digest of its package's files, so that owner and aggregator mean the same code. An owner imports
+it only if its policy lists that name with that digest and the installed files have it now.
 """
 
 import hashlib

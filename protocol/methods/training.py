@@ -67,6 +67,8 @@ LIMITS: dict[str, tuple[float, float]] = {
     "clip": (1e-6, 1e6),
     "batch": (1.0, float(MOST_BATCH)),
     "learning_rate": (1e-6, 1e3),
+    "momentum": (0.0, 0.99),
+    "centre": (0.0, 1.0),
 }
 
 
@@ -127,8 +129,10 @@ class TrainingTerms(Terms):
     `architecture` names a built-in network, or a factory of a package whose files have the digest
     `source`; `arguments` are its own in canonical JSON. `size` is the number of its weights, and
     `parameters` the digest of their names and shapes. It maps `features` numbers to `outputs`
-    logits. A step divides its noisy sum by `batch`, a public number; features are clipped to
-    [0, 1], the public bounds of the plan. An owner rounds `sampling_rate` down to 32 bits.
+    logits. Features are clipped to [0, 1], the public bounds of the plan, and `centre` is the one
+    that the network sees as 0. A step divides its noisy sum by `batch`, a public number. An owner
+    rounds `sampling_rate` down to 32 bits. The aggregator repeats `momentum` times a round's
+    movement in the next one, and averages the common weights of the last `averaged_rounds`.
     """
 
     variant: str = "federated-averaging"
@@ -147,6 +151,9 @@ class TrainingTerms(Terms):
     clip: float
     batch: float
     learning_rate: float
+    momentum: float = 0.0
+    averaged_rounds: int = 1
+    centre: float = 0.0
 
     method: ClassVar[str] = "training"
     variants: ClassVar[tuple[str, ...]] = ("federated-averaging",)
@@ -161,6 +168,11 @@ class TrainingTerms(Terms):
         work = self._check_network()
         for name in LIMITS:
             check_limit(name, getattr(self, name))
+        if not 1 <= self.averaged_rounds <= self.rounds:
+            raise BadInput(
+                f"averaged_rounds is {self.averaged_rounds} of {self.rounds} rounds; accepted is 1 "
+                "to all of them"
+            )
         if work * self.local_steps > MOST_WORK:
             raise BadInput(
                 f"{self.local_steps} steps of {work} multiplications a record; accepted are "
@@ -246,6 +258,9 @@ class TrainingTerms(Terms):
             clip=float(settings["clip"]),
             batch=float(settings["batch"]),
             learning_rate=float(settings["learning-rate"]),
+            momentum=float(settings["momentum"]),
+            averaged_rounds=int(settings["averaged-rounds"]),
+            centre=float(settings["centre"]),
         )
 
     def check(self, *, labels: int, alpha: float) -> None:
@@ -265,7 +280,7 @@ class TrainingTerms(Terms):
             f"Up to {self.rounds} times leave the weights of a model after {self.local_steps} "
             f"steps of DP-SGD on your records: each step sees about {self.sampling_rate:.1%} of "
             f"them, and adds noise of {self.noise_multiplier:.2f} times the most that one record "
-            "can change.",
+            "can change. The cost is that of all rounds; one that you miss makes it no smaller.",
         )
 
     def spent(self, delta: float) -> float:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from confide.client.training.layers import Stack, by_layer
 from confide.client.training.local_round import Trainer
-from confide.protocol.architectures.base import Weights
+from confide.protocol.architectures.base import Weights, scaled
 from confide.protocol.exact.sampling import Entropy
 from confide.protocol.methods.training import TrainingTerms, described
 
@@ -37,14 +37,14 @@ def split(
 
 
 def stack_at(terms: TrainingTerms, weights: NDArray[Any]) -> Stack:
-    return Stack(widths_of(terms), weights, clip=terms.clip)
+    return Stack(widths_of(terms), weights, clip=terms.clip, centre=terms.centre)
 
 
 def predict(
     terms: TrainingTerms, weights: NDArray[Any], features: NDArray[Any]
 ) -> NDArray[np.float64]:
     """Class probabilities in plain float64."""
-    values = np.clip(np.asarray(features, dtype=np.float64), 0, 1)
+    values = scaled(features, terms.centre)
     layers = list(split(terms, weights))
     for place, (matrix, bias) in enumerate(layers):
         values = values @ matrix.T.astype(np.float64) + bias
