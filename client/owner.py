@@ -18,7 +18,7 @@ Stamp = tuple[int, ...] | None
 def open_owner(
     home: Home,
     records: Path,
-    model: Path | None,
+    model: Path | bytes | None,
     *,
     new_records: bool = False,
     device: str = "auto",
@@ -32,7 +32,7 @@ def open_owner(
 
 
 def kept_owner(
-    home: Home, records: Path, model: Path | None, *, device: str = "auto"
+    home: Home, records: Path, model: Path | bytes | None, *, device: str = "auto"
 ) -> Respondent:
     """Return the owner opened last on this thread, with its scores, if no source of it changed.
 
@@ -58,7 +58,7 @@ def kept_owner(
 def _open(
     home: Home,
     records: Path,
-    model: Path | None,
+    model: Path | bytes | None,
     *,
     ledger: Ledger,
     new_records: bool,
@@ -71,12 +71,18 @@ def _open(
         secret=home.secret(),
         entropy=os_entropy,
         now=lambda: datetime.now(UTC),
-        model=None if model is None else Model.read(model),
+        model=_model(model),
         cache=home.scores_folder,
         device=device,
     )
     respondent.admit(new=new_records)
     return respondent
+
+
+def _model(model: Path | bytes | None) -> Model | None:
+    if model is None:
+        return None
+    return Model.of(model) if isinstance(model, bytes) else Model.read(model)
 
 
 @dataclass(frozen=True)
@@ -85,12 +91,12 @@ class _Source:
 
     home: Home
     records: Path
-    model: Path | None
+    model: Path | bytes | None
     stamps: tuple[Stamp, ...]
 
     @staticmethod
-    def of(home: Home, records: Path, model: Path | None) -> "_Source":
-        files = (records, home.secret_file) if model is None else (records, home.secret_file, model)
+    def of(home: Home, records: Path, model: Path | bytes | None) -> "_Source":
+        files = [records, home.secret_file, *([model] if isinstance(model, Path) else [])]
         # Answers change the ledger's file, so only its device and inode are compared.
         ledger = _stamp(home.ledger_file)
         stamps = (ledger and ledger[:2], *map(_stamp, files))

@@ -55,6 +55,10 @@ models = []
 # the others, and no epsilon bounds that.
 vetted_models = []
 
+# Whether a model may score your records that is not listed above, if it comes from a training that
+# this machine took part in. It runs like any other: one record at a time.
+trained_models = false
+
 # Networks of packages on this machine that may be trained on your records, each as "module:factory
 # digest of the package's files": `confide-client allow architecture NAME`. It is code that you
 # installed and that sees your records; built-in networks need no entry.
@@ -85,6 +89,7 @@ class Policy:
     delta_per_campaign: float = 0.0
     exact_counts_may_leave: bool = False
     architectures: frozenset[tuple[str, bytes]] = frozenset()
+    trained_models: bool = False
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon_per_record)
@@ -127,7 +132,8 @@ class Policy:
             and plan.terms.code not in self.architectures,
             # A plan of training names no model file.
             wire.Code.MODEL_NOT_ALLOWED: plan.terms.features is None
-            and plan.model not in self.models,
+            and plan.model not in self.models
+            and not (self.trained_models and plan.training),
         }
         return [code for code, is_broken in broken.items() if is_broken]
 
@@ -173,6 +179,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "models": (list,),
     "vetted_models": (list,),
     "architectures": (list,),
+    "trained_models": (bool,),
 }
 
 
@@ -204,6 +211,7 @@ def _policy(values: dict[str, Any]) -> Policy:
         delta_per_campaign=float(values["delta_per_campaign"]),
         exact_counts_may_leave=values["exact_counts_may_leave"],
         architectures=frozenset(map(_architecture, values["architectures"])),
+        trained_models=values["trained_models"],
     )
 
 

@@ -26,7 +26,8 @@ from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.lattice import MOST_BATCH
 from confide.protocol.exact.sampling import SEEDED, Entropy, randomness
 from confide.protocol.methods.base import Batch
-from confide.protocol.plan import Plan, open_plan, query_digest, read_query, signer
+from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.plan import Plan, open_plan, query_digest, read_query, signer, split_name
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import Array
 from confide.protocol.wire.encoding import ID_BYTES, VERSION, serialise
@@ -134,8 +135,9 @@ class Respondent:
             self._check_leaving(plan_digest, name, policy)
             return remembered
         self._check_records(plan)
+        self._check_origin(plan, policy)
         self._open_training(plan, plan_digest)
-        taking, positions = self._taking_part(plan_digest)
+        taking, positions = self._taking_part(plan, plan_digest)
         inside = taking[(positions[taking] >= asked.start) & (positions[taking] < asked.stop)]
         if len(inside) < policy.minimum_group:
             raise Refused(wire.Code.GROUP_TOO_SMALL)
@@ -240,9 +242,8 @@ class Respondent:
         # Imported only by owners that train.
         from confide.client.training.local_round import Trainer
 
-        terms: Any = plan.terms
         try:
-            self._trainer = plan_digest, Trainer(terms, device=self._device)
+            self._trainer = plan_digest, Trainer(TrainingTerms.of(plan.terms), device=self._device)
         except BadInput as error:
             log.error("the network of this plan cannot be trained here: %s", error)
             raise Refused(wire.Code.CODE_NOT_ALLOWED) from None
@@ -258,17 +259,29 @@ class Respondent:
             )
             self._scored = (plan.labels, vetted), found
 
-    def _taking_part(self, plan_digest: bytes) -> tuple[Array, NDArray[np.float64]]:
+    def _check_origin(self, plan: Plan, policy: Policy) -> None:
+        """Refuse a model that the policy does not list, unless this owner helped to train it."""
+        if plan.terms.features is not None or plan.model in policy.models:
+            return
+        if all(row.plan != plan.training for row in self._ledger.campaigns()):
+            raise Refused(wire.Code.MODEL_NOT_ALLOWED)
+
+    def _taking_part(self, plan: Plan, plan_digest: bytes) -> tuple[Array, NDArray[np.float64]]:
         """Return the records that take part in this campaign, one per person, and all positions.
 
         Both follow from a keyed hash, so that only the owner's secret chooses records and assigns
-        them to questions.
+        them to questions. A record's part in a split follows from its person's name in the same
+        way, and not from its content.
         """
         if self._placed is None or self._placed[0] != plan_digest:
             everyone = np.arange(len(self._names))
             positions = self._units(plan_digest, everyone, b"position")
             if len(set(self._names)) < len(self._names):
                 everyone = self._one_each(plan_digest)
+            if plan.share:
+                first, last = plan.share
+                parts = self._units(split_name(plan, plan_digest), everyone, b"split")
+                everyone = everyone[(parts >= first) & (parts < last)]
             self._placed = plan_digest, everyone, positions
         return self._placed[1:]
 

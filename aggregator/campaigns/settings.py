@@ -70,6 +70,7 @@ KINDS = {
     "alpha": _PROBABILITY,
     "failure-probability": _PROBABILITY,
     "beta": _SHARE,
+    "train-share": _SHARE,
     "privacy-delta": _SHARE,
     "days": _positive(MOST_DAYS),
     "round-seconds": _positive(MOST_DAYS * 86_400),

@@ -75,7 +75,7 @@ UNAVAILABLE: Code
 CODE_NOT_ALLOWED: Code
 
 class Plan(_message.Message):
-    __slots__ = ("version", "campaign", "method", "terms", "score", "labels", "alpha", "expected_records", "minimum_reports", "minimum_owners", "model", "issued", "expires")
+    __slots__ = ("version", "campaign", "method", "terms", "score", "labels", "alpha", "expected_records", "minimum_reports", "minimum_owners", "model", "issued", "expires", "training", "share")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CAMPAIGN_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +89,8 @@ class Plan(_message.Message):
     MODEL_FIELD_NUMBER: _ClassVar[int]
     ISSUED_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
     version: int
     campaign: str
     method: str
@@ -102,7 +104,9 @@ class Plan(_message.Message):
     model: bytes
     issued: int
     expires: int
-    def __init__(self, version: _Optional[int] = ..., campaign: _Optional[str] = ..., method: _Optional[str] = ..., terms: _Optional[bytes] = ..., score: _Optional[str] = ..., labels: _Optional[int] = ..., alpha: _Optional[float] = ..., expected_records: _Optional[int] = ..., minimum_reports: _Optional[int] = ..., minimum_owners: _Optional[int] = ..., model: _Optional[bytes] = ..., issued: _Optional[int] = ..., expires: _Optional[int] = ...) -> None: ...
+    training: bytes
+    share: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, version: _Optional[int] = ..., campaign: _Optional[str] = ..., method: _Optional[str] = ..., terms: _Optional[bytes] = ..., score: _Optional[str] = ..., labels: _Optional[int] = ..., alpha: _Optional[float] = ..., expected_records: _Optional[int] = ..., minimum_reports: _Optional[int] = ..., minimum_owners: _Optional[int] = ..., model: _Optional[bytes] = ..., issued: _Optional[int] = ..., expires: _Optional[int] = ..., training: _Optional[bytes] = ..., share: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class BitTerms(_message.Message):
     __slots__ = ("variant", "epsilon", "delta", "max_corrupt")

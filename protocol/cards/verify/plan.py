@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from confide.protocol.cards.card import Card, Layer
+from confide.protocol.cards.verify.chain import chain
 from confide.protocol.cards.verify.findings import Finding, number, same
 from confide.protocol.cards.verify.local import RULES
 from confide.protocol.methods.base import CENTRAL, LOCAL, LocalTerms
@@ -36,6 +37,7 @@ def planned(card: Card) -> Iterator[Finding]:
         # No other field can be compared with a plan of another kind.
         return
     yield from _contributors(card, plan)
+    yield from chain(formal, plan)
     stated = {"released": {"model": plan.model.hex(), "score": plan.score}}
     stated |= STATED[formal["track"]](plan)
     for part, fields in stated.items():
