@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +28,7 @@ from confide.simulation.evaluate.table import LEGEND
 from confide.simulation.federation import RunFailed, run_defaults
 from confide.simulation.federation import federation as own_federation
 from confide.simulation.report import write_report
+from confide.simulation.training_options import CHAIN, TrainingOptions
 
 DEMO_CAMPAIGNS = "labels:published-star labels:certified bits:published-star bits:certified"
 
@@ -149,6 +150,7 @@ def federation_command(
     context: typer.Context,
     owners: OwnerOptions,
     asked: CampaignOptions,
+    training: TrainingOptions,
     out: Annotated[Path, typer.Option(help="folder for certificates, plot and report")] = Path(
         "out/federation"
     ),
@@ -157,9 +159,11 @@ def federation_command(
     fails."""
     with clear_errors():
         written = given_options(context)
+        if training.chain and "--campaigns" not in written:
+            asked = replace(asked, campaigns=CHAIN)
         asked.check(written)
         owners.check()
-        config = asked.config() | owners.config()
+        config = asked.config() | owners.config() | training.config()
         config |= {"model": EMBEDDED_MODEL.hex(), "output": str(out.resolve())}
         plans = [
             make_plan(name, run_defaults() | config, title=name, valid=ALWAYS)
@@ -184,7 +188,9 @@ def federation_command(
             f"{asked.score}, target {1 - asked.alpha:g}, failure probability "
             f"{asked.failure_probability:g}."
         )
-        rows = [plain, *(row for row in found if "threshold" in row)]
+        rows = [row for row in found if "threshold" in row]
+        if not config.get("train-share"):
+            rows = [plain, *rows]
         page = write_report(out, rows, alpha=asked.alpha, about=about)
         print(f"{about}\n\n{as_text(rows, width=columns())}\n\n{LEGEND}")
         for row in found:

@@ -71,6 +71,9 @@ KINDS = {
     "failure-probability": _PROBABILITY,
     "beta": _SHARE,
     "train-share": _SHARE,
+    "training-epsilon": Kind(
+        lambda value: type(value) in (int, float) and 0 <= value <= 40, "a number from 0 to 40"
+    ),
     "privacy-delta": _SHARE,
     "days": _positive(MOST_DAYS),
     "round-seconds": _positive(MOST_DAYS * 86_400),

@@ -238,7 +238,8 @@ class TrainingTerms(Terms):
         All rounds together stay within (epsilon, privacy-delta), replace-one.
         """
         rounds, local = int(settings["rounds"]), int(settings["local-steps"])
-        epsilon, delta = float(settings["epsilon"]), float(settings["privacy-delta"])
+        epsilon = float(settings.get("training-epsilon") or settings["epsilon"])
+        delta = float(settings["privacy-delta"])
         rate = float(settings["sampling-rate"])
         return cls(
             variant=variant,
