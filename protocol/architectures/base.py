@@ -30,14 +30,8 @@ MOST_ARGUMENT_BYTES = 4096
 class Network(ABC):
     """A network that maps rows of `features` numbers in [-1, 1] to `outputs` logits."""
 
-    name: ClassVar[str]
     features: int
     outputs: int
-
-    @classmethod
-    @abstractmethod
-    def of(cls, arguments: Mapping[str, Any], *, features: int, outputs: int) -> Self:
-        """Make the network of these public arguments; refuse those that it does not have."""
 
     @property
     @abstractmethod
@@ -64,11 +58,35 @@ class Network(ABC):
         """Return a torch module with parameters of these names and shapes, in this order."""
 
     @abstractmethod
+    def file(self, weights: Mapping[str, NDArray[Any]], *, centre: float) -> bytes:
+        """Return the ONNX file of the network with these weights, for features around `centre`."""
+
+    @abstractmethod
+    def first_weights(self) -> Weights:
+        """Return the initial weights, which are public and the same for everybody."""
+
+
+class BuiltIn(Network):
+    """A network of this package, or of one that registers it: known by a name."""
+
+    name: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def of(cls, arguments: Mapping[str, Any], *, features: int, outputs: int) -> Self:
+        """Make the network of these public arguments; refuse those that it does not have."""
+
+    @abstractmethod
     def logits(self, graph: Any, weights: Mapping[str, NDArray[Any]]) -> None:
         """Add the nodes of an ONNX graph (`confide.protocol.architectures.export.Graph`)."""
 
+    def file(self, weights: Mapping[str, NDArray[Any]], *, centre: float) -> bytes:
+        from confide.protocol.architectures.export import graph_file
+
+        return graph_file(self, weights, centre=centre)
+
     def first_weights(self) -> Weights:
-        """Return the initial weights: a public draw, the same for everybody.
+        """Return a public draw.
 
         Matrices and kernels are uniform, scaled by the inputs of a unit. Of the parameters of one
         dimension, the scales of normalisations are 1 and biases are 0.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from confide.protocol.architectures.base import (
     MOST_UNITS,
-    Network,
+    BuiltIn,
     Shapes,
     check_names,
     whole_numbers,
@@ -28,7 +28,7 @@ _MOST_BLOCKS = 6
 
 
 @dataclass(frozen=True)
-class CNN(Network):
+class CNN(BuiltIn):
     """Blocks of convolution, group normalisation, ReLU and pooling by 2, then a linear layer.
 
     `image` is (channels, height, width) of a record, whose features are its pixels in this order;

@@ -4,12 +4,13 @@ Features are clipped and scaled inside the file and the outputs are probabilitie
 model like any other. The same weights give the same bytes.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.protocol.architectures.base import Network, Weights, split_weights
+from confide.protocol.architectures.base import BuiltIn, Network, Weights, split_weights
 from confide.protocol.errors import BadInput
 
 _OPSET = 17
@@ -93,22 +94,27 @@ class Graph:
 
 def to_onnx(network: Network, weights: Weights, *, centre: float) -> bytes:
     """Return the ONNX file of a network with these weights, for features around `centre`."""
-    try:
-        import onnx
-    except ModuleNotFoundError:
-        raise BadInput(
-            "an exported model needs the package onnx; install confide[client]"
-        ) from None
     if weights.shape != (network.size,) or not np.isfinite(weights).all():
         raise BadInput(
             f"weights have shape {weights.shape}, or hold numbers that are not finite; accepted "
             f"are {network.size} finite numbers"
         )
+    return network.file(dict(split_weights(network.shapes, weights)), centre=centre)
+
+
+def graph_file(network: BuiltIn, weights: Mapping[str, NDArray[Any]], *, centre: float) -> bytes:
+    """Write the graph of a built-in network."""
+    try:
+        import onnx
+    except ModuleNotFoundError:
+        raise BadInput(
+            "exporting a model needs the package onnx; install confide[client]"
+        ) from None
     graph = Graph(onnx, network.features)
     graph.add("Clip", graph.numbers(0.0), graph.numbers(1.0))
     graph.add("Sub", graph.numbers(centre))
     graph.add("Div", graph.numbers(max(centre, 1 - centre)))
-    network.logits(graph, dict(split_weights(network.shapes, weights)))
+    network.logits(graph, weights)
     graph.add("Softmax", axis=-1)
     written: bytes = graph.model(network.outputs).SerializeToString(deterministic=True)
     return written

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,12 +70,6 @@ class FactoryNetwork(Network):
     factory: Any
     arguments: Mapping[str, Any]
 
-    name: ClassVar[str] = "factory"
-
-    @classmethod
-    def of(cls, arguments: Mapping[str, Any], *, features: int, outputs: int) -> Self:
-        raise NotImplementedError("a factory is imported by its name")
-
     @property
     def shapes(self) -> Shapes:
         return {
@@ -99,8 +93,10 @@ class FactoryNetwork(Network):
             raise BadInput(f"the factory returns {type(made).__name__}; accepted is a torch module")
         return made
 
-    def logits(self, graph: Any, weights: Mapping[str, NDArray[Any]]) -> None:
-        raise NotImplementedError("a module is exported by torch")
+    def file(self, weights: Mapping[str, NDArray[Any]], *, centre: float) -> bytes:
+        from confide.protocol.architectures.torch_export import module_file
+
+        return module_file(self, weights, centre=centre)
 
     def first_weights(self) -> Weights:
         """Return the weights that the factory's module starts with."""

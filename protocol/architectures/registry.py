@@ -3,15 +3,15 @@
 import json
 from typing import Any
 
-from confide.protocol.architectures.base import Network, read_arguments
+from confide.protocol.architectures.base import BuiltIn, read_arguments
 from confide.protocol.architectures.convolutions import CNN
 from confide.protocol.architectures.stacks import MLP, Linear
 from confide.protocol.errors import BadInput, check_choice
 
-NETWORKS: dict[str, type[Network]] = {}
+NETWORKS: dict[str, type[BuiltIn]] = {}
 
 
-def register(network: type[Network]) -> type[Network]:
+def register(network: type[BuiltIn]) -> type[BuiltIn]:
     """Make a network known to plans under its name; usable as a decorator."""
     if NETWORKS.setdefault(network.name, network) is not network:
         raise BadInput(f"network {network.name!r} is registered already; accepted is another name")
@@ -22,7 +22,7 @@ for _network in (Linear, MLP, CNN):
     register(_network)
 
 
-def built_in(name: str, arguments: str, *, features: int, outputs: int) -> Network:
+def built_in(name: str, arguments: str, *, features: int, outputs: int) -> BuiltIn:
     """Return the network of a plan, by its name and its arguments in canonical JSON."""
     check_choice("architecture", name, NETWORKS)
     return NETWORKS[name].of(read_arguments(arguments), features=features, outputs=outputs)

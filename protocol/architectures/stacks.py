@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from confide.protocol.architectures.base import (
     MOST_UNITS,
-    Network,
+    BuiltIn,
     Shapes,
     check_names,
     whole_numbers,
@@ -20,7 +20,7 @@ MOST_HIDDEN = 14
 
 
 @dataclass(frozen=True)
-class MLP(Network):
+class MLP(BuiltIn):
     """A multilayer perceptron; `hidden` are the widths of its hidden layers."""
 
     features: int
