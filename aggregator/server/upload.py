@@ -177,20 +177,16 @@ class Stream:
         last = self.standing.last
         if last is None or not (self._pending or finished):
             return
-        name, batches = self.standing.campaign.id, self._pending
-        most, in_all = self.standing.most(self.owner)
         submission = Submission(
-            name,
+            self.standing.campaign.id,
             last.number,
             self.owner.id,
-            batches,
-            self._seeded,
-            finished,
-            code,
-            most,
-            in_all,
-            self.standing.whole,
-            self.standing.most_bytes(self.owner),
+            batches=self._pending,
+            seeded=self._seeded,
+            finished=finished,
+            code=code,
+            limit=self.standing.allowance(self.owner),
+            whole=self.standing.whole,
         )
         done, free = self.writer.put(submission), partial(self.memory.give, self._bytes)
         loop = asyncio.get_running_loop()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from confide.aggregator.campaigns.allowance import SLACK
+from confide.aggregator.campaigns.allowance import SLACK, Allowance
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server import upload as streams
 from confide.aggregator.server.limits import Limits, MessageMemory, RateLimiter, Reading
@@ -255,10 +255,14 @@ def test_of_two_first_parcels_at_once_one_waits_for_the_other(kind: str, tmp_pat
         ThreadPoolExecutor(1) as pool,
     ):
         ready = OpenRound(tmp_path / "aggregator", url, expected=1_000)
-        engine, most = writing(ready.place.store.engine), ready.standing.most(OWNER)[0]
+        engine, most = writing(ready.place.store.engine), ready.standing.allowance(OWNER).in_round
         one, other = (
             Submission(
-                ready.campaign, 0, 1, [Packed(os.urandom(16), most - 1, holding(b"x"))], most=most
+                ready.campaign,
+                0,
+                1,
+                [Packed(os.urandom(16), most - 1, holding(b"x"))],
+                limit=Allowance(most),
             )
             for _ in range(2)
         )
@@ -269,7 +273,7 @@ def test_of_two_first_parcels_at_once_one_waits_for_the_other(kind: str, tmp_pat
 
         try:
             # Of what is refused whole, nothing stays.
-            assert store(replace(one, most=10)) == [wire.Code.SURPLUS]
+            assert store(replace(one, limit=Allowance(10))) == [wire.Code.SURPLUS]
             assert views.progress(engine, ready.campaign) == []
             with engine.begin() as db:
                 assert store_all(db, [one], StoredIds()) == [Stored(wire.Code.OK, most - 1)]
@@ -288,13 +292,14 @@ def test_an_owner_adds_no_more_than_a_round_takes_of_it(kind: str, tmp_path: Pat
     with postgres(Path("/tmp")) if kind == "postgres" else nullcontext("") as url:
         ready = OpenRound(tmp_path / "aggregator", url, expected=1_000)
         other = Writer(ready.place.store.engine, ProcessStatus())
-        most, in_all = ready.standing.most(OWNER)
-        assert most == in_all == SLACK * 1_000
+        limit = ready.standing.allowance(OWNER)
+        most = limit.in_round
+        assert most == limit.in_campaign == SLACK * 1_000
         try:
             made = [Packed(os.urandom(16), 100, holding(b"x")) for _ in range(2 * most // 100)]
 
             def put(writer: Writer, *batches: Packed) -> Any:
-                return writer.put(Submission(ready.campaign, 0, 1, batches, most=most))
+                return writer.put(Submission(ready.campaign, 0, 1, batches, limit=Allowance(most)))
 
             codes = [put(writer, batch) for batch in made for writer in (ready.writer, other)]
             assert {code.result().code for code in codes} == {wire.Code.OK, wire.Code.SURPLUS}
@@ -318,7 +323,9 @@ def test_an_owner_adds_no_more_than_a_round_takes_of_it(kind: str, tmp_path: Pat
             # Another owner has a bound of its own.
             ready.place.enrol("other")
             assert (
-                other.put(Submission(ready.campaign, 0, 2, made[:5], most=most)).result().code
+                other.put(Submission(ready.campaign, 0, 2, made[:5], limit=Allowance(most)))
+                .result()
+                .code
                 == wire.Code.OK
             )
         finally:
@@ -330,7 +337,9 @@ def test_batches_without_reports_are_bounded_too(ready: OpenRound) -> None:
     """Nothing that an owner can store is without end."""
     empty = [Packed(os.urandom(16), 0, holding(b"x")) for _ in range(11)]
     codes = [
-        ready.writer.put(Submission(ready.campaign, 0, 1, [batch], most=10)).result().code
+        ready.writer.put(Submission(ready.campaign, 0, 1, [batch], limit=Allowance(10)))
+        .result()
+        .code
         for batch in empty
     ]
     assert codes == [wire.Code.OK] * 10 + [wire.Code.SURPLUS]
