@@ -140,8 +140,7 @@ def output_folder(path: str) -> Path | None:
 
 def train(plan: Plan, asking: "Asking", folder: Path | None, given: dict[str, Any] | None) -> None:
     """Run a training, log what it cost, and write the weights and the plan's terms."""
-    terms = plan.terms
-    assert isinstance(terms, TrainingTerms)
+    terms = TrainingTerms.of(plan.terms)
     learned, received = run_training(plan, asking)
     about = {
         "campaign": plan.campaign,

@@ -41,5 +41,4 @@ def federated_averaging(terms: TrainingTerms) -> Generator[TrainingQuery, Traini
 
 def of_plan(plan: Plan) -> Generator[TrainingQuery, TrainingTally, Learned]:
     """Make the procedure of a plan of this method."""
-    assert isinstance(plan.terms, TrainingTerms)
-    return federated_averaging(plan.terms)
+    return federated_averaging(TrainingTerms.of(plan.terms))

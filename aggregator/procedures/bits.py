@@ -222,8 +222,7 @@ def one_shot(
 
 def of_plan(plan: Plan) -> BitProcedure:
     """Make the procedure of a plan of this method."""
-    terms = plan.terms
-    assert isinstance(terms, BitTerms)
+    terms = BitTerms.of(plan.terms)
     return procedure(
         variant=terms.variant,
         channel=terms.make_channel(labels=plan.labels),

@@ -49,8 +49,7 @@ _FOURIER_ERROR = 1e-13
 
 def of_plan(plan: Plan, draw: Draw) -> HistogramProcedure | CountProcedure:
     """Make the procedure of a plan of this method; `draw` makes a trusted release and keeps it."""
-    terms = plan.terms
-    assert isinstance(terms, CentralTerms)
+    terms = CentralTerms.of(plan.terms)
     if terms.shows_exact_counts:
         return trusted(terms, alpha=plan.alpha, draw=draw)
     return owner_noised(terms, alpha=plan.alpha)

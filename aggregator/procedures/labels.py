@@ -177,8 +177,7 @@ def certified(
 
 def of_plan(plan: Plan) -> LabelProcedure:
     """Make the procedure of a plan of this method."""
-    terms = plan.terms
-    assert isinstance(terms, LabelTerms)
+    terms = LabelTerms.of(plan.terms)
     return procedure(
         variant=terms.variant,
         channel=terms.make_channel(labels=plan.labels),

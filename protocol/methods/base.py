@@ -181,6 +181,16 @@ class Terms(ABC):
     settings: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     @classmethod
+    def of(cls, terms: "Terms") -> Self:
+        """Return a plan's terms as terms of this class; refuse those of another method."""
+        if not isinstance(terms, cls):
+            raise BadInput(
+                f"terms are {type(terms).__name__} of method {terms.method!r}; accepted are "
+                f"{cls.__name__}"
+            )
+        return terms
+
+    @classmethod
     @abstractmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
         """Make the terms from an operator's settings."""
