@@ -65,9 +65,9 @@ def main(grid: Grid, context: Context) -> None:
     rows = [non_private(alpha=float(config["alpha"]), **given)] if simulation else []
     for name, plan in plans.items():
         signed = sign_plan(plan, key)
-        asking = Asking(grid, nodes, signed, float(config["timeout"]))
+        asking = Asking(grid, nodes, signed, timeout=float(config["timeout"]))
         if plan.terms.track is None:
-            train(plan, asking, folder, given if simulation else None)
+            train(plan, asking, folder=folder, given=given if simulation else None)
             continue
         draw = Audited(kept_draw(folder, plan, seed=given["seed"], run=context.run_id))
         outcome = run_campaign(plan, asking, draw=draw)
@@ -138,7 +138,9 @@ def output_folder(path: str) -> Path | None:
     return folder
 
 
-def train(plan: Plan, asking: "Asking", folder: Path | None, given: dict[str, Any] | None) -> None:
+def train(
+    plan: Plan, asking: "Asking", *, folder: Path | None, given: dict[str, Any] | None
+) -> None:
     """Run a training, log what it cost, and write the weights and the plan's terms."""
     terms = TrainingTerms.of(plan.terms)
     learned, received = run_training(plan, asking)
@@ -184,7 +186,7 @@ class Asking:
     The answers of other nodes are missing.
     """
 
-    def __init__(self, grid: Grid, nodes: list[int], plan: bytes, timeout: float) -> None:
+    def __init__(self, grid: Grid, nodes: list[int], plan: bytes, *, timeout: float) -> None:
         self._grid, self._nodes, self._plan, self._timeout = grid, nodes, plan, timeout
 
     def __call__(self, query: bytes) -> Iterator[Sent]:

@@ -154,6 +154,7 @@ class LimitOptions:
 @app.command()
 @grouped
 def serve(
+    *,
     key: Annotated[Path, typer.Option(help="key that signs cards (aggregator.key of `init`)")],
     at: EndpointOptions,
     asked: LimitOptions,

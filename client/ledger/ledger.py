@@ -107,7 +107,7 @@ class Ledger:
 
     def may_leave(self, plan: bytes, query: bytes, limits: Limits) -> bool:
         """Whether the records behind a drawn answer are enough, and within today's limits."""
-        return spending.may_leave(self._db, plan, query, limits)
+        return spending.may_leave(self._db, plan, query, limits=limits)
 
     def acknowledge(self, *, plan: bytes, query: bytes, code: int) -> None:
         """Keep the code of the aggregator's first receipt for an answer."""

@@ -135,7 +135,7 @@ def charge(
     )
 
 
-def may_leave(db: sqlite3.Connection, plan: bytes, query: bytes, limits: Limits) -> bool:
+def may_leave(db: sqlite3.Connection, plan: bytes, query: bytes, *, limits: Limits) -> bool:
     """Whether the records behind a drawn answer are enough, and within these limits."""
     row = db.execute(
         "SELECT plan, queries.id, campaign FROM queries JOIN plans ON queries.plan = plans.id "

@@ -100,7 +100,7 @@ class InStore:
         store = self.place.store
         store.close_round(self.campaign, round_, "deadline", now=9.0)
         rounds = store.rounds(self.campaign)
-        return StoredRounds(store, store.campaign(self.campaign), rounds, 9.0)(query, round_)
+        return StoredRounds(store, store.campaign(self.campaign), rounds, now=9.0)(query, round_)
 
 
 NAMES = st.lists(st.integers(0, 59), unique=True, max_size=16)
