@@ -139,6 +139,16 @@ def test_technologies_are_named_in_adapters_only(technology: str) -> None:
         assert technology not in top(imports(path)) or adapter, name
 
 
+def test_no_two_classes_have_one_name() -> None:
+    """One word for one thing: also on the owner's and the operator's side."""
+    places: dict[str, list[str]] = {}
+    for path in sources(*PACKAGES):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def kinds(base: type) -> set[str]:
     """The names of a class and of all classes made from it."""
     made: list[type] = base.__subclasses__()

@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from confide.aggregator.server.authentication import BELIEVED_SECONDS
-from confide.aggregator.server.limits import Deadline, Limits, MessageMemory, RateLimiter, Reading
+from confide.aggregator.server.limits import (
+    Deadline,
+    MessageMemory,
+    RateLimiter,
+    Reading,
+    ServerLimits,
+)
 from confide.aggregator.server.round_cache import CachedCampaign, declined
 from confide.aggregator.storage.enrolment import Owner
 from confide.aggregator.storage.report_writer import Writer
@@ -31,7 +37,7 @@ class Stream:
     standing: CachedCampaign
     writer: Writer
     rate_limiter: RateLimiter
-    limits: Limits
+    limits: ServerLimits
     reading: Reading
     memory: MessageMemory
     look_again: Callable[[], Awaitable[CachedCampaign]]

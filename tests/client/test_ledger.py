@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from confide.client.home import Home
-from confide.client.ledger.charges import Cost, Limits, Question
+from confide.client.ledger.charges import Cost, Question, SpendingLimits
 from confide.client.ledger.ledger import Ledger
 from confide.protocol.errors import BadInput
 from tests.support.owners import NOW
 from tests.support.places import ROOT
 
 ASKED = Question(plan=b"p", campaign="c", aggregator=b"k" * 32, query=b"q", round_=0)
-LIMITS = Limits(record=Cost(4.0, 1e-5), campaign=Cost(2.0, 1e-5), fewest=2)
+LIMITS = SpendingLimits(record=Cost(4.0, 1e-5), campaign=Cost(2.0, 1e-5), fewest=2)
 RECORDS = [bytes([i]) for i in range(10)]
 
 

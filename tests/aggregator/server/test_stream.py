@@ -14,7 +14,7 @@ import pytest
 from confide.aggregator.campaigns.allowance import SLACK, Allowance
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server import upload as streams
-from confide.aggregator.server.limits import Limits, MessageMemory, RateLimiter, Reading
+from confide.aggregator.server.limits import MessageMemory, RateLimiter, Reading, ServerLimits
 from confide.aggregator.server.round_cache import CachedCampaign, RoundCache
 from confide.aggregator.server.upload import Stream
 from confide.aggregator.storage import views
@@ -64,7 +64,7 @@ class OpenRound:
         self.standing = cache.campaign(self.campaign)
 
     def stream(self, memory: MessageMemory) -> Stream:
-        limits = Limits(messages_a_second=1e9)
+        limits = ServerLimits(messages_a_second=1e9)
 
         async def look_again() -> CachedCampaign:
             return self.standing
