@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confide.client.ledger.charges import Cost, Limits
+from confide.client.ledger.charges import Cost, SpendingLimits
 from confide.protocol.architectures.factories import is_factory
 from confide.protocol.errors import BadInput, Refused, check_epsilon
 from confide.protocol.methods.registry import METHODS
@@ -138,9 +138,9 @@ class Policy:
         return [code for code, is_broken in broken.items() if is_broken]
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> SpendingLimits:
         """The limits that the ledger enforces for every record."""
-        return Limits(
+        return SpendingLimits(
             record=Cost(self.epsilon_per_record, self.delta_per_record),
             campaign=Cost(self.epsilon_per_campaign, self.delta_per_campaign),
             fewest=self.minimum_group,

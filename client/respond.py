@@ -162,17 +162,12 @@ class Respondent:
         def draw(chosen: list[int]) -> bytes:
             """Draw the answer of the chosen records; it must not leave before the ledger has it."""
             ids, places = self._named(plan_digest, inside[chosen], whole=asked.whole)
-            columns = asked.answer(self._chosen(plan, plan_digest, places, positions))
+            columns = asked.answer(self._chosen(plan, plan_digest, places, positions=positions))
             batch = Batch(ids, columns, seeded=randomness(self._entropy) == SEEDED)
             packed = write_batch(batch, query=asked, plan=plan_digest, round_=round_)
             return serialise(wire.Answer(version=VERSION, code=wire.Code.OK, batch=packed))
 
-        answer = self._ledger.answer(
-            question,
-            **asks,
-            draw=draw,
-            now=self._now(),
-        )
+        answer = self._ledger.answer(question, **asks, draw=draw, now=self._now())
         if answer is None:
             raise Refused(wire.Code.ALREADY_SPENT)
         # Drawing takes time, in which the owner may have changed the policy. The answer leaves only
@@ -189,7 +184,7 @@ class Respondent:
             raise Refused(wire.Code.EPSILON_PER_RECORD)
 
     def _chosen(
-        self, plan: Plan, plan_digest: bytes, places: Array, positions: NDArray[np.float64]
+        self, plan: Plan, plan_digest: bytes, places: Array, *, positions: NDArray[np.float64]
     ) -> ChosenRecords:
         return ChosenRecords(
             self._records,

@@ -40,7 +40,7 @@ SIMULATION_POLICY = Policy(
 
 @cache
 def _dealt(
-    owners: int, records: int, sizes: str, concentration: float, replacement: bool, seed: int
+    *, owners: int, records: int, sizes: str, concentration: float, replacement: bool, seed: int
 ) -> list[NDArray[Any]]:
     """Return every owner's share, dealt once per process."""
     _, labels = predictions()
@@ -81,7 +81,14 @@ def simulated_owner(
     includes the query: no two queries share random words.
     """
     probs, labels = predictions()
-    mine = _dealt(owners, records, sizes, concentration, replacement, seed)[owner]
+    mine = _dealt(
+        owners=owners,
+        records=records,
+        sizes=sizes,
+        concentration=concentration,
+        replacement=replacement,
+        seed=seed,
+    )[owner]
     folder = Path(os.environ.get(RUN_FOLDER, tempfile.gettempdir())) / f"confide-run-{run}"
     folder.mkdir(exist_ok=True)
     entropy: Entropy = os_entropy if seed < 0 else SeededEntropy("owner", seed, owner, query.hex())

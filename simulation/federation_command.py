@@ -148,6 +148,7 @@ class CampaignOptions:
 @grouped
 def federation_command(
     context: typer.Context,
+    *,
     owners: OwnerOptions,
     asked: CampaignOptions,
     training: TrainingOptions,
@@ -193,12 +194,7 @@ def federation_command(
             rows = [plain, *rows]
         page = write_report(out, rows, alpha=asked.alpha, about=about)
         print(f"{about}\n\n{as_text(rows, width=columns())}\n\n{LEGEND}")
-        for row in found:
-            if "terms" in row:
-                print(
-                    f"trained: accuracy {row['accuracy']:.3f}, epsilon {row['epsilon']:.3f} at "
-                    f"delta {row['delta']:g}"
-                )
+        _print_trained(found)
         _verify_cards(out)
         print(f"report: {page}")
 
@@ -214,6 +210,16 @@ def _clear(out: Path, names: list[str]) -> None:
     for name in names:
         for kind in (".json", ".card.json"):
             (out / f"{name.replace(':', '-')}{kind}").unlink(missing_ok=True)
+
+
+def _print_trained(rows: list[dict[str, Any]]) -> None:
+    """Print what each training reached, and its cost."""
+    for row in rows:
+        if "terms" in row:
+            print(
+                f"trained: accuracy {row['accuracy']:.3f}, epsilon {row['epsilon']:.3f} at delta "
+                f"{row['delta']:g}"
+            )
 
 
 def _verify_cards(out: Path) -> None:

@@ -65,5 +65,4 @@ def _within(weights: NDArray[Any]) -> NDArray[Any]:
 
 def of_plan(plan: Plan) -> Generator[TrainingQuery, TrainingTally, Learned]:
     """Make the procedure of a plan of this method."""
-    assert isinstance(plan.terms, TrainingTerms)
-    return federated_averaging(plan.terms)
+    return federated_averaging(TrainingTerms.of(plan.terms))

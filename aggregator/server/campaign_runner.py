@@ -179,7 +179,7 @@ class CampaignRunner:
         """Run a new procedure on the stored tallies, to its first unanswered query or its end."""
         draw = Audited(self._draw(campaign))
         recorded = RecordedTallies(
-            campaign.plan, StoredRounds(self._store, campaign, rounds, self._now())
+            campaign.plan, StoredRounds(self._store, campaign, rounds, now=self._now())
         )
         try:
             certificate = run_procedure(plan_procedure(campaign.plan, draw), recorded)
@@ -195,7 +195,7 @@ class CampaignRunner:
         except OtherVersion as error:
             self._store.fail(campaign.id, str(error), now=self._now())
         else:
-            self._finish(campaign, certificate, recorded, draw.diagnostic)
+            self._finish(campaign, certificate, recorded, audit=draw.diagnostic)
 
     def _draw(self, campaign: Campaign) -> Callable[[Mechanism, Histogram, int], Release]:
         """Make a draw that stores a release before use, and never draws a stored one again."""
@@ -214,6 +214,7 @@ class CampaignRunner:
         campaign: Campaign,
         certificate: Certificate,
         recorded: RecordedTallies,
+        *,
         audit: dict[str, float],
     ) -> None:
         """Issue the signed card, or raise TooFew if too few reports or owners were counted."""

@@ -29,7 +29,9 @@ class OtherVersion(ConfideError):
 class StoredRounds:
     """A source of tallies that counts each closed round once, and stores the result if it may."""
 
-    def __init__(self, store: Store, campaign: Campaign, rounds: list[Round], now: float) -> None:
+    def __init__(
+        self, store: Store, campaign: Campaign, rounds: list[Round], *, now: float
+    ) -> None:
         self._store, self._campaign, self._rounds, self._now = store, campaign, rounds, now
         self._score = SCORES[campaign.plan.score]
 

@@ -43,6 +43,7 @@ def allow_model(
         str,
         typer.Argument(help="the model's file (.onnx), or its SHA-256 as 64 hexadecimal digits"),
     ],
+    *,
     home: Folder = DEFAULT_HOME,
     vetted: Annotated[
         bool,

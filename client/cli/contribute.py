@@ -26,6 +26,7 @@ from confide.protocol.wire import wire_pb2 as wire
 @connected
 def contribute(
     remote: Aggregator,
+    *,
     records: Annotated[Path, typer.Option(help="your records (.npz, .csv or .parquet)")],
     model: Annotated[Path | None, typer.Option(help="model that scores them (.onnx)")] = None,
     home: Folder = DEFAULT_HOME,

@@ -81,8 +81,7 @@ def _contributors(card: Card, plan: Plan) -> Iterator[Finding]:
 
 
 def _local(plan: Plan) -> dict[str, Layer]:
-    terms = plan.terms
-    assert isinstance(terms, LocalTerms)
+    terms = LocalTerms.of(plan.terms)
     channel = terms.make_channel(labels=plan.labels)
     return {
         "contract": {
@@ -109,8 +108,7 @@ def _local(plan: Plan) -> dict[str, Layer]:
 
 def _central(plan: Plan) -> dict[str, Layer]:
     """Return the fields of a central plan; such a campaign only calibrates and trains nothing."""
-    terms, coverage = plan.terms, 1 - number(plan.alpha)
-    assert isinstance(terms, CentralTerms)
+    terms, coverage = CentralTerms.of(plan.terms), 1 - number(plan.alpha)
     nothing = {"epsilon_train": 0.0}
     return {
         "contract": nothing

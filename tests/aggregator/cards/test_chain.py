@@ -61,7 +61,7 @@ def owner(folder: Path, seed: int, policy: Policy, model: bytes | None = None) -
         policy=lambda: policy,
         ledger=Ledger(folder / f"{seed}.sqlite"),
         secret=bytes([seed]) * 32,
-        entropy=SeededEntropy(seed, model or b""),
+        entropy=SeededEntropy(seed, (model or b"").hex()[:64]),
         now=lambda: NOW,
         model=None if model is None else Model.of(model),
     )
