@@ -5,9 +5,8 @@ Run `python benchmarks/training.py [SECTION] [--json FILE]`, with the sections (
     clipping    closed form against Opacus and against no privacy: forward, backward, clipping and
                 update of one batch, without noise and sampling, which all private ways share
                 (--batch, --features, --labels, --rounds, --threads)
-    step        a step of the embedded network in federated training (16-64-26, about 100 of 1,000
-                records) with exact noise, against the same step with noise in floating point
-                (--rounds)
+    step        a step of federated training as in pyproject.toml (an owner of 1,000 letters) with
+                exact noise, against the same step with noise in floating point (--rounds)
     accuracy    federated training of that network as in pyproject.toml (10 owners of 1,000
                 letters), with exact noise and with noise in floating point at the same noise
                 multiplier, the plan's and others, and the epsilon of both accountings (--seeds,
@@ -169,7 +168,7 @@ def step(arguments: argparse.Namespace) -> list[Row]:
     )
     return [
         {
-            "network": "16-64-26",
+            "network": "-".join(map(str, terms.layers)),
             "no noise (ms)": found["none"],
             "floating point (ms)": found["float"],
             "exact (ms)": found["exact"],
@@ -240,7 +239,7 @@ def accuracy(arguments: argparse.Namespace) -> list[Row]:
                 **{name: statistics.mean(values) for name, values in found.items()},
                 "difference": float(differences.mean()),
                 "standard error": float(differences.std() / arguments.seeds**0.5),
-                "epsilon, replace-one (RDP)": terms.epsilon(delta),
+                "epsilon, replace-one (RDP)": terms.spent(delta),
                 "epsilon, add-remove (PLD)": Profile().then(spent).epsilon(delta),
             }
         )
