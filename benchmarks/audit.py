@@ -1,12 +1,12 @@
 """An audit of the noise of training: lower bounds on epsilon from canaries, next to the claim.
 
-Run `python benchmarks/audit.py [--runs 100000] [--epsilon 1 4] [--json FILE]`, about two minutes
-for each epsilon. Every run takes one step of the closed form on a batch
-with one of two canaries and lets the auditor guess which (`tests/support/auditing.py`). A row is a
-noise: the one that the claim asks for, and half of it, planted. `by definition` assumes nothing but
-independent runs; `Gaussian` assumes the shape of the noise. A bound is above the true epsilon with
-probability at most --false-alarm. The command ends with status 1 if a bound of the stated noise is
-above the claim.
+Run `python benchmarks/audit.py [--runs 200000] [--epsilon 1 4] [--json FILE]`, about five minutes
+for each epsilon. Every run takes one step of the closed form on a batch with one of two canaries
+and lets the auditor guess which (`tests/support/auditing.py`). A row is a noise: the one that the
+claim asks for, and half of it, planted. `by definition` assumes nothing but independent runs;
+`Gaussian` assumes the shape of the noise. A bound is above the true epsilon with probability at
+most --false-alarm. The command ends with status 1 if a bound of the stated noise is above the
+claim.
 """
 
 import argparse
@@ -33,9 +33,9 @@ def audit(epsilon: float, noise: float, *, runs: int, false_alarm: float) -> Row
     terms = claimed_terms(epsilon)
     step = noisy_step(terms, closed_form(terms), os_entropy, noise=noise)
     statistics = watch(step, canaries(), runs=runs, seed=0) / CLIP_UNITS
-    # Where half of the noise makes a canary e^epsilon times as likely as the other: fixed before
-    # any run.
-    threshold = epsilon * terms.noise_multiplier**2 / 8
+    # Where half of the noise makes a canary e^(1.2 epsilon) times as likely as the other: fixed
+    # before any run, and about the best for 200,000 of them.
+    threshold = 1.2 * epsilon * terms.noise_multiplier**2 / 8
     return {
         "claim": epsilon,
         "delta": DELTA,
@@ -51,7 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--runs", type=int, default=100_000, help="of each noise (default 100,000)")
+    parser.add_argument("--runs", type=int, default=200_000, help="of each noise (default 200,000)")
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 4.0], help="claims")
     parser.add_argument("--false-alarm", type=float, default=1e-4, help="default 1e-4")
     parser.add_argument("--json", type=Path, help="write the rows to this file")

@@ -6,6 +6,7 @@ from 0; without it the records are the embedded letters. N of the records are de
 and accuracy is measured on the others. Settings are those of pyproject.toml but for
 
     layers          linear: from the features to the labels
+    centre          --centre, if it is given
     batch           the sampling rate times the records of an owner
     learning rate   by the rule of docs/training.md, or --learning-rate
 
@@ -53,20 +54,22 @@ NOISE_LENGTH = 0.75
 
 
 def chosen_terms(
-    data: tuple[Array, Array], *, epsilon: float, each: float, owners: int, rate: float | None
+    data: tuple[Array, Array], arguments: argparse.Namespace, *, epsilon: float, owners: int
 ) -> TrainingTerms:
-    """The terms for `owners` of `each` records; without a learning rate the rule gives one."""
+    """The terms for so many owners; without a learning rate the rule gives one."""
     file = Path(__file__).parent.parent / "pyproject.toml"
     config = tomllib.loads(file.read_text())["tool"]["flwr"]["app"]["config"]
     features, labels = data
     given = config | {
         "epsilon": epsilon,
         "layers": f"{features.shape[1]} {labels.max() + 1}",
-        "batch": max(1.0, config["sampling-rate"] * each),
+        "batch": max(1.0, config["sampling-rate"] * arguments.records / owners),
+        "centre": config["centre"] if arguments.centre is None else arguments.centre,
     }
     terms = TrainingTerms.from_settings("federated-averaging", given)
     noise = terms.noise_multiplier * math.sqrt(terms.size / owners) * terms.clip / terms.batch
-    return replace(terms, learning_rate=NOISE_LENGTH / noise if rate is None else rate)
+    rate = NOISE_LENGTH / noise if arguments.learning_rate is None else arguments.learning_rate
+    return replace(terms, learning_rate=rate)
 
 
 def noiseless(
@@ -109,12 +112,12 @@ def accuracy(
 
 
 def row(data: tuple[Array, Array], epsilon: float, arguments: argparse.Namespace) -> Row:
-    records, owners, rate = arguments.records, arguments.owners, arguments.learning_rate
-    terms = chosen_terms(data, epsilon=epsilon, each=records / owners, owners=owners, rate=rate)
-    alone = chosen_terms(data, epsilon=epsilon, each=records, owners=1, rate=rate)
+    owners = arguments.owners
+    terms = chosen_terms(data, arguments, epsilon=epsilon, owners=owners)
+    alone = chosen_terms(data, arguments, epsilon=epsilon, owners=1)
     found: dict[str, list[float]] = {"owners": [], "no noise": [], "one owner": []}
     for seed in range(arguments.seeds):
-        given: Row = {"records": records, "seed": seed}
+        given: Row = {"records": arguments.records, "seed": seed}
         found["owners"].append(accuracy(terms, data, owners=owners, **given))
         found["no noise"].append(accuracy(terms, data, owners=owners, learns=noiseless, **given))
         found["one owner"].append(accuracy(alone, data, owners=1, **given))
@@ -149,6 +152,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=10_000, help="dealt to the owners")
     parser.add_argument("--owners", type=int, default=10)
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 2.0, 4.0])
+    parser.add_argument("--centre", type=float, help="in place of the run configuration's")
     parser.add_argument("--learning-rate", type=float, help="in place of the rule's")
     parser.add_argument("--seeds", type=int, default=5, help="trainings of each kind (default 5)")
     parser.add_argument("--json", type=Path, help="write the rows to this file")

@@ -127,4 +127,4 @@ def test_new_terms_travel() -> None:
     rounds save nothing."""
     terms = replace(TERMS, momentum=0.7, averaged_rounds=3)
     assert TrainingTerms.from_bytes(terms.to_bytes()) == terms
-    assert "miss" in terms.explain(labels=5, alpha=0.1).leaves
+    assert "all rounds, whether you answer" in terms.explain(labels=5, alpha=0.1).caveats[0]
