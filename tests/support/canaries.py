@@ -3,7 +3,7 @@
 The network is one linear layer with two labels and weights of 0, so a record's signal is (-1/2,
 1/2) under its first label and the opposite under its second: the two canaries have opposite
 gradients, as far apart as clipping allows. The records beside them come in pairs that cancel, so
-the auditor knows their sum; an engine that lets records share a clip is audited with company.
+the auditor knows their sum.
 """
 
 from fractions import Fraction
