@@ -281,7 +281,8 @@ class TrainingTerms(Terms):
             f"Up to {self.rounds} times leave the weights of a model after {self.local_steps} "
             f"steps of DP-SGD on your records: each step sees about {self.sampling_rate:.1%} of "
             f"them, and adds noise of {self.noise_multiplier:.2f} times the most that one record "
-            "can change. The cost is that of all rounds; one that you miss makes it no smaller.",
+            "can change.",
+            ("This counts all rounds, whether you answer them or not.",),
         )
 
     def spent(self, delta: float) -> float:

@@ -96,7 +96,7 @@ def test_a_model_is_trained_over_flower(run: Run) -> None:
     about = json.loads((run[1] / "training-federated-averaging.json").read_text())
     assert about["epsilon"] <= 4.0
     assert about["accuracy"] > 0.3
-    assert about["owners"] == [NODES] * 15
+    assert about["owners"] == [NODES] * 30
 
 
 @pytest.mark.parametrize("name", ["labels-certified", "bits-certified", "central-owner-noised"])
