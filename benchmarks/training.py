@@ -42,7 +42,7 @@ from scipy.special import ndtri
 from torch import Tensor, nn
 
 from confide.aggregator.procedures.averaging import federated_averaging
-from confide.client.training.clipping import make_clipper
+from confide.client.training.engines import make_clipper
 from confide.client.training.layers import Stack, bounded
 from confide.client.training.local_round import learn, moved
 from confide.client.training.randomness import poisson_batch
@@ -82,7 +82,7 @@ def one_step(way: str, model: nn.Module, features: Tensor, labels: Tensor) -> Ca
 
         return plain
     trained, doubles = list(own.parameters()), features.double()
-    clipped = make_clipper(own, losses, 1.0, "stack" if way == "closed form" else "opacus")
+    clipped = make_clipper(own, losses, 1.0, "stack" if way == "closed form" else "hooks")
 
     def private() -> None:
         sums = clipped(doubles, labels)[1] / CLIP_UNITS / len(features)

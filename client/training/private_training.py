@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from confide.client.training.checkpoint import Checkpoint, about, load, save
-from confide.client.training.clipping import AUTO, OPACUS, Clipper, Loss, make_clipper
 from confide.client.training.descent import (
     MakeOptimizer,
     Schedule,
@@ -40,6 +39,7 @@ from confide.client.training.descent import (
     take_steps,
     tensors,
 )
+from confide.client.training.engines import AUTO, Clipper, Loss, make_clipper
 from confide.client.training.probe import made_up, probe
 from confide.client.training.randomness import KEY_BYTES
 from confide.protocol.errors import BadInput
@@ -101,14 +101,12 @@ def train(
     called with the steps taken and all steps, and not with a loss, which would not be private.
     """
     check_records(features, targets)
-    if engine == AUTO and features.ndim != 2:
-        # The closed form is for one row of numbers a record.
-        engine = OPACUS
     place, before = pick_device(device), spent or Profile()
     mechanism = schedule.mechanism(schedule.steps)
     steps = schedule.steps if budget is None else affordable_steps(budget, mechanism, spent=before)
     running = copy.deepcopy(model).double().to(place).train()
-    probe(running, loss, engine, *made_up(features, targets, place))
+    like = made_up(features, targets, place)
+    probe(running, loss, engine, *like)
     updates = optimizer(_trained(running).values())
     name = about(f"{schedule} {steps} {running} {updates}", features, targets)
     run = _Run(running, updates, name, checkpoint)
@@ -122,7 +120,9 @@ def train(
     try:
         if run.taken < steps:
             records = tensors(features, targets, device=place, key=run.last.key)
-            clipped = make_clipper(running, loss, schedule.clip, engine)
+            clipped = make_clipper(
+                running, loss, schedule.clip, engine, like=like, batch=schedule.batch
+            )
             for taken in run.steps(clipped, records, schedule, stop=steps, every=every):
                 if progress is not None:
                     progress(taken, steps)

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from confide.client.training.clipping import make_clipper, stack_of
 from confide.client.training.descent import Schedule, pick_device
+from confide.client.training.engines import make_clipper, stack_of
 from confide.client.training.private_training import (
     COMPLETED,
     OUT_OF_BUDGET,
@@ -126,18 +126,18 @@ def test_closed_form_equals_opacus(clip: float, model: nn.Module, loss: Any) -> 
     features, labels = (torch.from_numpy(array) for array in records())
     targets = labels.double() if loss is squares else labels
     found = {}
-    for engine in ("stack", "opacus"):
+    for engine in ("stack", "hooks"):
         own = copy.deepcopy(model).double()
         found[engine] = make_clipper(own, loss, clip, engine)(features, targets)
         assert found[engine][1].shape == (sum(parameter.numel() for parameter in own.parameters()),)
-    for ours, theirs in zip(found["stack"], found["opacus"], strict=True):
+    for ours, theirs in zip(found["stack"], found["hooks"], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-6)
 
 
 def test_whole_trainings_agree_between_engines() -> None:
     """The same key gives the same weights whichever engine clips, up to rounding."""
     np.testing.assert_allclose(
-        weights(fit(engine="stack").model), weights(fit(engine="opacus").model), atol=1e-6
+        weights(fit(engine="stack").model), weights(fit(engine="hooks").model), atol=1e-6
     )
 
 
@@ -151,7 +151,7 @@ SIZES = (1.0, 1e3, 1e150, 1e-150, 5e-324, 1e-310, 1e19, 0.0, 1e300, np.inf, np.n
 
 
 @pytest.mark.parametrize("clip", [1e-6, 0.3, 1e6])
-@pytest.mark.parametrize("engine", ["stack", "opacus"])
+@pytest.mark.parametrize("engine", ["stack", "hooks"])
 @pytest.mark.parametrize("scale", [1.0, 1e10, 1e-160])
 def test_no_record_moves_a_sum_by_more_than_the_sensitivity(
     engine: str, clip: float, scale: float
@@ -182,7 +182,7 @@ def test_no_record_moves_a_sum_by_more_than_the_sensitivity(
     assert length(whole) > 0
 
 
-@pytest.mark.parametrize("engine", ["stack", "opacus"])
+@pytest.mark.parametrize("engine", ["stack", "hooks"])
 @pytest.mark.parametrize(
     ("size", "odds"),
     [(1e19, 53.0), (1e50, 130.0), (1e59, 120.0), (1e55, 150.0), (1e59, 300.0), (1e-40, 0.0)],
@@ -248,7 +248,7 @@ def test_models_with_many_weights_are_taken_with_fewer_records_at_a_time() -> No
             nn.Sequential(nn.Linear(1_000, outputs)).double(), cross_entropy, 1.0, engine
         ).rows
 
-    assert [rows(outputs, "opacus") for outputs in (3, 20, 1_000)] == [
+    assert [rows(outputs, "hooks") for outputs in (3, 20, 1_000)] == [
         MOST_CHUNK,
         CHUNK_BYTES // 8 // 20_020,
         LEAST_CHUNK,
@@ -260,7 +260,7 @@ def test_models_with_many_weights_are_taken_with_fewer_records_at_a_time() -> No
             "most"
         ),
     ):
-        rows(1_100, "opacus")
+        rows(1_100, "hooks")
     assert rows(1_100, "stack") == MOST_CHUNK
     with pytest.raises(BadInput, match="has 4004000 weights to train; accepted are 1 to 4000000"):
         rows(4_000, "stack")
