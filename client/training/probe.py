@@ -34,6 +34,7 @@ from torch import Tensor, nn
 from confide.client.training.descent import is_whole
 from confide.client.training.engines import Loss, make_clipper
 from confide.client.training.engines.company import without_dropout
+from confide.client.training.engines.parts import checked
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import CLIP_UNITS
 
@@ -94,7 +95,7 @@ def _probe(model: nn.Module, loss: Loss, engine: str, features: Tensor, targets:
     before = _state(plain)
     # All rows at once come first: with one, batch normalisation fails before it shows what it
     # changes.
-    loss(plain(features), targets)
+    checked(loss(plain(features), targets), _ROWS)
     _check_state(plain, before)
     here = _gradients(plain, loss, features, targets)
     _check_company(plain, loss, (features, targets), here)

@@ -57,9 +57,10 @@ def make_clipper(
     for name in ENGINES if engine == AUTO else (engine,):
         try:
             trial = ENGINES[name](made_up_weights(model), loss)
-            most = 1 if name == SINGLE else _most_rows(held + trial.numbers, batch)
-            # One row shows whether the engine applies.
-            trial.trace(like[0][:1], like[1][:1])
+            # One row shows whether the engine applies, and what it holds.
+            _, parts = trial.trace(like[0][:1], like[1][:1])
+            numbers = held + 2 * sum(t.numel() for part in parts for t in part.tensors)
+            most = 1 if name == SINGLE else _most_rows(numbers, batch)
             clipper = Clipper(
                 name, ENGINES[name](model, loss), clip, fixed_shapes(trial, like, most)
             )

@@ -43,8 +43,6 @@ class ClosedForm:
             )
         self._layers, self._loss = layers, loss
         self._linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
-        widths = sum(layer.in_features + layer.out_features for layer in self._linear)
-        self.numbers = 2 * widths
 
     def trace(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[Part]]:
         if features.dim() != 2:

@@ -7,8 +7,7 @@ would hold. At one shape, a kernel's sequence of floating-point operations does 
 values. So a few fixed shapes are tried on made-up rows and made-up weights, on the device that
 trains, and kept if every row's loss, gradient parts and norms have the same bits
 
-    at different places, and beside other rows, rows of 0, much larger rows and rows that are no
-    numbers,
+    at different places, and beside other rows, rows of 0 and much larger rows,
 
 and the same at all shapes kept. A shape of one record has no company. Assumed, and not shown by a
 trial: kernels choose their operations by shape and device and not by values, and do so alike in all
@@ -31,6 +30,7 @@ _MIXED = 2.0**-20
 # of the largest.
 _LEAST = 8
 _FEWER = 16
+_LARGER = 1e8
 
 
 def fixed_shapes(engine: Engine, rows: tuple[Tensor, Tensor], most: int) -> tuple[int, ...]:
@@ -94,11 +94,9 @@ class _Trial:
         return (places + offset) % self._period
 
     def _extremes(self) -> Tensor:
-        """Rows beside which others must not change; whole numbers stay as they are."""
-        if bool((self._features == self._features.round()).all()):
-            return self._features
-        first = self._features[:1]
-        return torch.cat([1e8 * first, math.inf * first, math.nan * first])
+        """Much larger rows; whole numbers stay, because they may be places in a table."""
+        whole = bool((self._features == self._features.round()).all())
+        return self._features if whole else _LARGER * self._features
 
     def _traced(self, order: Tensor, kept: Tensor, company: Tensor | None) -> list[Tensor]:
         features, targets = self._features[order], self._targets[order]

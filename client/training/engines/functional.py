@@ -21,7 +21,6 @@ class Functional:
         self._weights = {
             name: value for name, value in model.named_parameters() if value.requires_grad
         }
-        self.numbers = 2 * sum(value.numel() for value in self._weights.values())
 
         def one(weights: dict[str, Tensor], features: Tensor, target: Tensor) -> Tensor:
             outputs = functional_call(model, weights, (features.unsqueeze(0),))
@@ -52,7 +51,6 @@ class Single:
     def __init__(self, model: nn.Module, loss: Loss) -> None:
         self._model, self._loss = model, loss
         self._weights = [value for value in model.parameters() if value.requires_grad]
-        self.numbers = 2 * sum(value.numel() for value in self._weights)
 
     def trace(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[Part]]:
         found = [self._one(features[i : i + 1], targets[i : i + 1]) for i in range(len(features))]

@@ -29,12 +29,6 @@ class Ghost:
         self._layers = _trained_layers(model)
         self._places = _places(model, self._layers)
         self._copies = any(getattr(part, "inplace", False) for part in model.modules())
-        # What is not an outer product is held as it is.
-        self.numbers = sum(
-            sum(parameter.numel() for parameter in layer.parameters())
-            for layer in self._layers.values()
-            if type(layer) is not nn.Linear
-        )
 
     def trace(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[Part]]:
         inputs: dict[str, Tensor] = {}

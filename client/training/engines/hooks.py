@@ -37,7 +37,6 @@ class Hooks:
             name: value for name, value in model.named_parameters() if value.requires_grad
         }
         self._model: Any = GradSampleModule(model, loss_reduction="sum")
-        self.numbers = 2 * sum(value.numel() for value in self._trained.values())
 
     def trace(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[Part]]:
         self._model.zero_grad(set_to_none=True)

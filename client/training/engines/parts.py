@@ -39,11 +39,6 @@ class Part(Protocol):
 class Engine(Protocol):
     """Finds the gradients of a micro-batch for one model and loss."""
 
-    @property
-    def numbers(self) -> int:
-        """How many numbers are held for each record at least, activations apart."""
-        ...
-
     def trace(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[Part]]:
         """The losses, one a record, and a part for every trained parameter in their order."""
         ...
