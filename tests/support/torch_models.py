@@ -3,8 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+
+from confide.client.training.probe import made_up
 
 LABELS = 3
 
@@ -62,11 +65,11 @@ class Twice(nn.Module):
         return self.score(torch.tanh(self.inner(torch.tanh(self.inner(x)))))
 
 
-def images() -> nn.Module:
+def images(*, inplace: bool = True) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(2, 4, 3, stride=2, padding=1, dilation=1),
         nn.GroupNorm(2, 4),
-        nn.ReLU(inplace=True),
+        nn.ReLU(inplace=inplace),
         nn.MaxPool2d(2),
         nn.Conv2d(4, 4, (1, 2), bias=False),
         nn.Flatten(),
@@ -86,9 +89,9 @@ def signals() -> nn.Module:
 
 
 def half_frozen() -> nn.Module:
-    model = images()
-    model[0].weight.requires_grad = False
-    model[1].bias.requires_grad = False
+    model = images(inplace=False)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad = name not in ("0.weight", "1.bias")
     return model
 
 
@@ -104,6 +107,11 @@ class Kind:
     def model(self) -> nn.Module:
         torch.manual_seed(0)
         return self.make().double()
+
+    def like(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Made-up rows of the shape and kind of the records."""
+        features = np.zeros((1, *self.shape), dtype=np.int64 if self.whole else np.float64)
+        return made_up(features, np.zeros(1, dtype=np.int64), device)
 
     def records(self, n: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
         chance = torch.Generator().manual_seed(seed)

@@ -78,11 +78,11 @@ class OneOfAKind(nn.Module):
 def like(features: Any, targets: Any) -> tuple[Tensor, Tensor]:
     """Made-up rows of the shape and kind of these records."""
     device = features.device if isinstance(features, Tensor) else torch.device("cpu")
-    arrays = [
+    x, y = (
         np.zeros(tuple(array.shape), dtype=np.int64 if _whole(array) else np.float64)
         for array in (features, targets)
-    ]
-    return made_up(*arrays, device)
+    )
+    return made_up(x, y, device)
 
 
 def _whole(array: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from confide.client.training.engines.parts import Loss, NotApplicable, Part, Rows, checked
 
@@ -33,7 +34,9 @@ class Functional:
         inside: list[str] = []
         handles = _note_layers(self._model, inside)
         try:
-            gradients, losses = self._gradients(weights, features, targets)
+            # Attention by products of matrices; torch cannot map its other kernels.
+            with sdpa_kernel(SDPBackend.MATH):
+                gradients, losses = self._gradients(weights, features, targets)
         except RuntimeError as error:
             raise NotApplicable(
                 f"torch.func cannot map {inside[-1] if inside else 'the loss'} over records: "

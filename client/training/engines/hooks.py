@@ -40,7 +40,15 @@ class Hooks:
 
     def trace(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[Part]]:
         self._model.zero_grad(set_to_none=True)
-        losses = checked(self._loss(self._model(features), targets), len(features))
+        try:
+            losses = checked(self._loss(self._model(features), targets), len(features))
+        except RuntimeError as error:
+            if "modified inplace" not in str(error):
+                raise
+            raise NotApplicable(
+                "the model changes the output of a layer in place, which Opacus' hooks do not "
+                "allow; accepted are inplace=False, or the engines 'functional' and 'single'"
+            ) from error
         torch.autograd.backward(losses.sum())
         parts: list[Part] = [
             Rows(_by_record(name, parameter, len(features)))
