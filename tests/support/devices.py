@@ -41,16 +41,16 @@ class Elsewhere(Tensor):
     def __init__(self, real: Tensor) -> None:
         self.numbers = real
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, operation: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         return _run(operation, args, kwargs or {})
 
 
-class _Factories(TorchDispatchMode):
+class _Factories(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Makes tensors of the second device where code asks for them."""
 
     def __torch_dispatch__(
@@ -61,7 +61,7 @@ class _Factories(TorchDispatchMode):
 
 @contextmanager
 def second_device() -> Iterator[torch.device]:
-    with _Factories():
+    with _Factories():  # type: ignore[no-untyped-call]
         yield SECOND
 
 
@@ -78,7 +78,9 @@ def _run(operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if not wrapped:
         return found
     result = tree_map(lambda value: Elsewhere(value) if isinstance(value, Tensor) else value, found)
-    return return_and_correct_aliasing(operation, args, kwargs, result) if there else result
+    if not there:
+        return result
+    return return_and_correct_aliasing(operation, args, kwargs, result)  # type: ignore[no-untyped-call]
 
 
 def _real(values: Any) -> Any:
