@@ -7,8 +7,8 @@ privacy, in double precision as the private ways are, and for the record in sing
 Noise is apart: its row is the time of one step's exact noise against the whole private step, so the
 ratio is its share.
 
-Claims are ratios within one run: sides take turns, and the fastest turn of each counts. The command
-ends with status 1 if a goal is missed.
+Claims are ratios of processor time within one run: sides take turns, and the fastest turn of each
+counts. The command ends with status 1 if a goal is missed.
 """
 
 import argparse
@@ -82,14 +82,14 @@ def plain(model: nn.Module, features: Tensor, labels: Tensor) -> Callable[[], No
 
 
 def timed(work: Callable[[], object]) -> Side:
-    """Seconds of the fastest of as many runs as a turn has time for, and of one at least."""
+    """Processor seconds of the fastest of as many runs as a turn has time for, one at least."""
 
     def run() -> float:
         first, found = time.perf_counter(), []
         while not found or time.perf_counter() - first < TURN:
-            started = time.perf_counter()
+            started = time.process_time()
             work()
-            found.append(time.perf_counter() - started)
+            found.append(time.process_time() - started)
         return min(found)
 
     return run

@@ -9,6 +9,7 @@ that a sum has at most MOST_CHUNK + 2 + MOST_BATCH / MOST_CHUNK roundings in a r
 there assumes, however small a micro-batch is.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -63,7 +64,7 @@ class Clipper:
             losses.append(found)
             total = part if total is None else total.add_(part)
         assert total is not None
-        return torch.cat(losses), total
+        return losses[0] if len(losses) == 1 else torch.cat(losses), total
 
     def _piece(self, features: Tensor, targets: Tensor, shape: int) -> tuple[Tensor, Tensor]:
         size = len(features)
@@ -72,7 +73,7 @@ class Clipper:
         factor, parts = factors(losses, parts, self.clip)
         # The rows that fill up; all parts are finite here.
         factor[size:] = 0.0
-        return losses[:size], torch.cat([part.weighted(factor) for part in parts])
+        return losses[:size], weighted_sum(factor, parts)
 
 
 def factors(losses: Tensor, parts: list[Part], clip: float) -> tuple[Tensor, list[Part]]:
@@ -81,18 +82,28 @@ def factors(losses: Tensor, parts: list[Part], clip: float) -> tuple[Tensor, lis
     A record counts as 0 if its loss is not finite or its gradient holds a too large number, or
     none. An error would tell that such a record exists.
     """
-    broken, squares = ~torch.isfinite(losses), torch.zeros_like(losses, dtype=torch.float64)
+    # A signal is in the part of a weight and in that of its bias.
+    tensors = {id(tensor): tensor for part in parts for tensor in part.tensors}
+    found = torch.stack([norms(tensor) for tensor in tensors.values()])
+    broken = ~((found <= _LARGE).all(dim=0) & torch.isfinite(losses))
+    square = dict(zip(tensors, found.square(), strict=True))
+    squares = torch.zeros_like(losses)
     for part in parts:
-        square = torch.ones_like(squares)
-        for tensor in part.tensors:
-            norm = norms(tensor)
-            broken |= ~(norm <= _LARGE)
-            square *= norm.square()
-        squares += square
+        first, *others = (square[id(tensor)] for tensor in part.tensors)
+        squares += math.prod(others, start=first)
     factor = CLIP_UNITS * (1 - _MARGIN) / squares.sqrt().clamp(min=clip)
     if broken.any():
         return factor.masked_fill(broken, 0.0), [part.masked(broken) for part in parts]
     return factor, parts
+
+
+def weighted_sum(factor: Tensor, parts: list[Part]) -> Tensor:
+    """The sum of all gradients, each times its record's factor: all weights in a row."""
+    sizes = [part.weights for part in parts]
+    total = factor.new_empty(sum(sizes))
+    for part, row in zip(parts, total.split(sizes), strict=True):
+        part.write_sum(factor, row)
+    return total
 
 
 def padded(rows: Tensor, shape: int) -> Tensor:

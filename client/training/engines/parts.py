@@ -31,8 +31,13 @@ class Part(Protocol):
         """The same gradients, with those of the records left out set to 0."""
         ...
 
-    def weighted(self, factor: Tensor) -> Tensor:
-        """The sum of all gradients, each times its record's factor, as one row."""
+    @property
+    def weights(self) -> int:
+        """How many numbers the parameter has."""
+        ...
+
+    def write_sum(self, factor: Tensor, total: Tensor) -> None:
+        """Write the sum of all gradients, each times its record's factor, into a row of numbers."""
         ...
 
 
@@ -57,8 +62,12 @@ class Rows:
     def masked(self, left_out: Tensor) -> "Rows":
         return Rows(_masked(self.rows, left_out))
 
-    def weighted(self, factor: Tensor) -> Tensor:
-        return factor @ self.rows
+    @property
+    def weights(self) -> int:
+        return self.rows.shape[1]
+
+    def write_sum(self, factor: Tensor, total: Tensor) -> None:
+        torch.mv(self.rows.T, factor, out=total)
 
 
 @dataclass(frozen=True)
@@ -75,8 +84,13 @@ class Outer:
     def masked(self, left_out: Tensor) -> "Outer":
         return Outer(_masked(self.signal, left_out), _masked(self.given, left_out))
 
-    def weighted(self, factor: Tensor) -> Tensor:
-        return ((self.signal * factor.unsqueeze(1)).T @ self.given).flatten()
+    @property
+    def weights(self) -> int:
+        return self.signal.shape[1] * self.given.shape[1]
+
+    def write_sum(self, factor: Tensor, total: Tensor) -> None:
+        kept = self.signal * factor.unsqueeze(1)
+        torch.mm(kept.T, self.given, out=total.view(kept.shape[1], self.given.shape[1]))
 
 
 @dataclass(frozen=True)
@@ -97,10 +111,14 @@ class Scattered:
     def masked(self, left_out: Tensor) -> "Scattered":
         return Scattered(_masked(self.rows, left_out), self.places, self.size)
 
-    def weighted(self, factor: Tensor) -> Tensor:
+    @property
+    def weights(self) -> int:
+        return self.size * self.rows.shape[2]
+
+    def write_sum(self, factor: Tensor, total: Tensor) -> None:
         kept = (self.rows * factor.view(-1, 1, 1)).flatten(0, 1)
-        total = kept.new_zeros((self.size, kept.shape[1]))
-        return total.index_add_(0, self.places.flatten(), kept).flatten()
+        table = total.zero_().view(self.size, kept.shape[1])
+        table.index_add_(0, self.places.flatten(), kept)
 
 
 def checked(losses: Tensor, records: int) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from confide.client.training.engines import Clipper, clipped_sum, make_clipper
-from confide.client.training.engines.clipper import factors, padded, pieces
+from confide.client.training.engines.clipper import factors, padded, pieces, weighted_sum
 from confide.client.training.engines.company import fixed_shapes, without_dropout
 from confide.client.training.engines.parts import Engine, Outer, Part, Rows
 from confide.protocol.errors import BadInput
@@ -213,4 +213,4 @@ def test_parts_add_up_to_the_same_gradients() -> None:
     losses = torch.zeros(6, dtype=torch.float64)
     (ours, _), (theirs, _) = (factors(losses, [part], 0.1) for part in (outer, rows))
     torch.testing.assert_close(ours, theirs)
-    torch.testing.assert_close(outer.weighted(ours), rows.weighted(theirs))
+    torch.testing.assert_close(weighted_sum(ours, [outer]), weighted_sum(theirs, [rows]))
