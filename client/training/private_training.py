@@ -9,15 +9,12 @@ parameters of the result are those of the model as given. The distribution of th
 depend on the order of the records. Gradients are taken in double precision, their clipped sums are
 rounded to an integer lattice, and noise is discrete Gaussian on the integers (`Trained.noise`).
 
-Limits: a record's gradient may depend on the records beside it by the rounding of doubles. The
-lattice's FLOAT_MARGIN covers up to 2^-39 of a clipping length a record. That torch's gradients stay
-within it is an assumption about scale, with features and targets within about 1e3, and no theorem.
-A smooth loss that is steep at features of 1e5 and more breaks it, and so does, at any scale, a
-gradient that jumps between neighbouring doubles (a ReLU at exactly 0). Weights and records are the
-owner's own here, so nobody else can aim at such a point. Federated training
-(`confide.client.training.layers`: linear layers, ReLU and cross-entropy, with weights that others
-choose) is in exact arithmetic and assumes nothing of the kind. Errors and timing are seen by the
-owner only and are not covered.
+Limits: a record's gradient does not depend on the records beside it, not in one bit, if kernels
+choose their operations by shape and not by values; `confide.client.training.engines.company` tries
+that on made-up rows for the shapes in use, and a trial is no proof. What float64 loses in sums is
+within the lattice's FLOAT_MARGIN. Federated training of linear layers with ReLU and cross-entropy
+(`confide.client.training.layers`) is in exact arithmetic and assumes nothing of the kind. Errors
+and timing are seen by the owner only and are not covered.
 """
 
 import copy

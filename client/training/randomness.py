@@ -3,15 +3,10 @@
 Training in process draws from a secret key and the step's number. The key comes from the operating
 system (or from a seed, in simulations) and is kept in the owner's checkpoint until training is
 over. A step that is repeated after a crash draws the same records and the same noise, so it reveals
-nothing new. What torch draws (dropout) comes from seeds of the same bytes, a new one for every
-micro-batch; its generator is fast and not cryptographic, and its draws are of no record.
+nothing new.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import numpy as np
-import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 
@@ -41,17 +36,3 @@ def random_order(key: bytes, n: int) -> NDArray[np.int64]:
 def poisson_batch(n: int, sampling_rate: float, entropy: Entropy) -> NDArray[np.int64]:
     """Each of n records independently, with probability `sampling_rate` rounded down to 32 bits."""
     return np.flatnonzero(bernoulli(int(sampling_rate * 2**32), n, entropy, bits=32))
-
-
-@contextmanager
-def torch_seeded(entropy: Entropy | None, device: torch.device) -> Iterator[None]:
-    """Let torch draw from a seed of the entropy, and leave its generators as they were.
-
-    Without entropy torch draws as it would.
-    """
-    if entropy is None:
-        yield
-        return
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(int.from_bytes(entropy(8), "little"))
-        yield

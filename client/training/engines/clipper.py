@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from confide.client.training.engines.draws import torch_seeded
 from confide.client.training.engines.parts import Engine, Part, norms
-from confide.client.training.randomness import torch_seeded
 from confide.protocol.exact.lattice import CLIP_UNITS
 from confide.protocol.exact.sampling import Entropy
 
@@ -101,15 +101,16 @@ def weighted_sum(factor: Tensor, parts: list[Part]) -> Tensor:
     """The sum of all gradients, each times its record's factor: all weights in a row."""
     sizes = [part.weights for part in parts]
     total = factor.new_empty(sum(sizes))
-    for part, row in zip(parts, total.split(sizes), strict=True):
+    for part, row in zip(parts, torch.split(total, sizes), strict=True):
         part.write_sum(factor, row)
     return total
 
 
 def padded(rows: Tensor, shape: int) -> Tensor:
-    """The rows, and rows of 0 up to the shape."""
-    if len(rows) == shape:
-        return rows
+    """The rows, and rows of 0 up to the shape, in memory of their own.
+
+    A part of a larger tensor may lie where kernels round differently.
+    """
     filled = rows.new_zeros((shape, *rows.shape[1:]))
     filled[: len(rows)] = rows
     return filled
