@@ -35,7 +35,6 @@ from confide.aggregator.campaigns.driver import run_procedure
 from confide.aggregator.procedures.averaging import federated_averaging
 from confide.client.training.layers import bounded
 from confide.client.training.local_round import Trainer, moved
-from confide.client.training.networks import open_sums
 from confide.client.training.randomness import poisson_batch
 from confide.protocol.architectures.base import Weights
 from confide.protocol.architectures.export import predict_file, to_onnx
@@ -86,7 +85,7 @@ def with_noise(noise: Callable[[TrainingTerms, Entropy], Any]) -> Callable[..., 
         terms: TrainingTerms, weights: Weights, features: Array, labels: Array, *, entropy: Entropy
     ) -> Weights:
         current = bounded(weights)
-        sums = open_sums(terms.network(), clip=terms.clip, centre=terms.centre, device="cpu")
+        sums = Trainer(terms).sums
         for _ in range(terms.local_steps):
             rows = poisson_batch(len(features), terms.sampling_rate, entropy)
             found = sums(current, features[rows], labels[rows], entropy)

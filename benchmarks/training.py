@@ -38,10 +38,9 @@ from rich.table import Table
 from torch import Tensor, nn
 from training_accuracy import Row, accuracy, embedded_terms, float_noise
 
-from confide.client.training.clipping import make_clipper
+from confide.client.training.engines import make_clipper
 from confide.client.training.layers import bounded
-from confide.client.training.local_round import moved
-from confide.client.training.networks import open_sums
+from confide.client.training.local_round import Trainer, moved
 from confide.client.training.randomness import poisson_batch
 from confide.protocol.embedded import owned
 from confide.protocol.exact.gaussian import discrete_gaussian
@@ -70,7 +69,8 @@ def one_step(way: str, model: nn.Module, features: Tensor, labels: Tensor) -> Ca
 
         return plain
     trained, doubles = list(own.parameters()), features.double()
-    clipped = make_clipper(own, losses, 1.0, "stack" if way == "closed form" else "opacus")
+    engine, like = "stack" if way == "closed form" else "hooks", (doubles[:7], 0 * labels[:7])
+    clipped = make_clipper(own, losses, 1.0, engine, like=like, batch=len(features))
 
     def private() -> None:
         sums = clipped(doubles, labels)[1] / CLIP_UNITS / len(features)
@@ -129,7 +129,7 @@ def step(arguments: argparse.Namespace) -> list[Row]:
     terms, _ = embedded_terms()
     features, labels = (array[:1_000] for array in owned())
     weights = bounded(terms.network().first_weights())
-    clipped = open_sums(terms.network(), clip=terms.clip, centre=terms.centre, device="cpu")
+    clipped = Trainer(terms).sums
 
     def take(noise: Callable[[TrainingTerms, Entropy], NDArray[Any]] | None) -> Callable[[], None]:
         def taken() -> None:

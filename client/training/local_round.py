@@ -33,7 +33,13 @@ class Trainer:
 
     def __init__(self, terms: TrainingTerms, *, device: str = "auto") -> None:
         self._terms = terms
-        self._sums = open_sums(terms.network(), clip=terms.clip, centre=terms.centre, device=device)
+        self.sums = open_sums(
+            terms.network(),
+            clip=terms.clip,
+            centre=terms.centre,
+            batch=terms.batch,
+            device=device,
+        )
 
     def learn(
         self,
@@ -59,7 +65,7 @@ class Trainer:
         for _ in range(terms.local_steps):
             rows = poisson_batch(len(features), terms.sampling_rate, entropy)
             noise = discrete_gaussian(variance, terms.size, entropy)
-            sums = self._sums(current, features[rows], labels[rows], entropy)
+            sums = self.sums(current, features[rows], labels[rows], entropy)
             current = moved(terms, current, sums + noise)
         return current.astype(np.float32)
 

@@ -1,7 +1,8 @@
 """Clipped sums of a network's gradients at weights that others choose.
 
 Stacks of linear layers are trained in exact arithmetic (`confide.client.training.layers`), other
-networks by torch in double precision on the owner's device.
+networks by torch in double precision on the owner's device, in micro-batches at which a record's
+gradient has the same bits in any company (`confide.client.training.engines`).
 """
 
 import logging
@@ -21,13 +22,18 @@ Array = NDArray[Any]
 # Maps weights, features, labels and a source of randomness to a sum in lattice units.
 Sums = Callable[[NDArray[np.float64], Array, Array, Entropy], NDArray[np.int64]]
 
+_NO_LABEL = -100
 
-def open_sums(network: Network, *, clip: float, centre: float, device: str) -> Sums:
-    """Return the clipped sums of a network; refuse one that treats records together."""
+
+def open_sums(network: Network, *, clip: float, centre: float, batch: float, device: str) -> Sums:
+    """Return the clipped sums of a network; refuse one that treats records together.
+
+    `batch` is about the number of records of a step, for the size of micro-batches.
+    """
     widths = network.widths
     if widths is None:
-        return _TorchSums(network, clip=clip, centre=centre, device=device)
-    log.info("training in exact arithmetic: linear layers of widths %s", widths)
+        return _TorchSums(network, clip=clip, centre=centre, batch=batch, device=device)
+    log.info("gradients in exact arithmetic: linear layers of widths %s", widths)
 
     def exact(
         weights: NDArray[np.float64], features: Array, labels: Array, _: Entropy
@@ -40,23 +46,26 @@ def open_sums(network: Network, *, clip: float, centre: float, device: str) -> S
 class _TorchSums:
     """The clipped sums of a torch module."""
 
-    def __init__(self, network: Network, *, clip: float, centre: float, device: str) -> None:
-        from confide.client.training.clipping import AUTO, make_clipper
+    def __init__(
+        self, network: Network, *, clip: float, centre: float, batch: float, device: str
+    ) -> None:
         from confide.client.training.descent import pick_device
+        from confide.client.training.engines import AUTO, make_clipper
         from confide.client.training.probe import made_up, probe
 
         self._network, self._centre, self._device = network, centre, pick_device(device)
         self._module = network.module().double().to(self._device).train()
         rows, targets = np.zeros((1, network.features)), np.zeros(1, dtype=np.int64)
-        probe(self._module, _loss, AUTO, *made_up(rows, targets, self._device))
-        self._clipped = make_clipper(self._module, _loss, clip)
+        like = made_up(rows, targets, self._device)
+        probe(self._module, _loss, AUTO, *like)
+        self._clipped = make_clipper(self._module, _loss, clip, like=like, batch=batch)
 
     def __call__(
         self, weights: NDArray[np.float64], features: Array, labels: Array, entropy: Entropy
     ) -> NDArray[np.int64]:
         import torch
 
-        from confide.client.training.descent import clipped_sum
+        from confide.client.training.engines import clipped_sum
 
         self._load(weights)
         known = (labels >= 0) & (labels < self._network.outputs)
@@ -65,13 +74,13 @@ class _TorchSums:
             torch.from_numpy(scaled(features, self._centre)).to(self._device),
             torch.from_numpy(targets).to(self._device),
         )
-        cuda = [self._device] if self._device.type == "cuda" else []
-        with torch.random.fork_rng(devices=cuda):
-            # Dropout and the like draw from the step's own randomness.
-            torch.manual_seed(int.from_bytes(entropy(8), "little") >> 1)
-            return clipped_sum(
-                self._clipped, records, np.arange(len(features)), weights=self._network.size
-            )
+        return clipped_sum(
+            self._clipped,
+            records,
+            np.arange(len(targets)),
+            weights=self._network.size,
+            entropy=entropy,
+        )
 
     def _load(self, weights: NDArray[np.float64]) -> None:
         import torch
@@ -80,9 +89,6 @@ class _TorchSums:
         with torch.no_grad():
             for name, value in split_weights(self._network.shapes, weights):
                 trained[name].copy_(torch.from_numpy(np.ascontiguousarray(value)))
-
-
-_NO_LABEL = -100
 
 
 def _loss(outputs: Any, targets: Any) -> Any:

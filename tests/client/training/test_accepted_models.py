@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from confide.client.training.clipping import make_clipper, stack_of
-from tests.support.private_training import cross_entropy
+from confide.client.training.engines import make_clipper, stack_of
 from tests.support.probed_models import Function, fit, keeps
+from tests.support.training import cross_entropy, like
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Full backward hook:UserWarning", "ignore:Secure RNG:UserWarning"
@@ -129,7 +129,9 @@ def test_activations_in_place_do_no_harm() -> None:
             nn.ELU(inplace=inplace),
             nn.Linear(8, 3),
         )
-        sums.append(make_clipper(model.double(), cross_entropy, 1.0, "stack")(x, y)[1])
+        sums.append(
+            make_clipper(model.double(), cross_entropy, 1.0, "stack", like=like(x, y))(x, y)[1]
+        )
     torch.testing.assert_close(*sums, rtol=1e-12, atol=1e-3)
 
 
@@ -159,7 +161,7 @@ def test_nothing_leaves_but_trained_weights() -> None:
     was given."""
 
     def sly(model: Any, x: Tensor) -> Tensor:
-        return keeps(model, x) if len(x) > 7 else model.score(x)
+        return keeps(model, x) if len(x) > 8 else model.score(x)
 
     model = Function(4, sly)
     given = {name: value.clone() for name, value in model.state_dict().items()}
