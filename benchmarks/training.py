@@ -42,7 +42,7 @@ from scipy.special import ndtri
 from torch import Tensor, nn
 
 from confide.aggregator.procedures.averaging import federated_averaging
-from confide.client.training.engines import make_clipper
+from confide.client.training.engines.choice import make_clipper
 from confide.client.training.layers import Stack, bounded
 from confide.client.training.local_round import learn, moved
 from confide.client.training.randomness import poisson_batch
