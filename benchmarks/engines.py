@@ -30,7 +30,7 @@ from rich.console import Console
 from torch import Tensor, nn
 from turns import TURN, Row, Side, table, take_turns
 
-from confide.client.training.engines import make_clipper
+from confide.client.training.engines.choice import make_clipper
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.lattice import sensitivity
 from confide.protocol.exact.sampling import os_entropy

@@ -38,7 +38,7 @@ from rich.table import Table
 from torch import Tensor, nn
 from training_accuracy import Row, accuracy, embedded_terms, float_noise
 
-from confide.client.training.engines import make_clipper
+from confide.client.training.engines.choice import make_clipper
 from confide.client.training.layers import bounded
 from confide.client.training.local_round import Trainer, moved
 from confide.client.training.randomness import poisson_batch

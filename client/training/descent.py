@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from confide.client.training.engines import Clipper, clipped_sum
+from confide.client.training.engines.clipper import Clipper, clipped_sum
 from confide.client.training.randomness import poisson_batch, random_order, stream
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.gaussian import discrete_gaussian

@@ -50,7 +50,7 @@ class _TorchSums:
         self, network: Network, *, clip: float, centre: float, batch: float, device: str
     ) -> None:
         from confide.client.training.descent import pick_device
-        from confide.client.training.engines import AUTO, make_clipper
+        from confide.client.training.engines.choice import AUTO, make_clipper
         from confide.client.training.probe import made_up, probe
 
         self._network, self._centre, self._device = network, centre, pick_device(device)
@@ -65,7 +65,7 @@ class _TorchSums:
     ) -> NDArray[np.int64]:
         import torch
 
-        from confide.client.training.engines import clipped_sum
+        from confide.client.training.engines.clipper import clipped_sum
 
         self._load(weights)
         known = (labels >= 0) & (labels < self._network.outputs)

@@ -36,7 +36,9 @@ from confide.client.training.descent import (
     take_steps,
     tensors,
 )
-from confide.client.training.engines import AUTO, Clipper, Loss, make_clipper
+from confide.client.training.engines.choice import AUTO, make_clipper
+from confide.client.training.engines.clipper import Clipper
+from confide.client.training.engines.parts import Loss
 from confide.client.training.probe import made_up, probe
 from confide.client.training.randomness import KEY_BYTES
 from confide.protocol.errors import BadInput

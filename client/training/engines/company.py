@@ -16,6 +16,7 @@ calls of a process while its number of threads stays the same.
 
 import copy
 import math
+import os
 from collections.abc import Iterator
 
 import torch
@@ -23,6 +24,11 @@ from torch import Tensor, nn
 
 from confide.client.training.engines.parts import Engine, norms
 from confide.protocol.errors import BadInput
+
+# Intel's MKL rounds by where in memory a row lies unless it is told not to (conditional numerical
+# reproducibility), before its first use in a process. Where it is too late for that, or another
+# library multiplies, the trial leaves smaller micro-batches, and no wrong bit.
+os.environ.setdefault("MKL_CBWR", "AUTO")
 
 # Rounding differs in the last bits. Gradients that differ by more than this depend on other rows.
 _MIXED = 2.0**-20

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from confide.client.training.descent import Schedule, pick_device
-from confide.client.training.engines import make_clipper, stack_of
+from confide.client.training.engines.choice import make_clipper
+from confide.client.training.engines.closed_form import stack_of
 from confide.client.training.private_training import (
     COMPLETED,
     OUT_OF_BUDGET,

@@ -9,8 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from confide.client.training.engines import Clipper, clipped_sum, make_clipper
-from confide.client.training.engines.clipper import factors, padded, pieces, weighted_sum
+from confide.client.training.engines.choice import make_clipper
+from confide.client.training.engines.clipper import (
+    Clipper,
+    clipped_sum,
+    factors,
+    padded,
+    pieces,
+    weighted_sum,
+)
 from confide.client.training.engines.company import fixed_shapes, without_dropout
 from confide.client.training.engines.parts import Engine, Outer, Part, Rows
 from confide.protocol.errors import BadInput

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from confide.client.training.descent import Schedule
-from confide.client.training.engines import Clipper, make_clipper
+from confide.client.training.engines.choice import make_clipper
+from confide.client.training.engines.clipper import Clipper
 from confide.client.training.private_training import train
 from confide.protocol.exact.sampling import SeededEntropy
 from tests.support.torch_models import KINDS

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from confide.client.training.engines import ENGINES, make_clipper
+from confide.client.training.engines.choice import ENGINES, make_clipper
 from confide.client.training.engines.company import without_dropout
 from confide.client.training.probe import probe
 from confide.protocol.errors import BadInput

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from confide.client.training.descent import Schedule
-from confide.client.training.engines import ENGINES, clipped_sum, make_clipper
+from confide.client.training.engines.choice import ENGINES, make_clipper
+from confide.client.training.engines.clipper import clipped_sum
 from confide.client.training.private_training import train
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import (

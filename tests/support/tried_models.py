@@ -1,4 +1,4 @@
-"""Models of any form, given to private training for three steps."""
+"""Models for the trial before training, and a short training of them."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
