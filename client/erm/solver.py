@@ -24,7 +24,7 @@ def solve(objective: Objective, rows: Floats, targets: Floats, *, within: float)
     for _ in range(_ROUNDS):
         if found <= within:
             return weights
-        tried = _newton(objective, rows, targets, weights)
+        tried = _newton(objective, rows, targets, at=weights)
         distance = objective.distance(rows, targets, tried)
         if not distance < found:
             tried = gradient.steps(rows, targets, weights)
@@ -36,21 +36,21 @@ def solve(objective: Objective, rows: Floats, targets: Floats, *, within: float)
     )
 
 
-def _newton(objective: Objective, rows: Floats, targets: Floats, weights: Floats) -> Floats:
+def _newton(objective: Objective, rows: Floats, targets: Floats, *, at: Floats) -> Floats:
     """One Newton step on the weights that the lasso leaves free.
 
     A weight that would change its sign becomes 0.
     """
-    slope = objective.subgradient(rows, targets, weights)
-    free = (weights != 0) | (slope != 0)
+    slope = objective.subgradient(rows, targets, at)
+    free = (at != 0) | (slope != 0)
     if not free.any():
-        return weights
-    inner = rows[np.abs(targets - rows @ weights) <= objective.limit][:, free]
+        return at
+    inner = rows[np.abs(targets - rows @ at) <= objective.limit][:, free]
     curvature = inner.T @ inner / objective.n + objective.ridge * np.eye(inner.shape[1])
-    moved = weights.copy()
+    moved = at.copy()
     moved[free] -= np.linalg.solve(curvature, slope[free])
     if objective.lasso:
-        sign = np.where(weights != 0, np.sign(weights), -np.sign(slope))
+        sign = np.where(at != 0, np.sign(at), -np.sign(slope))
         moved[moved * sign < 0] = 0.0
     return moved
 

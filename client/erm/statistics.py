@@ -105,7 +105,7 @@ class SufficientStatistics:
         curvature += max(0.0, floor - lowest) * np.eye(p)
         slope = sums[-p:]
         weights: Floats = np.asarray(np.linalg.solve(curvature, slope), dtype=np.float64)
-        return _descended(curvature, slope, weights, self.lasso) if self.lasso else weights
+        return _descended(curvature, slope, weights, lasso=self.lasso) if self.lasso else weights
 
     @property
     def _triangle(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -113,7 +113,7 @@ class SufficientStatistics:
         return i, j
 
 
-def _descended(curvature: Floats, slope: Floats, weights: Floats, lasso: float) -> Floats:
+def _descended(curvature: Floats, slope: Floats, weights: Floats, *, lasso: float) -> Floats:
     """Coordinate descent on t'At/2 - b't + lasso |t|_1, until it stands still."""
     weights = weights.copy()
     for _ in range(_SWEEPS):

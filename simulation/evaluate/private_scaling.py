@@ -36,14 +36,20 @@ class PrivateScaling:
 
     epsilon: float
 
+    def quantile(self, features: int) -> RankExponential:
+        """The mechanism of each bound."""
+        each = self.epsilon / (2 * features)
+        return RankExponential(bins=_BINS, beta=_BETA, epsilon=each, adjacency=ADD_REMOVE)
+
+    def rank(self, n: int, quantile: RankExponential) -> int:
+        """The rank to ask for: the mechanism aims above it, by a margin not needed here."""
+        return max(1, math.ceil(LEVEL * (n + 1)) - quantile.margin + 1)
+
     def release(self, features: NDArray[Any], entropy: Entropy) -> Scaling:
         """The scaling for features that lie within [-1, 1] by public limits."""
         n, d = features.shape
-        quantile = RankExponential(
-            bins=_BINS, beta=_BETA, epsilon=self.epsilon / (2 * d), adjacency=ADD_REMOVE
-        )
-        # The mechanism aims above the rank it is given, by a margin that is not needed here.
-        rank = max(1, math.ceil(LEVEL * (n + 1)) - quantile.margin + 1)
+        quantile = self.quantile(d)
+        rank = self.rank(n, quantile)
 
         def upper(values: NDArray[Any]) -> float:
             counts = histogram((np.clip(values, -1, 1) + 1) / 2, uniform_grid(_BINS))

@@ -1,11 +1,14 @@
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from confide.aggregator.quantiles.histogram import histogram
 from confide.protocol.errors import BadInput
+from confide.protocol.exact.grids import uniform_grid
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.privacy.budgets import Budget
 from confide.simulation.data.limits import read_limits
@@ -124,6 +127,29 @@ def test_private_bounds_are_near_the_quantiles() -> None:
     assert (few.low < few.high).all()
     assert np.abs([few.low, few.high]).max() <= 1
     assert np.abs(scaling(features)).max() == 1.0
+
+
+def worst(scaling: PrivateScaling, rank: Callable[[int], int]) -> float:
+    """The largest log ratio of the law of one bound over data sets that differ by one record."""
+    quantile, grid = scaling.quantile(1), uniform_grid(256)
+    found = 0.0
+    for n in range(30, 60):
+        values = np.linspace(0.1, 0.4, n)
+        for more in (0.05, 0.3, 0.99):
+            one = quantile.law(histogram(values, grid), rank(n))
+            other = quantile.law(histogram(np.append(values, more), grid), rank(n + 1))
+            ratios = [float(a / b) for a, b in zip(one, other, strict=True)]
+            found = max(found, *np.abs(np.log(ratios)).tolist())
+    return found
+
+
+def test_each_bound_costs_what_it_is_charged() -> None:
+    """The exact law of a bound, whose rank follows a secret n, moves by at most epsilon/2; with a
+    rank that follows n by two steps it would not."""
+    scaling = PrivateScaling(1.0)
+    quantile = scaling.quantile(1)
+    assert 0.2 < worst(scaling, lambda n: scaling.rank(n, quantile)) <= 0.5
+    assert worst(scaling, lambda n: 2 * n) > 0.5
 
 
 @pytest.mark.parametrize("method", [name for name in PIPELINES if name != "differential"])
