@@ -92,6 +92,11 @@ class Respondent:
         self._ledger.admit(self._own, self._persons, new=new)
         return len(set(self._names))
 
+    def payers(self, digest: bytes) -> dict[int, tuple[bytes, ...]]:
+        """The records that take part in what this digest names, one per person, and who pays."""
+        taking = self._one_each(digest).tolist()
+        return {i: tuple({self._own[i], self._names[i]}) for i in taking}
+
     def refusal(self, signed_plan: bytes, query: bytes) -> int | None:
         """Return the code that refuses an answer already drawn, or None if it may leave.
 

@@ -67,6 +67,7 @@ client 1 2 policy: what the owner allows: policy explain
 client 0 3 ledger: what each record has spent
 client 1 3 records: files, models, scores
 client 0 4 training: DP-SGD at the owner
+client 1 4 erm: linear models, exact noise
 protocol 0 0 cards/verify: decides a card again
 protocol 1 0 cards: contract cards
 protocol 0 1 plan: signed plans, queries

@@ -65,11 +65,15 @@ class Trained:
 class Diverged(BadInput):
     """A loss or weight is no number.
 
-    `last` is the model of the last checkpoint, charged for every step taken.
+    `last` is the model of the last checkpoint, after `kept` steps, charged for every step taken.
     """
 
-    def __init__(self, message: str, last: Trained) -> None:
-        super().__init__(message)
+    def __init__(self, kept: int, last: Trained) -> None:
+        super().__init__(
+            f"the loss or a weight is no number after {last.steps} steps; the model after {kept} "
+            "is kept. Accepted are a smaller learning rate, a smaller clip or features on a "
+            "smaller scale"
+        )
         self.last = last
 
 
@@ -101,8 +105,7 @@ def train(
     """
     check_records(features, targets)
     place, before = pick_device(device), spent or Profile()
-    mechanism = schedule.mechanism(schedule.steps)
-    steps = schedule.steps if budget is None else affordable_steps(budget, mechanism, spent=before)
+    steps = _allowed_steps(schedule, budget, before)
     running = copy.deepcopy(model).double().to(place).train()
     like = made_up(features, targets, place)
     probe(running, loss, engine, *like)
@@ -110,12 +113,6 @@ def train(
     name = about(f"{schedule} {steps} {running} {updates}", features, targets)
     run = _Run(running, updates, name, checkpoint)
     run.start(entropy)
-
-    def result(stopped: str) -> Trained:
-        trained, profile = copy.deepcopy(model), schedule.profile(run.taken, spent=before)
-        _put(trained, run.last.model)
-        return Trained(trained, profile, run.taken, stopped, run.last.randomness)
-
     try:
         if run.taken < steps:
             records = tensors(features, targets, device=place, key=run.last.key)
@@ -126,13 +123,17 @@ def train(
                 if progress is not None:
                     progress(taken, steps)
     except FloatingPointError:
-        raise Diverged(
-            f"the loss or a weight is no number after {run.taken} steps; the model after "
-            f"{run.last.step} is kept. Accepted are a smaller learning rate, a smaller clip or "
-            "features on a smaller scale",
-            result(DIVERGED),
-        ) from None
-    return result(COMPLETED if steps == schedule.steps else OUT_OF_BUDGET)
+        last = run.trained(model, schedule.profile(run.taken, spent=before), DIVERGED)
+        raise Diverged(run.last.step, last) from None
+    ended = COMPLETED if steps == schedule.steps else OUT_OF_BUDGET
+    return run.trained(model, schedule.profile(run.taken, spent=before), ended)
+
+
+def _allowed_steps(schedule: Schedule, budget: Budget | None, spent: Profile) -> int:
+    """The steps of a schedule, or as many of them as a budget has left."""
+    if budget is None:
+        return schedule.steps
+    return affordable_steps(budget, schedule.mechanism(schedule.steps), spent=spent)
 
 
 @dataclass
@@ -185,6 +186,12 @@ class _Run:
                 # A finished training needs no key, and its file does not reveal the noise.
                 self._keep(key if self.taken < stop else b"", self.last.randomness)
                 yield self.taken
+
+    def trained(self, model: nn.Module, profile: Profile, stopped: str) -> Trained:
+        """A copy of the model as given, with the weights of the last checkpoint."""
+        result = copy.deepcopy(model)
+        _put(result, self.last.model)
+        return Trained(result, profile, self.taken, stopped, self.last.randomness)
 
     def _keep(self, key: bytes, source: str) -> None:
         # Copies, because training goes on.

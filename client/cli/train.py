@@ -1,0 +1,238 @@
+"""`train`: train a network on the owner's own records, with nobody else."""
+
+import json
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from confide.client.cli.options import DEFAULT_HOME
+from confide.client.home import Home
+from confide.client.ledger.charges import Cost, Question
+from confide.client.ledger.ledger import Ledger
+from confide.client.policy import Policy
+from confide.client.records.reader import read_records
+from confide.client.records.records import Records
+from confide.client.respond import Respondent
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.sampling import os_entropy
+from confide.protocol.files import write_whole
+from confide.protocol.option_groups import grouped
+from confide.protocol.terminal import clear_errors
+
+if TYPE_CHECKING:
+    from confide.client.training.own_training import OwnTraining
+
+# Trainings of one's own are one campaign to the policy, and nobody's key has signed it.
+CAMPAIGN = "own training"
+NOBODY = bytes(32)
+
+
+class Unfinished(BaseException):
+    """A training that ended without weights.
+
+    The ledger charges for an answer that could not be drawn, because an aggregator would learn of
+    the failure. Nobody learns of this one, so it must pass the ledger by: hence no Exception.
+    """
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """The network, its privacy and its training."""
+
+    layers: Annotated[
+        str,
+        typer.Option(
+            metavar="WIDTHS", help='widths from features to labels, such as "16 64 26" or 16,64,26'
+        ),
+    ]
+    epsilon: Annotated[float, typer.Option(help="the most that a record may lose (replace-one)")]
+    delta: Annotated[float, typer.Option(help="the probability that epsilon does not hold")] = 1e-6
+    epochs: Annotated[float, typer.Option(help="expected visits of a record")] = 20
+    batch: Annotated[int, typer.Option(help="expected records in a step")] = 256
+    rate: Annotated[float, typer.Option(help="learning rate (Adam)")] = 5e-3
+    clip: Annotated[float, typer.Option(help="the length that gradients are clipped to")] = 1.0
+    noise_multiplier: Annotated[
+        float | None,
+        typer.Option(
+            help="noise over clip; training then ends before the step that would pass epsilon "
+            "[default: the least with which all epochs fit]"
+        ),
+    ] = None
+    feature_range: Annotated[
+        tuple[float, float],
+        typer.Option(metavar="LOW HIGH", help="public limits of the features"),
+    ] = (0.0, 1.0)
+
+    def training(self) -> "OwnTraining":
+        from confide.client.training.own_training import OwnTraining
+
+        try:
+            layers = tuple(int(width) for width in self.layers.replace(",", " ").split())
+        except ValueError:
+            raise BadInput(
+                f'layers is {self.layers!r}; accepted are whole numbers, such as "16 64 26"'
+            ) from None
+        low, high = self.feature_range
+        return OwnTraining(
+            layers=layers,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            epochs=self.epochs,
+            batch=self.batch,
+            rate=self.rate,
+            clip=self.clip,
+            noise_multiplier=self.noise_multiplier,
+            low=low,
+            high=high,
+        )
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """Where records come from and weights go to, and how training survives a kill."""
+
+    records: Annotated[Path, typer.Option(help="your records (.npz, .csv or .parquet)")]
+    out: Annotated[Path, typer.Option(help="file for the weights")] = Path("weights.npz")
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="secret file of a training under way [default: OUT.checkpoint]"),
+    ] = None
+    every: Annotated[int, typer.Option(min=1, help="steps between checkpoints")] = 100
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto"
+    home: Annotated[
+        Path,
+        typer.Option(help="folder of policy, secret and ledger", envvar="CONFIDE_HOME"),
+    ] = DEFAULT_HOME
+    new_records: Annotated[
+        bool, typer.Option("--new-records", help="most records of this file are new")
+    ] = False
+
+    @property
+    def state(self) -> Path:
+        return self.checkpoint or self.out.with_name(f"{self.out.name}.checkpoint")
+
+    @property
+    def about(self) -> Path:
+        return self.out.with_name(f"{self.out.stem}.about.json")
+
+
+@grouped
+def train(files: FileOptions, network: NetworkOptions) -> None:
+    """Train a network on your own records, with nobody else.
+
+    The weights are charged to your records when they are written, because a file can leave this
+    machine without asking. Killed or interrupted, the same command goes on from the checkpoint;
+    finished, it writes the same weights again and charges nothing.
+    """
+    with clear_errors():
+        if not files.out.parent.is_dir():
+            raise BadInput(f"cannot write {files.out}: its folder does not exist")
+        training, records = network.training(), read_records(files.records)
+        training.check(records)
+        place = Home(files.home)
+        ledger, limits = place.ledger(), place.policy().limits
+        asked = _question(training, records)
+        found = ledger.remembered(asked.plan, asked.query)
+        before = found is not None
+        if found is None:
+            try:
+                found = _drawn(training, records, files, asked=asked, ledger=ledger)
+            except Unfinished as ended:
+                raise (ended.__cause__ or ended) from None
+        if not ledger.may_leave(asked.plan, asked.query, limits):
+            raise BadInput(
+                "the weights stay in the ledger: your policy does not allow what their records "
+                f"have spent. Accepted is a larger budget in {place.policy_file}"
+            )
+        _write(found, files, before=before)
+
+
+def _question(training: "OwnTraining", records: Records) -> Question:
+    digest = training.digest(records)
+    return Question(digest, CAMPAIGN, NOBODY, digest, 0)
+
+
+def _drawn(
+    training: "OwnTraining",
+    records: Records,
+    files: FileOptions,
+    *,
+    asked: Question,
+    ledger: Ledger,
+) -> bytes:
+    """Train on the records that can pay, and charge them in the commit that keeps the weights."""
+    place = Home(files.home)
+    respondent = Respondent(
+        records=records,
+        policy=place.policy,
+        ledger=ledger,
+        secret=place.secret(),
+        entropy=os_entropy,
+        now=lambda: datetime.now(UTC),
+    )
+    respondent.admit(new=files.new_records)
+    paying = respondent.payers(asked.plan)
+    rows = np.array(sorted(paying), dtype=np.int64)
+
+    def draw(places: list[int]) -> bytes:
+        try:
+            return training.train(
+                records,
+                rows[places],
+                checkpoint=files.state,
+                every=files.every,
+                device=files.device,
+                progress=lambda taken, steps: print(f"step {taken} of {steps}", file=sys.stderr),
+            )
+        except Exception as error:
+            raise Unfinished from error
+
+    policy = place.policy()
+    answer = ledger.answer(
+        asked,
+        cost=Cost(training.epsilon, training.delta),
+        limits=policy.limits,
+        payers=[paying[row] for row in rows.tolist()],
+        draw=draw,
+        now=datetime.now(UTC),
+    )
+    if answer is None:
+        raise BadInput(_too_few(training, policy, len(rows)))
+    return answer
+
+
+def _too_few(training: "OwnTraining", policy: Policy, records: int) -> str:
+    return (
+        f"of {records} records fewer than {policy.minimum_group} can pay epsilon "
+        f"{training.epsilon:g} and delta {training.delta:g}; your policy allows a record epsilon "
+        f"{policy.epsilon_per_record:g} and delta {policy.delta_per_record:g} in all, and a "
+        f"campaign {policy.epsilon_per_campaign:g} and {policy.delta_per_campaign:g}, of which "
+        f"all of your own trainings are one. Accepted is a smaller cost, or another policy"
+    )
+
+
+def _write(weights: bytes, files: FileOptions, *, before: bool) -> None:
+    """Write the weights, then what they are; a finished training needs no checkpoint."""
+    from confide.client.training.own_training import describe
+
+    about: dict[str, Any] = describe(weights)
+    write_whole(files.out, weights)
+    write_whole(files.about, json.dumps(about, indent=2) + "\n")
+    files.state.unlink(missing_ok=True)
+    steps, asked = about["schedule"]["steps"], about["steps_asked"]
+    if steps < asked:
+        print(f"Ended after {steps} of {asked} steps: one more would pass the budget.")
+    print(f"wrote {files.out} and {files.about}: weights after {steps} steps")
+    if before:
+        print("This training was charged when it was first written; nothing was charged now.")
+    else:
+        print(
+            f"Each record that took part was charged epsilon {about['epsilon']:g} and delta "
+            f"{about['delta']:g}, so these weights may leave; `confide-client status` shows the "
+            "whole ledger."
+        )
