@@ -122,6 +122,9 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     return min(1.0, float(value) * (1 + _CLOSED) + sys.float_info.min)
 
 
+# Searches over epsilon ask the same profile at the same points again, and a point takes a
+# millisecond.
+@lru_cache(maxsize=4096)
 def _delta(group: Sequence, epsilon: float, *, added_only: bool) -> float:
     mu = _only_gaussian(group)
     if mu is not None:
