@@ -16,9 +16,10 @@ from scipy.stats import beta, truncnorm
 from confide.aggregator.campaigns.plans import make_plan
 from confide.aggregator.procedures.full_data import Transfer, dpcp_level
 from confide.aggregator.procedures.shuffle import shuffled_epsilon
+from confide.aggregator.quantiles.base import Mechanism
 from confide.aggregator.quantiles.histogram import conformal_rank
 from confide.aggregator.quantiles.registry import MECHANISMS, automatic_bins
-from confide.protocol.privacy.budgets import Budget, noise_multiplier
+from confide.protocol.privacy.budgets import Budget
 from confide.protocol.privacy.losses import SampledGaussian
 from confide.protocol.privacy.profiles import PLD, RDP, Profile
 from confide.protocol.simulated import ALWAYS
@@ -77,8 +78,8 @@ def test_what_forty_campaigns_show_is_what_the_limits_say() -> None:
 
 def test_the_level_of_the_whole_profile_is_the_computed_one() -> None:
     """The example of full-data.md: DP-SGD of 1,000 steps at rate 0.01, 10,000 records."""
-    noise = noise_multiplier(Budget(1.0, 1e-5), sampling_rate=0.01, steps=1_000)
-    training = Profile().then(SampledGaussian(noise, 0.01, 1_000))
+    training = Profile().then(SampledGaussian(1.415, 0.01, 1_000))
+    assert training.epsilon(1e-5) == pytest.approx(1.0, abs=1e-3)
     whole = Transfer.of(training, alpha=0.1, beta=1e-3).level(10_000)
     point = dpcp_level(alpha=0.1, epsilon=1.0, delta=1e-5)
     assert says(
@@ -122,11 +123,11 @@ def test_certified_inflations_are_the_computed_ones() -> None:
     n, rank = 5_000, conformal_rank(n=5_000, level=0.9)
 
     def ranks(name: str) -> int | None:
-        def make(bins: int) -> Any:
-            return MECHANISMS[name](bins=bins, epsilon=1.0, beta=1e-3)
+        def make(bins: int) -> Mechanism:
+            settings: dict[str, Any] = {"bins": bins, "epsilon": 1.0, "beta": 1e-3}
+            return MECHANISMS[name](**settings)
 
-        found: int | None = make(automatic_bins(make, n=n, rank=rank)).inflation(n=n, rank=rank)
-        return found
+        return make(automatic_bins(make, n=n, rank=rank)).inflation(n=n, rank=rank)
 
     low, high = ranks("rank-exponential"), ranks("above-threshold")
     assert says("central-mechanisms.md", f"(epsilon = 1, n = 5,000: {low} against {high} ranks)")
