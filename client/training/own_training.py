@@ -34,6 +34,9 @@ from confide.protocol.exact.lattice import MOST_WEIGHTS
 from confide.protocol.methods.training import LIMITS, MOST_STEPS, check_limit
 from confide.protocol.privacy.renyi import REPLACE_ONE, training_epsilon, training_noise
 
+# With features and labels.
+MOST_WIDTHS = MOST_HIDDEN + 2
+
 
 @dataclass(frozen=True, kw_only=True)
 class OwnTraining:
@@ -59,12 +62,10 @@ class OwnTraining:
         check_epsilon(self.epsilon)
         check_probability("delta", self.delta)
         widths = self.layers
-        if not (
-            2 <= len(widths) <= (MOST_HIDDEN + 2) and min(widths) >= 1 and sum(widths) <= MOST_UNITS
-        ):
+        if not (2 <= len(widths) <= MOST_WIDTHS and min(widths) >= 1 and sum(widths) <= MOST_UNITS):
             raise BadInput(
-                f"layers are {widths[: (MOST_HIDDEN + 2)]}, {len(widths)} in all; accepted are 2 to "
-                f"{(MOST_HIDDEN + 2)} widths, from features to labels, of at most {MOST_UNITS} together"
+                f"layers are {widths[:MOST_WIDTHS]}, {len(widths)} in all; accepted are 2 to "
+                f"{MOST_WIDTHS} widths, from features to labels, of at most {MOST_UNITS} together"
             )
         if self.size > MOST_WEIGHTS:
             raise BadInput(f"layers have {self.size} weights; accepted are at most {MOST_WEIGHTS}")
