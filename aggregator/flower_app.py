@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
@@ -20,13 +19,19 @@ from confide.aggregator.campaigns.driver import run_campaign, run_training
 from confide.aggregator.campaigns.plans import make_plan, valid_from
 from confide.aggregator.campaigns.releases import Audited, Kept
 from confide.aggregator.campaigns.summary import as_text, non_private, simulated, simulated_accuracy
+from confide.aggregator.campaigns.training_result import (
+    about_text,
+    about_training,
+    training_terms,
+    weights_file,
+)
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.keys import read_key
 from confide.aggregator.procedures.central import Draw
 from confide.protocol.cards.card import AUDITOR
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy, os_entropy
-from confide.protocol.methods.training import NOISE, TrainingTerms
+from confide.protocol.files import write_whole
 from confide.protocol.plan import Plan, digest, sign_plan
 from confide.protocol.simulated import ALWAYS, CONTENT, EMBEDDED_MODEL, SIMULATION_KEY
 
@@ -140,31 +145,18 @@ def output_folder(path: str) -> Path | None:
 
 def train(plan: Plan, asking: "Asking", folder: Path | None, given: dict[str, Any] | None) -> None:
     """Run a training, log what it cost, and write the weights and the plan's terms."""
-    terms = plan.terms
-    assert isinstance(terms, TrainingTerms)
     learned, received = run_training(plan, asking)
-    about = {
-        "campaign": plan.campaign,
-        "epsilon": terms.spent(plan.privacy_delta),
-        "delta": plan.privacy_delta,
-        "adjacency": "replace-one",
-        "unit": "record",
-        "noise": NOISE,
-        "terms": asdict(terms),
-        "owners": learned.owners,
-        "received": received,
-    }
+    about = about_training(plan, learned.owners, received)
     if given is not None:
+        terms = training_terms(plan)
         about["accuracy"] = simulated_accuracy(terms, learned.weights, **given)
     log.info(
         "confide: %s",
         {name: value for name, value in about.items() if name not in ("terms", "owners")},
     )
     if folder is not None:
-        np.savez(folder / "training-weights.npz", weights=learned.weights, layers=terms.layers)
-        (folder / "training-federated-averaging.json").write_text(
-            json.dumps(about, indent=2) + "\n"
-        )
+        write_whole(folder / "training-weights.npz", weights_file(plan, learned.weights))
+        write_whole(folder / "training-federated-averaging.json", about_text(about))
 
 
 def kept_draw(folder: Path | None, plan: Plan, *, seed: int, run: int) -> Draw:

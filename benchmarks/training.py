@@ -50,8 +50,8 @@ from confide.protocol.embedded import deal, owned
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.lattice import CLIP_UNITS, sensitivity
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy, words
+from confide.protocol.methods.mean_weights import TrainingTally
 from confide.protocol.methods.training import (
-    TrainingTally,
     TrainingTerms,
     Weights,
     first_weights,
@@ -215,11 +215,9 @@ def trained_accuracy(
                     == labels[rest]
                 )
             )
-        tally = TrainingTally(
-            [
-                learns(terms, start, features[share], labels[share], entropy=entropy)
-                for share, entropy in zip(shares, entropies, strict=True)
-            ]
+        tally = TrainingTally.of(
+            learns(terms, start, features[share], labels[share], entropy=entropy)
+            for share, entropy in zip(shares, entropies, strict=True)
         )
 
 

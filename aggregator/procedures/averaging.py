@@ -8,11 +8,9 @@ says how many records they have.
 from collections.abc import Generator
 from dataclasses import dataclass
 
-import numpy as np
-
+from confide.protocol.methods.mean_weights import TrainingTally
 from confide.protocol.methods.training import (
     TrainingQuery,
-    TrainingTally,
     TrainingTerms,
     Weights,
     first_weights,
@@ -33,9 +31,9 @@ def federated_averaging(terms: TrainingTerms) -> Generator[TrainingQuery, Traini
     weights, owners = first_weights(terms), []
     for _ in range(terms.rounds):
         tally = yield TrainingQuery(terms, weights)
-        owners.append(len(tally.weights))
-        if tally.weights:
-            weights = np.stack(tally.weights).mean(axis=0, dtype=np.float64).astype(np.float32)
+        owners.append(tally.owners)
+        if tally.mean is not None:
+            weights = tally.mean
     return Learned(weights, tuple(owners))
 
 

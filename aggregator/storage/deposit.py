@@ -125,7 +125,8 @@ def _store_round(
     state = _round_state(db, campaign, number)
     if state != wire.Code.OK:
         return [_again(db, submission, state) for submission in submissions]
-    ids = known.of(db, campaign)
+    # An owner asked as a whole answers once, whatever ids it gives, so none need be known.
+    ids = ReportIds() if submissions[0].whole else known.of(db, campaign)
     sent: dict[Key, SentSoFar] = {}
     answers: list[Stored | None] = []
     admitted = []
@@ -254,7 +255,8 @@ def _store(db: Connection, submissions: list[Submission], known: StoredIds) -> l
         db.execute(
             _MORE, {"its_campaign": campaign, "its_round": submissions[0].round, "more": count}
         )
-        known.added(db, campaign, count)
+        if not submissions[0].whole:
+            known.added(db, campaign, count)
     return accepted
 
 

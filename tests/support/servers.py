@@ -3,6 +3,7 @@
 They have a database, keys, owners with tokens, a server that can be killed, and command lines.
 """
 
+import http.client
 import json
 import os
 import signal
@@ -226,3 +227,29 @@ def page_port(server: Running) -> int:
         .split(":")[2]
         .strip("/")
     )
+
+
+def searched(place: Place, campaign: str) -> list[Any]:
+    """Return what the page shows of the search of a campaign."""
+    # It loads scipy, which the processes of owners do not need.
+    from confide.aggregator.web.search_progress import points
+
+    store = place.store
+    return points(store.campaign(campaign), store.rounds(campaign), store.queries(campaign))
+
+
+def get(
+    server: Running, path: str, method: str = "GET", host: str | None = None
+) -> tuple[int, dict[str, str], bytes]:
+    """Ask the page of a server; return status, headers and content."""
+    link = http.client.HTTPConnection("127.0.0.1", page_port(server), timeout=30)
+    try:
+        link.request(method, path, headers={} if host is None else {"Host": host})
+        answer = link.getresponse()
+        return (
+            answer.status,
+            {name.lower(): value for name, value in answer.getheaders()},
+            answer.read(),
+        )
+    finally:
+        link.close()

@@ -15,7 +15,6 @@ from confide.aggregator.cli.server import app as aggregator_app
 from confide.aggregator.keys import SIGNING_KEY
 from confide.aggregator.process_status import STALE_SECONDS, ProcessStatus
 from confide.aggregator.storage import views
-from confide.aggregator.web.search_progress import points
 from confide.aggregator.web.server import MOST_WATCHERS
 from confide.aggregator.web.words import MEANINGS
 from confide.client.transport.contribution import Contribution
@@ -32,8 +31,10 @@ from tests.support.servers import (
     Running,
     contribution,
     eventually,
+    get,
     page_port,
     plan_now,
+    searched,
     together,
 )
 
@@ -65,22 +66,6 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Shown"]:
 def chromium() -> Iterator[Any]:
     with browser() as running:
         yield running
-
-
-def get(
-    server: Running, path: str, method: str = "GET", host: str | None = None
-) -> tuple[int, dict[str, str], bytes]:
-    link = http.client.HTTPConnection("127.0.0.1", page_port(server), timeout=30)
-    try:
-        link.request(method, path, headers={} if host is None else {"Host": host})
-        answer = link.getresponse()
-        return (
-            answer.status,
-            {name.lower(): value for name, value in answer.getheaders()},
-            answer.read(),
-        )
-    finally:
-        link.close()
 
 
 def answered(place: Place, server: Running, folder: Path, **changes: Any) -> str:
@@ -181,7 +166,7 @@ def test_no_exact_count_is_shown(plan: Plan, place: Place, tmp_path: Path) -> No
         server.access(token), plan, tmp_path / campaign, seed=1, n=1_000, policy=OPEN_POLICY
     ).watch()
     eventually(lambda: place.store.campaign(campaign).state == "calibrated")
-    assert bool(points(place.store.campaign(campaign), place.store.rounds(campaign))) == (not exact)
+    assert bool(searched(place, campaign)) == (not exact)
     status, _, body = get(server, f"/campaigns/{campaign}")
     assert (status, b"sees exact counts" in body) == (200, exact)
     auditor = place.store.card(campaign, AUDITOR)
