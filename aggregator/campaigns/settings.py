@@ -7,6 +7,7 @@ from confide.protocol.channels.base import MOST_LABELS
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import MOST_BINS
 from confide.protocol.methods.registry import METHODS
+from confide.protocol.methods.training import LIMITS
 
 MOST_DAYS = 3650
 # Far above any campaign, and far below the largest number in a database column.
@@ -31,6 +32,24 @@ def _positive(most: float) -> Kind:
     return Kind(
         lambda value: type(value) in (int, float) and 0 < value <= most,
         f"a number above 0 and at most {most:.10g}",
+    )
+
+
+def _limit(name: str, *, whole: bool = False) -> Kind:
+    """The limit of a training, as a kind."""
+    least, most = LIMITS[name]
+    if whole:
+        return _whole(int(least), int(most))
+    return Kind(
+        lambda value: type(value) in (int, float) and least <= value <= most,
+        f"a number from {least:.10g} to {most:.10g}",
+    )
+
+
+def _is_widths(value: Any) -> bool:
+    parts = value.split() if isinstance(value, str) and len(value) <= 200 else []
+    return len(parts) > 1 and all(
+        part.isascii() and part.isdigit() and len(part) < 10 and int(part) for part in parts
     )
 
 
@@ -73,6 +92,13 @@ KINDS = {
     "privacy-delta": _SHARE,
     "days": _positive(MOST_DAYS),
     "round-seconds": _positive(MOST_DAYS * 86_400),
+    "layers": Kind(_is_widths, "whole numbers above 0 between spaces, such as 16 64 26"),
+    "rounds": _limit("rounds", whole=True),
+    "local-steps": _limit("local_steps", whole=True),
+    "sampling-rate": _limit("sampling_rate"),
+    "clip": _limit("clip"),
+    "batch": _limit("batch"),
+    "learning-rate": _limit("learning_rate"),
 }
 
 
