@@ -5,9 +5,8 @@ Run `python benchmarks/training.py [SECTION] [--json FILE]`, with the sections (
     clipping    closed form against Opacus and against no privacy: forward, backward, clipping and
                 update of one batch, without noise and sampling, which all private ways share
                 (--batch, --features, --labels, --rounds, --threads)
-    step        a step of the embedded network in federated training (16-64-26, about 100 of 1,000
-                records) with exact noise, against the same step with noise in floating point
-                (--rounds)
+    step        a step of federated training as in pyproject.toml (an owner of 1,000 letters) with
+                exact noise, against the same step with noise in floating point (--rounds)
     accuracy    federated training of that network as in pyproject.toml (10 owners of 1,000
                 letters), with exact noise and with noise in floating point at the same noise
                 multiplier, the plan's and others, and the epsilon of both accountings (--seeds,
@@ -24,10 +23,8 @@ import logging
 import statistics
 import sys
 import time
-import tomllib
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -38,30 +35,20 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
-from scipy.special import ndtri
 from torch import Tensor, nn
+from training_accuracy import Row, accuracy, embedded_terms, float_noise
 
-from confide.aggregator.procedures.averaging import federated_averaging
-from confide.client.training.clipping import make_clipper
-from confide.client.training.layers import Stack, bounded
-from confide.client.training.local_round import learn, moved
+from confide.client.training.engines import make_clipper
+from confide.client.training.layers import bounded
+from confide.client.training.local_round import Trainer, moved
 from confide.client.training.randomness import poisson_batch
-from confide.protocol.embedded import deal, owned
+from confide.protocol.embedded import owned
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.lattice import CLIP_UNITS, sensitivity
-from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy, words
-from confide.protocol.methods.mean_weights import TrainingTally
-from confide.protocol.methods.training import (
-    TrainingTerms,
-    Weights,
-    first_weights,
-    predict,
-)
-from confide.protocol.privacy.losses import SampledGaussian
-from confide.protocol.privacy.profiles import Profile
+from confide.protocol.exact.sampling import Entropy, os_entropy
+from confide.protocol.methods.training import TrainingTerms
 
 WAYS = ("no privacy", "closed form", "Opacus")
-Row = dict[str, Any]
 
 
 def losses(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -82,7 +69,8 @@ def one_step(way: str, model: nn.Module, features: Tensor, labels: Tensor) -> Ca
 
         return plain
     trained, doubles = list(own.parameters()), features.double()
-    clipped = make_clipper(own, losses, 1.0, "stack" if way == "closed form" else "opacus")
+    engine, like = "stack" if way == "closed form" else "hooks", (doubles[:7], 0 * labels[:7])
+    clipped = make_clipper(own, losses, 1.0, engine, like=like, batch=len(features))
 
     def private() -> None:
         sums = clipped(doubles, labels)[1] / CLIP_UNITS / len(features)
@@ -131,19 +119,6 @@ def clipping(arguments: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def embedded_terms() -> tuple[TrainingTerms, float]:
-    """The terms of the run configuration, and its delta."""
-    file = Path(__file__).parent.parent / "pyproject.toml"
-    config = tomllib.loads(file.read_text())["tool"]["flwr"]["app"]["config"]
-    terms = TrainingTerms.from_settings("federated-averaging", config)
-    return terms, terms.privacy_delta
-
-
-def float_noise(terms: TrainingTerms, entropy: Entropy) -> NDArray[np.float64]:
-    uniform = ((words(terms.size, 64, entropy) >> np.uint64(11)) + 0.5) * 2.0**-53
-    return np.asarray(terms.noise_multiplier * sensitivity(terms.size) * ndtri(uniform))
-
-
 def exact_noise(terms: TrainingTerms, entropy: Entropy) -> NDArray[np.int64]:
     return discrete_gaussian(
         (Fraction(terms.noise_multiplier) * sensitivity(terms.size)) ** 2, terms.size, entropy
@@ -153,12 +128,13 @@ def exact_noise(terms: TrainingTerms, entropy: Entropy) -> NDArray[np.int64]:
 def step(arguments: argparse.Namespace) -> list[Row]:
     terms, _ = embedded_terms()
     features, labels = (array[:1_000] for array in owned())
-    weights = bounded(first_weights(terms))
+    weights = bounded(terms.network().first_weights())
+    clipped = Trainer(terms).sums
 
     def take(noise: Callable[[TrainingTerms, Entropy], NDArray[Any]] | None) -> Callable[[], None]:
         def taken() -> None:
             rows = poisson_batch(1_000, terms.sampling_rate, os_entropy)
-            sums = Stack(terms, weights).clipped_sum(features[rows], labels[rows])
+            sums = clipped(weights, features[rows], labels[rows], os_entropy)
             moved(terms, weights, sums if noise is None else sums + noise(terms, os_entropy))
 
         return taken
@@ -169,80 +145,13 @@ def step(arguments: argparse.Namespace) -> list[Row]:
     )
     return [
         {
-            "network": "16-64-26",
+            "network": terms.architecture,
             "no noise (ms)": found["none"],
             "floating point (ms)": found["float"],
             "exact (ms)": found["exact"],
             "exact / floating point": found["exact"] / found["float"],
         }
     ]
-
-
-def float_learn(
-    terms: TrainingTerms,
-    weights: Weights,
-    features: NDArray[Any],
-    labels: NDArray[Any],
-    *,
-    entropy: Entropy,
-) -> Weights:
-    """What `learn` does, with noise in floating point."""
-    current = bounded(weights)
-    for _ in range(terms.local_steps):
-        rows = poisson_batch(len(features), terms.sampling_rate, entropy)
-        noisy: Any = Stack(terms, current).clipped_sum(features[rows], labels[rows]) + float_noise(
-            terms, entropy
-        )
-        current = moved(terms, current, noisy)
-    return current.astype(np.float32)
-
-
-def trained_accuracy(
-    terms: TrainingTerms, learns: Callable[..., Weights], name: str, seed: int
-) -> float:
-    """How often a model that ten owners trained is right on the letters that nobody was dealt."""
-    features, labels = owned()
-    shares, rest = deal(labels, owners=10, records=10_000, seed=seed)
-    entropies = [SeededEntropy(name, seed, owner) for owner in range(10)]
-    procedure, tally = federated_averaging(terms), None
-    while True:
-        try:
-            start = procedure.send(tally).weights  # type: ignore[arg-type]
-        except StopIteration as finished:
-            return float(
-                np.mean(
-                    predict(terms, finished.value.weights, features[rest]).argmax(axis=1)
-                    == labels[rest]
-                )
-            )
-        tally = TrainingTally.of(
-            learns(terms, start, features[share], labels[share], entropy=entropy)
-            for share, entropy in zip(shares, entropies, strict=True)
-        )
-
-
-def accuracy(arguments: argparse.Namespace) -> list[Row]:
-    planned, delta = embedded_terms()
-    rows = []
-    for multiplier in (*arguments.noise, planned.noise_multiplier):
-        terms = replace(planned, noise_multiplier=multiplier)
-        spent = SampledGaussian(multiplier, terms.sampling_rate, terms.rounds * terms.local_steps)
-        found = {
-            name: [trained_accuracy(terms, learns, name, seed) for seed in range(arguments.seeds)]
-            for name, learns in {"exact": learn, "floating point": float_learn}.items()
-        }
-        differences = np.subtract(found["exact"], found["floating point"])
-        rows.append(
-            {
-                "noise multiplier": multiplier,
-                **{name: statistics.mean(values) for name, values in found.items()},
-                "difference": float(differences.mean()),
-                "standard error": float(differences.std() / arguments.seeds**0.5),
-                "epsilon, replace-one (RDP)": terms.epsilon(delta),
-                "epsilon, add-remove (PLD)": Profile().then(spent).epsilon(delta),
-            }
-        )
-    return rows
 
 
 SECTIONS = {"clipping": clipping, "step": step, "accuracy": accuracy}
@@ -270,8 +179,8 @@ def main() -> None:
         "--noise",
         type=float,
         nargs="*",
-        default=[1.0, 2.5],
-        help="other noise multipliers (default 1 2.5)",
+        default=[2.5, 5.0],
+        help="other noise multipliers (default 2.5 5)",
     )
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     arguments = parser.parse_args()

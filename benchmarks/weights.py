@@ -39,8 +39,8 @@ from confide.protocol.wire.splitting import split_answer
 from tests.support.servers import Place, eventually
 from tests.support.trainings import terms_of, training_plan, weights_answer
 
-# Layers with these numbers of weights.
-LAYERS = {100_000: "399 250", 4_000_000: "1999 2000"}
+# Features and labels of linear networks with these numbers of weights.
+SHAPES = {100_000: (399, 250), 4_000_000: (1999, 2000)}
 
 
 class Sides:
@@ -53,7 +53,10 @@ class Sides:
         assert self.echo_process.stdout is not None
         port = int(self.echo_process.stdout.readline())
         self.echo_channel = grpc.insecure_channel(f"127.0.0.1:{port}")
-        self.plan = training_plan(layers=LAYERS[size], rounds=rounds, **{"local-steps": 1})
+        features, labels = SHAPES[size]
+        self.plan = training_plan(
+            features=features, labels=labels, rounds=rounds, **{"local-steps": 1}
+        )
         assert terms_of(self.plan).size == size
         self.place = Place(folder)
         campaign, token = self.place.campaign(self.plan, owners=1), self.place.enrol("owner")
@@ -139,7 +142,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    sizes = list(LAYERS)
+    sizes = list(SHAPES)
     parser.add_argument("--sizes", type=int, nargs="+", default=sizes, choices=sizes)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--json", type=Path, help="write the rows to this file")

@@ -18,6 +18,9 @@ REASONS: dict[int, str] = {
         "it needs the model's probabilities in clear, and `features_may_leave` is false"
     ),
     wire.Code.MODEL_NOT_ALLOWED: "its model is not among `models`",
+    wire.Code.CODE_NOT_ALLOWED: (
+        "its network is not among `architectures`, has other files here, or treats records together"
+    ),
 }
 
 

@@ -22,11 +22,12 @@ from confide.client.policy import Policy
 from confide.client.records.models import Model
 from confide.client.records.records import Records
 from confide.client.records.score_cache import probabilities
-from confide.protocol.errors import Refused
+from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.lattice import MOST_BATCH
 from confide.protocol.exact.sampling import SEEDED, Entropy, randomness
 from confide.protocol.methods.base import Batch
-from confide.protocol.plan import Plan, open_plan, query_digest, read_query, signer
+from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.plan import Plan, open_plan, query_digest, read_query, signer, split_name
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import Array
 from confide.protocol.wire.encoding import ID_BYTES, VERSION, serialise
@@ -52,16 +53,18 @@ class Respondent:
         now: Callable[[], datetime],
         model: Model | None = None,
         cache: Path | None = None,
+        device: str = "auto",
     ) -> None:
         """Open the owner's records for answering.
 
         `policy` is called for every answer, so that a change takes effect at once. `model` scores
-        records that have features, and its results are kept in the folder `cache`.
+        records that have features, and its results are kept in the folder `cache`. Networks are
+        trained on `device`.
         """
         ledger.bind(secret)
         self._records, self._policy, self._ledger = records, policy, ledger
         self._secret, self._entropy, self._now = secret, entropy, now
-        self._model, self._cache = model, cache
+        self._model, self._cache, self._device = model, cache, device
         self._own = [self._hash(name, b"record", 16) for name in records.names]
         known = ledger.persons() if records.persons is None else {}
         self._persons = (
@@ -74,6 +77,7 @@ class Respondent:
         self._names = self._persons or [known.get(name, name) for name in self._own]
         self._placed: tuple[bytes, Array, NDArray[np.float64]] | None = None
         self._scored: tuple[tuple[int, bool], Array] | None = None
+        self._trainer: tuple[bytes, Any] | None = None
 
     @property
     def scored(self) -> bool:
@@ -131,7 +135,9 @@ class Respondent:
             self._check_leaving(plan_digest, name, policy)
             return remembered
         self._check_records(plan)
-        taking, positions = self._taking_part(plan_digest)
+        self._check_origin(plan, policy)
+        self._open_training(plan, plan_digest)
+        taking, positions = self._taking_part(plan, plan_digest)
         inside = taking[(positions[taking] >= asked.start) & (positions[taking] < asked.stop)]
         if len(inside) < policy.minimum_group:
             raise Refused(wire.Code.GROUP_TOO_SMALL)
@@ -156,17 +162,12 @@ class Respondent:
         def draw(chosen: list[int]) -> bytes:
             """Draw the answer of the chosen records; it must not leave before the ledger has it."""
             ids, places = self._named(plan_digest, inside[chosen], whole=asked.whole)
-            columns = asked.answer(self._chosen(plan, plan_digest, places, positions))
+            columns = asked.answer(self._chosen(plan, plan_digest, places, positions=positions))
             batch = Batch(ids, columns, seeded=randomness(self._entropy) == SEEDED)
             packed = write_batch(batch, query=asked, plan=plan_digest, round_=round_)
             return serialise(wire.Answer(version=VERSION, code=wire.Code.OK, batch=packed))
 
-        answer = self._ledger.answer(
-            question,
-            **asks,
-            draw=draw,
-            now=self._now(),
-        )
+        answer = self._ledger.answer(question, **asks, draw=draw, now=self._now())
         if answer is None:
             raise Refused(wire.Code.ALREADY_SPENT)
         # Drawing takes time, in which the owner may have changed the policy. The answer leaves only
@@ -183,7 +184,7 @@ class Respondent:
             raise Refused(wire.Code.EPSILON_PER_RECORD)
 
     def _chosen(
-        self, plan: Plan, plan_digest: bytes, places: Array, positions: NDArray[np.float64]
+        self, plan: Plan, plan_digest: bytes, places: Array, *, positions: NDArray[np.float64]
     ) -> ChosenRecords:
         return ChosenRecords(
             self._records,
@@ -193,6 +194,7 @@ class Respondent:
             positions[places],
             self._entropy,
             units=lambda some: self._units(plan_digest, some, b"score"),
+            trainer=None if self._trainer is None else self._trainer[1],
         )
 
     def _named(self, plan_digest: bytes, places: Array, *, whole: bool) -> tuple[Array, Array]:
@@ -228,6 +230,19 @@ class Respondent:
         elif self._model is None or self._model.digest != plan.model:
             raise Refused(wire.Code.MODEL_NOT_ALLOWED)
 
+    def _open_training(self, plan: Plan, plan_digest: bytes) -> None:
+        """Make the network of a training ready before a record is read, or refuse it."""
+        if plan.terms.features is None or (self._trainer and self._trainer[0] == plan_digest):
+            return
+        # Imported only by owners that train.
+        from confide.client.training.local_round import Trainer
+
+        try:
+            self._trainer = plan_digest, Trainer(TrainingTerms.of(plan.terms), device=self._device)
+        except BadInput as error:
+            log.error("the network of this plan cannot be trained here: %s", error)
+            raise Refused(wire.Code.CODE_NOT_ALLOWED) from None
+
     def _score(self, plan: Plan, *, vetted: bool) -> None:
         """Score every record with the plan's model, over the plan's labels.
 
@@ -239,17 +254,29 @@ class Respondent:
             )
             self._scored = (plan.labels, vetted), found
 
-    def _taking_part(self, plan_digest: bytes) -> tuple[Array, NDArray[np.float64]]:
+    def _check_origin(self, plan: Plan, policy: Policy) -> None:
+        """Refuse a model that the policy does not list, unless this owner helped to train it."""
+        if plan.terms.features is not None or plan.model in policy.models:
+            return
+        if all(row.plan != plan.training for row in self._ledger.campaigns()):
+            raise Refused(wire.Code.MODEL_NOT_ALLOWED)
+
+    def _taking_part(self, plan: Plan, plan_digest: bytes) -> tuple[Array, NDArray[np.float64]]:
         """Return the records that take part in this campaign, one per person, and all positions.
 
         Both follow from a keyed hash, so that only the owner's secret chooses records and assigns
-        them to questions.
+        them to questions. A record's part in a split follows from its person's name in the same
+        way, and not from its content.
         """
         if self._placed is None or self._placed[0] != plan_digest:
             everyone = np.arange(len(self._names))
             positions = self._units(plan_digest, everyone, b"position")
             if len(set(self._names)) < len(self._names):
                 everyone = self._one_each(plan_digest)
+            if plan.share:
+                first, last = plan.share
+                parts = self._units(split_name(plan, plan_digest), everyone, b"split")
+                everyone = everyone[(parts >= first) & (parts < last)]
             self._placed = plan_digest, everyone, positions
         return self._placed[1:]
 

@@ -162,7 +162,11 @@ def conclude(
         certificate = replace(certificate, randomness=SEEDED if seeded else OPERATING_SYSTEM)
     contributors = sum(size > 0 for size in sizes)
     return Outcome(
-        certificate, received, min(crowds, default=None), contributors, max(sizes, default=0)
+        certificate,
+        received,
+        crowd=min(crowds, default=None),
+        contributors=contributors,
+        largest=max(sizes, default=0),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from confide.protocol.channels.base import MOST_LABELS
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import MOST_BINS
+from confide.protocol.exact.lattice import MOST_WEIGHTS
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.methods.training import LIMITS
 
@@ -46,13 +47,6 @@ def _limit(name: str, *, whole: bool = False) -> Kind:
     )
 
 
-def _is_widths(value: Any) -> bool:
-    parts = value.split() if isinstance(value, str) and len(value) <= 200 else []
-    return len(parts) > 1 and all(
-        part.isascii() and part.isdigit() and len(part) < 10 and int(part) for part in parts
-    )
-
-
 def _is_digest(value: Any) -> bool:
     return (
         isinstance(value, str)
@@ -89,16 +83,24 @@ KINDS = {
     "alpha": _PROBABILITY,
     "failure-probability": _PROBABILITY,
     "beta": _SHARE,
+    "train-share": _SHARE,
+    "training-epsilon": Kind(
+        lambda value: type(value) in (int, float) and 0 <= value <= 40, "a number from 0 to 40"
+    ),
     "privacy-delta": _SHARE,
     "days": _positive(MOST_DAYS),
     "round-seconds": _positive(MOST_DAYS * 86_400),
-    "layers": Kind(_is_widths, "whole numbers above 0 between spaces, such as 16 64 26"),
+    "architecture": _TEXT,
+    "features": _whole(1, MOST_WEIGHTS),
     "rounds": _limit("rounds", whole=True),
     "local-steps": _limit("local_steps", whole=True),
     "sampling-rate": _limit("sampling_rate"),
     "clip": _limit("clip"),
     "batch": _limit("batch"),
     "learning-rate": _limit("learning_rate"),
+    "momentum": _limit("momentum"),
+    "averaged-rounds": _limit("rounds", whole=True),
+    "centre": _limit("centre"),
 }
 
 

@@ -16,9 +16,7 @@ SHUFFLE_DELTA = 1e-6
 
 def local_formal(plan: Plan, outcome: Outcome) -> Layer:
     """Make the formal layer: contract, certificate, and the clauses that follow from them."""
-    terms, certificate = plan.terms, outcome.certificate
-    assert isinstance(terms, LocalTerms)
-    assert isinstance(certificate, LocalCertificate)
+    terms, certificate = LocalTerms.of(plan.terms), LocalCertificate.of(outcome.certificate)
     released = campaign_released(plan, certificate)
     flags = {
         "coverage": decimal(certificate.level) >= 1 - decimal(plan.alpha),

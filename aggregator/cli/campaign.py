@@ -15,7 +15,7 @@ from confide.aggregator.campaigns.training_result import weights_file
 from confide.aggregator.cli.plan_options import (
     SETTINGS,
     PlanOptions,
-    TrainingOptions,
+    TrainingPlanOptions,
     given_settings,
     read_settings,
     with_defaults,
@@ -68,7 +68,7 @@ def create(
     db: Database = DEFAULT,
     *,
     asked: PlanOptions,
-    training: TrainingOptions,
+    training: TrainingPlanOptions,
 ) -> None:
     """Sign a plan and store it as a draft; prints the id of the campaign."""
     with clear_errors():
@@ -194,7 +194,7 @@ def _trained_files(store: Store, one: Campaign) -> dict[str, bytes]:
     assert about is not None
     assert data is not None
     found = np.frombuffer(data, dtype=F4)
-    return {WEIGHTS_FILE: weights_file(one.plan, found), ABOUT_FILE: about.encode()}
+    return {WEIGHTS_FILE: weights_file(found), ABOUT_FILE: about.encode()}
 
 
 @campaign_app.command("export")

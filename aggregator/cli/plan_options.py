@@ -87,12 +87,13 @@ class PlanOptions:
 
 
 @dataclass(frozen=True)
-class TrainingOptions:
+class TrainingPlanOptions:
     """The terms of a training; it has no model file, and needs all of these."""
 
-    layers: Annotated[
-        str | None, typer.Option(help="widths from features to labels, such as '16 26'")
+    architecture: Annotated[
+        str | None, typer.Option(help="network and its arguments, such as 'mlp hidden=64'")
     ] = None
+    features: Annotated[int | None, typer.Option(help="numbers that a record has")] = None
     rounds: Annotated[int | None, typer.Option(help="times that owners answer")] = None
     local_steps: Annotated[int | None, typer.Option(help="steps of DP-SGD in a round")] = None
     sampling_rate: Annotated[
@@ -103,6 +104,15 @@ class TrainingOptions:
         float | None, typer.Option(help="public number that the sum of a step is divided by")
     ] = None
     learning_rate: Annotated[float | None, typer.Option(help="length of a step")] = None
+    momentum: Annotated[
+        float | None, typer.Option(help="share of a round's movement that the next one repeats")
+    ] = None
+    averaged_rounds: Annotated[
+        int | None, typer.Option(help="last rounds whose weights are averaged in the end")
+    ] = None
+    centre: Annotated[
+        float | None, typer.Option(help="the feature in [0, 1] that the network sees as 0")
+    ] = None
 
 
 def given_settings(*options: Any) -> dict[str, Any]:

@@ -184,7 +184,7 @@ class CampaignRunner:
         """Run a new procedure on the stored tallies, to its first unanswered query or its end."""
         replay = self._replays.pop(campaign.id, None) or Replay(campaign.plan, self._draw(campaign))
         try:
-            result = replay.proceed(StoredRounds(self._store, campaign, rounds, self._now()))
+            result = replay.proceed(StoredRounds(self._store, campaign, rounds, now=self._now()))
         except Unanswered as next_:
             self._replays[campaign.id] = replay
             self._store.ask(
@@ -201,7 +201,7 @@ class CampaignRunner:
             if campaign.plan.terms.track is None:
                 self._finish_training(campaign, result)
             else:
-                self._finish(campaign, result, replay.recorded, replay.draw.diagnostic)
+                self._finish(campaign, result, replay.recorded, audit=replay.draw.diagnostic)
 
     def _finish_training(self, campaign: Campaign, learned: Learned) -> None:
         """Store the weights, or raise TooFew if no owner, or too few of them, took part."""
@@ -231,6 +231,7 @@ class CampaignRunner:
         campaign: Campaign,
         certificate: Certificate,
         recorded: RecordedTallies,
+        *,
         audit: dict[str, float],
     ) -> None:
         """Issue the signed card, or raise TooFew if too few reports or owners were counted."""

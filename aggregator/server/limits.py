@@ -15,7 +15,7 @@ from confide.protocol.wire.service import LARGEST_PIECE
 
 
 @dataclass(frozen=True)
-class Limits:
+class ServerLimits:
     """The limits that an operator sets for a server.
 
     For one owner: bytes per message, messages per second, bytes per second and open calls. For one
@@ -77,7 +77,9 @@ class RateLimiter:
     It must be used from one thread only.
     """
 
-    def __init__(self, limits: Limits, vitals: ProcessStatus, *, now: Callable[[], float]) -> None:
+    def __init__(
+        self, limits: ServerLimits, vitals: ProcessStatus, *, now: Callable[[], float]
+    ) -> None:
         self._limits, self._vitals = limits, vitals
         self._open: Counter[int] = Counter()
         # The messages of one second may be sent at once, or SMALLEST_BUCKET if that is more.

@@ -15,7 +15,7 @@ from confide.aggregator.logs import place_of
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server.campaign_runner import CampaignRunner
 from confide.aggregator.server.grpc_server import Endpoint, GrpcServer
-from confide.aggregator.server.limits import Limits
+from confide.aggregator.server.limits import ServerLimits
 from confide.aggregator.server.round_cache import RoundCache
 from confide.aggregator.server.service import Bounds, Service
 from confide.aggregator.storage.report_writer import Writer
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 REPEAT_SECONDS, FAILED_SECONDS = 0.2, 2.0
 
 
-def within_files(limits: Limits) -> Limits:
+def within_files(limits: ServerLimits) -> ServerLimits:
     """The limits, with at most half as many connections as the process may have files open.
 
     The process first raises its own limit on files, as far as the system allows.
@@ -55,7 +55,7 @@ async def serve(
     *,
     runner: CampaignRunner,
     endpoint: Endpoint,
-    limits: Limits,
+    limits: ServerLimits,
     status: ProcessStatus,
 ) -> None:
     """Serve until a signal says stop; then finish what has begun."""

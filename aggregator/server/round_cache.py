@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from confide.aggregator.campaigns.admission import Checked, check_answer
-from confide.aggregator.campaigns.allowance import most_bytes, most_in_campaign, most_in_round
+from confide.aggregator.campaigns.allowance import Allowance, allowance, most_in_campaign
 from confide.aggregator.storage.enrolment import Owner
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import ENOUGH, OPEN, Campaign, Round
@@ -47,15 +47,12 @@ class CachedCampaign:
         """Whether an owner answers a round as a whole, and so once."""
         return self.campaign.plan.terms.rounds > 0
 
-    def most(self, owner: Owner) -> tuple[int, int]:
-        """How many reports of an owner the last round takes, and the campaign."""
-        plan = self.campaign.plan
-        in_round = 1 if self.query is None else most_in_round(plan, self.query, owner.records)
-        return in_round, most_in_campaign(plan, owner.records)
-
-    def most_bytes(self, owner: Owner) -> int:
-        """How many bytes of an owner the campaign stores."""
-        return most_bytes(self.campaign.plan, rounds=len(self.rounds), records=owner.records)
+    def allowance(self, owner: Owner) -> Allowance:
+        """The most that the last round, and the campaign, take from an owner."""
+        if self.query is None:
+            return Allowance(0)
+        plan, rounds = self.campaign.plan, len(self.rounds)
+        return allowance(plan, self.query, rounds=rounds, records=owner.records)
 
     def admit(self, answer: bytes, owner: Owner) -> tuple[Packed, bool]:
         """The answer as a batch to store, and whether it was drawn from a seed.

@@ -16,7 +16,13 @@ import grpc
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server.assembly import AssemblyMemory
 from confide.aggregator.server.authentication import OwnerDirectory
-from confide.aggregator.server.limits import Limits, MessageMemory, RateLimiter, Reading, Slots
+from confide.aggregator.server.limits import (
+    MessageMemory,
+    RateLimiter,
+    Reading,
+    ServerLimits,
+    Slots,
+)
 from confide.aggregator.server.round_cache import CachedCampaign, RoundCache
 from confide.aggregator.server.upload import Stream
 from confide.aggregator.storage.enrolment import Enrolment, Owner
@@ -70,7 +76,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Call:
+class OwnerCall:
     """One call of an enrolled owner about one campaign."""
 
     messages: Any
@@ -91,7 +97,7 @@ class Service:
         store: Store,
         writer: Writer,
         cache: RoundCache,
-        limits: Limits,
+        limits: ServerLimits,
         status: ProcessStatus,
         bounds: Bounds,
         certified: bool,
@@ -135,7 +141,7 @@ class Service:
         }
         return grpc.method_handlers_generic_handler(SERVICE, made)
 
-    async def _plan(self, call: Call) -> wire.SignedPlan:
+    async def _plan(self, call: OwnerCall) -> wire.SignedPlan:
         return wire.SignedPlan.FromString(call.campaign.campaign.signed_plan)
 
     async def _query(self, owner: Owner, campaign: str) -> AsyncIterator[service_pb2.Asked]:
@@ -148,13 +154,13 @@ class Service:
             piece = found.asked[start : start + PIECE_BYTES]
             yield service_pb2.Asked(code=wire.Code.OK, query=piece)
 
-    async def _card(self, call: Call) -> service_pb2.CardJson:
+    async def _card(self, call: OwnerCall) -> service_pb2.CardJson:
         if call.campaign.campaign.state != PUBLISHED:
             return service_pb2.CardJson(code=wire.Code.CLOSED)
         card = await asyncio.to_thread(self._store.card, call.campaign.campaign.id, PUBLIC)
         return service_pb2.CardJson(code=wire.Code.OK, card=card)
 
-    async def _submit(self, call: Call) -> wire.Receipt:
+    async def _submit(self, call: OwnerCall) -> wire.Receipt:
         name = call.campaign.campaign.id
 
         async def look_again() -> CachedCampaign:
@@ -217,7 +223,7 @@ class Service:
 
         return handle
 
-    def _guarded(self, work: Callable[[Call], Any]) -> Callable[[Any, Any], Any]:
+    def _guarded(self, work: Callable[[OwnerCall], Any]) -> Callable[[Any, Any], Any]:
         """A handler that authenticates the owner and finds the campaign before the work.
 
         A refusal ends the call with a status, and is counted.
@@ -229,7 +235,7 @@ class Service:
                 owner = await self._owner(context)
                 with self._calls.one(), self._rate_limiter.call(owner.id):
                     campaign = self._cache.campaign(_metadata(context).get(CAMPAIGN, ""))
-                    return await work(Call(messages, context, owner, campaign))
+                    return await work(OwnerCall(messages, context, owner, campaign))
             except Refused as refused:
                 await self._refuse(context, owner, refused.code)
 

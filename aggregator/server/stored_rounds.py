@@ -35,7 +35,9 @@ class OtherVersion(ConfideError):
 class StoredRounds:
     """A source of tallies that counts each closed round once, and stores the result if it may."""
 
-    def __init__(self, store: Store, campaign: Campaign, rounds: list[Round], now: float) -> None:
+    def __init__(
+        self, store: Store, campaign: Campaign, rounds: list[Round], *, now: float
+    ) -> None:
         self._store, self._campaign, self._rounds = store, campaign, rounds
         self._asking = campaign.state == OPEN and now < campaign.plan.expires.timestamp()
         self._score = SCORES[campaign.plan.score]

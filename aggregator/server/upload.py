@@ -8,7 +8,13 @@ from functools import partial
 
 from confide.aggregator.server.assembly import Assembly, AssemblyMemory
 from confide.aggregator.server.authentication import BELIEVED_SECONDS
-from confide.aggregator.server.limits import Deadline, Limits, MessageMemory, RateLimiter, Reading
+from confide.aggregator.server.limits import (
+    Deadline,
+    MessageMemory,
+    RateLimiter,
+    Reading,
+    ServerLimits,
+)
 from confide.aggregator.server.round_cache import CachedCampaign, declined
 from confide.aggregator.storage.enrolment import Owner
 from confide.aggregator.storage.report_writer import Writer
@@ -32,7 +38,7 @@ class Stream:
     standing: CachedCampaign
     writer: Writer
     rate_limiter: RateLimiter
-    limits: Limits
+    limits: ServerLimits
     reading: Reading
     memory: MessageMemory
     look_again: Callable[[], Awaitable[CachedCampaign]]
@@ -206,20 +212,16 @@ class Stream:
         last = self.standing.last
         if last is None or not (self._pending or finished):
             return
-        name, batches = self.standing.campaign.id, self._pending
-        most, in_all = self.standing.most(self.owner)
         submission = Submission(
-            name,
+            self.standing.campaign.id,
             last.number,
             self.owner.id,
-            batches,
-            self._seeded,
-            finished,
-            code,
-            most,
-            in_all,
-            self.standing.whole,
-            self.standing.most_bytes(self.owner),
+            batches=self._pending,
+            seeded=self._seeded,
+            finished=finished,
+            code=code,
+            limit=self.standing.allowance(self.owner),
+            whole=self.standing.whole,
         )
         done, free = self.writer.put(submission), partial(self.memory.give, self._bytes)
         loop = asyncio.get_running_loop()

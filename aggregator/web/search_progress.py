@@ -88,11 +88,11 @@ def points(campaign: Campaign, rounds: Sequence[Round], asked: Sequence[bytes]) 
         tally = None if one.tally is None else json.loads(one.tally)
         level = 1 - campaign.plan.alpha
         if type(query) in POINTS:
-            found += POINTS[type(query)](one.number, query, tally, level)
+            found += POINTS[type(query)](one.number, query, tally, level=level)
     return found
 
 
-def _bit_points(number: int, query: BitQuery, tally: Any, level: float) -> list[Point]:
+def _bit_points(number: int, query: BitQuery, tally: Any, *, level: float) -> list[Point]:
     """A threshold may stand in a query several times; its answers are pooled."""
     answers, ones = Counter(dict.fromkeys(query.thresholds, 0)), Counter[float]()
     for i, threshold in enumerate(query.thresholds if tally else ()):
@@ -123,7 +123,7 @@ def _bit_points(number: int, query: BitQuery, tally: Any, level: float) -> list[
     ]
 
 
-def _count_points(number: int, query: CountQuery, tally: Any, level: float) -> list[Point]:
+def _count_points(number: int, query: CountQuery, tally: Any, *, level: float) -> list[Point]:
     """Noised counts: normal, with the noise of every owner and the chance of which records there
     are."""
     pairs = list(tally["owners"].values()) if tally else []
@@ -136,11 +136,13 @@ def _count_points(number: int, query: CountQuery, tally: Any, level: float) -> l
     )
     z = (share - level) / error
     above, below = float(norm.sf(z)), float(norm.cdf(z))
-    return [Point(number, query.threshold, n, share, error, above, below)]
+    return [
+        Point(number, query.threshold, n, coverage=share, error=error, above=above, below=below)
+    ]
 
 
 # Queries about thresholds whose answers can be drawn, and how.
-POINTS: dict[type[Query], Callable[[int, Any, Any, float], list[Point]]] = {
+POINTS: dict[type[Query], Callable[..., list[Point]]] = {
     BitQuery: _bit_points,
     CountQuery: _count_points,
 }

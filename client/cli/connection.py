@@ -45,6 +45,7 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _aggregator(
+    *,
     aggregator: Annotated[str, typer.Option(help="HOST:PORT of the aggregator")],
     campaign: Annotated[str, typer.Option(help="id of the campaign")],
     token_file: Annotated[

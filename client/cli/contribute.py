@@ -26,10 +26,14 @@ from confide.protocol.wire import wire_pb2 as wire
 @connected
 def contribute(
     remote: Aggregator,
+    *,
     records: Annotated[Path, typer.Option(help="your records (.npz, .csv or .parquet)")],
     model: Annotated[Path | None, typer.Option(help="model that scores them (.onnx)")] = None,
     home: Folder = DEFAULT_HOME,
     new_records: NewRecords = False,
+    device: Annotated[
+        str, typer.Option(help="where networks are trained: auto, cpu, cuda or cuda:N")
+    ] = "auto",
     watch: Annotated[
         bool,
         typer.Option("--watch/--once", help="until the campaign is over, or only what is open now"),
@@ -42,7 +46,7 @@ def contribute(
     """
     place = Home(home)
     policy, ledger = place.policy(), place.ledger()
-    respondent = open_owner(place, records, model, new_records=new_records)
+    respondent = open_owner(place, records, model, new_records=new_records, device=device)
     if model is not None and (found := Model.read(model)).digest in policy.models:
         # A fault of the model is explained here; the aggregator would get a code only.
         check_model(found, str(model))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from confide.client.ledger.charges import Cost, Limits, Question
+from confide.client.ledger.charges import Cost, Question, SpendingLimits
 from confide.client.ledger.database import transaction
 
 # The queries of one plan with one digest: at most one row.
@@ -72,7 +72,7 @@ def number_payers(db: sqlite3.Connection, payers: Sequence[Iterable[bytes]]) -> 
 
 
 def able_places(
-    db: sqlite3.Connection, asked: Question, *, cost: Cost, limits: Limits
+    db: sqlite3.Connection, asked: Question, *, cost: Cost, limits: SpendingLimits
 ) -> list[int]:
     """The numbered places that may answer; none if they are too few, or the round is answered."""
     plan = _plan_id(db, asked.plan)
@@ -135,7 +135,7 @@ def charge(
     )
 
 
-def may_leave(db: sqlite3.Connection, plan: bytes, query: bytes, limits: Limits) -> bool:
+def may_leave(db: sqlite3.Connection, plan: bytes, query: bytes, *, limits: SpendingLimits) -> bool:
     """Whether the records behind a drawn answer are enough, and within these limits."""
     row = db.execute(
         "SELECT plan, queries.id, campaign FROM queries JOIN plans ON queries.plan = plans.id "

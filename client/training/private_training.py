@@ -9,15 +9,12 @@ parameters of the result are those of the model as given. The distribution of th
 depend on the order of the records. Gradients are taken in double precision, their clipped sums are
 rounded to an integer lattice, and noise is discrete Gaussian on the integers (`Trained.noise`).
 
-Limits: a record's gradient may depend on the records beside it by the rounding of doubles. The
-lattice's FLOAT_MARGIN covers up to 2^-39 of a clipping length a record. That torch's gradients stay
-within it is an assumption about scale, with features and targets within about 1e3, and no theorem.
-A smooth loss that is steep at features of 1e5 and more breaks it, and so does, at any scale, a
-gradient that jumps between neighbouring doubles (a ReLU at exactly 0). Weights and records are the
-owner's own here, so nobody else can aim at such a point. Federated training
-(`confide.client.training.layers`: linear layers, ReLU and cross-entropy, with weights that others
-choose) is in exact arithmetic and assumes nothing of the kind. Errors and timing are seen by the
-owner only and are not covered.
+Limits: a record's gradient does not depend on the records beside it, not in one bit, if kernels
+choose their operations by shape and not by values; `confide.client.training.engines.company` tries
+that on made-up rows for the shapes in use, and a trial is no proof. What float64 loses in sums is
+within the lattice's FLOAT_MARGIN. Federated training of linear layers with ReLU and cross-entropy
+(`confide.client.training.layers`) is in exact arithmetic and assumes nothing of the kind. Errors
+and timing are seen by the owner only and are not covered.
 """
 
 import copy
@@ -31,7 +28,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from confide.client.training.checkpoint import Checkpoint, about, load, save
-from confide.client.training.clipping import AUTO, OPACUS, Clipper, Loss, make_clipper
 from confide.client.training.descent import (
     MakeOptimizer,
     Schedule,
@@ -40,6 +36,7 @@ from confide.client.training.descent import (
     take_steps,
     tensors,
 )
+from confide.client.training.engines import AUTO, Clipper, Loss, make_clipper
 from confide.client.training.probe import made_up, probe
 from confide.client.training.randomness import KEY_BYTES
 from confide.protocol.errors import BadInput
@@ -101,14 +98,12 @@ def train(
     called with the steps taken and all steps, and not with a loss, which would not be private.
     """
     check_records(features, targets)
-    if engine == AUTO and features.ndim != 2:
-        # The closed form is for one row of numbers a record.
-        engine = OPACUS
     place, before = pick_device(device), spent or Profile()
     mechanism = schedule.mechanism(schedule.steps)
     steps = schedule.steps if budget is None else affordable_steps(budget, mechanism, spent=before)
     running = copy.deepcopy(model).double().to(place).train()
-    probe(running, loss, engine, *made_up(features, targets, place))
+    like = made_up(features, targets, place)
+    probe(running, loss, engine, *like)
     updates = optimizer(_trained(running).values())
     name = about(f"{schedule} {steps} {running} {updates}", features, targets)
     run = _Run(running, updates, name, checkpoint)
@@ -122,7 +117,9 @@ def train(
     try:
         if run.taken < steps:
             records = tensors(features, targets, device=place, key=run.last.key)
-            clipped = make_clipper(running, loss, schedule.clip, engine)
+            clipped = make_clipper(
+                running, loss, schedule.clip, engine, like=like, batch=schedule.batch
+            )
             for taken in run.steps(clipped, records, schedule, stop=steps, every=every):
                 if progress is not None:
                     progress(taken, steps)

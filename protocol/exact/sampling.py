@@ -52,7 +52,7 @@ def words(count: int, bits: int, entropy: Entropy) -> NDArray[Any]:
     return np.frombuffer(entropy(count * dtype.itemsize), dtype=dtype)
 
 
-def in_chunks(work: Callable[[slice], None], count: int, size: int, entropy: Entropy) -> None:
+def in_chunks(work: Callable[[slice], None], count: int, *, size: int, entropy: Entropy) -> None:
     """Call `work` on slices of at most `size` rows that cover `count`.
 
     The operating system's source may be read from several threads at once (it and numpy let go of
@@ -67,7 +67,7 @@ def in_chunks(work: Callable[[slice], None], count: int, size: int, entropy: Ent
             work(part)
 
 
-def words_below(limit: int, count: int, bits: int, entropy: Entropy) -> NDArray[Any]:
+def words_below(limit: int, count: int, entropy: Entropy, *, bits: int) -> NDArray[Any]:
     """`count` uniform words in [0, limit).
 
     A word at or above the limit is drawn again, so no value is favoured.
@@ -92,7 +92,7 @@ def uniform(m: int, count: int, entropy: Entropy) -> Integers:
     if not 1 <= m <= 1 << 62:
         raise BadInput(f"uniform choice among {m}; between 1 and 2^62 values are possible")
     bits = 16 if m <= 1 << 12 else 32 if m <= 1 << 28 else 64
-    drawn = words_below((1 << bits) // m * m, count, bits, entropy)
+    drawn = words_below((1 << bits) // m * m, count, entropy, bits=bits)
     return (drawn % WORDS[bits].type(m)).astype(np.int64)
 
 

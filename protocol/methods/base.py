@@ -62,7 +62,7 @@ class Subjects(Protocol):
     def probabilities(self) -> Array:
         """Return the model's probabilities of every label."""
 
-    def train(self, terms: Any, weights: Array) -> Array:
+    def train(self, weights: Array) -> Array:
         """Return the weights after this owner's private steps."""
 
 
@@ -184,6 +184,16 @@ class Terms(ABC):
     settings: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     @classmethod
+    def of(cls, terms: "Terms") -> Self:
+        """Return a plan's terms as terms of this class; refuse those of another method."""
+        if not isinstance(terms, cls):
+            raise BadInput(
+                f"terms are {type(terms).__name__} of method {terms.method!r}; accepted are "
+                f"{cls.__name__}"
+            )
+        return terms
+
+    @classmethod
     @abstractmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
         """Make the terms from an operator's settings."""
@@ -225,6 +235,11 @@ class Terms(ABC):
         """The most bytes of what an owner answers as a whole, which may be sent in pieces."""
         return 0
 
+    @property
+    def code(self) -> tuple[str, bytes] | None:
+        """The installed code that the method runs: its name and the digest of its files."""
+        return None
+
     @abstractmethod
     def read_query(self, body: bytes, *, labels: int) -> Query:
         """Read the query in a message body; raise `BadInput` or `Refused` if there is none."""
@@ -242,6 +257,13 @@ class Terms(ABC):
 
     def to_bytes(self) -> bytes:
         return serialise(self.message(**asdict(self)))
+
+    def to_values(self) -> dict[str, Any]:
+        """Return the fields as JSON values; bytes are hexadecimal."""
+        return {
+            name: value.hex() if isinstance(value, bytes) else value
+            for name, value in asdict(self).items()
+        }
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from confide.protocol.methods.base import Tally
 from confide.protocol.wire.columns import F4
 
-# Weights are added up in whole multiples of this, so that a mean does not depend on their order.
-# They lie within +-2^5, so 2^18 owners fit into 64 bits.
+# An owner keeps its weights within +-WEIGHT_BOUND.
+WEIGHT_BOUND = 32.0
+# Weights are added up in whole multiples of this, so that a mean does not depend on their order;
+# 2^18 owners fit into 64 bits.
 _UNIT = 2.0**-40
 _COUNT = struct.Struct("<Q")
 
@@ -29,7 +31,8 @@ class TrainingTally(Tally):
         """Add up answers one by one, so that one at a time is in memory."""
         total, owners = np.zeros(0, dtype=np.int64), 0
         for weights in answers:
-            units = np.divide(weights, _UNIT, dtype=np.float64)
+            units = np.clip(weights, -WEIGHT_BOUND, WEIGHT_BOUND, dtype=np.float64)
+            units /= _UNIT
             np.rint(units, out=units)
             total = total if owners else np.zeros(len(weights), dtype=np.int64)
             # Cast while adding: millions of weights need no further copy.

@@ -44,13 +44,14 @@ def split_answer(answer: bytes, plan: Plan, *, most: int) -> Iterator[bytes]:
     for first in range(0, n, rows):
         last = min(n, first + rows)
         columns = {
-            name: cut(getattr(body, name), bits, first, last) for name, bits in widths.items()
+            name: cut(getattr(body, name), bits=bits, first=first, last=last)
+            for name, bits in widths.items()
         }
         piece = wire.ReportBatch(
             version=batch.version,
             plan=batch.plan,
             round=batch.round,
-            ids=cut(batch.ids, 8 * ID_BYTES, first, last),
+            ids=cut(batch.ids, bits=8 * ID_BYTES, first=first, last=last),
             seeded=batch.seeded,
             body=serialise(kind(**columns)),
         )

@@ -60,6 +60,7 @@ def run_all(records: Any, settings: list[Any]) -> tuple[list[dict[str, Any]], bo
 @grouped
 def evaluate_command(
     context: typer.Context,
+    *,
     shared: SharedOptions,
     local: LocalOptions,
     curator: CuratorOptions,

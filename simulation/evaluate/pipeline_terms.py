@@ -1,6 +1,6 @@
 """What a pipeline that trains and calibrates is asked for, what it promises, and its parts."""
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 from confide.aggregator.procedures.full_data import PUBLISHED_BUFFER, Stability
 from confide.aggregator.quantiles.base import Mechanism
@@ -82,11 +82,12 @@ class Pipeline:
     method: str
     rank: int
     promise: Promise
-    training: AccountedMechanism | None
-    quantile: Mechanism | None
-    halves: bool
-    profile: Profile | None
-    adjacency: str
+    _: KW_ONLY
+    training: AccountedMechanism | None = None
+    quantile: Mechanism | None = None
+    halves: bool = False
+    profile: Profile | None = None
+    adjacency: str = NOT_PRIVATE
 
     @property
     def private(self) -> bool:

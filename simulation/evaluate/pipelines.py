@@ -32,7 +32,6 @@ from confide.protocol.privacy.profiles import Profile, parallel
 from confide.simulation.evaluate.learners import Planned
 from confide.simulation.evaluate.pipeline_terms import (
     MIXED,
-    NOT_PRIVATE,
     Pipeline,
     PipelineTerms,
     Promise,
@@ -44,7 +43,7 @@ _SHY = 1 - 1e-12
 
 def _exact(method: str, terms: PipelineTerms, *, halves: bool, promise: Promise) -> Pipeline:
     rank = terms.nominal_rank(terms.n - terms.n // 2 if halves else terms.n)
-    return Pipeline(method, rank, promise, None, None, halves, None, NOT_PRIVATE)
+    return Pipeline(method, rank, promise, halves=halves)
 
 
 def split_cp(terms: PipelineTerms, plan: Planned) -> Pipeline:
@@ -73,7 +72,7 @@ def differential(terms: PipelineTerms, plan: Planned) -> Pipeline:
     )
     promise = Promise(CERTIFIED, level=1 - terms.alpha)
     rank = differential_rank(n=terms.n, level=level)
-    return Pipeline("differential", rank, promise, training, None, False, None, NOT_PRIVATE)
+    return Pipeline("differential", rank, promise, training=training)
 
 
 def dpcp(terms: PipelineTerms, plan: Planned) -> Pipeline:
@@ -83,13 +82,15 @@ def dpcp(terms: PipelineTerms, plan: Planned) -> Pipeline:
         alpha=terms.alpha, epsilon=terms.share * terms.budget.epsilon, delta=terms.budget.delta
     )
     quantile = Dpcp(bins=terms.bins, epsilon=(1 - terms.share) * terms.budget.epsilon)
-    profile = spent.then(Pure(quantile.epsilon))
     rank = dpcp_rank(n=terms.n, level=level)
     if quantile.target(rank) >= terms.n:
         raise BadInput(
             f"n is {terms.n}; dpcp at level {level:.4g} needs more than 2/(epsilon level) records"
         )
-    return Pipeline("dpcp", rank, Promise(CONDITIONAL), training, quantile, False, profile, MIXED)
+    promise, total = Promise(CONDITIONAL), spent.then(Pure(quantile.epsilon))
+    return Pipeline(
+        "dpcp", rank, promise, training=training, quantile=quantile, profile=total, adjacency=MIXED
+    )
 
 
 def _noisy_counts(terms: PipelineTerms, spent: Profile) -> tuple[DiscreteGaussian, float]:
@@ -136,7 +137,15 @@ def scp_f(terms: PipelineTerms, plan: Planned) -> Pipeline:
     quantile = GaussianSearch(
         bins=terms.bins, beta=terms.beta, rho=rho, buffer=buffer, adjacency=ADD_REMOVE
     )
-    return Pipeline("scp-f", rank, promise, training, quantile, False, spent.then(cost), ADD_REMOVE)
+    return Pipeline(
+        "scp-f",
+        rank,
+        promise,
+        training=training,
+        quantile=quantile,
+        profile=spent.then(cost),
+        adjacency=ADD_REMOVE,
+    )
 
 
 def scp_a(terms: PipelineTerms, plan: Planned) -> Pipeline:
@@ -146,7 +155,13 @@ def scp_a(terms: PipelineTerms, plan: Planned) -> Pipeline:
     rank = terms.nominal_rank(terms.n)
     quantile = GaussianSearch(bins=terms.bins, rho=rho, variant="A", adjacency=ADD_REMOVE)
     return Pipeline(
-        "scp-a", rank, Promise(ASYMPTOTIC), training, quantile, False, spent.then(cost), ADD_REMOVE
+        "scp-a",
+        rank,
+        Promise(ASYMPTOTIC),
+        training=training,
+        quantile=quantile,
+        profile=spent.then(cost),
+        adjacency=ADD_REMOVE,
     )
 
 
@@ -161,7 +176,13 @@ def certified(terms: PipelineTerms, plan: Planned) -> Pipeline:
     promise = Promise(CERTIFIED, level=1 - terms.alpha)
     total = spent.then(Pure(quantile.epsilon))
     return Pipeline(
-        "certified", transfer.rank(terms.n), promise, training, quantile, False, total, ADD_REMOVE
+        "certified",
+        transfer.rank(terms.n),
+        promise,
+        training=training,
+        quantile=quantile,
+        profile=total,
+        adjacency=ADD_REMOVE,
     )
 
 
@@ -185,7 +206,14 @@ def split(terms: PipelineTerms, plan: Planned) -> Pipeline:
     quantile = NoisyMidpoint(bins=terms.bins, rho=rho, adjacency=ADD_REMOVE)
     total = parallel(spent, Profile().then(cost))
     return Pipeline(
-        "split", rank, Promise(UNCERTIFIED), training, quantile, True, total, ADD_REMOVE
+        "split",
+        rank,
+        Promise(UNCERTIFIED),
+        training=training,
+        quantile=quantile,
+        halves=True,
+        profile=total,
+        adjacency=ADD_REMOVE,
     )
 
 
@@ -196,7 +224,16 @@ def split_certified(terms: PipelineTerms, plan: Planned) -> Pipeline:
     rank = certified_rank(n=rest, alpha=terms.alpha, beta=terms.beta)
     total = parallel(spent, Profile().then(Pure(quantile.epsilon)))
     promise = Promise(CERTIFIED, level=1 - terms.alpha)
-    return Pipeline("split-certified", rank, promise, training, quantile, True, total, ADD_REMOVE)
+    return Pipeline(
+        "split-certified",
+        rank,
+        promise,
+        training=training,
+        quantile=quantile,
+        halves=True,
+        profile=total,
+        adjacency=ADD_REMOVE,
+    )
 
 
 def pscp(terms: PipelineTerms, plan: Planned) -> Pipeline:
@@ -208,7 +245,14 @@ def pscp(terms: PipelineTerms, plan: Planned) -> Pipeline:
     promise = Promise(CERTIFIED, level=1 - terms.alpha)
     rank = pps_rank(n=rest, alpha=terms.alpha, gamma=gamma)
     return Pipeline(
-        "pscp", rank, promise, training, quantile, True, spent.then(Pure(epsilon)), MIXED
+        "pscp",
+        rank,
+        promise,
+        training=training,
+        quantile=quantile,
+        halves=True,
+        profile=spent.then(Pure(epsilon)),
+        adjacency=MIXED,
     )
 
 

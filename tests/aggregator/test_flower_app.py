@@ -11,8 +11,9 @@ from flwr.supercore.task_identity import TaskIdentity
 from threadpoolctl import threadpool_limits
 
 from confide.aggregator import flower_app
-from confide.aggregator.flower_app import make_plans, read_reply
+from confide.aggregator.flower_app import Plans, read_reply
 from confide.protocol.errors import BadInput
+from confide.protocol.plan import Plan
 from confide.simulation.federation import run_defaults
 from tests.support.federations import CAMPAIGNS
 from tests.support.places import ROOT
@@ -92,6 +93,11 @@ def test_who_did_not_answer_is_missing_and_who_failed_is_malformed(
         monkeypatch.setattr(TaskIdentity, name, 1)
     asked = Message(RecordDict(), dst_node_id=1, message_type="query")
     assert read_reply(Message(Error(code=code, reason="why"), reply_to=asked)) == found
+
+
+def make_plans(config: dict[str, Any], *, run: int) -> dict[str, Plan]:
+    plans = Plans(config, run=run)
+    return {name: plans.make(name) for name in plans.names}
 
 
 def test_plans_of_a_seed_are_the_same_in_every_run() -> None:

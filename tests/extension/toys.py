@@ -161,8 +161,7 @@ def slack(*, epsilon: float, delta: float, n: int) -> float:
 
 
 def guessing(plan: Plan) -> Generator[GuessQuery, OnesTally, LocalCertificate]:
-    terms = plan.terms
-    assert isinstance(terms, GuessTerms)
+    terms = GuessTerms.of(plan.terms)
     channel = terms.make_channel(labels=plan.labels)
     tally = yield GuessQuery(channel, terms.guess)
     share = tally.ones / max(tally.answers, 1)

@@ -3,7 +3,6 @@
 They have a database, keys, owners with tokens, a server that can be killed, and command lines.
 """
 
-import http.client
 import json
 import os
 import signal
@@ -236,20 +235,3 @@ def searched(place: Place, campaign: str) -> list[Any]:
 
     store = place.store
     return points(store.campaign(campaign), store.rounds(campaign), store.queries(campaign))
-
-
-def get(
-    server: Running, path: str, method: str = "GET", host: str | None = None
-) -> tuple[int, dict[str, str], bytes]:
-    """Ask the page of a server; return status, headers and content."""
-    link = http.client.HTTPConnection("127.0.0.1", page_port(server), timeout=30)
-    try:
-        link.request(method, path, headers={} if host is None else {"Host": host})
-        answer = link.getresponse()
-        return (
-            answer.status,
-            {name.lower(): value for name, value in answer.getheaders()},
-            answer.read(),
-        )
-    finally:
-        link.close()

@@ -20,7 +20,7 @@ from confide.client.respond import Respondent
 from confide.client.transport.contribution import Contribution
 from confide.client.transport.grpc_client import Access
 from confide.protocol.methods.base import Batch
-from confide.protocol.methods.training import TrainingQuery, TrainingTerms, first_weights
+from confide.protocol.methods.training import TrainingQuery, TrainingTerms
 from confide.protocol.plan import Plan, digest
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import ID_BYTES, VERSION, serialise
@@ -28,6 +28,7 @@ from confide.protocol.wire.packing import write_batch
 from tests.support.owners import PLAN, POLICY, asking, owner, signed
 from tests.support.places import ROOT
 from tests.support.servers import contribution, plan_now
+from tests.support.stacks import first_weights
 
 LEARNS = replace(
     POLICY, methods=frozenset({"training"}), delta_per_record=1e-5, delta_per_campaign=1e-5
@@ -37,16 +38,21 @@ RECORDS = 200
 SETTINGS: dict[str, Any] = {
     "epsilon": 4.0,
     "privacy-delta": 1e-5,
-    "layers": "4 3",
+    "architecture": "linear",
+    "features": 4,
+    "labels": 3,
     "rounds": 4,
     "local-steps": 2,
     "sampling-rate": 0.2,
     "clip": 1.0,
     "batch": 40.0,
     "learning-rate": 4.0,
+    "momentum": 0.5,
+    "averaged-rounds": 2,
+    "centre": 0.5,
 }
 # Of 307,200 weights, whose queries and answers are longer than a message.
-LONG = {"layers": "1023 300", "rounds": 2, "local-steps": 1}
+LONG: dict[str, Any] = {"features": 1023, "labels": 300, "rounds": 2, "local-steps": 1}
 # One owner as a separate process.
 CLIENT = """
 import sys
@@ -64,8 +70,7 @@ def training_plan(**settings: Any) -> Plan:
     """Return a plan of training that is valid today, with these settings."""
     values = SETTINGS | settings
     terms = TrainingTerms.from_settings("federated-averaging", values)
-    labels = int(str(values["layers"]).split()[-1])
-    return plan_now(replace(PLAN, labels=labels, terms=terms))
+    return plan_now(replace(PLAN, labels=int(values["labels"]), terms=terms))
 
 
 def terms_of(plan: Plan) -> TrainingTerms:

@@ -11,12 +11,13 @@ from confide.aggregator.campaigns.settings import KINDS, belongs, check
 from confide.aggregator.keys import SIGNING_KEY
 from confide.protocol.errors import BadInput
 from confide.simulation.federation import run_defaults
-from tests.aggregator.cli.test_operator import said
+from tests.support.operator import said
 from tests.support.owners import PUBLIC as PUBLIC_KEY
-from tests.support.servers import Place, aggregator, client, eventually, get
+from tests.support.pages import get
+from tests.support.servers import Place, aggregator, client, eventually
 from tests.support.trainings import SETTINGS, people, training_plan
 
-GOOD = SETTINGS | {"campaign": "training:federated-averaging", "labels": 3, "records": 200}
+GOOD = SETTINGS | {"campaign": "training:federated-averaging", "records": 200}
 
 
 def create(place: Place, **changes: Any) -> tuple[int, str]:
@@ -86,10 +87,12 @@ def test_the_life_of_a_training_on_the_command_line(place: Place, tmp_path: Path
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"layers": "4"}, "layers is '4'; accepted is whole numbers above 0"),
-        ({"layers": "4 x"}, "layers is '4 x'"),
-        ({"layers": [4, 3]}, "layers is [4, 3]"),
-        ({"layers": "4 5"}, "labels are 3"),
+        ({"architecture": "transformer"}, "architecture is 'transformer'; accepted: cnn, linear"),
+        ({"architecture": 4}, "architecture is 4; accepted is text"),
+        ({"features": 0}, "features is 0; accepted is a whole number from 1"),
+        ({"momentum": 1.0}, "momentum is 1.0; accepted is a number from 0 to 0.99"),
+        ({"averaged_rounds": 5}, "averaged_rounds is 5 of 4 rounds"),
+        ({"centre": -0.5}, "centre is -0.5"),
         ({"rounds": 0}, "rounds is 0; accepted is a whole number from 1 to 10000"),
         ({"rounds": 2.5}, "rounds is 2.5"),
         ({"local_steps": 10**4}, "local-steps is 10000"),

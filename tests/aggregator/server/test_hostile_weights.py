@@ -13,13 +13,14 @@ from confide.aggregator.storage import views
 from confide.client.transport.grpc_client import Aggregator
 from confide.client.transport.retry import Patience, Unreachable
 from confide.protocol.exact.lattice import MOST_WEIGHTS
-from confide.protocol.methods.mean_weights import TrainingTally
-from confide.protocol.methods.training import WEIGHT_BOUND, TrainingQuery, first_weights
+from confide.protocol.methods.mean_weights import WEIGHT_BOUND, TrainingTally
+from confide.protocol.methods.training import TrainingQuery
 from confide.protocol.plan import read_query
 from confide.protocol.wire.service import MESSAGES, PIECE_BYTES
 from confide.protocol.wire.splitting import split_answer
 from tests.support.hostile import Wire
 from tests.support.servers import Place, eventually
+from tests.support.stacks import first_weights
 from tests.support.trainings import LONG, terms_of, training_plan, weights_answer
 
 PLAN = training_plan(**LONG)
@@ -118,7 +119,7 @@ def test_slow_pieces_of_one_owner_hold_little_memory(place: Place) -> None:
 def test_the_largest_weights_pass_and_are_averaged(place: Place) -> None:
     """Four million weights go out and come back in pieces, at a low rate too; the server's memory
     stays bounded, the mean is exact, and the answers are gone once it is stored."""
-    plan = training_plan(layers="1999 2000", rounds=2, **{"local-steps": 1})
+    plan = training_plan(**LONG | {"features": 1999, "labels": 2000})
     terms = terms_of(plan)
     assert terms.size == MOST_WEIGHTS
     campaign = place.campaign(plan, owners=4)
@@ -144,7 +145,7 @@ def test_the_largest_weights_pass_and_are_averaged(place: Place) -> None:
         assert Wire(server, campaign, token).receipt(*pieces) == ("OK", 1, 0)
     assert server.megabytes - before < 400
     eventually(lambda: len(place.store.rounds(campaign)) == 2)
-    rounds = StoredRounds(place.store, stored, place.store.rounds(campaign)[:1], time.time())
+    rounds = StoredRounds(place.store, stored, place.store.rounds(campaign)[:1], now=time.time())
     tally = rounds(query, 0)
     assert isinstance(tally, TrainingTally)
     assert tally.owners == 4

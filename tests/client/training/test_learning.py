@@ -1,5 +1,6 @@
-import time
-from dataclasses import asdict, replace
+"""Rounds of federated training, asked of owners through policy, ledger and wire."""
+
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -9,82 +10,34 @@ import pytest
 from numpy.typing import NDArray
 
 from confide.aggregator.campaigns.driver import TooFewReports, run_training
-from confide.client.explain import explain
 from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
-from confide.client.records.records import Records
 from confide.client.respond import Respondent
-from confide.client.training.layers import Stack
-from confide.client.training.local_round import learn, moved
+from confide.client.training.local_round import moved
 from confide.client.training.randomness import poisson_batch
-from confide.protocol.errors import BadInput, Refused
+from confide.protocol.errors import BadInput
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.lattice import MOST_BATCH, sensitivity
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy
-from confide.protocol.methods.training import (
-    WEIGHT_BOUND,
-    TrainingQuery,
-    TrainingTerms,
-    first_weights,
-    predict,
-    split,
-)
-from confide.protocol.plan import Plan, digest, open_plan, write_query
-from confide.protocol.privacy.renyi import training_noise
+from confide.protocol.methods.mean_weights import WEIGHT_BOUND
+from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.plan import Plan
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.encoding import parse
-from tests.support.owners import KEY, NOW, PLAN, POLICY, PUBLIC, asking, changed, signed
-
-ROUNDS, LOCAL, OWNERS = 6, 8, 3
-DELTA = 1e-5
-TERMS = TrainingTerms(
-    epsilon=4.0,
-    privacy_delta=DELTA,
-    layers=(4, 3),
-    noise_multiplier=training_noise(
-        epsilon=4.0, delta=DELTA, sampling_rate=0.2, steps=ROUNDS * LOCAL
-    ),
-    sampling_rate=0.2,
-    rounds=ROUNDS,
-    local_steps=LOCAL,
-    clip=1.0,
-    batch=80.0,
-    learning_rate=4.0,
+from tests.support.learners import (
+    DELTA,
+    LEARNS,
+    LOCAL,
+    OWNERS,
+    ROUNDS,
+    TERMS,
+    TRAINING,
+    answer,
+    learner,
+    people,
+    rows,
 )
-TRAINING = replace(PLAN, labels=3, terms=TERMS)
-LEARNS = replace(
-    POLICY, methods=frozenset({"training"}), delta_per_record=1e-5, delta_per_campaign=1e-5
-)
-
-
-def people(n: int, seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Three labels, each with a feature of its own that is high."""
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(3, size=n)
-    features = rng.random((n, 4)) * 0.5
-    features[np.arange(n), labels] += 0.5
-    return features, labels
-
-
-def learner(folder: Path, seed: int, policy: Policy = LEARNS) -> Respondent:
-    folder.mkdir(exist_ok=True)
-    features, labels = people(400, seed)
-    names = tuple(f"{seed}/{i}".encode() for i in range(400))
-    return Respondent(
-        records=Records(names, None, labels, None, features),
-        policy=lambda: policy,
-        ledger=Ledger(folder / "ledger.sqlite"),
-        secret=bytes([seed]) * 32,
-        entropy=SeededEntropy(seed),
-        now=lambda: NOW,
-    )
-
-
-def answer(one: Respondent, plan: Plan, weights: Any, round_: int) -> wire.Answer:
-    assert isinstance(plan.terms, TrainingTerms)
-    query = TrainingQuery(plan.terms, weights)
-    written = write_query(query, plan=digest(plan.to_bytes()), round_=round_)
-    return parse(wire.Answer, one.answer(signed(plan), written))
+from tests.support.owners import POLICY, asking, changed, signed
+from tests.support.stacks import first_weights, layered, learn, predict, stack_at
 
 
 def test_owners_train_a_model_together(tmp_path: Path) -> None:
@@ -119,7 +72,7 @@ def test_a_round_is_answered_once(tmp_path: Path) -> None:
         (TRAINING, replace(LEARNS, epsilon_per_campaign=3.0), wire.Code.EPSILON_PER_CAMPAIGN),
         (TRAINING, replace(LEARNS, delta_per_campaign=1e-6), wire.Code.DELTA_PER_CAMPAIGN),
         (TRAINING, POLICY, wire.Code.METHOD_NOT_ALLOWED),
-        (changed(TRAINING, layers=(5, 3)), LEARNS, wire.Code.MODEL_NOT_ALLOWED),
+        (changed(TRAINING, **layered(5, 3)), LEARNS, wire.Code.MODEL_NOT_ALLOWED),
     ],
 )
 def test_training_beyond_policy_or_records_is_refused(
@@ -130,31 +83,11 @@ def test_training_beyond_policy_or_records_is_refused(
     assert answer(learner(tmp_path, 1, policy), plan, first_weights(plan.terms), 0).code == code
 
 
-def rows(
-    n: int,
-    features: Any,
-    labels: Any,
-    folder: Path,
-    policy: Policy = LEARNS,
-    secret: int = 1,
-    entropy: Entropy | None = None,
-) -> Respondent:
-    folder.mkdir(exist_ok=True)
-    return Respondent(
-        records=Records(tuple(str(i).encode() for i in range(n)), None, labels, None, features),
-        policy=lambda: policy,
-        ledger=Ledger(folder / "ledger.sqlite"),
-        secret=bytes([secret]) * 32,
-        entropy=entropy or SeededEntropy(1),
-        now=lambda: NOW,
-    )
-
-
 def test_a_label_nobody_expects_is_not_told(tmp_path: Path) -> None:
     """A record whose label the model has no output for takes no part; a refusal would tell that it
     is there."""
     features, labels = people(50, 1)
-    terms = replace(TERMS, layers=(4, 2))
+    terms = replace(TERMS, **layered(4, 2))
     plan = replace(TRAINING, labels=2, terms=terms)
     for most in (1, 2, 50):
         one = rows(50, features, np.minimum(labels * most, 60), tmp_path / str(most))
@@ -167,7 +100,7 @@ def test_a_label_nobody_expects_is_not_told(tmp_path: Path) -> None:
 def test_hostile_weights_get_an_answer_like_any_other(size: float, tmp_path: Path) -> None:
     """Weights that overflow on some records, and not on others, must not make the owner fail on
     them."""
-    terms = replace(TERMS, layers=(4, 4, 3))
+    terms = replace(TERMS, **layered(4, 4, 3))
     plan = replace(TRAINING, terms=terms)
     weights = np.full(terms.size, size, dtype=np.float32)
     codes = set()
@@ -230,7 +163,7 @@ def released(one: Respondent, plan: Plan, weights: Any) -> NDArray[np.float32]:
 def test_what_leaves_is_a_public_function_of_noisy_integers(tmp_path: Path) -> None:
     """Replayed from the same chance: integer sums plus integer noise, then float64 arithmetic on
     public numbers alone."""
-    terms = replace(TERMS, layers=(4, 5, 3), clip=0.7, local_steps=3)
+    terms = replace(TERMS, **layered(4, 5, 3), clip=0.7, local_steps=3)
     features, labels = people(60, 1)
     one = rows(60, features, labels, tmp_path, entropy=SeededEntropy(8))
     found = released(one, replace(TRAINING, terms=terms), first_weights(terms))
@@ -241,7 +174,7 @@ def test_what_leaves_is_a_public_function_of_noisy_integers(tmp_path: Path) -> N
         noise = discrete_gaussian(
             (Fraction(terms.noise_multiplier) * sensitivity(terms.size)) ** 2, terms.size, chance
         )
-        sums = Stack(terms, weights).clipped_sum(features[batch], labels[batch])
+        sums = stack_at(terms, weights).clipped_sum(features[batch], labels[batch])
         assert sums.dtype == noise.dtype == np.int64
         weights = moved(terms, weights, sums + noise)
     assert np.array_equal(found, weights.astype(np.float32))
@@ -269,118 +202,3 @@ def test_too_many_records_are_refused() -> None:
             np.zeros(many, dtype=np.int64),
             entropy=SeededEntropy(1),
         )
-
-
-def test_weights_keep_their_places() -> None:
-    """Splitting gives matrices and biases of the right shapes, and prediction is the stack they
-    spell."""
-    terms = replace(TERMS, layers=(4, 6, 3))
-    weights = first_weights(terms)
-    assert [(matrix.shape, bias.shape) for matrix, bias in split(terms, weights)] == [
-        ((6, 4), (6,)),
-        ((3, 6), (3,)),
-    ]
-    assert len(weights) == terms.size == 4 * 6 + 6 + 6 * 3 + 3
-    assert np.allclose(predict(terms, weights, np.zeros((2, 4))).sum(axis=1), 1)
-
-
-def test_a_training_plan_travels_and_explains_itself() -> None:
-    """Terms survive the wire to the last bit, and the owner reads what would leave."""
-    plan, _ = open_plan(signed(TRAINING), trusted={PUBLIC}, now=NOW)
-    assert plan == TRAINING
-    page = explain(plan, LEARNS)
-    assert "trains a model" in page
-    assert "6 times leave the weights" in page
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"layers": (4,)},
-        {"layers": (4, 0)},
-        {"rounds": 0},
-        {"clip": 0.0},
-        {"noise_multiplier": 0.0},
-        {"sampling_rate": 2.0},
-        {"learning_rate": float("nan")},
-        {"noise_multiplier": 0.1},
-        {"layers": (10_000, 10_000)},
-        {"layers": (131_072, 3)},
-        {"layers": (4, 65_536, 1, 65_536, 3)},
-        {"layers": (4, 131_071, 1, 131_071, 1, 131_071, 3)},
-        {"layers": (4, *[3] * 16)},
-        {"clip": 1e200},
-        {"clip": 5e-324},
-        {"batch": 1e-300},
-        {"batch": 2e6},
-        {"learning_rate": 1e300},
-        {"noise_multiplier": float("inf")},
-        {"sampling_rate": 1e-9},
-        {"rounds": 10_001},
-        {"local_steps": 1_001},
-        {"rounds": 10_000, "local_steps": 1_000},
-    ],
-)
-def test_impossible_terms_are_refused(changes: dict[str, Any]) -> None:
-    """In code with what was found and what is accepted; in a signed plan as malformed."""
-    with pytest.raises(BadInput, match="accepted"):
-        replace(TERMS, **changes)
-    message = wire.Plan.FromString(TRAINING.to_bytes())
-    message.terms = wire.TrainingTerms(**asdict(TERMS) | changes).SerializeToString()
-    data = message.SerializeToString()
-    signed_plan = wire.SignedPlan(
-        plan=data, key=PUBLIC, signature=KEY.sign(b"confide plan v2\0" + data)
-    )
-    with pytest.raises(Refused) as refused:
-        open_plan(signed_plan.SerializeToString(), trusted={PUBLIC}, now=NOW)
-    assert refused.value.code == wire.Code.MALFORMED
-
-
-def test_no_terms_take_long_to_price() -> None:
-    """The dearest corners of the limits are priced in well under a second each."""
-    for noise, rate in ((0.2, 1.0), (0.2, 1e-6), (1e3, 1e-6), (1e3, 1.0), (0.7, 0.013)):
-        started = time.perf_counter()
-        with pytest.raises(BadInput, match=r"cost epsilon \d.*the plan says 1e-06"):
-            replace(
-                TERMS,
-                epsilon=1e-6,
-                privacy_delta=1e-9,
-                noise_multiplier=noise,
-                sampling_rate=rate,
-                rounds=1_048,
-                local_steps=1_000,
-            )
-        assert time.perf_counter() - started < 1.0
-
-
-def test_a_plan_costs_what_it_says() -> None:
-    """Terms that cost a record more than the plan's epsilon are no plan, here and over the wire."""
-    with pytest.raises(BadInput, match=r"cost epsilon 3\.99.*the plan says 3"):
-        changed(TRAINING, epsilon=3.0)
-    message = wire.Plan.FromString(TRAINING.to_bytes())
-    terms = wire.TrainingTerms.FromString(message.terms)
-    terms.epsilon = 3.0
-    message.terms = terms.SerializeToString()
-    with pytest.raises(Refused):
-        Plan.from_bytes(message.SerializeToString())
-
-
-def test_terms_belong_to_training_alone() -> None:
-    """A calibration with terms, a training without, and a last layer of other labels are no
-    plans."""
-    with pytest.raises(BadInput, match="last layer"):
-        replace(TRAINING, labels=4)
-    for wrong in (
-        {"terms": b""},
-        {"terms": PLAN.terms.to_bytes()},
-        {"labels": 4},
-        {"method": "bits"},
-        {"method": "labels"},
-        {"method": "central"},
-    ):
-        message = wire.Plan.FromString(TRAINING.to_bytes())
-        for name, value in wrong.items():
-            setattr(message, name, value)
-        with pytest.raises(Refused) as refused:
-            Plan.from_bytes(message.SerializeToString())
-        assert refused.value.code == wire.Code.MALFORMED

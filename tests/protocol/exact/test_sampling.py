@@ -74,7 +74,7 @@ def test_bernoulli_is_exact() -> None:
 
 def test_words_below_draws_again_until_below() -> None:
     """A word at the limit is replaced, and again if need be."""
-    assert words_below(10, 2, 16, Scripted([10, 3, 12, 9], 16)).tolist() == [9, 3]
+    assert words_below(10, 2, Scripted([10, 3, 12, 9], 16), bits=16).tolist() == [9, 3]
 
 
 @pytest.mark.parametrize(("items", "size"), [(4, 2), (5, 3), (6, 1), (3, 3), (5, 0)])
@@ -83,9 +83,9 @@ def test_subsets_are_exactly_uniform(items: int, size: int) -> None:
     draws = list(itertools.product(*(range(last + 1) for last in range(items - size, items))))
     flags = uniform_subsets(
         len(draws),
-        items,
-        size,
         Scripted(np.array(draws, dtype=np.int64).T.reshape(-1).tolist(), 16),
+        items=items,
+        size=size,
     )
     _, counts = np.unique(flags, axis=0, return_counts=True)
     assert (flags.sum(axis=1) == size).all()

@@ -1,0 +1,12 @@
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.browser import browser
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser() as running:
+        yield running

@@ -1,0 +1,181 @@
+"""Networks of installed packages: refused with a code, before a record is touched, unless the owner
+listed the code that is there now and it treats every record by itself."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from confide.client.policy import Policy
+from confide.client.records.models import Model
+from confide.protocol.architectures.export import to_onnx
+from confide.protocol.architectures.factories import source_digest
+from confide.protocol.methods.training import TrainingTerms, described
+from confide.protocol.plan import Plan
+from confide.protocol.wire import wire_pb2 as wire
+from tests.support.learners import LEARNS, TERMS, TRAINING, answer, people, rows
+
+SOURCE = """
+import torch
+from torch import nn
+
+def plain(features, labels, hidden=5):
+    return nn.Sequential(nn.Linear(features, hidden), nn.Tanh(), nn.Linear(hidden, labels))
+
+def attention(features, labels):
+    return Attention(features, labels)
+
+class Attention(nn.Module):
+    def __init__(self, features, labels):
+        super().__init__()
+        self.embedding = nn.Linear(1, 8)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.last = nn.Linear(8, labels)
+
+    def forward(self, x):
+        return self.last(self.layer(self.embedding(x.unsqueeze(2))).mean(dim=1))
+
+class Mixing(nn.Module):
+    def __init__(self, features, labels):
+        super().__init__()
+        self.last = nn.Linear(features, labels)
+
+    def forward(self, x):
+        return self.last(x - x.mean(0))
+
+def mixing(features, labels):
+    return Mixing(features, labels)
+
+def batch_norm(features, labels):
+    return nn.Sequential(nn.BatchNorm1d(features), nn.Linear(features, labels))
+
+def no_module(features, labels):
+    return 3
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An installed package with networks; its name is new, so nothing of it is imported."""
+    name = f"networks_of_{tmp_path.name.replace('-', '_')}"
+    folder = tmp_path / "site" / name
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "models.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(str(folder.parent))
+    importlib.invalidate_caches()
+    yield folder
+    for loaded in [module for module in sys.modules if module.split(".")[0] == name]:
+        del sys.modules[loaded]
+
+
+def plan_of(package: Path, factory: str, **arguments: Any) -> Plan:
+    text = " ".join(
+        [f"{package.name}.models:{factory}", *(f"{k}={v}" for k, v in arguments.items())]
+    )
+    terms = replace(TERMS, **described(text, features=4, outputs=3))
+    return replace(TRAINING, terms=terms)
+
+
+def allowed(plan: Plan) -> Policy:
+    assert plan.terms.code is not None
+    return replace(LEARNS, architectures=frozenset({plan.terms.code}))
+
+
+def code_of(plan: Plan, policy: Policy, folder: Path, weights: Any = None) -> int:
+    features, labels = people(60, 1)
+    owner = rows(60, features, labels, folder, policy=policy)
+    terms = TrainingTerms.of(plan.terms)
+    start = np.zeros(terms.size, dtype=np.float32) if weights is None else weights
+    return answer(owner, plan, start, 0).code
+
+
+@pytest.mark.parametrize(
+    ("factory", "arguments"), [("plain", {}), ("plain", {"hidden": 7}), ("attention", {})]
+)
+def test_a_listed_factory_is_trained(
+    package: Path, factory: str, arguments: dict[str, int], tmp_path: Path
+) -> None:
+    """Through policy, ledger and wire; and what it learned is a model that scores records."""
+    plan = plan_of(package, factory, **arguments)
+    terms = TrainingTerms.of(plan.terms)
+    network = terms.network()
+    start = network.first_weights()
+    features, labels = people(300, 1)
+    owner = rows(300, features, labels, tmp_path / "owner", policy=allowed(plan))
+    found = answer(owner, plan, start, 0)
+    assert found.code == wire.Code.OK
+    learned = np.frombuffer(wire.Weights.FromString(found.batch.body).weights, dtype="<f4")
+    assert not np.array_equal(learned, start)
+    session = Model.of(to_onnx(network, learned.copy(), centre=terms.centre)).open()
+    session.accept((4,), 3)
+    scored = np.zeros((300, 3), dtype=np.float32)
+    session.each(features, scored)
+    assert np.allclose(scored.sum(axis=1), 1, atol=1e-5)
+
+
+def test_a_factory_that_is_not_listed_is_not_imported(package: Path, tmp_path: Path) -> None:
+    """Neither by the owner nor by reading the plan."""
+    plan = plan_of(package, "plain")
+    for loaded in [module for module in sys.modules if module.split(".")[0] == package.name]:
+        del sys.modules[loaded]
+    assert code_of(plan, LEARNS, tmp_path / "owner") == wire.Code.CODE_NOT_ALLOWED
+    other = replace(LEARNS, architectures=frozenset({(f"{package.name}.models:plain", bytes(32))}))
+    assert code_of(plan, other, tmp_path / "other") == wire.Code.CODE_NOT_ALLOWED
+    assert package.name not in sys.modules
+
+
+@pytest.mark.parametrize("change", ["another file", "new file", "content"])
+def test_a_changed_package_is_refused(package: Path, change: str, tmp_path: Path) -> None:
+    """The files that are there now must be those that plan and policy name."""
+    plan = plan_of(package, "plain")
+    if change == "content":
+        (package / "models.py").write_text(SOURCE + "\n")
+    else:
+        (package / ("weights.bin" if change == "new file" else "helper.py")).write_text("x = 1\n")
+    assert code_of(plan, allowed(plan), tmp_path / "owner") == wire.Code.CODE_NOT_ALLOWED
+
+
+def test_bytecode_is_not_part_of_a_package(package: Path) -> None:
+    """Importing writes it, and must not change the digest."""
+    before = source_digest(f"{package.name}.models:plain")
+    importlib.import_module(f"{package.name}.models")
+    (package / "__pycache__").mkdir(exist_ok=True)
+    (package / "__pycache__" / "models.cpython-311.pyc").write_bytes(b"x")
+    assert source_digest(f"{package.name}.models:plain") == before
+
+
+@pytest.mark.parametrize("factory", ["mixing", "batch_norm"])
+def test_a_factory_that_mixes_records_is_refused(
+    package: Path, factory: str, tmp_path: Path
+) -> None:
+    """Although the owner listed it: one record would speak through the gradients of all."""
+    plan = plan_of(package, factory)
+    assert code_of(plan, allowed(plan), tmp_path / "owner") == wire.Code.CODE_NOT_ALLOWED
+
+
+def test_nothing_is_charged_for_a_refused_network(package: Path, tmp_path: Path) -> None:
+    plan = plan_of(package, "mixing")
+    features, labels = people(60, 1)
+    owner = rows(60, features, labels, tmp_path / "owner", policy=allowed(plan))
+    start = np.zeros(TrainingTerms.of(plan.terms).size, dtype=np.float32)
+    assert answer(owner, plan, start, 0).code == wire.Code.CODE_NOT_ALLOWED
+    assert owner._ledger.campaigns() == []
+
+
+@pytest.mark.parametrize(
+    ("weights", "code"),
+    [
+        (np.zeros(3, dtype=np.float32), wire.Code.MALFORMED),
+        (np.full(43, np.nan, dtype=np.float32), wire.Code.OUT_OF_ALPHABET),
+        (np.full(43, np.inf, dtype=np.float32), wire.Code.OUT_OF_ALPHABET),
+    ],
+)
+def test_wrong_weights_are_refused(package: Path, weights: Any, code: int, tmp_path: Path) -> None:
+    plan = plan_of(package, "plain")
+    assert code_of(plan, allowed(plan), tmp_path / "owner", weights) == code

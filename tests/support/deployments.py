@@ -1,0 +1,158 @@
+"""A Flower deployment over TLS, started with the scripts of the documents."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from confide.client.home import Home
+from confide.protocol.embedded import predictions
+from confide.protocol.simulated import EMBEDDED_MODEL
+from confide.simulation.federation import HOME, QUIET, free_port, stop
+from tests.support.places import ROOT
+
+TOOLS = Path(sys.executable).parent
+SCRIPTS = ROOT / "docs" / "deployment"
+NODES, RECORDS = 3, 3_000
+
+
+def write_owner(folder: Path, number: int, share: Any, aggregator: bytes) -> None:
+    """An owner's folder and records."""
+    home = Home(folder / f"home{number}")
+    home.create()
+    policy = home.policy_file.read_text()
+    for old, new in (
+        ("aggregators = []", f'aggregators = ["{aggregator.hex()}"]'),
+        ("\nmodels = []", f'\nmodels = ["{EMBEDDED_MODEL.hex()}"]'),
+        ('methods = ["bits"]', 'methods = ["bits", "labels"]'),
+        ("features_may_leave = false", "features_may_leave = true"),
+        ("epsilon_per_record = 4.0", "epsilon_per_record = 6.0"),
+    ):
+        policy = policy.replace(old, new)
+    home.policy_file.write_text(policy)
+    probs, labels = predictions()
+    np.savez(folder / f"records{number}.npz", probs=probs[share], labels=labels[share], ids=share)
+
+
+def environment(home: Path) -> dict[str, str]:
+    home.mkdir(exist_ok=True)
+    return (
+        os.environ | QUIET | {HOME: str(home), "PATH": f"{TOOLS}{os.pathsep}{os.environ['PATH']}"}
+    )
+
+
+def flwr(folder: Path, *arguments: str) -> dict[str, Any]:
+    done = subprocess.run(
+        ["flwr", *arguments, "--format", "json"],
+        env=environment(folder / "cli"),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    found: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
+    assert found["success"], done.stdout + done.stderr
+    return found
+
+
+Ready = Callable[[], bool]
+Running = list[tuple[subprocess.Popen[bytes], Path]]
+
+
+@contextmanager
+def together() -> Iterator[Running]:
+    """Processes with their folders of Flower, which are all stopped at once after the block."""
+    running: Running = []
+    try:
+        yield running
+    finally:
+        with ThreadPoolExecutor(max(1, len(running))) as pool:
+            list(pool.map(lambda one: stop(*one), running))
+
+
+def start(
+    running: Running, folder: Path, name: str, command: list[str], env: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a process that logs into the folder."""
+    with (folder / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=env,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    running.append((process, Path(env[HOME])))
+    return process
+
+
+def start_node(
+    running: Running, folder: Path, number: int
+) -> tuple[subprocess.Popen[bytes], Ready]:
+    """Register an owner's SuperNode and start it; with it, what tells when it is ready."""
+    home = folder / f"home{number}"
+    flwr(folder, "supernode", "register", str(home / "node.pub"), "own")
+    command = [
+        str(SCRIPTS / "supernode.sh"),
+        str(home),
+        (folder / "address").read_text(),
+        str(folder / "ca.pem"),
+    ]
+    command.append(str(folder / f"records{number}.npz"))
+    env = environment(folder / f"flwr{number}") | {"CONFIDE_NODE_PORT": str(free_port())}
+    process = start(running, folder, f"node{number}", command, env)
+    return process, lambda: b"SuperNode ID" in (folder / f"node{number}.log").read_bytes()
+
+
+def start_run(folder: Path, project: Path, campaigns: str, timeout: float = 120.0) -> Any:
+    """Run a bundle of a project against the deployment, and return the run's id."""
+    config = (
+        f'campaigns="{campaigns}" epsilon=2.0 records={RECORDS} timeout={timeout} '
+        f'output="{folder}/out" key-file="{folder}/aggregator.key" model="{EMBEDDED_MODEL.hex()}"'
+    )
+    return flwr(folder, "run", str(project), "own", "--run-config", config)["run-id"]
+
+
+def run_to_end(folder: Path, project: Path, campaigns: str) -> str:
+    """Run a bundle of a project against the deployment, and return how the run ended."""
+    return outcome(folder, start_run(folder, project, campaigns))
+
+
+def outcome(folder: Path, run: Any) -> str:
+    """Wait for the end of a run, and return how it ended.
+
+    The SuperLink's log tells of the end; asking `flwr list` again and again would keep a processor
+    busy.
+    """
+    ended = re.compile(rf"Finished task \d+ of run {run}\b")
+    wait_for(lambda: ended.search((folder / "superlink.log").read_text()), seconds=500)
+    wait_for(lambda: status(folder, run).startswith("finished"))
+    return status(folder, run)
+
+
+def status(folder: Path, run: Any) -> str:
+    return str(
+        next(
+            row["status"]
+            for row in flwr(folder, "list", "own")["runs"]
+            if str(row["run-id"]) == str(run)
+        )
+    )
+
+
+def wait_for(ready: Any, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < deadline, "not ready in time"
+        time.sleep(0.5)
