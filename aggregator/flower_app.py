@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
@@ -27,6 +26,11 @@ from confide.aggregator.campaigns.summary import (
     simulated,
     simulated_accuracy,
 )
+from confide.aggregator.campaigns.training_result import (
+    about_text,
+    about_training,
+    weights_file,
+)
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.keys import read_key
 from confide.aggregator.procedures.central import Draw
@@ -35,8 +39,9 @@ from confide.protocol.cards.card import AUDITOR
 from confide.protocol.embedded import owned
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy, os_entropy
+from confide.protocol.files import write_whole
 from confide.protocol.methods.registry import METHODS
-from confide.protocol.methods.training import NOISE, TrainingTerms
+from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.plan import Plan, digest, sign_plan
 from confide.protocol.simulated import ALWAYS, CONTENT, EMBEDDED_MODEL, SIMULATION_KEY
 
@@ -119,17 +124,7 @@ class Run:
         plan = self._plans.make(name)
         terms = TrainingTerms.of(plan.terms)
         learned, received = run_training(plan, self._asking(plan))
-        about = {
-            "campaign": plan.campaign,
-            "epsilon": terms.spent(plan.privacy_delta),
-            "delta": plan.privacy_delta,
-            "adjacency": "replace-one",
-            "unit": "record",
-            "noise": NOISE,
-            "terms": terms.to_values(),
-            "owners": learned.owners,
-            "received": received,
-        }
+        about = about_training(plan, learned.owners, received)
         model = to_onnx(terms.network(), learned.weights, centre=terms.centre)
         if self._simulation:
             about["accuracy"] = simulated_accuracy(terms, learned.weights, **self._given)
@@ -140,10 +135,10 @@ class Run:
         if self._chain:
             self._trained = Trained(plan, model)
         if self._folder is not None:
-            np.savez(self._folder / "training-weights.npz", weights=learned.weights)
+            write_whole(self._folder / "training-weights.npz", weights_file(learned.weights))
             file = self._folder / name.replace(":", "-")
-            file.with_suffix(".onnx").write_bytes(model)
-            file.with_suffix(".json").write_text(json.dumps(about, indent=2) + "\n")
+            write_whole(file.with_suffix(".onnx"), model)
+            write_whole(file.with_suffix(".json"), about_text(about))
 
     def calibrate(self, name: str) -> Row:
         """Run a calibration and write its certificate and cards."""

@@ -41,7 +41,8 @@ from confide.protocol.architectures.export import predict_file, to_onnx
 from confide.protocol.embedded import deal, owned
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy, SeededEntropy
-from confide.protocol.methods.training import TrainingQuery, TrainingTally, TrainingTerms
+from confide.protocol.methods.mean_weights import TrainingTally
+from confide.protocol.methods.training import TrainingQuery, TrainingTerms
 from confide.simulation.data.population import read_arrays
 
 Array = NDArray[Any]
@@ -113,7 +114,7 @@ def accuracy(
     entropies = [SeededEntropy("federated training", seed, owner) for owner in range(owners)]
 
     def answers(query: TrainingQuery, _: int) -> TrainingTally:
-        return TrainingTally(
+        return TrainingTally.of(
             [
                 learns(terms, query.weights, features[share], labels[share], entropy=entropy)
                 for share, entropy in zip(shares, entropies, strict=True)

@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.architectures.base import Weights
+from confide.protocol.methods.mean_weights import WEIGHT_BOUND, TrainingTally
 from confide.protocol.methods.training import (
-    WEIGHT_BOUND,
     TrainingQuery,
-    TrainingTally,
     TrainingTerms,
 )
 from confide.protocol.plan import Plan
@@ -44,19 +43,14 @@ def federated_averaging(terms: TrainingTerms) -> Generator[TrainingQuery, Traini
     movement, total = np.zeros(terms.size), np.zeros(terms.size)
     for round_ in range(terms.rounds):
         tally = yield TrainingQuery(terms, weights)
-        owners.append(len(tally.weights))
-        if tally.weights:
-            following = _within(_average(tally.weights) + terms.momentum * movement)
+        owners.append(tally.owners)
+        if tally.mean is not None:
+            following = _within(tally.mean + terms.momentum * movement)
             movement = following - weights
             weights = following.astype(np.float32)
         if round_ >= terms.rounds - terms.averaged_rounds:
             total += weights
     return Learned((total / terms.averaged_rounds).astype(np.float32), tuple(owners))
-
-
-def _average(answers: list[Weights]) -> NDArray[np.float64]:
-    """The mean of the answers, each within the bound that honest owners keep."""
-    return _within(np.stack(answers)).mean(axis=0, dtype=np.float64)
 
 
 def _within(weights: NDArray[Any]) -> NDArray[Any]:

@@ -86,6 +86,7 @@ class RateLimiter:
         rate, size = limits.messages_a_second, limits.bytes_a_second
         self._messages = Buckets(rate, max(rate, SMALLEST_BUCKET), now=now)
         self._bytes = Buckets(size, SAVED_SECONDS * size, now=now)
+        self._sent = Buckets(size, SAVED_SECONDS * size, now=now)
 
     def message(self, owner: int) -> None:
         """Count one message, or refuse it if the owner's rate is used up."""
@@ -104,6 +105,16 @@ class RateLimiter:
         self._bytes.take(owner, size)
         if debt:
             raise Refused(wire.Code.RATE_LIMITED)
+
+    def send(self, owner: int, size: int) -> None:
+        """Count the bytes of a query, or refuse to send it if the owner has a debt of queries."""
+        if self._sent.left(owner) <= 0:
+            raise Refused(wire.Code.RATE_LIMITED)
+        self._sent.take(owner, size)
+
+    def charge(self, owner: int, size: int) -> None:
+        """Count bytes that the owner will send, and refuse nothing."""
+        self._bytes.take(owner, max(size, 0))
 
     @contextmanager
     def call(self, owner: int) -> Iterator[None]:

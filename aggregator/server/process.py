@@ -8,7 +8,7 @@ import resource
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from confide.aggregator.logs import place_of
@@ -76,7 +76,7 @@ async def serve(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    refresh = _Refresh(cache, service, server, limits, status)
+    refresh = _Refresh(cache, service, server, status)
 
     def advance() -> None:
         status.stuck = len(runner.step())
@@ -105,15 +105,12 @@ class _Refresh:
     cache: RoundCache
     service: Service
     server: GrpcServer
-    limits: ServerLimits
     status: ProcessStatus
-    _logged: set[str] = field(default_factory=set)
 
     async def __call__(self) -> None:
         try:
             if await asyncio.to_thread(self.cache.refresh):
                 self.service.wake()
-            self._log_too_large()
             self.status.looked = time.monotonic()
         # Health checks are answered with the failure at once; `_repeat` logs it.
         except Exception:
@@ -121,14 +118,6 @@ class _Refresh:
             raise
         finally:
             self.server.set_health(healthy=self.status.healthy(time.monotonic()))
-
-    def _log_too_large(self) -> None:
-        for name in self.cache.too_large(self.limits.message_bytes) - self._logged:
-            self._logged.add(name)
-            log.error(
-                "answers are larger than --message-bytes",
-                extra={"campaign": name, "accepted": self.limits.message_bytes},
-            )
 
 
 async def _repeat(stop: asyncio.Event, work: Callable[[], Any]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, select, update
 
 from confide.aggregator.campaigns.allowance import Counted
+from confide.aggregator.campaigns.report_ids import ReportIds
 from confide.aggregator.storage.database import insert
 from confide.aggregator.storage.schema import batches, parts, queries, rejections
 from confide.aggregator.storage.stored_admission import (
@@ -119,7 +120,8 @@ def _store_round(
     state = _round_state(db, campaign, number)
     if state != wire.Code.OK:
         return [_again(db, submission, state) for submission in submissions]
-    ids = known.of(db, campaign)
+    # An owner asked as a whole answers once, whatever ids it gives, so none need be known.
+    ids = ReportIds() if submissions[0].whole else known.of(db, campaign)
     sent: dict[Key, Counted] = {}
     found: list[AdmittedPart] = []
     for submission in submissions:
@@ -191,7 +193,8 @@ def _store(db: Connection, submissions: list[Submission], known: StoredIds) -> l
         db.execute(
             _MORE, {"its_campaign": campaign, "its_round": submissions[0].round, "more": count}
         )
-        known.added(db, campaign, count)
+        if not submissions[0].whole:
+            known.added(db, campaign, count)
     return accepted
 
 

@@ -80,11 +80,11 @@ def bracket(points: Sequence[Point]) -> Bracket:
     )
 
 
-def points(campaign: Campaign, rounds: Sequence[Round]) -> list[Point]:
-    """Every threshold asked so far, in the order of rounds."""
+def points(campaign: Campaign, rounds: Sequence[Round], asked: Sequence[bytes]) -> list[Point]:
+    """Every threshold asked so far, in the order of rounds, whose queries are given too."""
     found: list[Point] = []
-    for one in rounds:
-        query, _ = read_query(one.query, plan=campaign.plan, plan_digest=campaign.digest)
+    for one, data in zip(rounds, asked, strict=True):
+        query, _ = read_query(data, plan=campaign.plan, plan_digest=campaign.digest)
         tally = None if one.tally is None else json.loads(one.tally)
         level = 1 - campaign.plan.alpha
         if type(query) in POINTS:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from confide.client.cli.connection import connected
+from confide.client.cli.connection import connected, say
 from confide.client.cli.options import DEFAULT_HOME, Folder, NewRecords, fail
 from confide.client.cli.plan import refusal_text
 from confide.client.explain import REASONS
@@ -60,7 +60,7 @@ def contribute(
             f"{records} holds features and no probabilities; accepted is also --model, the file "
             "that scores them"
         )
-    taking_part = Contribution(remote, respondent, ledger, plan, digest, signed)
+    taking_part = Contribution(remote, respondent, ledger, plan, digest, signed, tell=say)
     try:
         left = taking_part.watch() if watch else taking_part.once()
     except Unreachable as error:

@@ -11,18 +11,27 @@ from confide.protocol.plan import digest
 from confide.protocol.terminal import printable
 from confide.protocol.wire import service_pb2
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.service import AUTHORIZATION, CALLS, CAMPAIGN, MESSAGES, campaign_id
+from confide.protocol.wire.service import (
+    AUTHORIZATION,
+    CALLS,
+    CAMPAIGN,
+    MESSAGES,
+    MOST_QUERY,
+    campaign_id,
+)
 
 Reply = TypeVar("Reply")
 
 CALL_SECONDS = 30.0
 SUBMIT_SECONDS = 900.0
+# The longest query passes in this time at 60 KB a second.
+QUERY_SECONDS = 300.0
 # Longer than the server ever stays silent on a watch.
 WATCH_SECONDS = 300.0
 # Characters of a message of the other side that are shown.
 MOST_DETAIL = 200
 # States in which a campaign takes no more answers.
-ENDED = ("closed", "calibrated", "published")
+ENDED = ("closed", "calibrated", "published", "trained")
 _PASSING = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -79,9 +88,23 @@ class Aggregator:
         return found.SerializeToString(deterministic=True)
 
     def query(self) -> bytes | None:
-        """The query that takes answers now, or None."""
-        asked: service_pb2.Asked = self._patiently(lambda: self._call("PollQuery"))
-        return asked.query if asked.code == wire.Code.OK else None
+        """The query that takes answers now, or None; a long one comes in pieces."""
+        return self._patiently(self._fetch_query)
+
+    def _fetch_query(self) -> bytes | None:
+        pieces, size = [], 0
+        stream = self._stream("PollQuery", seconds=QUERY_SECONDS)
+        for asked in stream:
+            size += len(asked.query)
+            if asked.code != wire.Code.OK or size > MOST_QUERY:
+                stream.cancel()
+                break
+            pieces.append(asked.query)
+        if size > MOST_QUERY:
+            raise Unreachable(
+                f"the aggregator sends a query of more than {MOST_QUERY} bytes, which no plan has"
+            )
+        return b"".join(pieces) or None
 
     def card(self) -> str | None:
         """The card as JSON, or None before it is published."""
@@ -114,19 +137,11 @@ class Aggregator:
 
     def watch(self) -> Iterator[service_pb2.Progress]:
         """Yield the state of the campaign, now and at every change, until it is over."""
-        call = CALLS["Watch"]
         tries = self.patience.tries()
         while True:
             heard = False
             try:
-                stream = self._channel.unary_stream(
-                    call.path,
-                    request_serializer=call.request.SerializeToString,
-                    response_deserializer=call.reply.FromString,
-                )
-                for progress in stream(
-                    call.request(), timeout=WATCH_SECONDS, metadata=self._metadata
-                ):
+                for progress in self._stream("Watch", seconds=WATCH_SECONDS):
                     yield progress
                     heard, tries = True, self.patience.tries()
                     if progress.state in ENDED:
@@ -135,6 +150,15 @@ class Aggregator:
                 # The deadline of a watch that has reported something is no failure.
                 if not heard or error.code() != grpc.StatusCode.DEADLINE_EXCEEDED:
                     self._wait(error, tries)
+
+    def _stream(self, name: str, *, seconds: float) -> Any:
+        call = CALLS[name]
+        stream = self._channel.unary_stream(
+            call.path,
+            request_serializer=call.request.SerializeToString,
+            response_deserializer=call.reply.FromString,
+        )
+        return stream(call.request(), timeout=seconds, metadata=self._metadata)
 
     def _call(self, name: str) -> Any:
         call = CALLS[name]

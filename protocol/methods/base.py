@@ -102,6 +102,10 @@ class Tally:
         """Return JSON values; None if the tally, large or exact, is recounted from batches."""
         return None
 
+    def to_bytes(self) -> bytes | None:
+        """Return the bytes of a large tally that replaces its answers, which are then deleted."""
+        return None
+
 
 class Query(ABC):
     """A question to owners, which packs, checks and adds up its own answers."""
@@ -143,10 +147,9 @@ class Query(ABC):
         """
         raise NotImplementedError
 
-    @property
-    def answer_bytes(self) -> int:
-        """Return the least number of bytes of one answer, for answers that cannot be split."""
-        return 0
+    def tally_from_bytes(self, data: bytes) -> Any:
+        """Read a tally from the bytes that `Tally.to_bytes` returned."""
+        raise NotImplementedError
 
 
 class WholeQuery(Query):
@@ -226,6 +229,11 @@ class Terms(ABC):
     def features(self) -> int | None:
         """How many features the method reads from a record; None if a model scores records."""
         return None
+
+    @property
+    def answer_bytes(self) -> int:
+        """The most bytes of what an owner answers as a whole, which may be sent in pieces."""
+        return 0
 
     @property
     def code(self) -> tuple[str, bytes] | None:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from google.protobuf.message import Message
-from numpy.typing import NDArray
 
 from confide.protocol.architectures.base import (
     Network,
@@ -32,11 +31,11 @@ from confide.protocol.methods.base import (
     Columns,
     Explanation,
     Subjects,
-    Tally,
     Terms,
     WholeQuery,
 )
 from confide.protocol.methods.central import check_delta
+from confide.protocol.methods.mean_weights import WEIGHT_BOUND, TrainingTally, packed
 from confide.protocol.privacy.renyi import (
     LEAST_NOISE,
     MOST_NOISE,
@@ -51,8 +50,6 @@ from confide.protocol.wire.encoding import parse, serialise
 # The label of all noise in training.
 NOISE = "discrete Gaussian on integers"
 
-# An owner keeps its weights within +-WEIGHT_BOUND.
-WEIGHT_BOUND = 32.0
 MOST_STEPS = 1 << 20
 # Multiplications a record times steps of a round: a few minutes of an owner's computing time.
 MOST_WORK = 1 << 29
@@ -79,13 +76,6 @@ def check_limit(name: str, value: float) -> None:
         raise BadInput(f"{name} is {value!r}; accepted is {least:g} to {most:g}")
 
 
-@dataclass(frozen=True)
-class TrainingTally(Tally):
-    """The weights of every owner that answered."""
-
-    weights: list[NDArray[np.float32]]
-
-
 @dataclass(frozen=True, eq=False)
 class TrainingQuery(WholeQuery):
     """Ask every owner to continue from these weights for its steps of the round."""
@@ -94,25 +84,29 @@ class TrainingQuery(WholeQuery):
     weights: Weights
 
     def to_body(self) -> bytes:
-        return serialise(wire.TrainingQuery(weights=self.weights.astype(F4).tobytes()))
+        return serialise(wire.TrainingQuery(weights=packed(self.weights)))
 
     def answer(self, subjects: Subjects) -> Columns:
         return {"weights": subjects.train(self.weights)}
 
     def pack(self, columns: Columns) -> bytes:
-        return serialise(wire.Weights(weights=columns["weights"].astype(F4).tobytes()))
+        return serialise(wire.Weights(weights=packed(columns["weights"])))
 
     def check(self, body: bytes, n: int, *, most: int) -> None:
-        _finite(parse(wire.Weights, body).weights, self.terms.size)
+        weights = _finite(parse(wire.Weights, body).weights, self.terms.size)
+        # No owner's steps leave this range, so a single owner moves the mean by little.
+        if np.abs(weights).max() > WEIGHT_BOUND:
+            raise Refused(wire.Code.OUT_OF_ALPHABET)
 
     def unpack(self, body: bytes, n: int) -> Columns:
         message = wire.Weights.FromString(body)
         return {"weights": np.frombuffer(message.weights, dtype=F4)[None, :]}
 
     def tally(self, batches: Sequence[Batch], score: Score) -> TrainingTally:
-        """Sort by the ids that owners give, because an average of floats depends on the order."""
-        ordered = sorted(batches, key=lambda batch: (batch.ids.tobytes(), batch.sender))
-        return TrainingTally([batch.columns["weights"][0] for batch in ordered])
+        return TrainingTally.of(batch.columns["weights"][0] for batch in batches)
+
+    def tally_from_bytes(self, data: bytes) -> TrainingTally:
+        return TrainingTally.from_bytes(data)
 
 
 def _finite(data: bytes, size: int) -> Weights:
@@ -159,7 +153,20 @@ class TrainingTerms(Terms):
     variants: ClassVar[tuple[str, ...]] = ("federated-averaging",)
     message: ClassVar[type[Message]] = wire.TrainingTerms
     track: ClassVar[str | None] = None
-    settings: ClassVar[dict[str, tuple[str, ...]]] = {"privacy-delta": ()}
+    settings: ClassVar[dict[str, tuple[str, ...]]] = {
+        "privacy-delta": (),
+        "architecture": (),
+        "features": (),
+        "rounds": (),
+        "local-steps": (),
+        "sampling-rate": (),
+        "clip": (),
+        "batch": (),
+        "learning-rate": (),
+        "momentum": (),
+        "averaged-rounds": (),
+        "centre": (),
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -270,6 +277,10 @@ class TrainingTerms(Terms):
                 f"the network has {self.outputs} outputs and labels are {labels}; accepted is one "
                 "output a label"
             )
+
+    @property
+    def answer_bytes(self) -> int:
+        return F4.itemsize * self.size
 
     def read_query(self, body: bytes, *, labels: int) -> TrainingQuery:
         return TrainingQuery(self, _finite(parse(wire.TrainingQuery, body).weights, self.size))

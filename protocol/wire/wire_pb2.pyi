@@ -249,20 +249,24 @@ class TrainingQuery(_message.Message):
     def __init__(self, weights: _Optional[bytes] = ...) -> None: ...
 
 class ReportBatch(_message.Message):
-    __slots__ = ("version", "plan", "round", "ids", "seeded", "body")
+    __slots__ = ("version", "plan", "round", "ids", "seeded", "body", "body_bytes", "body_start")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     SEEDED_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
+    BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BODY_START_FIELD_NUMBER: _ClassVar[int]
     version: int
     plan: bytes
     round: int
     ids: bytes
     seeded: bool
     body: bytes
-    def __init__(self, version: _Optional[int] = ..., plan: _Optional[bytes] = ..., round: _Optional[int] = ..., ids: _Optional[bytes] = ..., seeded: _Optional[bool] = ..., body: _Optional[bytes] = ...) -> None: ...
+    body_bytes: int
+    body_start: int
+    def __init__(self, version: _Optional[int] = ..., plan: _Optional[bytes] = ..., round: _Optional[int] = ..., ids: _Optional[bytes] = ..., seeded: _Optional[bool] = ..., body: _Optional[bytes] = ..., body_bytes: _Optional[int] = ..., body_start: _Optional[int] = ...) -> None: ...
 
 class BitReports(_message.Message):
     __slots__ = ("parts", "reports")

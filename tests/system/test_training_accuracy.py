@@ -7,7 +7,8 @@ from confide.aggregator.campaigns.driver import run_procedure
 from confide.aggregator.procedures.averaging import federated_averaging
 from confide.protocol.embedded import deal, owned
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.training import TrainingQuery, TrainingTally, TrainingTerms
+from confide.protocol.methods.mean_weights import TrainingTally
+from confide.protocol.methods.training import TrainingQuery, TrainingTerms
 from tests.support.places import ROOT
 from tests.support.stacks import learn, predict
 
@@ -26,7 +27,7 @@ def accuracy(terms: TrainingTerms, *, records: int, seed: int) -> float:
     entropies = [SeededEntropy("accuracy", seed, owner) for owner in range(OWNERS)]
 
     def answers(query: TrainingQuery, _: int) -> TrainingTally:
-        return TrainingTally(
+        return TrainingTally.of(
             [
                 learn(terms, query.weights, features[share], labels[share], entropy=entropy)
                 for share, entropy in zip(shares, entropies, strict=True)

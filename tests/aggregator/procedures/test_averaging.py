@@ -7,10 +7,9 @@ from numpy.typing import NDArray
 
 from confide.aggregator.campaigns.driver import run_procedure
 from confide.aggregator.procedures.averaging import Learned, federated_averaging
+from confide.protocol.methods.mean_weights import WEIGHT_BOUND, TrainingTally
 from confide.protocol.methods.training import (
-    WEIGHT_BOUND,
     TrainingQuery,
-    TrainingTally,
     TrainingTerms,
 )
 from tests.support.stacks import first_weights, layered
@@ -38,7 +37,7 @@ def run(terms: TrainingTerms, owners: list[Owner], seen: list[Array] | None = No
     def answer(query: TrainingQuery, _: int) -> TrainingTally:
         if seen is not None:
             seen.append(query.weights)
-        return TrainingTally([owner(query.weights).astype(np.float32) for owner in owners])
+        return TrainingTally.of([owner(query.weights).astype(np.float32) for owner in owners])
 
     return run_procedure(federated_averaging(terms), answer)
 
@@ -121,7 +120,7 @@ def test_a_round_without_answers_changes_nothing() -> None:
 
     def answer(query: TrainingQuery, round_: int) -> TrainingTally:
         seen.append(query.weights)
-        return TrainingTally([] if round_ == 1 else [query.weights + np.float32(1)])
+        return TrainingTally.of([] if round_ == 1 else [query.weights + np.float32(1)])
 
     learned = run_procedure(federated_averaging(terms), answer)
     assert np.array_equal(seen[1], seen[2])
