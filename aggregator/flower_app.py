@@ -1,11 +1,10 @@
 """Flower's server app: runs the campaigns of the run configuration over the grid."""
 
-import hashlib
 import json
 import logging
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,8 @@ from threadpoolctl import threadpool_limits
 
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import run_campaign, run_training
-from confide.aggregator.campaigns.plans import make_plan, valid_from
 from confide.aggregator.campaigns.releases import Audited, Kept
+from confide.aggregator.campaigns.run_plans import Plans, Trained, trains
 from confide.aggregator.campaigns.summary import (
     Row,
     as_text,
@@ -40,10 +39,9 @@ from confide.protocol.embedded import owned
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy, os_entropy
 from confide.protocol.files import write_whole
-from confide.protocol.methods.registry import METHODS
 from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.plan import Plan, digest, sign_plan
-from confide.protocol.simulated import ALWAYS, CONTENT, EMBEDDED_MODEL, SIMULATION_KEY
+from confide.protocol.simulated import CONTENT, SIMULATION_KEY
 
 log = logging.getLogger("flwr")
 
@@ -69,20 +67,12 @@ def main(grid: Grid, context: Context) -> None:
     log.info("confide: %d nodes", len(run.nodes))
     rows = run.baseline()
     for name in run.names:
-        if _trains(name):
+        if trains(name):
             run.train(name)
         else:
             rows.append(run.calibrate(name))
             log.info("confide: %s is done", name)
     log.info("confide:\n%s", as_text(rows))
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A training's plan and the ONNX file of its model."""
-
-    plan: Plan
-    model: bytes
 
 
 class Run:
@@ -182,50 +172,6 @@ class Run:
             self.nodes,
             {"plan": sign_plan(plan, self._key)} | ({"model": model} if model else {}),
             timeout=float(self._config["timeout"]),
-        )
-
-
-def _trains(name: str) -> bool:
-    """Return whether a campaign is a training, which has no card of its own."""
-    method = METHODS.get(name.partition(":")[0])
-    return method is not None and method.track is None
-
-
-class Plans:
-    """Makes the plans of a run, by campaign, and refuses all of them if one cannot be made.
-
-    The plans of a seeded simulation contain neither its time nor its id, so that it repeats.
-    """
-
-    def __init__(self, config: dict[str, Any], *, run: int) -> None:
-        self._seeded = int(config["seed"]) >= 0
-        if not config["key-file"]:
-            config = config | {"model": config["model"] or EMBEDDED_MODEL.hex()}
-        elif self._seeded:
-            raise BadInput(
-                f"seed is {config['seed']} with a key-file; seeds are for simulations, accepted is "
-                "-1"
-            )
-        self.names = str(config["campaigns"]).split()
-        if _trains(self.names[0]) and float(config["train-share"]) > 0:
-            # Owners score with the model that the first campaign trains.
-            config = config | {"model": config["model"] or bytes(32).hex()}
-        self._config, self._run = config, run
-        self._valid = ALWAYS if self._seeded else valid_from(datetime.now(UTC), days=30)
-        for name in self.names:
-            self.make(name)
-
-    def make(self, name: str, trained: Trained | None = None) -> Plan:
-        """Make the plan of a campaign, for the trained model if there is one."""
-        config = self._config
-        if trained is not None:
-            config = config | {"model": hashlib.sha256(trained.model).hexdigest()}
-        return make_plan(
-            name,
-            config,
-            title=name if self._seeded else f"{name} {self._run}",
-            valid=self._valid,
-            training=None if trained is None else trained.plan,
         )
 
 

@@ -5,7 +5,6 @@ ledger commits spend and answer together; then the answer is sent. Whatever goes
 side gets a code and never a text, because exceptions may hold values of records.
 """
 
-import hashlib
 import logging
 from collections.abc import Callable
 from datetime import datetime
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from confide.client.chosen_records import ChosenRecords
 from confide.client.ledger.charges import Cost, Question
 from confide.client.ledger.ledger import Ledger
+from confide.client.participants import Participants
 from confide.client.policy import Policy
 from confide.client.records.models import Model
 from confide.client.records.records import Records
@@ -27,10 +27,10 @@ from confide.protocol.exact.lattice import MOST_BATCH
 from confide.protocol.exact.sampling import SEEDED, Entropy, randomness
 from confide.protocol.methods.base import Batch
 from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.plan import Plan, open_plan, query_digest, read_query, signer, split_name
+from confide.protocol.plan import Plan, open_plan, query_digest, read_query, signer
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import Array
-from confide.protocol.wire.encoding import ID_BYTES, VERSION, serialise
+from confide.protocol.wire.encoding import VERSION, serialise
 from confide.protocol.wire.packing import write_batch
 
 log = logging.getLogger(__name__)
@@ -63,19 +63,9 @@ class Respondent:
         """
         ledger.bind(secret)
         self._records, self._policy, self._ledger = records, policy, ledger
-        self._secret, self._entropy, self._now = secret, entropy, now
+        self._entropy, self._now = entropy, now
         self._model, self._cache, self._device = model, cache, device
-        self._own = [self._hash(name, b"record", 16) for name in records.names]
-        known = ledger.persons() if records.persons is None else {}
-        self._persons = (
-            None
-            if records.persons is None
-            else [self._hash(name, b"person", 16) for name in records.persons]
-        )
-        # The participants: records, or the persons they belong to by this file or by an earlier
-        # one.
-        self._names = self._persons or [known.get(name, name) for name in self._own]
-        self._placed: tuple[bytes, Array, NDArray[np.float64]] | None = None
+        self._participants = Participants(records, ledger, secret)
         self._scored: tuple[tuple[int, bool], Array] | None = None
         self._trainer: tuple[bytes, Any] | None = None
 
@@ -89,13 +79,13 @@ class Respondent:
 
         Participants are records, or persons if the records belong to persons.
         """
-        self._ledger.admit(self._own, self._persons, new=new)
-        return len(set(self._names))
+        self._participants.admit(self._ledger, new=new)
+        return len(self._participants)
 
     def payers(self, digest: bytes) -> dict[int, tuple[bytes, ...]]:
         """The records that take part in what this digest names, one per person, and who pays."""
-        taking = self._one_each(digest).tolist()
-        return {i: tuple({self._own[i], self._names[i]}) for i in taking}
+        taking = self._participants.one_each(digest)
+        return dict(zip(taking.tolist(), self._participants.payers(taking), strict=True))
 
     def refusal(self, signed_plan: bytes, query: bytes) -> int | None:
         """Return the code that refuses an answer already drawn, or None if it may leave.
@@ -142,7 +132,7 @@ class Respondent:
         self._check_records(plan)
         self._check_origin(plan, policy)
         self._open_training(plan, plan_digest)
-        taking, positions = self._taking_part(plan, plan_digest)
+        taking, positions = self._participants.taking_part(plan, plan_digest)
         inside = taking[(positions[taking] >= asked.start) & (positions[taking] < asked.stop)]
         if len(inside) < policy.minimum_group:
             raise Refused(wire.Code.GROUP_TOO_SMALL)
@@ -157,7 +147,7 @@ class Respondent:
         asks: dict[str, Any] = {
             "cost": Cost(plan.epsilon, plan.privacy_delta),
             "limits": policy.limits,
-            "payers": [tuple({self._own[i], self._names[i]}) for i in inside],
+            "payers": self._participants.payers(inside),
         }
         # The model runs only for an answer that can be given, and before any spend is charged. It
         # cannot fail, whatever the records hold.
@@ -166,7 +156,9 @@ class Respondent:
 
         def draw(chosen: list[int]) -> bytes:
             """Draw the answer of the chosen records; it must not leave before the ledger has it."""
-            ids, places = self._named(plan_digest, inside[chosen], whole=asked.whole)
+            ids, places = self._participants.report_ids(
+                plan_digest, inside[chosen], whole=asked.whole
+            )
             columns = asked.answer(self._chosen(plan, plan_digest, places, positions=positions))
             batch = Batch(ids, columns, seeded=randomness(self._entropy) == SEEDED)
             packed = write_batch(batch, query=asked, plan=plan_digest, round_=round_)
@@ -198,24 +190,9 @@ class Respondent:
             places,
             positions[places],
             self._entropy,
-            units=lambda some: self._units(plan_digest, some, b"score"),
+            units=lambda some: self._participants.units(plan_digest, some, b"score"),
             trainer=None if self._trainer is None else self._trainer[1],
         )
-
-    def _named(self, plan_digest: bytes, places: Array, *, whole: bool) -> tuple[Array, Array]:
-        """Return the ids of the reports and the places in their order; a whole owner has one id.
-
-        Reports are in the order of their ids: the order of the file would tell which reports of two
-        campaigns belong to the same record.
-        """
-        names = [self._hash(plan_digest, b"owner", ID_BYTES)]
-        if not whole:
-            named = sorted(
-                (self._hash(plan_digest + self._names[i], b"report", ID_BYTES), i)
-                for i in places.tolist()
-            )
-            names, places = [name for name, _ in named], np.array([i for _, i in named])
-        return np.frombuffer(b"".join(names), dtype=np.uint8).reshape(-1, ID_BYTES), places
 
     def _check_records(self, plan: Plan) -> None:
         """Refuse records that do not fit the plan.
@@ -265,43 +242,3 @@ class Respondent:
             return
         if all(row.plan != plan.training for row in self._ledger.campaigns()):
             raise Refused(wire.Code.MODEL_NOT_ALLOWED)
-
-    def _taking_part(self, plan: Plan, plan_digest: bytes) -> tuple[Array, NDArray[np.float64]]:
-        """Return the records that take part in this campaign, one per person, and all positions.
-
-        Both follow from a keyed hash, so that only the owner's secret chooses records and assigns
-        them to questions. A record's part in a split follows from its person's name in the same
-        way, and not from its content.
-        """
-        if self._placed is None or self._placed[0] != plan_digest:
-            everyone = np.arange(len(self._names))
-            positions = self._units(plan_digest, everyone, b"position")
-            if len(set(self._names)) < len(self._names):
-                everyone = self._one_each(plan_digest)
-            if plan.share:
-                first, last = plan.share
-                parts = self._units(split_name(plan, plan_digest), everyone, b"split")
-                everyone = everyone[(parts >= first) & (parts < last)]
-            self._placed = plan_digest, everyone, positions
-        return self._placed[1:]
-
-    def _one_each(self, plan_digest: bytes) -> Array:
-        """Choose one record of every person."""
-        drawn: dict[bytes, tuple[bytes, int]] = {}
-        for i, (person, own) in enumerate(zip(self._names, self._own, strict=True)):
-            ticket = self._hash(plan_digest + own, b"ticket", 8), i
-            drawn[person] = min(drawn.get(person, ticket), ticket)
-        return np.array(sorted(i for _, i in drawn.values()))
-
-    def _units(self, plan_digest: bytes, chosen: Array, purpose: bytes) -> NDArray[np.float64]:
-        """Return a uniform number in [0, 1) per record, which only the owner can predict.
-
-        It is 53 bits of a keyed hash.
-        """
-        words = b"".join(
-            self._hash(plan_digest + self._names[i], purpose, 8) for i in chosen.tolist()
-        )
-        return (np.frombuffer(words, dtype="<u8") >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-    def _hash(self, data: bytes, purpose: bytes, size: int) -> bytes:
-        return hashlib.blake2b(data, key=self._secret, person=purpose, digest_size=size).digest()

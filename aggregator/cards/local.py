@@ -8,7 +8,7 @@ from confide.aggregator.cards.released import campaign_released, decision
 from confide.aggregator.procedures.shuffle import NO_AMPLIFICATION, shuffled_epsilon
 from confide.protocol.cards.card import Layer
 from confide.protocol.certificate import PAC, LocalCertificate
-from confide.protocol.methods.base import LocalTerms
+from confide.protocol.methods.local import LocalTerms
 from confide.protocol.plan import Plan
 
 SHUFFLE_DELTA = 1e-6

@@ -14,8 +14,7 @@ import numpy as np
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from confide.protocol.channels.base import Channel
-from confide.protocol.errors import BadInput, check_choice, check_epsilon, check_probability
+from confide.protocol.errors import BadInput, check_choice, check_epsilon
 from confide.protocol.exact.sampling import Entropy
 from confide.protocol.scores.base import Score
 from confide.protocol.wire.columns import Array
@@ -275,32 +274,6 @@ class Terms(ABC):
             for name, value in values.items()
         }
         return cls(**plain)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalTerms(Terms):
-    """The terms of a method whose reports each go through a channel, private one by one.
-
-    The guarantee fails with probability `delta` over calibration; `max_corrupt` reports may be
-    false.
-    """
-
-    delta: float
-    max_corrupt: int = 0
-
-    track: ClassVar[str | None] = LOCAL
-    settings: ClassVar[dict[str, tuple[str, ...]]] = {"failure-probability": (), "max-corrupt": ()}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_probability("delta", self.delta)
-
-    def check(self, *, labels: int, alpha: float) -> None:
-        self.make_channel(labels=labels)
-
-    @abstractmethod
-    def make_channel(self, *, labels: int) -> Channel:
-        """Return the channel that every report goes through."""
 
 
 def check_slice(start: float, stop: float) -> None:

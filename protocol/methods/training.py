@@ -10,32 +10,19 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from google.protobuf.message import Message
 
-from confide.protocol.architectures.base import (
-    Network,
-    Weights,
-    canonical,
-    parameters_digest,
-    read_arguments,
-)
-from confide.protocol.architectures.factories import (
-    check_parameters,
-    import_factory,
-    is_factory,
-    source_digest,
-)
-from confide.protocol.architectures.registry import NETWORKS, built_in, read_architecture
+from confide.protocol.architectures.base import Weights
 from confide.protocol.errors import BadInput, Refused, check_probability
-from confide.protocol.exact.lattice import MOST_BATCH, MOST_WEIGHTS
+from confide.protocol.exact.lattice import MOST_BATCH
 from confide.protocol.methods.base import (
     Batch,
     Columns,
     Explanation,
     Subjects,
-    Terms,
     WholeQuery,
 )
 from confide.protocol.methods.central import check_delta
 from confide.protocol.methods.mean_weights import WEIGHT_BOUND, TrainingTally, packed
+from confide.protocol.methods.network_terms import NetworkTerms, described
 from confide.protocol.privacy.renyi import (
     LEAST_NOISE,
     MOST_NOISE,
@@ -117,27 +104,16 @@ def _finite(data: bytes, size: int) -> Weights:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingTerms(Terms):
+class TrainingTerms(NetworkTerms):
     """The public numbers of a federated training.
 
-    `architecture` names a built-in network, or a factory of a package whose files have the digest
-    `source`; `arguments` are its own in canonical JSON. `size` is the number of its weights, and
-    `parameters` the digest of their names and shapes. It maps `features` numbers to `outputs`
-    logits. Features are clipped to [0, 1], the public bounds of the plan, and `centre` is the one
-    that the network sees as 0. A step divides its noisy sum by `batch`, a public number. An owner
-    rounds `sampling_rate` down to 32 bits. The aggregator repeats `momentum` times a round's
-    movement in the next one, and averages the common weights of the last `averaged_rounds`.
+    A step divides its noisy sum by `batch`, a public number. An owner rounds `sampling_rate` down
+    to 32 bits. The aggregator repeats `momentum` times a round's movement in the next one, and
+    averages the common weights of the last `averaged_rounds`.
     """
 
     variant: str = "federated-averaging"
     privacy_delta: float = 0.0
-    architecture: str
-    arguments: str = "{}"
-    source: bytes = b""
-    parameters: bytes
-    size: int
-    features: int = 0
-    outputs: int
     noise_multiplier: float
     sampling_rate: float
     rounds: int = 0
@@ -147,7 +123,6 @@ class TrainingTerms(Terms):
     learning_rate: float
     momentum: float = 0.0
     averaged_rounds: int = 1
-    centre: float = 0.0
 
     method: ClassVar[str] = "training"
     variants: ClassVar[tuple[str, ...]] = ("federated-averaging",)
@@ -172,7 +147,7 @@ class TrainingTerms(Terms):
         super().__post_init__()
         check_delta(self.privacy_delta)
         check_probability("privacy_delta", self.privacy_delta)
-        work = self._check_network()
+        work = self.check_network()
         for name in LIMITS:
             check_limit(name, getattr(self, name))
         if not 1 <= self.averaged_rounds <= self.rounds:
@@ -197,46 +172,6 @@ class TrainingTerms(Terms):
                 f"{self.noise_multiplier} cost epsilon {spent:.6g} at delta {self.privacy_delta}; "
                 f"the plan says {self.epsilon}"
             )
-
-    def _check_network(self) -> int:
-        """Check the description of the network, and return its multiplications a record.
-
-        Nothing is imported here: a plan is read before anybody has agreed to it.
-        """
-        if not 1 <= self.size <= MOST_WEIGHTS:
-            raise BadInput(f"size is {self.size}; accepted are 1 to {MOST_WEIGHTS} weights")
-        if self.features < 1 or self.outputs < 1:
-            raise BadInput(
-                f"the network has {self.features} features and {self.outputs} outputs; accepted is "
-                "at least 1 of each"
-            )
-        if self.code is None:
-            network = self.network()
-            check_parameters(network, size=self.size, parameters=self.parameters)
-            return network.products
-        read_arguments(self.arguments)
-        if not is_factory(self.architecture) or {len(self.source), len(self.parameters)} != {32}:
-            raise BadInput(
-                f"architecture is {self.architecture[:200]!r} with digests of {len(self.source)} "
-                f"and {len(self.parameters)} bytes; accepted are {', '.join(NETWORKS)}, or a "
-                "module:factory with the digests of its package and its parameters"
-            )
-        return self.size
-
-    @property
-    def code(self) -> tuple[str, bytes] | None:
-        return (self.architecture, self.source) if self.source else None
-
-    def network(self) -> Network:
-        """Return the network; that of a factory is imported from the installed package."""
-        given = {"features": self.features, "outputs": self.outputs}
-        if self.code is None:
-            return built_in(self.architecture, self.arguments, **given)
-        found = import_factory(
-            self.architecture, read_arguments(self.arguments), source=self.source, **given
-        )
-        check_parameters(found, size=self.size, parameters=self.parameters)
-        return found
 
     @classmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
@@ -307,22 +242,3 @@ class TrainingTerms(Terms):
             steps=self.rounds * self.local_steps,
             delta=delta,
         )
-
-
-def described(architecture: str, *, features: int, outputs: int) -> dict[str, Any]:
-    """Return the fields of terms that describe a network, given as an operator writes it."""
-    name, arguments = read_architecture(architecture)
-    given = {"features": features, "outputs": outputs}
-    if is_factory(name):
-        source = source_digest(name)
-        network: Network = import_factory(name, arguments, source=source, **given)
-    else:
-        source, network = b"", built_in(name, canonical(arguments), **given)
-    return {
-        "architecture": name,
-        "arguments": canonical(arguments),
-        "source": source,
-        "parameters": parameters_digest(network.shapes),
-        "size": network.size,
-        **given,
-    }

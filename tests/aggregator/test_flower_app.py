@@ -11,7 +11,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from threadpoolctl import threadpool_limits
 
 from confide.aggregator import flower_app
-from confide.aggregator.flower_app import Plans, read_reply
+from confide.aggregator.campaigns.run_plans import Plans
+from confide.aggregator.flower_app import read_reply
 from confide.protocol.errors import BadInput
 from confide.protocol.plan import Plan
 from confide.simulation.federation import run_defaults

@@ -6,8 +6,9 @@ from confide.protocol.cards.card import Card, Layer
 from confide.protocol.cards.verify.chain import chain
 from confide.protocol.cards.verify.findings import Finding, number, same
 from confide.protocol.cards.verify.local import RULES
-from confide.protocol.methods.base import CENTRAL, LOCAL, LocalTerms
+from confide.protocol.methods.base import CENTRAL, LOCAL
 from confide.protocol.methods.central import CentralTerms
+from confide.protocol.methods.local import LocalTerms
 from confide.protocol.plan import Plan, digest
 
 
