@@ -171,8 +171,8 @@ def test_an_upload_over_the_wire_counts_until_the_first_surplus(place: Place) ->
     plan = plan_now(variant="one-shot", expected_records=400)
     campaign, tokens = place.campaign(plan), [place.enrol(name) for name in ("north", "south")]
     server = place.serve()
-    (asked,) = eventually(lambda: place.store.rounds(campaign))
-    query, _ = read_query(asked.query, plan=plan, plan_digest=digest(plan.to_bytes()))
+    (asked,) = eventually(lambda: place.store.queries(campaign))
+    query, _ = read_query(asked, plan=plan, plan_digest=digest(plan.to_bytes()))
     memory = InMemory(plan)
     memory.open(query, 0)
     hands = [Wire(server, campaign, token) for token in tokens]
