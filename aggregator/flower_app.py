@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import run_campaign, run_training
 from confide.aggregator.campaigns.releases import Audited, Kept
-from confide.aggregator.campaigns.run_plans import Plans, Trained, trains
+from confide.aggregator.campaigns.run_plans import Plans, TrainedModel, trains
 from confide.aggregator.campaigns.summary import (
     Row,
     as_text,
@@ -91,7 +91,7 @@ class Run:
         self.nodes = sorted(grid.get_node_ids())
         self.names = self._plans.names
         self._chain = float(config["train-share"]) > 0
-        self._trained: Trained | None = None
+        self._trained: TrainedModel | None = None
 
     @property
     def _given(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class Run:
             {name: value for name, value in about.items() if name not in ("terms", "owners")},
         )
         if self._chain:
-            self._trained = Trained(plan, model)
+            self._trained = TrainedModel(plan, model)
         if self._folder is not None:
             write_whole(self._folder / "training-weights.npz", weights_file(learned.weights))
             file = self._folder / name.replace(":", "-")

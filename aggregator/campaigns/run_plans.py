@@ -13,7 +13,7 @@ from confide.protocol.simulated import ALWAYS, EMBEDDED_MODEL
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedModel:
     """A training's plan and the ONNX file of its model."""
 
     plan: Plan
@@ -50,7 +50,7 @@ class Plans:
         for name in self.names:
             self.make(name)
 
-    def make(self, name: str, trained: Trained | None = None) -> Plan:
+    def make(self, name: str, trained: TrainedModel | None = None) -> Plan:
         """Make the plan of a campaign, for the trained model if there is one."""
         config = self._config
         if trained is not None:

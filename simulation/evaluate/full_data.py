@@ -29,7 +29,7 @@ from confide.protocol.scores.regression import ABSOLUTE_RESIDUAL
 from confide.simulation.data.population import Lessons
 from confide.simulation.evaluate.learners import Fitted, Learner, Rows
 from confide.simulation.evaluate.linear import LinearFit, LinearRecipe
-from confide.simulation.evaluate.networks import Labels, Network, NetworkFit, Numbers, Recipe
+from confide.simulation.evaluate.networks import Labels, NetworkFit, NetworkLearner, Numbers, Recipe
 from confide.simulation.evaluate.pipeline_terms import BINS, Pipeline, PipelineTerms
 from confide.simulation.evaluate.pipelines import PIPELINES
 from confide.simulation.evaluate.private_scaling import PrivateScaling, Scaled
@@ -131,7 +131,7 @@ class FullData(Repeated):
             if records.bound is None
             else Numbers(targets.astype(np.float64), records.bound)
         )
-        return Network(features, task, recipe)
+        return NetworkLearner(features, task, recipe)
 
     @property
     def pipeline(self) -> Pipeline:

@@ -1,4 +1,4 @@
-"""Linear regression as a learner: least squares, ridge and lasso with exact noise."""
+"""LinearLearner regression as a learner: least squares, ridge and lasso with exact noise."""
 
 import hashlib
 from dataclasses import dataclass
@@ -49,8 +49,10 @@ class LinearRecipe:
         """One release to which every record contributes."""
         return SampledGaussian(noise_multiplier(budget, sampling_rate=1.0, steps=1), 1.0, 1)
 
-    def learner(self, features: NDArray[Any], targets: NDArray[Any], bound: float) -> "Linear":
-        return Linear(features, targets.astype(np.float64), bound, self)
+    def learner(
+        self, features: NDArray[Any], targets: NDArray[Any], bound: float
+    ) -> "LinearLearner":
+        return LinearLearner(features, targets.astype(np.float64), bound, self)
 
     def release_of(self, *, n: int, columns: int, bound: float) -> Any:
         """The release for n records; residuals beyond the public bound pull as if at it."""
@@ -85,7 +87,7 @@ class LinearFit:
 
 
 @dataclass(frozen=True, eq=False)
-class Linear:
+class LinearLearner:
     """A line through features within [-1, 1]: on a public scale, or a private one charged for."""
 
     features: NDArray[Any]

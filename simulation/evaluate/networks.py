@@ -187,7 +187,7 @@ class NetworkFit:
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class NetworkLearner:
     """A network on features that are on a public scale, or a private one that was charged for."""
 
     features: NDArray[Any]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from confide.client.training.engines.draws import torch_seeded
-from confide.client.training.engines.parts import Engine, Part, norms
+from confide.client.training.engines.parts import Engine, GradientPart, norms
 from confide.protocol.exact.lattice import CLIP_UNITS
 from confide.protocol.exact.sampling import Entropy
 
@@ -76,7 +76,9 @@ class Clipper:
         return losses[:size], weighted_sum(factor, parts)
 
 
-def factors(losses: Tensor, parts: list[Part], clip: float) -> tuple[Tensor, list[Part]]:
+def factors(
+    losses: Tensor, parts: list[GradientPart], clip: float
+) -> tuple[Tensor, list[GradientPart]]:
     """Factors that scale gradients to lattice units and norms of at most CLIP_UNITS, and the parts.
 
     A record counts as 0 if its loss is not finite or its gradient holds a too large number, or
@@ -97,7 +99,7 @@ def factors(losses: Tensor, parts: list[Part], clip: float) -> tuple[Tensor, lis
     return factor, parts
 
 
-def weighted_sum(factor: Tensor, parts: list[Part]) -> Tensor:
+def weighted_sum(factor: Tensor, parts: list[GradientPart]) -> Tensor:
     """The sum of all gradients, each times its record's factor: all weights in a row."""
     sizes = [part.weights for part in parts]
     total = factor.new_empty(sum(sizes))

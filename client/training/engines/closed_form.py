@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from confide.client.training.engines.parts import (
+    GradientPart,
     Loss,
     NotApplicable,
     Outer,
-    Part,
     Rows,
     checked,
 )
@@ -44,7 +44,7 @@ class ClosedForm:
         self._layers, self._loss = layers, loss
         self._linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
 
-    def trace(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[Part]]:
+    def trace(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[GradientPart]]:
         if features.dim() != 2:
             raise NotApplicable(
                 f"records have {features.dim() - 1} dimensions; the closed form accepts one row of "
@@ -60,7 +60,7 @@ class ClosedForm:
                 # An activation that works in place would overwrite an output that autograd needs.
                 value = layer(value.clone() if getattr(layer, "inplace", False) else value)
         losses = checked(self._loss(value, targets), len(features))
-        parts: list[Part] = []
+        parts: list[GradientPart] = []
         signals = torch.autograd.grad(losses.sum(), outputs)
         for layer, given, signal in zip(self._linear, inputs, signals, strict=True):
             parts.append(Outer(signal, given))

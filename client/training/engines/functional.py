@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from confide.client.training.engines.parts import Loss, NotApplicable, Part, Rows, checked
+from confide.client.training.engines.parts import GradientPart, Loss, NotApplicable, Rows, checked
 
 
 class Functional:
@@ -29,7 +29,7 @@ class Functional:
 
         self._gradients = vmap(grad_and_value(one), in_dims=(None, 0, 0), randomness="different")
 
-    def trace(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[Part]]:
+    def trace(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[GradientPart]]:
         weights = {name: value.detach() for name, value in self._weights.items()}
         inside: list[str] = []
         handles = _note_layers(self._model, inside)
@@ -55,7 +55,7 @@ class Single:
         self._model, self._loss = model, loss
         self._weights = [value for value in model.parameters() if value.requires_grad]
 
-    def trace(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[Part]]:
+    def trace(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[GradientPart]]:
         found = [self._one(features[i : i + 1], targets[i : i + 1]) for i in range(len(features))]
         rows = [torch.stack(parts) for parts in zip(*(parts for _, parts in found), strict=True)]
         return torch.cat([losses for losses, _ in found]), [Rows(part) for part in rows]

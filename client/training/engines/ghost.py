@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from confide.client.training.engines.closed_form import is_changed
 from confide.client.training.engines.layer_formulas import FORMULAS, fits
-from confide.client.training.engines.parts import Loss, NotApplicable, Part, checked, uneven
+from confide.client.training.engines.parts import GradientPart, Loss, NotApplicable, checked, uneven
 
 _OTHERS = "accepted are the engines 'hooks', 'functional' and 'single'"
 
@@ -30,7 +30,7 @@ class Ghost:
         self._places = _places(model, self._layers)
         self._copies = any(getattr(part, "inplace", False) for part in model.modules())
 
-    def trace(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[Part]]:
+    def trace(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[GradientPart]]:
         inputs: dict[str, Tensor] = {}
         outputs: dict[str, Tensor] = {}
 
@@ -56,7 +56,7 @@ class Ghost:
 
     def _parts(
         self, losses: Tensor, inputs: dict[str, Tensor], outputs: dict[str, Tensor]
-    ) -> list[Part]:
+    ) -> list[GradientPart]:
         names, records = list(outputs), len(losses)
         for name in self._layers:
             if name not in outputs:
@@ -68,7 +68,7 @@ class Ghost:
         signals = torch.autograd.grad(
             losses.sum(), [outputs[name] for name in names], allow_unused=True
         )
-        parts: dict[int, Part] = {}
+        parts: dict[int, GradientPart] = {}
         for name, signal in zip(names, signals, strict=True):
             if signal is None:
                 raise uneven(name, records=records, found="none")

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from confide.client.training.engines.parts import (
+    GradientPart,
     Loss,
     NotApplicable,
-    Part,
     Rows,
     checked,
     uneven,
@@ -38,7 +38,7 @@ class Hooks:
         }
         self._model: Any = GradSampleModule(model, loss_reduction="sum")
 
-    def trace(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[Part]]:
+    def trace(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[GradientPart]]:
         self._model.zero_grad(set_to_none=True)
         try:
             losses = checked(self._loss(self._model(features), targets), len(features))
@@ -50,7 +50,7 @@ class Hooks:
                 "allow; accepted are inplace=False, or the engines 'functional' and 'single'"
             ) from error
         torch.autograd.backward(losses.sum())
-        parts: list[Part] = [
+        parts: list[GradientPart] = [
             Rows(_by_record(name, parameter, len(features)))
             for name, parameter in self._trained.items()
         ]

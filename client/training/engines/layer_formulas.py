@@ -11,9 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from confide.client.training.engines.parts import NotApplicable, Outer, Part, Rows, Scattered
+from confide.client.training.engines.parts import (
+    GradientPart,
+    NotApplicable,
+    Outer,
+    Rows,
+    Scattered,
+)
 
-Formula = Callable[[Any, Tensor, Tensor], dict[str, Part]]
+Formula = Callable[[Any, Tensor, Tensor], dict[str, GradientPart]]
 
 
 def fits(layer: Any) -> bool:
@@ -31,7 +37,7 @@ def fits(layer: Any) -> bool:
     return True
 
 
-def _linear(layer: nn.Linear, given: Tensor, signal: Tensor) -> dict[str, Part]:
+def _linear(layer: nn.Linear, given: Tensor, signal: Tensor) -> dict[str, GradientPart]:
     if given.dim() == 2:
         return _kept(layer, weight=lambda: Outer(signal, given), bias=lambda: Rows(signal))
     given, signal = given.flatten(1, -2), signal.flatten(1, -2)
@@ -42,7 +48,7 @@ def _linear(layer: nn.Linear, given: Tensor, signal: Tensor) -> dict[str, Part]:
     )
 
 
-def _convolution(layer: Any, given: Tensor, signal: Tensor) -> dict[str, Part]:
+def _convolution(layer: Any, given: Tensor, signal: Tensor) -> dict[str, GradientPart]:
     if given.dim() != 4:
         raise NotApplicable(
             f"a {type(layer).__name__} has an input of {given.dim()} dimensions; accepted are "
@@ -50,7 +56,7 @@ def _convolution(layer: Any, given: Tensor, signal: Tensor) -> dict[str, Part]:
         )
     signal = signal.flatten(2)
 
-    def weight() -> Part:
+    def weight() -> GradientPart:
         patches = F.unfold(
             given,
             layer.kernel_size,
@@ -63,14 +69,14 @@ def _convolution(layer: Any, given: Tensor, signal: Tensor) -> dict[str, Part]:
     return _kept(layer, weight=weight, bias=lambda: Rows(signal.sum(dim=2)))
 
 
-def _sequence_convolution(layer: Any, given: Tensor, signal: Tensor) -> dict[str, Part]:
+def _sequence_convolution(layer: Any, given: Tensor, signal: Tensor) -> dict[str, GradientPart]:
     if given.dim() != 3:
         raise NotApplicable(
             f"a {type(layer).__name__} has an input of {given.dim()} dimensions; accepted are "
             "sequences with records and channels"
         )
 
-    def weight() -> Part:
+    def weight() -> GradientPart:
         patches = F.unfold(
             given.unsqueeze(2),
             (1, *layer.kernel_size),
@@ -83,7 +89,7 @@ def _sequence_convolution(layer: Any, given: Tensor, signal: Tensor) -> dict[str
     return _kept(layer, weight=weight, bias=lambda: Rows(signal.sum(dim=2)))
 
 
-def _embedding(layer: nn.Embedding, given: Tensor, signal: Tensor) -> dict[str, Part]:
+def _embedding(layer: nn.Embedding, given: Tensor, signal: Tensor) -> dict[str, GradientPart]:
     """Adds up the signals of a word that a record holds more than once, at its first place."""
     words = given.reshape(len(given), -1)
     signal = signal.reshape(*words.shape, layer.embedding_dim)
@@ -95,27 +101,27 @@ def _embedding(layer: nn.Embedding, given: Tensor, signal: Tensor) -> dict[str, 
     return {"weight": Scattered(rows, words, layer.num_embeddings)}
 
 
-def _group_norm(layer: nn.GroupNorm, given: Tensor, signal: Tensor) -> dict[str, Part]:
+def _group_norm(layer: nn.GroupNorm, given: Tensor, signal: Tensor) -> dict[str, GradientPart]:
     shape = (len(given), layer.num_channels, -1)
 
-    def weight() -> Part:
+    def weight() -> GradientPart:
         scaled = F.group_norm(given, layer.num_groups, eps=layer.eps)
         return Rows((signal * scaled).reshape(shape).sum(dim=2))
 
     return _kept(layer, weight=weight, bias=lambda: Rows(signal.reshape(shape).sum(dim=2)))
 
 
-def _layer_norm(layer: nn.LayerNorm, given: Tensor, signal: Tensor) -> dict[str, Part]:
+def _layer_norm(layer: nn.LayerNorm, given: Tensor, signal: Tensor) -> dict[str, GradientPart]:
     shape = (len(given), -1, layer.weight.numel())
 
-    def weight() -> Part:
+    def weight() -> GradientPart:
         scaled = F.layer_norm(given, layer.normalized_shape, eps=layer.eps)
         return Rows((signal * scaled).reshape(shape).sum(dim=1))
 
     return _kept(layer, weight=weight, bias=lambda: Rows(signal.reshape(shape).sum(dim=1)))
 
 
-def _kept(layer: nn.Module, **parts: Callable[[], Part]) -> dict[str, Part]:
+def _kept(layer: nn.Module, **parts: Callable[[], GradientPart]) -> dict[str, GradientPart]:
     """The parts of the parameters that are trained."""
     found = {name: getattr(layer, name) for name in parts}
     return {

@@ -21,13 +21,13 @@ class NotApplicable(BadInput):
     """This engine cannot take the model apart; another one may."""
 
 
-class Part(Protocol):
+class GradientPart(Protocol):
     """The gradients of one parameter, a record each."""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]: ...
 
-    def masked(self, left_out: Tensor) -> "Part":
+    def masked(self, left_out: Tensor) -> "GradientPart":
         """The same gradients, with those of the records left out set to 0."""
         ...
 
@@ -44,7 +44,7 @@ class Part(Protocol):
 class Engine(Protocol):
     """Finds the gradients of a micro-batch for one model and loss."""
 
-    def trace(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[Part]]:
+    def trace(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[GradientPart]]:
         """The losses, one a record, and a part for every trained parameter in their order."""
         ...
 

@@ -19,7 +19,7 @@ from confide.client.training.engines.clipper import (
     weighted_sum,
 )
 from confide.client.training.engines.company import fixed_shapes, without_dropout
-from confide.client.training.engines.parts import Engine, Outer, Part, Rows
+from confide.client.training.engines.parts import Engine, GradientPart, Outer, Rows
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import CLIP_UNITS
 from tests.support.torch_models import KINDS
@@ -145,7 +145,7 @@ class Changed:
     def __init__(self, inner: Engine, change: Any) -> None:
         self._inner, self._change = inner, change
 
-    def trace(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[Part]]:
+    def trace(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[GradientPart]]:
         losses, parts = self._inner.trace(features, targets)
         (first, *others) = parts
         assert isinstance(first, Outer)
