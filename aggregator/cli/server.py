@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from confide.aggregator.cli.campaign import Database, campaign_app, open_store
+from confide.aggregator.cli.chain import chain_command
 from confide.aggregator.clock import Clock
 from confide.aggregator.keys import (
     OWNERS_CERTIFICATE,
@@ -46,6 +47,7 @@ database_app = CommandLine("The database of campaigns.")
 app.add_typer(campaign_app, name="campaign")
 app.add_typer(owner_app, name="owner")
 app.add_typer(database_app, name="db")
+app.command("chain")(chain_command)
 
 MOST_PORT = 65535
 OwnerName = Annotated[

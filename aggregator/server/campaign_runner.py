@@ -39,6 +39,8 @@ from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy
 from confide.protocol.methods.mean_weights import packed
+from confide.protocol.plan import Plan
+from confide.protocol.wire.service import campaign_id
 
 log = logging.getLogger(__name__)
 
@@ -214,6 +216,12 @@ class CampaignRunner:
         self._store.train(campaign.id, about, packed(learned.weights), now=self._now())
         log.info("trained", extra={"campaign": campaign.id, "rounds": len(learned.owners)})
 
+    def _training(self, plan: Plan) -> Plan | None:
+        """The plan of the campaign that trained the model of this plan."""
+        if not plan.training:
+            return None
+        return self._store.campaign(campaign_id(plan.training)).plan
+
     def _draw(self, campaign: Campaign) -> Callable[[Mechanism, Histogram, int], Release]:
         """Make a draw that stores a release before use, and never draws a stored one again."""
 
@@ -246,7 +254,13 @@ class CampaignRunner:
             crowds=recorded.crowds,
             sizes=recorded.sizes or views.contributions(self._store.engine, campaign.id),
         )
-        card = campaign_card(plan, outcome, diagnostic={}, issued=datetime.fromtimestamp(now, UTC))
+        card = campaign_card(
+            plan,
+            outcome,
+            diagnostic={},
+            issued=datetime.fromtimestamp(now, UTC),
+            training=self._training(plan),
+        )
         made = {PUBLIC: card.sign(self._key).to_json()}
         if audit:
             made[AUDITOR] = replace(card, diagnostic=audit, view=AUDITOR).sign(self._key).to_json()

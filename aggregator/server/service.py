@@ -133,6 +133,9 @@ class Service:
             "FetchPlan": asked(self._guarded(self._plan), **_codecs("FetchPlan")),
             "PollQuery": streamed(self._streamed(self._query, self._calls), **_codecs("PollQuery")),
             "FetchCard": asked(self._guarded(self._card), **_codecs("FetchCard")),
+            "FetchModel": streamed(
+                self._streamed(self._model, self._calls), **_codecs("FetchModel")
+            ),
             "Watch": streamed(self._streamed(self._changes, self._watches), **_codecs("Watch")),
             # Answers stay bytes: they are stored as they came, and checked in one place.
             "Submit": asked(
@@ -153,6 +156,17 @@ class Service:
         for start in range(0, len(found.asked), PIECE_BYTES):
             piece = found.asked[start : start + PIECE_BYTES]
             yield service_pb2.Asked(code=wire.Code.OK, query=piece)
+
+    async def _model(self, owner: Owner, campaign: str) -> AsyncIterator[service_pb2.ModelPiece]:
+        found = self._cache.campaign(campaign).campaign
+        data = await asyncio.to_thread(self._store.model, found.plan.model)
+        if data is None:
+            yield service_pb2.ModelPiece(code=wire.Code.CLOSED)
+            return
+        self._rate_limiter.send(owner.id, len(data))
+        for start in range(0, len(data), PIECE_BYTES):
+            piece = data[start : start + PIECE_BYTES]
+            yield service_pb2.ModelPiece(code=wire.Code.OK, data=piece)
 
     async def _card(self, call: OwnerCall) -> service_pb2.CardJson:
         if call.campaign.campaign.state != PUBLISHED:

@@ -146,3 +146,11 @@ trainings = Table(
     Column("about", Text, nullable=False),
     Column("weights", LargeBinary, nullable=False),
 )
+
+# The files of models that owners may fetch, by their SHA-256.
+models = Table(
+    "models",
+    metadata,
+    Column("digest", LargeBinary(32), primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+)

@@ -4,6 +4,7 @@ Every change is one transaction that checks the state it changes, so that two pr
 same thing at once do it once.
 """
 
+import hashlib
 import math
 from typing import Any
 
@@ -15,6 +16,7 @@ from confide.aggregator.storage.schema import (
     batches,
     campaigns,
     cards,
+    models,
     queries,
     releases,
     round_data,
@@ -132,6 +134,18 @@ class Store(RoundStore):
     def _training(self, campaign: str, column: ColumnElement[Any]) -> Any:
         with self.engine.connect() as db:
             return db.execute(select(column).where(trainings.c.campaign == campaign)).scalar()
+
+    def keep_model(self, data: bytes) -> None:
+        """Keep the file of a model, which owners of campaigns that name it may fetch."""
+        row = {"digest": hashlib.sha256(data).digest(), "data": data}
+        with self._writing.begin() as db:
+            db.execute(insert(db.dialect.name, models).on_conflict_do_nothing().values(**row))
+
+    def model(self, digest: bytes) -> bytes | None:
+        """The file of the model with this SHA-256, if it is kept here."""
+        with self.engine.connect() as db:
+            found = db.execute(select(models.c.data).where(models.c.digest == digest)).scalar()
+        return None if found is None else bytes(found)
 
     def fail(self, campaign: str, reason: str, *, now: float) -> None:
         """Close a campaign that can have no certificate, with the reason."""

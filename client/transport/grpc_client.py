@@ -16,6 +16,7 @@ from confide.protocol.wire.service import (
     CALLS,
     CAMPAIGN,
     MESSAGES,
+    MOST_MODEL,
     MOST_QUERY,
     campaign_id,
 )
@@ -24,8 +25,8 @@ Reply = TypeVar("Reply")
 
 CALL_SECONDS = 30.0
 SUBMIT_SECONDS = 900.0
-# The longest query passes in this time at 60 KB a second.
-QUERY_SECONDS = 300.0
+# The longest query passes in this time at 60 KB a second, the longest model at 1 MB.
+FETCH_SECONDS = 300.0
 # Longer than the server ever stays silent on a watch.
 WATCH_SECONDS = 300.0
 # Characters of a message of the other side that are shown.
@@ -89,20 +90,28 @@ class Aggregator:
 
     def query(self) -> bytes | None:
         """The query that takes answers now, or None; a long one comes in pieces."""
-        return self._patiently(self._fetch_query)
+        return self._fetched("PollQuery", lambda asked: asked.query, most=MOST_QUERY)
 
-    def _fetch_query(self) -> bytes | None:
+    def model(self) -> bytes | None:
+        """The file of the plan's model, or None if the aggregator keeps none."""
+        return self._fetched("FetchModel", lambda piece: piece.data, most=MOST_MODEL)
+
+    def _fetched(self, name: str, content: Callable[[Any], bytes], *, most: int) -> bytes | None:
+        return self._patiently(lambda: self._fetch(name, content, most=most))
+
+    def _fetch(self, name: str, content: Callable[[Any], bytes], *, most: int) -> bytes | None:
         pieces, size = [], 0
-        stream = self._stream("PollQuery", seconds=QUERY_SECONDS)
-        for asked in stream:
-            size += len(asked.query)
-            if asked.code != wire.Code.OK or size > MOST_QUERY:
+        stream = self._stream(name, seconds=FETCH_SECONDS)
+        for message in stream:
+            size += len(content(message))
+            if message.code != wire.Code.OK or size > most:
                 stream.cancel()
                 break
-            pieces.append(asked.query)
-        if size > MOST_QUERY:
+            pieces.append(content(message))
+        if size > most:
             raise Unreachable(
-                f"the aggregator sends a query of more than {MOST_QUERY} bytes, which no plan has"
+                f"the aggregator sends more than {most} bytes to {name}; accepted are at most so "
+                "many"
             )
         return b"".join(pieces) or None
 

@@ -22,6 +22,8 @@ PIECE_BYTES = 1 << 20
 LARGEST_PIECE = PIECE_BYTES + (1 << 16)
 # The longest query: the most weights that a plan may have, and what stands around them.
 MOST_QUERY = 4 * MOST_WEIGHTS + (1 << 16)
+# The longest file of a model that an owner fetches.
+MOST_MODEL = 1 << 28
 
 
 @dataclass(frozen=True)
