@@ -74,6 +74,10 @@ class Respondent:
         """Whether the records came with probabilities, so that no model is needed."""
         return self._records.probs is not None
 
+    def score_with(self, model: Model) -> None:
+        """Score records with this model, which came after the owner was opened."""
+        self._model, self._scored = model, None
+
     def admit(self, *, new: bool) -> int:
         """Register records and their persons in the ledger; return the number of participants.
 

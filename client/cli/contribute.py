@@ -28,7 +28,12 @@ def contribute(
     remote: Aggregator,
     *,
     records: Annotated[Path, typer.Option(help="your records (.npz, .csv or .parquet)")],
-    model: Annotated[Path | None, typer.Option(help="model that scores them (.onnx)")] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="model that scores them (.onnx) [default: the one that the aggregator keeps]"
+        ),
+    ] = None,
     home: Folder = DEFAULT_HOME,
     new_records: NewRecords = False,
     device: Annotated[
@@ -55,17 +60,33 @@ def contribute(
         plan, digest = open_plan(signed, trusted=policy.aggregators, now=datetime.now(UTC))
     except Refused as refused:
         fail(f"this plan is refused before it is read: {refusal_text(refused.code, signed)}")
-    if plan.terms.features is None and model is None and not respondent.scored:
-        raise BadInput(
-            f"{records} holds features and no probabilities; accepted is also --model, the file "
-            "that scores them"
-        )
+    needed = plan.terms.features is None and model is None and not respondent.scored
+    if needed and not policy.refusals(plan):
+        respondent.score_with(_sent_model(remote, plan, records))
     taking_part = Contribution(remote, respondent, ledger, plan, digest, signed, tell=say)
     try:
         left = taking_part.watch() if watch else taking_part.once()
     except Unreachable as error:
         fail(f"{error}{_queue_note(ledger, digest)}")
     _report(left, plan, digest, ledger=ledger)
+
+
+def _sent_model(remote: Aggregator, plan: Plan, records: Path) -> Model:
+    """Fetch the plan's model from the aggregator; nobody else has to hand it over.
+
+    Its digest is the plan's, and it runs like any other model that the policy allows.
+    """
+    sent = remote.model()
+    if sent is None:
+        raise BadInput(
+            f"{records} holds features and no probabilities, and the aggregator keeps no model; "
+            "accepted is also --model, the file that scores them"
+        )
+    found = Model.of(sent)
+    if found.digest != plan.model:
+        fail(f"the aggregator sent a model {found.digest.hex()}; the plan says {plan.model.hex()}")
+    check_model(found, "the model that the aggregator sent")
+    return found
 
 
 def _report(left: Left, plan: Plan, digest: bytes, *, ledger: Ledger) -> None:
