@@ -7,6 +7,7 @@ side gets a code and never a text, because exceptions may hold values of records
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ class Respondent:
         self._entropy, self._now = entropy, now
         self._model, self._cache, self._device = model, cache, device
         self._participants = Participants(records, ledger, secret)
-        self._scored: tuple[tuple[int, bool], Array] | None = None
+        self._scored: tuple[tuple[int, bytes, bool], Array] | None = None
         self._trainer: tuple[bytes, Any] | None = None
 
     @property
@@ -210,7 +211,7 @@ class Respondent:
                 raise Refused(wire.Code.MODEL_NOT_ALLOWED)
             if len(records) > MOST_BATCH:
                 raise Refused(wire.Code.TOO_LARGE)
-        elif records.probs is not None:
+        elif records.probs is not None and not plan.training:
             if records.model not in (None, plan.model) or records.probs.shape[1] != plan.labels:
                 raise Refused(wire.Code.MODEL_NOT_ALLOWED)
         elif self._model is None or self._model.digest != plan.model:
@@ -234,11 +235,14 @@ class Respondent:
 
         Scoring never fails, whatever the records hold.
         """
-        if self._scored is None or self._scored[0] != (plan.labels, vetted):
+        key = plan.labels, plan.model, vetted
+        if self._scored is None or self._scored[0] != key:
+            # Probabilities in the file are not those of a model that was trained later.
+            records = replace(self._records, probs=None) if plan.training else self._records
             found = probabilities(
-                self._records, self._model, labels=plan.labels, vetted=vetted, cache=self._cache
+                records, self._model, labels=plan.labels, vetted=vetted, cache=self._cache
             )
-            self._scored = (plan.labels, vetted), found
+            self._scored = key, found
 
     def _check_origin(self, plan: Plan, policy: Policy) -> None:
         """Refuse a model that the policy does not list, unless this owner helped to train it."""

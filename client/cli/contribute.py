@@ -60,7 +60,8 @@ def contribute(
         plan, digest = open_plan(signed, trusted=policy.aggregators, now=datetime.now(UTC))
     except Refused as refused:
         fail(f"this plan is refused before it is read: {refusal_text(refused.code, signed)}")
-    needed = plan.terms.features is None and model is None and not respondent.scored
+    scored = respondent.scored and not plan.training
+    needed = plan.terms.features is None and model is None and not scored
     if needed and not policy.refusals(plan):
         respondent.score_with(_sent_model(remote, plan, records))
     taking_part = Contribution(remote, respondent, ledger, plan, digest, signed, tell=say)
