@@ -227,11 +227,8 @@ class OwnTraining:
 
     def seen(self, features: NDArray[Any]) -> NDArray[np.float64]:
         """Return features as the network sees them."""
-        given = features.astype(np.float64)
-        if np.isnan(given).any():
-            raise BadInput("features hold values that are no numbers; accepted are numbers")
-        share = (np.clip(given, self.low, self.high) - self.low) / (self.high - self.low)
-        return scaled(share, self.centre)
+        clipped = np.clip(features.astype(np.float64), self.low, self.high)
+        return scaled((clipped - self.low) / (self.high - self.low), self.centre)
 
     def model(self, weights: Weights) -> bytes:
         """Return the ONNX file of the network, which takes features as they are in the records."""

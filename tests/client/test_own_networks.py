@@ -205,15 +205,6 @@ def test_other_code_is_another_training(package: Path, place: Path) -> None:
     assert (step_of(state), spent(place)) == (taken, (0, 0.0))
 
 
-def test_features_that_are_no_numbers_are_refused(place: Path) -> None:
-    features = features_of(place)
-    features[3, 1] = np.nan
-    change(place, features=features)
-    found = run(place)
-    assert (found.returncode, spent(place)) == (2, (0, 0.0))
-    assert "features hold values that are no numbers" in found.stderr
-
-
 def test_features_of_another_shape_are_refused(place: Path) -> None:
     change(place, features=features_of(place).reshape(N, 2, 2))
     found = run(place)
