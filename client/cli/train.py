@@ -1,16 +1,14 @@
 """`train`: train a network on the owner's own records, with nobody else."""
 
+import hashlib
 import json
 import sys
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import typer
 
-from confide.client.cli.options import DEFAULT_HOME
+from confide.client.cli.train_options import FileOptions, NetworkOptions
 from confide.client.home import Home
 from confide.client.ledger.charges import Cost, Question
 from confide.client.ledger.ledger import Ledger
@@ -40,100 +38,19 @@ class Unfinished(BaseException):
     """
 
 
-@dataclass(frozen=True)
-class NetworkOptions:
-    """The network, its privacy and its training."""
-
-    layers: Annotated[
-        str,
-        typer.Option(
-            metavar="WIDTHS", help='widths from features to labels, such as "16 64 26" or 16,64,26'
-        ),
-    ]
-    epsilon: Annotated[float, typer.Option(help="the most that a record may lose (replace-one)")]
-    delta: Annotated[float, typer.Option(help="the probability that epsilon does not hold")] = 1e-6
-    epochs: Annotated[float, typer.Option(help="expected visits of a record")] = 20
-    batch: Annotated[int, typer.Option(help="expected records in a step")] = 256
-    rate: Annotated[float, typer.Option(help="learning rate (Adam)")] = 5e-3
-    clip: Annotated[float, typer.Option(help="the length that gradients are clipped to")] = 1.0
-    noise_multiplier: Annotated[
-        float | None,
-        typer.Option(
-            help="noise over clip; training then ends before the step that would pass epsilon "
-            "[default: the least with which all epochs fit]"
-        ),
-    ] = None
-    feature_range: Annotated[
-        tuple[float, float],
-        typer.Option(metavar="LOW HIGH", help="public limits of the features"),
-    ] = (0.0, 1.0)
-
-    def training(self) -> "OwnTraining":
-        from confide.client.training.own_training import OwnTraining
-
-        try:
-            layers = tuple(int(width) for width in self.layers.replace(",", " ").split())
-        except ValueError:
-            raise BadInput(
-                f'layers is {self.layers!r}; accepted are whole numbers, such as "16 64 26"'
-            ) from None
-        low, high = self.feature_range
-        return OwnTraining(
-            layers=layers,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            epochs=self.epochs,
-            batch=self.batch,
-            rate=self.rate,
-            clip=self.clip,
-            noise_multiplier=self.noise_multiplier,
-            low=low,
-            high=high,
-        )
-
-
-@dataclass(frozen=True)
-class FileOptions:
-    """Where records come from and weights go to, and how training survives a kill."""
-
-    records: Annotated[Path, typer.Option(help="your records (.npz, .csv or .parquet)")]
-    out: Annotated[Path, typer.Option(help="file for the weights")] = Path("weights.npz")
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(help="secret file of a training under way [default: OUT.checkpoint]"),
-    ] = None
-    every: Annotated[int, typer.Option(min=1, help="steps between checkpoints")] = 100
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto"
-    home: Annotated[
-        Path,
-        typer.Option(help="folder of policy, secret and ledger", envvar="CONFIDE_HOME"),
-    ] = DEFAULT_HOME
-    new_records: Annotated[
-        bool, typer.Option("--new-records", help="most records of this file are new")
-    ] = False
-
-    @property
-    def state(self) -> Path:
-        return self.checkpoint or self.out.with_name(f"{self.out.name}.checkpoint")
-
-    @property
-    def about(self) -> Path:
-        return self.out.with_name(f"{self.out.stem}.about.json")
-
-
 @grouped
 def train(files: FileOptions, network: NetworkOptions) -> None:
     """Train a network on your own records, with nobody else.
 
-    The weights are charged to your records when they are written, because a file can leave this
+    Beside the weights lies the model, an ONNX file like those that `allow model` and `contribute`
+    take. Both are charged to your records when they are written, because a file can leave this
     machine without asking. Killed or interrupted, the same command goes on from the checkpoint;
     finished, it writes the same weights again and charges nothing.
     """
     with clear_errors():
-        if not files.out.parent.is_dir():
-            raise BadInput(f"cannot write {files.out}: its folder does not exist")
-        training, records = network.training(), read_records(files.records)
-        training.check(records)
+        files.check()
+        records = read_records(files.records)
+        training = network.training(records)
         place = Home(files.home)
         ledger, limits = place.ledger(), place.policy().limits
         asked = _question(training, records)
@@ -149,7 +66,7 @@ def train(files: FileOptions, network: NetworkOptions) -> None:
                 "the weights stay in the ledger: your policy does not allow what their records "
                 f"have spent. Accepted is a larger budget in {place.policy_file}"
             )
-        _write(found, files, before=before)
+        _write(found, training, files, before=before)
 
 
 def _question(training: "OwnTraining", records: Records) -> Question:
@@ -216,18 +133,21 @@ def _too_few(training: "OwnTraining", policy: Policy, records: int) -> str:
     )
 
 
-def _write(weights: bytes, files: FileOptions, *, before: bool) -> None:
-    """Write the weights, then what they are; a finished training needs no checkpoint."""
-    from confide.client.training.own_training import describe
+def _write(weights: bytes, training: "OwnTraining", files: FileOptions, *, before: bool) -> None:
+    """Write the weights, the model and what they are; the checkpoint is needed no more."""
+    from confide.client.training.weights_file import unpack_weights
 
-    about: dict[str, Any] = describe(weights)
+    numbers, about = unpack_weights(weights)
+    model = training.model(numbers)
+    about["model_sha256"] = hashlib.sha256(model).hexdigest()
     write_whole(files.out, weights)
+    write_whole(files.model, model)
     write_whole(files.about, json.dumps(about, indent=2) + "\n")
     files.state.unlink(missing_ok=True)
     steps, asked = about["schedule"]["steps"], about["steps_asked"]
     if steps < asked:
         print(f"Ended after {steps} of {asked} steps: one more would pass the budget.")
-    print(f"wrote {files.out} and {files.about}: weights after {steps} steps")
+    print(f"wrote {files.out}, {files.model} and {files.about}: weights after {steps} steps")
     if before:
         print("This training was charged when it was first written; nothing was charged now.")
     else:

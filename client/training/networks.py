@@ -57,8 +57,8 @@ class _TorchSums:
         self._module = network.module().double().to(self._device).train()
         rows, targets = np.zeros((1, network.features)), np.zeros(1, dtype=np.int64)
         like = made_up(rows, targets, self._device)
-        probe(self._module, _loss, AUTO, *like)
-        self._clipped = make_clipper(self._module, _loss, clip, like=like, batch=batch)
+        probe(self._module, cross_entropy_loss, AUTO, *like)
+        self._clipped = make_clipper(self._module, cross_entropy_loss, clip, like=like, batch=batch)
 
     def __call__(
         self, weights: NDArray[np.float64], features: Array, labels: Array, entropy: Entropy
@@ -67,7 +67,7 @@ class _TorchSums:
 
         from confide.client.training.engines.clipper import clipped_sum
 
-        self._load(weights)
+        load_weights(self._module, self._network, weights)
         known = (labels >= 0) & (labels < self._network.outputs)
         targets = np.where(known, labels, _NO_LABEL).astype(np.int64)
         records = (
@@ -82,16 +82,18 @@ class _TorchSums:
             entropy=entropy,
         )
 
-    def _load(self, weights: NDArray[np.float64]) -> None:
-        import torch
 
-        trained = dict(self._module.named_parameters())
-        with torch.no_grad():
-            for name, value in split_weights(self._network.shapes, weights):
-                trained[name].copy_(torch.from_numpy(np.ascontiguousarray(value)))
+def load_weights(module: Any, network: Network, weights: Array) -> None:
+    """Put a row of weights into a torch module of the network."""
+    import torch
+
+    trained = dict(module.named_parameters())
+    with torch.no_grad():
+        for name, value in split_weights(network.shapes, weights):
+            trained[name].copy_(torch.from_numpy(np.ascontiguousarray(value)))
 
 
-def _loss(outputs: Any, targets: Any) -> Any:
+def cross_entropy_loss(outputs: Any, targets: Any) -> Any:
     """Cross-entropy; a label without an output has no gradient."""
     from torch.nn.functional import cross_entropy
 

@@ -91,6 +91,7 @@ def train(
     device: str = "auto",
     engine: str = AUTO,
     checkpoint: Path | None = None,
+    settings: str = "",
     every: int = 500,
     progress: Callable[[int, int], None] | None = None,
 ) -> Trained:
@@ -100,8 +101,9 @@ def train(
 
     With a budget, training ends before the first step that would pass it, `spent` included. With a
     checkpoint, the state is written to disk every `every` steps; a training that was killed goes on
-    from there and repeats the draws of the lost steps, so no step is paid for twice. `progress` is
-    called with the steps taken and all steps, and not with a loss, which would not be private.
+    from there and repeats the draws of the lost steps, so no step is paid for twice. A checkpoint
+    of other records, numbers, layers or `settings` is refused. `progress` is called with the steps
+    taken and all steps, and not with a loss, which would not be private.
     """
     check_records(features, targets)
     place, before = pick_device(device), spent or Profile()
@@ -110,7 +112,7 @@ def train(
     like = made_up(features, targets, place)
     probe(running, loss, engine, *like)
     updates = optimizer(_trained(running).values())
-    name = about(f"{schedule} {steps} {running} {updates}", features, targets)
+    name = about(f"{settings}{schedule} {steps} {running} {updates}", features, targets)
     run = _Run(running, updates, name, checkpoint)
     run.start(entropy)
     try:

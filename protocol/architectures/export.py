@@ -120,6 +120,34 @@ def graph_file(network: BuiltIn, weights: Mapping[str, NDArray[Any]], *, centre:
     return written
 
 
+def with_range(file: bytes, *, low: float, high: float) -> bytes:
+    """Return the file for features that run from `low` to `high` instead of from 0 to 1.
+
+    They are given, and mapped to 0 to 1, in double precision: in single precision features of a
+    narrow range far from 0 would be equal. The file clips them afterwards, as before.
+    """
+    import onnx
+
+    model: Any = onnx.ModelProto.FromString(file)
+    helper, graph, given = onnx.helper, model.graph, model.graph.input[0]
+    inner, given.name = given.name, "raw_features"
+    given.type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
+    nodes = [
+        helper.make_node("Sub", ["raw_features", "range_low"], ["range_distance"]),
+        helper.make_node("Div", ["range_distance", "range_width"], ["range_share"]),
+        helper.make_node("Cast", ["range_share"], [inner], to=onnx.TensorProto.FLOAT),
+        *graph.node,
+    ]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    for name, value in (("range_low", low), ("range_width", high - low)):
+        graph.initializer.append(
+            onnx.numpy_helper.from_array(np.array(value, dtype=np.float64), name)
+        )
+    written: bytes = model.SerializeToString(deterministic=True)
+    return written
+
+
 def predict_file(file: bytes, features: NDArray[Any]) -> NDArray[np.float64]:
     """Return the probabilities of an exported network, in batches.
 

@@ -3,8 +3,9 @@
 import json
 from typing import Any
 
-from confide.protocol.architectures.base import BuiltIn, read_arguments
+from confide.protocol.architectures.base import BuiltIn, Network, read_arguments
 from confide.protocol.architectures.convolutions import CNN
+from confide.protocol.architectures.factories import import_factory
 from confide.protocol.architectures.stacks import MLP, Linear
 from confide.protocol.errors import BadInput, check_choice
 
@@ -26,6 +27,17 @@ def built_in(name: str, arguments: str, *, features: int, outputs: int) -> Built
     """Return the network of a plan, by its name and its arguments in canonical JSON."""
     check_choice("architecture", name, NETWORKS)
     return NETWORKS[name].of(read_arguments(arguments), features=features, outputs=outputs)
+
+
+def open_network(
+    name: str, arguments: str, *, source: bytes, features: int, outputs: int
+) -> Network:
+    """Return a built-in network, or that of a factory whose package has the digest `source`."""
+    if not source:
+        return built_in(name, arguments, features=features, outputs=outputs)
+    return import_factory(
+        name, read_arguments(arguments), source=source, features=features, outputs=outputs
+    )
 
 
 def read_architecture(text: str) -> tuple[str, dict[str, Any]]:

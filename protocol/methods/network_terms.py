@@ -11,11 +11,10 @@ from confide.protocol.architectures.base import (
 )
 from confide.protocol.architectures.factories import (
     check_parameters,
-    import_factory,
     is_factory,
     source_digest,
 )
-from confide.protocol.architectures.registry import NETWORKS, built_in, read_architecture
+from confide.protocol.architectures.registry import NETWORKS, open_network, read_architecture
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import MOST_WEIGHTS
 from confide.protocol.methods.base import Terms
@@ -72,29 +71,30 @@ class NetworkTerms(Terms):
 
     def network(self) -> Network:
         """Return the network; that of a factory is imported from the installed package."""
-        given = {"features": self.features, "outputs": self.outputs}
-        if self.code is None:
-            return built_in(self.architecture, self.arguments, **given)
-        found = import_factory(
-            self.architecture, read_arguments(self.arguments), source=self.source, **given
+        found = open_network(
+            self.architecture,
+            self.arguments,
+            source=self.source,
+            features=self.features,
+            outputs=self.outputs,
         )
-        check_parameters(found, size=self.size, parameters=self.parameters)
+        if self.code is not None:
+            check_parameters(found, size=self.size, parameters=self.parameters)
         return found
 
 
 def described(architecture: str, *, features: int, outputs: int) -> dict[str, Any]:
     """Return the fields of terms that describe a network, given as an operator writes it."""
     name, arguments = read_architecture(architecture)
-    given = {"features": features, "outputs": outputs}
-    if is_factory(name):
-        source = source_digest(name)
-        network: Network = import_factory(name, arguments, source=source, **given)
-    else:
-        source, network = b"", built_in(name, canonical(arguments), **given)
+    given: dict[str, Any] = {
+        "arguments": canonical(arguments),
+        "source": source_digest(name) if is_factory(name) else b"",
+        "features": features,
+        "outputs": outputs,
+    }
+    network = open_network(name, **given)
     return {
         "architecture": name,
-        "arguments": canonical(arguments),
-        "source": source,
         "parameters": parameters_digest(network.shapes),
         "size": network.size,
         **given,

@@ -1,8 +1,5 @@
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +12,14 @@ from confide.client.cli import train as train_module
 from confide.client.home import Home
 from confide.client.ledger.ledger import Ledger
 from confide.client.training import own_training
-from confide.client.training.own_training import OwnTraining, network
+from confide.client.training.own_training import OwnTraining
+from confide.client.training.weights_file import unpack_weights
+from confide.protocol.architectures.export import predict_file
 from confide.protocol.errors import BadInput
 from confide.protocol.privacy.renyi import training_epsilon
 from tests.support.commands import run_main
 from tests.support.mutants import mutant
-from tests.support.places import ROOT
-from tests.support.processes import interruptible
-
-N = 600
-QUICK = ["--layers", "4 8 3", "--epsilon", "2", "--epochs", "2", "--batch", "60", "--device", "cpu"]
+from tests.support.own_training import LONG, STEPS, N, owner, run, spent, step_of, stopped_midway
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -38,67 +33,6 @@ def place(tmp_path: Path) -> Path:
     return owner(tmp_path / "one")
 
 
-def owner(folder: Path) -> Path:
-    folder.mkdir()
-    rng = np.random.default_rng(1)
-    labels = rng.integers(0, 3, N)
-    features = np.clip(0.2 + 0.3 * labels[:, None] + rng.normal(0, 0.05, (N, 4)), 0, 1)
-    np.savez(folder / "records.npz", features=features, labels=labels, ids=np.arange(N))
-    assert run_main(main, "init", "--home", folder / "home").returncode == 0
-    return folder
-
-
-def command(place: Path, *more: str) -> list[str]:
-    files = ["--records", f"{place}/records.npz", "--home", f"{place}/home"]
-    return ["train", *files, "--out", f"{place}/weights.npz", *QUICK, *more]
-
-
-def run(place: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    return run_main(main, *command(place, *more))
-
-
-def spent(place: Path) -> tuple[int, float]:
-    """How many records have paid, and the most any has spent."""
-    ledger = Home(place / "home").ledger()
-    try:
-        return ledger.spent_by_record()
-    finally:
-        ledger.close()
-
-
-def process(place: Path, *more: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "confide.client", *command(place, *more)],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=interruptible,
-    )
-
-
-def step_of(path: Path) -> int:
-    return int(torch.load(path, weights_only=True)["step"]) if path.exists() else 0
-
-
-def stopped_midway(place: Path, how: signal.Signals) -> subprocess.CompletedProcess[str]:
-    """Start a training in a process of its own, and stop it after its first checkpoint."""
-    with process(place, *LONG) as started:
-        assert started.stderr is not None
-        first = started.stderr.readline()
-        os.kill(started.pid, how)
-        out, err = started.communicate(timeout=60)
-    assert first == f"step 5 of {STEPS}\n", first + err
-    assert 0 < step_of(place / "weights.npz.checkpoint") < STEPS
-    return subprocess.CompletedProcess([], started.returncode, out, err)
-
-
-# Long enough to be stopped, with checkpoints that come often.
-LONG = ["--epochs", "40", "--every", "5"]
-STEPS = 400
-
-
 def test_training_writes_weights_that_were_charged_for(place: Path) -> None:
     """The file predicts far above chance, says what it cost, and every record has paid once."""
     found = run(place, "--epochs", "20", "--rate", "0.03")
@@ -108,13 +42,13 @@ def test_training_writes_weights_that_were_charged_for(place: Path) -> None:
     assert (about["adjacency"], about["epsilon"], about["delta"]) == ("replace-one", 2.0, 1e-6)
     assert 1.9 < about["epsilon_of_steps"] <= 2.0
     assert about["schedule"]["steps"] == about["steps_asked"] == 200
-    model = network((4, 8, 3))
-    with np.load(place / "weights.npz") as archive:
-        weights = {name: torch.from_numpy(archive[name]) for name in archive if name != "about"}
-    model.load_state_dict(weights)
+    weights, said = unpack_weights((place / "weights.npz").read_bytes())
+    assert about == said | {"model_sha256": about["model_sha256"]}
+    shapes = {"0.weight": [8, 4], "0.bias": [8], "2.weight": [3, 8], "2.bias": [3]}
+    assert (about["parameters"], weights.shape, str(weights.dtype)) == (shapes, (67,), "float32")
     with np.load(place / "records.npz") as archive:
-        guesses = model(torch.from_numpy(archive["features"]).float()).argmax(dim=1).numpy()
-        assert np.mean(guesses == archive["labels"]) > 0.8
+        guesses = predict_file((place / "weights.onnx").read_bytes(), archive["features"])
+        assert np.mean(guesses.argmax(axis=1) == archive["labels"]) > 0.8
     assert not (place / "weights.npz.checkpoint").exists()
     assert "loss" not in found.stdout + found.stderr
 
@@ -122,11 +56,13 @@ def test_training_writes_weights_that_were_charged_for(place: Path) -> None:
 def test_the_same_training_again_is_not_charged_again(place: Path) -> None:
     """A lost file is written again from the ledger, byte for byte, and nothing is spent."""
     assert run(place).returncode == 0
-    first = (place / "weights.npz").read_bytes()
-    (place / "weights.npz").unlink()
+    files = [place / name for name in ("weights.npz", "weights.onnx", "weights.about.json")]
+    first = [file.read_bytes() for file in files]
+    for file in files:
+        file.unlink()
     again = run(place)
     assert (again.returncode, "nothing was charged now" in again.stdout) == (0, True)
-    assert (place / "weights.npz").read_bytes() == first
+    assert [file.read_bytes() for file in files] == first
     assert spent(place) == (N, 2.0)
 
 
@@ -208,8 +144,10 @@ def test_the_budget_ends_training(place: Path) -> None:
 def test_a_budget_that_counts_half_is_found() -> None:
     """Accounting for half of the steps passes the budget that the test above checks."""
     wrong = mutant(own_training, "steps=schedule.steps,", "steps=max(1, schedule.steps // 2),")
-    given = {"layers": (4, 8, 3), "epsilon": 2.0, "delta": 1e-6, "epochs": 20.0, "batch": 60}
-    training = wrong.OwnTraining(**given, rate=0.01, clip=1.0, noise_multiplier=2.5)
+    given = {"features": 4, "outputs": 3, "epsilon": 2.0, "delta": 1e-6, "epochs": 20.0}
+    training = wrong.OwnTraining.of(
+        "linear", **given, batch=60, rate=0.01, clip=1.0, noise_multiplier=2.5
+    )
     schedule, _ = training.schedule(N)
     assert OwnTraining.spent(training, schedule) > 2.0
 
@@ -236,10 +174,16 @@ def test_a_person_pays_for_one_record(place: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (["--layers", "5 8 3"], "the first layer takes 5"),
-        (["--layers", "4 8 2"], "labels run from 0 to 2"),
-        (["--layers", "4"], "2 to 16 widths"),
-        (["--layers", "4 x 3"], "layers is '4 x 3'"),
+        (["--labels", "2"], "labels run from 0 to 2"),
+        (["--labels", "0"], "labels are 0; accepted is at least 1"),
+        (["--architecture", "lstm"], "architecture is 'lstm'"),
+        (["--architecture", ""], "architecture is empty"),
+        (["--architecture", "mlp hidden=x"], "hidden is x"),
+        (["--architecture", "mlp hidden=131072"], "at most 131072 together"),
+        (["--architecture", "mlp hidden=60000,60000"], "weights; accepted are at most"),
+        (["--architecture", "cnn image=1,3,3"], "image is (1, 3, 3) and features are 4"),
+        (["--architecture", "no_such_package:network"], "no package no_such_package"),
+        (["--centre", "2"], "centre is 2.0"),
         (["--epsilon", "0"], "epsilon is 0.0"),
         (["--epsilon", "3"], "fewer than 20 can pay"),
         (["--delta", "1e-3"], "can pay epsilon 2 and delta 0.001"),
@@ -251,9 +195,11 @@ def test_a_person_pays_for_one_record(place: Path) -> None:
         (["--clip", "inf"], "clip is inf"),
         (["--noise-multiplier", "0.2"], "one step"),
         (["--feature-range", "1", "0"], "in order"),
+        (["--feature-range", "-1e308", "1e308"], "at a finite distance"),
         (["--device", "tpu"], "device is 'tpu'"),
         (["--records", "/nonexistent.npz"], "does not exist"),
         (["--out", "/nonexistent/w.npz"], "its folder does not exist"),
+        (["--out", "model.onnx"], "does not end in .onnx"),
     ],
 )
 def test_what_cannot_be_trained_gets_one_clear_line(

@@ -6,10 +6,17 @@ gradients, as far apart as clipping allows. The records beside them come in pair
 the auditor knows their sum.
 """
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
 
+from confide.client.training.engines.choice import make_clipper
+from confide.client.training.engines.clipper import clipped_sum
+from confide.client.training.probe import made_up
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.lattice import sensitivity
 from confide.protocol.exact.sampling import Entropy
@@ -72,3 +79,36 @@ def noisy_step(
 def closed_form(terms: TrainingTerms) -> Release:
     """The clipped integer sums of the exact stack, at weights of 0."""
     return stack_at(terms, np.zeros(terms.size)).clipped_sum
+
+
+def torch_engine(name: str) -> Callable[[TrainingTerms], Release]:
+    """The clipped integer sums of a torch engine, at weights of 0.
+
+    They are the same at every call, so each batch is taken once.
+    """
+
+    def sums(terms: TrainingTerms) -> Release:
+        model = terms.network().module().double()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()
+
+        def loss(outputs: Tensor, labels: Tensor) -> Tensor:
+            return cross_entropy(outputs, labels, reduction="none")
+
+        shape = np.zeros((1, FEATURES)), np.zeros(1, dtype=np.int64)
+        like = made_up(*shape, torch.device("cpu"))
+        clipper = make_clipper(model, loss, terms.clip, name, like=like)
+        found: dict[bytes, Array] = {}
+
+        def release(features: Array, labels: Array) -> Array:
+            key = features.tobytes() + labels.tobytes()
+            if key not in found:
+                records = torch.from_numpy(features), torch.from_numpy(labels)
+                rows = np.arange(len(labels))
+                found[key] = clipped_sum(clipper, records, rows, weights=terms.size)
+            return found[key]
+
+        return release
+
+    return sums

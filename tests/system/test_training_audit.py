@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from confide.client.training.engines.choice import ENGINES
 from confide.protocol.exact.lattice import CLIP_UNITS
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.training import TrainingTerms
@@ -15,14 +16,24 @@ from tests.support.auditing import (
     gaussian_epsilon,
     watch,
 )
-from tests.support.canaries import DELTA, canaries, claimed_terms, closed_form, noisy_step
+from tests.support.canaries import (
+    DELTA,
+    canaries,
+    claimed_terms,
+    closed_form,
+    noisy_step,
+    torch_engine,
+)
 from tests.support.stacks import learn
 
 # An engine that keeps its claim fails an audit with at most this probability.
 FALSE_ALARM = 1e-4
 RUNS = {1.0: 7_000, 4.0: 1_500}
 # Clipped integer sums of a batch, by engine.
-ENGINES: dict[str, Callable[[TrainingTerms], Release]] = {"closed form": closed_form}
+SUMS: dict[str, Callable[[TrainingTerms], Release]] = {
+    "exact arithmetic": closed_form,
+    **{name: torch_engine(name) for name in ENGINES},
+}
 
 
 def bound(release: Release, runs: int) -> float:
@@ -30,13 +41,13 @@ def bound(release: Release, runs: int) -> float:
     return by_gaussian(statistics, delta=DELTA, false_alarm=FALSE_ALARM)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", SUMS)
 @pytest.mark.parametrize("epsilon", RUNS)
 def test_an_audit_finds_no_more_than_a_step_claims(epsilon: float, engine: str) -> None:
     """A lower bound on epsilon from canaries is above 0 and below the claim; with half of the noise
     it is above the claim."""
     terms = claimed_terms(epsilon)
-    sums = ENGINES[engine](terms)
+    sums = SUMS[engine](terms)
     step = noisy_step(terms, sums, SeededEntropy("audit", engine))
     weak = noisy_step(terms, sums, SeededEntropy("weak", engine), noise=0.5)
     assert 0.1 * epsilon < bound(step, RUNS[epsilon]) <= epsilon

@@ -19,60 +19,13 @@ from confide.protocol.methods.network_terms import described
 from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.plan import Plan
 from confide.protocol.wire import wire_pb2 as wire
+from tests.support.factories import SOURCE, installed
 from tests.support.learners import LEARNS, TERMS, TRAINING, answer, people, rows
-
-SOURCE = """
-import torch
-from torch import nn
-
-def plain(features, labels, hidden=5):
-    return nn.Sequential(nn.Linear(features, hidden), nn.Tanh(), nn.Linear(hidden, labels))
-
-def attention(features, labels):
-    return Attention(features, labels)
-
-class Attention(nn.Module):
-    def __init__(self, features, labels):
-        super().__init__()
-        self.embedding = nn.Linear(1, 8)
-        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
-        self.last = nn.Linear(8, labels)
-
-    def forward(self, x):
-        return self.last(self.layer(self.embedding(x.unsqueeze(2))).mean(dim=1))
-
-class Mixing(nn.Module):
-    def __init__(self, features, labels):
-        super().__init__()
-        self.last = nn.Linear(features, labels)
-
-    def forward(self, x):
-        return self.last(x - x.mean(0))
-
-def mixing(features, labels):
-    return Mixing(features, labels)
-
-def batch_norm(features, labels):
-    return nn.Sequential(nn.BatchNorm1d(features), nn.Linear(features, labels))
-
-def no_module(features, labels):
-    return 3
-"""
 
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An installed package with networks; its name is new, so nothing of it is imported."""
-    name = f"networks_of_{tmp_path.name.replace('-', '_')}"
-    folder = tmp_path / "site" / name
-    folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text("")
-    (folder / "models.py").write_text(SOURCE)
-    monkeypatch.syspath_prepend(str(folder.parent))
-    importlib.invalidate_caches()
-    yield folder
-    for loaded in [module for module in sys.modules if module.split(".")[0] == name]:
-        del sys.modules[loaded]
+    yield from installed(tmp_path, monkeypatch)
 
 
 def plan_of(package: Path, factory: str, **arguments: Any) -> Plan:
