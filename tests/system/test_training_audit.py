@@ -26,6 +26,8 @@ from tests.support.canaries import (
 )
 from tests.support.stacks import learn
 
+pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning")
+
 # An engine that keeps its claim fails an audit with at most this probability.
 FALSE_ALARM = 1e-4
 RUNS = {1.0: 7_000, 4.0: 1_500}
