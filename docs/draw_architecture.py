@@ -89,7 +89,7 @@ aggregator 1 2 cards: cards, and their search
 aggregator 0 3 campaigns: plans, admission, driver
 aggregator 0 4 procedures: calibration without I/O
 aggregator 0 5 quantiles: private quantiles
-aggregator 1 5 {BESIDE}:: keys clock logs process_status
+aggregator 1 5 {BESIDE}:: binomial keys clock logs process_status
 simulation 0 0 commands: confide: cli federation federation_command interrupts report chain_options
 simulation 1 0 evaluate: what a method would cost on given records
 simulation 2 0 driver: populations in arrays answer any procedure

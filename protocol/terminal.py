@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 
 from confide.protocol.errors import BadInput
 
@@ -37,6 +38,12 @@ def run_command(module: str, *, name: str, extra: str) -> None:
             file=sys.stderr,
         )
         raise SystemExit(2) from None
+
+
+def check_installed(package: str) -> None:
+    """Fail as an import of this package would, without loading it."""
+    if find_spec(package) is None:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
 
 
 def columns() -> int | None:

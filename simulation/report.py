@@ -5,12 +5,11 @@ import io
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("svg")
-from matplotlib import pyplot as plt
-
 from confide.aggregator.campaigns.summary import COLUMNS, cells, notes
+from confide.protocol.terminal import check_installed
+
+# Said before a federation runs for minutes. It is loaded for the plot only.
+check_installed("matplotlib")
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -59,6 +58,11 @@ def write_report(folder: Path, rows: list[dict[str, Any]], *, alpha: float, abou
 
 
 def _plot(rows: list[dict[str, Any]], alpha: float) -> str:
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt
+
     figure, (left, right) = plt.subplots(
         1, 2, figsize=(9, 0.6 * len(rows) + 1.6), sharey=True, layout="constrained"
     )

@@ -243,6 +243,18 @@ def test_an_owner_that_looks_loads_no_framework(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.parametrize("module", ["confide.aggregator.cli.server", "confide.simulation.cli"])
+def test_command_lines_start_without_what_few_commands_need(module: str) -> None:
+    """Migrations, plots, optimisers and scipy's laws are loaded by those who use them; with them a
+    command, or a server, would take twice as long to start."""
+    slow = {"scipy.stats", "scipy.signal", "scipy.optimize", "alembic", "matplotlib", "torch"}
+    script = f"import sys, {module}\nprint(sorted({slow!r} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
 def test_public_names_are_there_and_load_nothing_before_they_are_asked_for() -> None:
     """Every name of `__all__` can be imported; importing the package alone imports no other."""
     script = (

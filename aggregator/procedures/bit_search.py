@@ -3,9 +3,9 @@
 import math
 
 import numpy as np
-from scipy.special import expit, logit
-from scipy.stats import binom, norm
+from scipy.special import expit, logit, ndtr, ndtri
 
+from confide.aggregator.binomial import upper_quantile
 from confide.aggregator.procedures.certify import Search
 from confide.aggregator.procedures.curve import Curve, fit_curve
 from confide.protocol.channels.bit import Bit
@@ -42,7 +42,7 @@ def _spread(rate: float, channel: Bit) -> float:
 
 def aim_for(m0: float, channel: Bit, *, alpha: float, answers: int) -> float:
     """The coverage at which a test on `answers` passes nine times in ten, at most half-way to 1."""
-    margin = 2 * float(norm.isf(0.1)) * _spread(m0, channel) / math.sqrt(max(answers, 1))
+    margin = -2 * float(ndtri(0.1)) * _spread(m0, channel) / math.sqrt(max(answers, 1))
     return min(1 - alpha + margin, 1 - alpha / 2)
 
 
@@ -71,10 +71,10 @@ def place(
     coverage, error = curve.predict(grid)
     hit, spill = float(channel.hit), float(channel.spill)
     rate = spill + (hit - spill) * coverage
-    needed = float(binom.isf(search.level, rest, search.null)) + 1
+    needed = upper_quantile(search.level, rest, search.null) + 1
     doubt = error if last else error / 2
     spread = np.sqrt(rest * rate * (1 - rate) + (rest * (hit - spill) * doubt) ** 2)
-    passes = norm.cdf((rest * rate - needed) / np.maximum(spread, 1e-9))
+    passes = ndtr((rest * rate - needed) / np.maximum(spread, 1e-9))
     excess = coverage - (1 - alpha)
     fallback = alpha
     if search.certified < 1:

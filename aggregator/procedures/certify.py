@@ -11,8 +11,8 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom
 
+from confide.aggregator.binomial import above, masses, upper_quantile
 from confide.protocol.certificate import BitRung
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
@@ -66,14 +66,14 @@ def tail(ones: int, n: int, m0: float) -> float:
 
     This is the level at which so many ones reject a rate of at most m0.
     """
-    return 1.0 if ones <= 0 else min(1.0, float(binom.sf(ones - 1, n, m0)) * (1 + _TAIL_ERROR))
+    return 1.0 if ones <= 0 else min(1.0, float(above(ones - 1, n, m0)) * (1 + _TAIL_ERROR))
 
 
 def critical(level: float, n: int, m0: float) -> int:
     """The smallest number of ones whose tail is at most the level; n + 1 when none is."""
     if level >= 1:
         return 0
-    ones = max(0, int(binom.isf(level, n, m0)) - 1)
+    ones = max(0, upper_quantile(level, n, m0) - 1)
     while ones <= n and tail(ones, n, m0) > level:
         ones += 1
     return ones
@@ -115,15 +115,15 @@ def design_stage(*, n: int, rest: int, level: float, m0: float, early: float) ->
     stop = critical(level * early, n, m0)
     spread = 9 * math.sqrt(n * m0 * (1 - m0)) + 9
     counts = np.arange(max(0, int(n * m0 - spread)), min(n, int(n * m0 + spread)) + 1)
-    masses = binom.pmf(counts, n, m0)
+    chances = masses(counts, n, m0)
     # Counts beyond nine standard deviations are left out; their mass is charged in full.
-    outside = max(0.0, 1.0 - float(masses.sum()))
+    outside = max(0.0, 1.0 - float(chances.sum()))
     now = tail(stop, n, m0)
     going = counts < stop
 
     def spent(pooled: int) -> float:
-        later = binom.sf(pooled - 1 - counts[going], rest, m0)
-        return (now + float(masses[going] @ later) + outside) * (1 + _TAIL_ERROR)
+        later = above(pooled - 1 - counts[going], rest, m0)
+        return (now + float(chances[going] @ later) + outside) * (1 + _TAIL_ERROR)
 
     low, high = critical(level, n + rest, m0) - 1, n + rest + 1
     while high - low > 1:

@@ -12,8 +12,8 @@ features, which tell the messages apart, so shuffling amplifies nothing there.
 import math
 
 import numpy as np
-from scipy.stats import binom
 
+from confide.aggregator.binomial import above, lower_quantile, masses, upper_quantile
 from confide.protocol.errors import BadInput, check_epsilon, check_probability
 
 NO_AMPLIFICATION = "shuffle: no amplification, features identify messages"
@@ -37,14 +37,15 @@ def shuffled_delta(*, epsilon: float, local_epsilon: float, n: int, cut: float) 
         return 0.0
     p = 1 / (1 + math.exp(-local_epsilon))
     rate = 2 / (math.exp(local_epsilon) + 1)
-    c = np.arange(int(binom.ppf(cut / 2, n - 1, rate)), int(binom.isf(cut / 2, n - 1, rate)) + 1)
+    low, high = (find(cut / 2, n - 1, rate) for find in (lower_quantile, upper_quantile))
+    c = np.arange(low, high + 1)
     e = math.exp(epsilon)
     # P(a)/Q(a) = (p a + (1-p) b) / ((1-p) a + p b), b = c + 1 - a; it passes e at a/b = odds.
     odds = (e * p - (1 - p)) / (p - e * (1 - p))
     k = np.ceil(odds * (c + 1) / (1 + odds) - 1e-9)
-    upper, lower = binom.sf(k - 2, c, 0.5), binom.sf(k - 1, c, 0.5)
+    upper, lower = above(k - 2, c, 0.5), above(k - 1, c, 0.5)
     gap = (p * upper + (1 - p) * lower) - e * ((1 - p) * upper + p * lower)
-    return float(binom.pmf(c, n - 1, rate) @ np.maximum(gap, 0.0)) * (1 + _ROUNDING) + cut
+    return float(masses(c, n - 1, rate) @ np.maximum(gap, 0.0)) * (1 + _ROUNDING) + cut
 
 
 def shuffled_epsilon(*, local_epsilon: float, n: int, delta: float) -> float:

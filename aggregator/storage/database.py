@@ -9,10 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from alembic import command
-from alembic.config import Config
-from alembic.util import CommandError
-from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
@@ -123,22 +120,48 @@ def insert(kind: str, table: Any) -> Any:
 
 def upgrade(engine: Engine) -> None:
     """Bring the tables to this version, in one transaction."""
-    config = Config()
-    config.set_main_option("script_location", "confide.aggregator.storage:migrations")
     try:
         with writing(engine).begin() as connection:
             if engine.dialect.name == "postgresql":
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})"))
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
-    except CommandError:
-        raise BadInput(
-            f"database {_place(engine)} has the tables of a version that this program does not "
-            "know, probably a later one; accepted is one that this version or an earlier one made"
-        ) from None
+            if _version(connection) != latest_version():
+                _migrate(connection)
     except SQLAlchemyError as error:
         reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
         raise BadInput(f"database {_place(engine)} cannot be used: {reason}") from None
+
+
+def latest_version() -> str:
+    """The version of the tables that the last migration makes, which its file name begins with."""
+    files = (Path(__file__).parent / "migrations" / "versions").glob("[0-9]*.py")
+    return max(file.name.partition("_")[0] for file in files)
+
+
+def _version(connection: Connection) -> str | None:
+    """The version of the tables of a database; None if it has none."""
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return None if found is None else str(found)
+
+
+def _migrate(connection: Connection) -> None:
+    # Loaded only here, because most processes start on tables that are up to date.
+    from alembic import command
+    from alembic.config import Config
+    from alembic.util import CommandError
+
+    config = Config()
+    config.set_main_option("script_location", "confide.aggregator.storage:migrations")
+    config.attributes["connection"] = connection
+    try:
+        command.upgrade(config, "head")
+    except CommandError:
+        raise BadInput(
+            f"database {_place(connection.engine)} has the tables of a version that this program "
+            "does not know, probably a later one; accepted is one that this version or an earlier "
+            "one made"
+        ) from None
 
 
 def _place(engine: Engine) -> str:

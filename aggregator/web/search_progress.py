@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import binom, norm
+from scipy.special import ndtr
 
+from confide.aggregator.binomial import above, below
 from confide.aggregator.storage.stored_campaign import Campaign, Round
 from confide.protocol.methods.base import Query
 from confide.protocol.methods.bits import BitQuery
@@ -110,8 +111,8 @@ def _bit_points(number: int, query: BitQuery, tally: Any, *, level: float) -> li
     columns = (
         (k / n - spill) / (hit - spill),
         np.sqrt(rate * (1 - rate) / n) / (hit - spill),
-        binom.sf(k - 1, n, null),
-        binom.cdf(k, n, null),
+        above(k - 1, n, null),
+        below(k + 1, n, null),
     )
     known = {
         threshold: row
@@ -135,7 +136,7 @@ def _count_points(number: int, query: CountQuery, tally: Any, *, level: float) -
         math.sqrt(query.variance * len(pairs) + n * level * (1 - level)) / n,
     )
     z = (share - level) / error
-    above, below = float(norm.sf(z)), float(norm.cdf(z))
+    above, below = float(ndtr(-z)), float(ndtr(z))
     return [
         Point(number, query.threshold, n, coverage=share, error=error, above=above, below=below)
     ]

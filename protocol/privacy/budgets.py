@@ -8,8 +8,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scipy.optimize import brentq
-
 from confide.protocol.errors import BadInput, check_epsilon, check_probability
 from confide.protocol.privacy.losses import AccountedMechanism, SampledGaussian
 from confide.protocol.privacy.profiles import PLD, Profile
@@ -90,6 +88,9 @@ def remaining(
         low, high = high, high + math.log(2)
         if high > math.log(_MOST):
             return math.exp(low)
+    # Loading scipy's optimisers takes longer than most commands do.
+    from scipy.optimize import brentq
+
     found = brentq(excess, low, high, xtol=_TOLERANCE / 4)
     while excess(found) > 0:
         found -= _TOLERANCE / 4

@@ -12,8 +12,6 @@ from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
-from scipy.signal import fftconvolve
-from scipy.stats import binom
 
 NOT_CERTIFIED: Final = "not certified"
 STAGE_SHARES = (0.1875, 0.1875, 0.1875, 0.1875)
@@ -219,6 +217,9 @@ def _owner_noised_search(claim: Claim) -> Bound:
         > entry["epsilon_calibration"]
     ):
         return NOT_CERTIFIED
+    # This part of scipy takes longer to load than most cards to verify.
+    from scipy.signal import fftconvolve
+
     owners, each = entry["owners"], beta / steps
     reach = math.ceil(12 * math.sqrt(variance * owners)) + 4
     x = np.arange(-reach, reach + 1)
@@ -270,16 +271,20 @@ def first(holds: Callable[[int], bool], most: int) -> int:
 
 def shuffle_divergence(epsilon: float, *, local: float, n: int) -> float:
     """The hockey-stick divergence at e^epsilon of Feldman, McMillan and Talwar's pair, by cells."""
+    from scipy.stats import binom
+
     p, rate = 1 / (1 + math.exp(-local)), 2 / (math.exp(local) + 1)
-    total = 0.0
-    for c in range(int(binom.ppf(1e-13, n - 1, rate)), int(binom.isf(1e-13, n - 1, rate)) + 1):
+    total, low, high = 0.0, *(int(find(1e-13, n - 1, rate)) for find in (binom.ppf, binom.isf))
+    sizes = range(low, high + 1)
+    for c, chance in zip(sizes, binom.pmf(sizes, n - 1, rate).tolist(), strict=True):
         reach = 8 * math.sqrt(c) + 8
-        a = np.arange(max(0, int(c / 2 - reach)), min(c + 1, int(c / 2 + reach)) + 1)
-        with_one, without = binom.pmf(a - 1, c, 0.5), binom.pmf(a, c, 0.5)
+        least, most = max(0, int(c / 2 - reach)), min(c + 1, int(c / 2 + reach))
+        masses = binom.pmf(np.arange(least - 1, most + 1), c, 0.5)
+        with_one, without = masses[:-1], masses[1:]
         excess = (
             p * with_one
             + (1 - p) * without
             - math.exp(epsilon) * ((1 - p) * with_one + p * without)
         )
-        total += float(binom.pmf(c, n - 1, rate)) * float(np.maximum(excess, 0).sum())
+        total += chance * float(np.maximum(excess, 0).sum())
     return total

@@ -16,6 +16,7 @@ from alembic.migration import MigrationContext
 
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.storage import views
+from confide.aggregator.storage.database import latest_version
 from confide.aggregator.storage.report_writer import Writer
 from confide.aggregator.storage.schema import metadata
 from confide.aggregator.storage.submissions import Packed, Submission
@@ -96,10 +97,13 @@ def test_an_owner_that_goes_away_stops_nobody(place: Place) -> None:
 def test_migrations_make_the_tables_that_the_code_describes(
     kind: str, database: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """No difference between the versions run in order and the schema, in either database."""
+    """No difference between the versions run in order and the schema, in either database; the
+    version that a process looks for is the last of them."""
     place = Place(tmp_path / "aggregator", database(kind))
     with place.store.engine.connect() as db:
-        assert compare_metadata(MigrationContext.configure(db), metadata) == []
+        migrated = MigrationContext.configure(db)
+        assert compare_metadata(migrated, metadata) == []
+        assert migrated.get_current_revision() == latest_version()
     place.close()
 
 
