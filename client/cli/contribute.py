@@ -55,10 +55,10 @@ def contribute(
         plan, digest = open_plan(signed, trusted=policy.aggregators, now=datetime.now(UTC))
     except Refused as refused:
         fail(f"this plan is refused before it is read: {refusal_text(refused.code, signed)}")
-    if plan.terms.features is None and model is None and not respondent.scored:
+    if respondent.lacks_model(plan):
         raise BadInput(
-            f"{records} holds features and no probabilities; accepted is also --model, the file "
-            "that scores them"
+            f"this plan runs model {plan.model.hex()} on the features in {records}; accepted is "
+            "also --model, its file"
         )
     taking_part = Contribution(remote, respondent, ledger, plan, digest, signed, tell=say)
     try:
