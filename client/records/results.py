@@ -19,11 +19,11 @@ TOLERANCE = 1e-3 - 1e-9
 
 
 @dataclass(frozen=True)
-class Reading:
+class ResultKind:
     """How rows of results are read.
 
     `valid` makes rows valid, and `holds` tells whether all rows of a cache are. `empty` finds rows
-    like those of records without a result, and `without` describes them. Caches of a reading end in
+    like those of records without a result, and `without` describes them. Caches of a kind end in
     `suffix`, and `tag` is part of their digests.
     """
 
@@ -63,7 +63,7 @@ def _are_clipped(rows: Array) -> bool:
     return bool(rows.min() >= 0 and rows.max() <= 1)
 
 
-PROBABILITIES = Reading(
+PROBABILITIES = ResultKind(
     "probabilities",
     "scores",
     b"confide scores 1",
@@ -72,7 +72,7 @@ PROBABILITIES = Reading(
     lambda rows: (rows == rows[:, :1]).all(axis=1),
     "the same score for every label",
 )
-NUMBERS = Reading(
+NUMBERS = ResultKind(
     "numbers",
     "numbers",
     b"confide numbers 1",
@@ -81,4 +81,4 @@ NUMBERS = Reading(
     lambda rows: (rows == 0).all(axis=1),
     "no output of the model above 0",
 )
-READINGS = {reading.name: reading for reading in (PROBABILITIES, NUMBERS)}
+RESULT_KINDS = {kind.name: kind for kind in (PROBABILITIES, NUMBERS)}

@@ -1,6 +1,6 @@
 """The results of a model for all records, computed once: probabilities, or inputs of a head.
 
-A folder keeps a file for each model, number of results, way of scoring and of reading results. A
+A folder keeps a file for each model, number of results, way of scoring and kind of results. A
 record's row is found in it by a digest of its features: a later round does not run the model, a
 file that has grown only for its new rows, and a changed label costs nothing. A file that is
 damaged, or of another model, does not carry the right digests; it is ignored and written again.
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from confide.client.records.models import Model
 from confide.client.records.records import Records
-from confide.client.records.results import NUMBERS, PROBABILITIES, Reading
+from confide.client.records.results import NUMBERS, PROBABILITIES, ResultKind
 from confide.client.records.scorer import Progress, score
 from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
@@ -80,7 +80,7 @@ def head_inputs(
 def _results(
     records: Records,
     model: Model | None,
-    reading: Reading,
+    kind: ResultKind,
     *,
     width: int,
     vetted: bool,
@@ -94,10 +94,10 @@ def _results(
             else "the records hold no features; accepted are records that a model can run on"
         )
     features = np.ascontiguousarray(records.features)
-    run = partial(_score, model, reading=reading, labels=width, vetted=vetted, progress=progress)
+    run = partial(_score, model, kind=kind, labels=width, vetted=vetted, progress=progress)
     if cache is None:
         return run(features)
-    return _from_cache(_Cache(cache, model.digest, reading, width, vetted), features, run)
+    return _from_cache(_Cache(cache, model.digest, kind, width, vetted), features, run)
 
 
 def _from_cache(kept: "_Cache", features: Array, run: Callable[[Array], Array]) -> Array:
@@ -123,20 +123,20 @@ def _score(
     model: Model,
     features: Array,
     *,
-    reading: Reading,
+    kind: ResultKind,
     labels: int,
     vetted: bool,
     progress: Progress | None,
 ) -> Array:
     """Run the model, and warn of records without a usable result."""
-    rows = score(model, features, labels=labels, vetted=vetted, reading=reading, progress=progress)
-    empty = np.count_nonzero(reading.empty(rows))
+    rows = score(model, features, labels=labels, vetted=vetted, kind=kind, progress=progress)
+    empty = np.count_nonzero(kind.empty(rows))
     if empty:
         log.warning(
             "%d of %d records have %s; so has a record for which the model gives no usable result",
             empty,
             len(rows),
-            reading.without,
+            kind.without,
         )
     return rows
 
@@ -157,20 +157,18 @@ class _Table:
 class _Cache:
     folder: Path
     model: bytes
-    reading: Reading
+    kind: ResultKind
     width: int
     vetted: bool
 
     @property
     def path(self) -> Path:
         way = "-vetted" if self.vetted else ""
-        return self.folder / f"{self.model.hex()}-{self.width}{way}.{self.reading.suffix}"
+        return self.folder / f"{self.model.hex()}-{self.width}{way}.{self.kind.suffix}"
 
     @property
     def _key(self) -> bytes:
-        return (
-            self.reading.tag + self.model + self.width.to_bytes(4, "little") + bytes([self.vetted])
-        )
+        return self.kind.tag + self.model + self.width.to_bytes(4, "little") + bytes([self.vetted])
 
     def digest(self, features: Array) -> bytes:
         """SHA-256 of all features, with their type and shape."""
@@ -202,7 +200,7 @@ class _Cache:
             return None
         split = START + n * NAME
         rows = content[split:].view("<f4").reshape(n, self.width).astype(np.float32, copy=False)
-        if n and not self.reading.holds(rows):
+        if n and not self.kind.holds(rows):
             return None
         return _Table(content[CHECKSUM:START].tobytes(), content[START:split].tobytes(), rows)
 

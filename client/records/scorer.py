@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.client.records.models import Model
-from confide.client.records.results import PROBABILITIES, READINGS, Reading
+from confide.client.records.results import PROBABILITIES, RESULT_KINDS, ResultKind
 from confide.client.records.session import Session
 from confide.protocol.errors import BadInput
 
@@ -55,7 +55,7 @@ def score(
     *,
     labels: int,
     vetted: bool = False,
-    reading: Reading = PROBABILITIES,
+    kind: ResultKind = PROBABILITIES,
     progress: Progress | None = None,
 ) -> Array:
     """(n, labels) results of the model, computed by a scorer process.
@@ -69,7 +69,7 @@ def score(
         "dtype": given.dtype.str,
         "labels": labels,
         "vetted": vetted,
-        "reading": reading.name,
+        "kind": kind.name,
         "scores": features is not None,
     }
     rows = np.empty((len(given), labels), dtype=np.float32)
@@ -132,7 +132,7 @@ def main() -> None:
         return
     sink.write(b"ok\n")
     sink.flush()
-    valid = READINGS[header["reading"]].valid
+    valid = RESULT_KINDS[header["kind"]].valid
     for rows in _chunks(session, features, labels=header["labels"], vetted=header["vetted"]):
         sink.write(valid(rows).tobytes())
         sink.flush()

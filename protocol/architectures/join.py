@@ -23,7 +23,6 @@ def joined(backbone: bytes, head: bytes, *, width: int) -> bytes:
     import onnx
 
     whole, top = _read(onnx, backbone), onnx.ModelProto.FromString(head)
-    output = _last_output(onnx, whole, width)
     version = _version(whole)
     if version is None:
         whole.opset_import.extend(top.opset_import)
@@ -32,7 +31,7 @@ def joined(backbone: bytes, head: bytes, *, width: int) -> bytes:
             f"the backbone is in version {version} of ONNX's operators; accepted is {_OLDEST} or "
             "later: export it again, and plan the training with that file"
         )
-    prefix = _unused_prefix(whole)
+    output, prefix = _last_output(onnx, whole, width), _unused_prefix(whole)
     added = onnx.compose.add_prefix_graph(top.graph, prefix)
     graph = whole.graph
     graph.node.extend(_finite(onnx, output, added.input[0].name, prefix))
