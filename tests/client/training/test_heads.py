@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from confide.aggregator.campaigns.driver import run_training
 from confide.aggregator.campaigns.training_result import model_file
+from confide.client.cli.app import app as client_app
 from confide.client.explain import explain
 from confide.client.ledger.ledger import Ledger
 from confide.client.records import score_cache
@@ -53,7 +55,6 @@ from tests.support.heads import (
 from tests.support.hostile import Puppet
 from tests.support.learners import LEARNS, TRAINING, answer, people
 from tests.support.owners import asking, signed
-from tests.support.servers import client
 from tests.support.stacks import first_weights
 
 CODE = wire.Code
@@ -250,8 +251,9 @@ def test_the_owner_is_told_what_runs(tmp_path: Path) -> None:
         wire.TrainingQuery(weights=_start(plan).tobytes()).SerializeToString(), labels=2
     )
     with Puppet(plan, query) as puppet:
-        status, shown = client(*puppet.options(place, records))
-        assert (status, "runs model" in " ".join(shown.split())) == (2, True)
+        missing = CliRunner().invoke(client_app, puppet.options(place, records))
+        assert missing.exit_code == 2
+        assert "runs model" in " ".join(missing.stderr.split())
         assert puppet.ask(place, records, "--model", path) == 0
     assert puppet.codes == ["OK"]
     assert [file.suffix for file in (place / "scores").iterdir()] == [".numbers"]
