@@ -28,12 +28,14 @@ from confide.aggregator.campaigns.summary import (
 from confide.aggregator.campaigns.training_result import (
     about_text,
     about_training,
+    model_file,
+    read_backbone,
     weights_file,
 )
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.keys import read_key
 from confide.aggregator.procedures.central import Draw
-from confide.protocol.architectures.export import predict_file, to_onnx
+from confide.protocol.architectures.export import predict_file
 from confide.protocol.cards.card import AUDITOR
 from confide.protocol.embedded import owned
 from confide.protocol.errors import BadInput
@@ -112,10 +114,20 @@ class Run:
     def train(self, name: str) -> None:
         """Run a training, log what it cost, and write the weights, the model and the terms."""
         plan = self._plans.make(name)
-        terms = TrainingTerms.of(plan.terms)
+        terms, backbone = (
+            TrainingTerms.of(plan.terms),
+            read_backbone(str(self._config.get("backbone", ""))),
+        )
+        if terms.uses_model and self._simulation:
+            raise BadInput(
+                "a head is trained by owners that hold its model; simulated owners hold none: "
+                "accepted are other networks"
+            )
+        # What cannot be exported is refused before anybody is asked: then budgets are spent.
+        model_file(plan, terms.network().first_weights(), backbone=backbone)
         learned, received = run_training(plan, self._asking(plan))
         about = about_training(plan, learned.owners, received)
-        model = to_onnx(terms.network(), learned.weights, centre=terms.centre)
+        model = model_file(plan, learned.weights, backbone=backbone)
         if self._simulation:
             about["accuracy"] = simulated_accuracy(terms, learned.weights, **self._given)
         log.info(

@@ -76,8 +76,8 @@ def _odds(epsilon: float) -> str:
 
 
 def _scoring(plan: Plan, policy: Policy) -> tuple[str, ...]:
-    """Explain how the model scores records."""
-    if plan.terms.features is not None:
+    """Explain how the model runs on records."""
+    if not plan.terms.uses_model:
         return ()
     if plan.model in policy.vetted_models:
         return (

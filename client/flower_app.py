@@ -60,14 +60,14 @@ def _stays_away(context: Context) -> bool:
 
 
 def _respondent(context: Context, query: bytes, sent: bytes | None) -> Respondent:
-    """Open the owner; `sent` is a model that came with the query, for an owner without a file."""
+    """Open the owner; `sent` is a model that came with the query, used instead of its own file."""
     node, config = context.node_config, context.run_config
     if "home" in node:
         model = node.get("model")
         return kept_owner(
             Home(Path(str(node["home"]))),
             Path(str(node["records"])),
-            Path(str(model)) if model is not None else sent,
+            Path(str(model)) if sent is None and model is not None else sent,
             device=str(node.get("device", "auto")),
         )
     return simulated_owner(

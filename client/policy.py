@@ -45,9 +45,9 @@ minimum_group = 20
 # aggregator KEY`.
 aggregators = []
 
-# SHA-256 digests (hexadecimal) of the models that may score your records: `confide-client allow
-# model FILE`. A model sees one record at a time, so what it returns for a record can depend on that
-# record only.
+# SHA-256 digests (hexadecimal) of the models that may score your records, or make the inputs of a
+# network that is trained on top of them: `confide-client allow model FILE`. A model sees one record
+# at a time, so what it returns for a record can depend on that record only.
 models = []
 
 # Models of the list above that you have looked into and trust to treat records one by one. They get
@@ -130,8 +130,7 @@ class Policy:
             and not self.features_may_leave,
             wire.Code.CODE_NOT_ALLOWED: plan.terms.code is not None
             and plan.terms.code not in self.architectures,
-            # A plan of training names no model file.
-            wire.Code.MODEL_NOT_ALLOWED: plan.terms.features is None
+            wire.Code.MODEL_NOT_ALLOWED: plan.terms.uses_model
             and plan.model not in self.models
             and not (self.trained_models and plan.training),
         }

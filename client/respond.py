@@ -7,7 +7,6 @@ side gets a code and never a text, because exceptions may hold values of records
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,12 @@ from numpy.typing import NDArray
 from confide.client.chosen_records import ChosenRecords
 from confide.client.ledger.charges import Cost, Question
 from confide.client.ledger.ledger import Ledger
+from confide.client.model_results import ModelResults
 from confide.client.participants import Participants
 from confide.client.policy import Policy
 from confide.client.records.models import Model
 from confide.client.records.records import Records
-from confide.client.records.score_cache import probabilities
 from confide.protocol.errors import BadInput, Refused
-from confide.protocol.exact.lattice import MOST_BATCH
 from confide.protocol.exact.sampling import SEEDED, Entropy, randomness
 from confide.protocol.methods.base import Batch
 from confide.protocol.methods.training import TrainingTerms
@@ -58,26 +56,24 @@ class Respondent:
     ) -> None:
         """Open the owner's records for answering.
 
-        `policy` is called for every answer, so that a change takes effect at once. `model` scores
+        `policy` is called for every answer, so that a change takes effect at once. `model` runs on
         records that have features, and its results are kept in the folder `cache`. Networks are
         trained on `device`.
         """
         ledger.bind(secret)
         self._records, self._policy, self._ledger = records, policy, ledger
         self._entropy, self._now = entropy, now
-        self._model, self._cache, self._device = model, cache, device
+        self._results, self._device = ModelResults(records, model, cache=cache), device
         self._participants = Participants(records, ledger, secret)
-        self._scored: tuple[tuple[int, bytes, bool], Array] | None = None
         self._trainer: tuple[bytes, Any] | None = None
 
-    @property
-    def scored(self) -> bool:
-        """Whether the records came with probabilities, so that no model is needed."""
-        return self._records.probs is not None
+    def lacks_model(self, plan: Plan) -> bool:
+        """Return whether the plan needs a model file here, and there is none."""
+        return self._results.lacks_model(plan)
 
     def score_with(self, model: Model) -> None:
-        """Score records with this model, which came after the owner was opened."""
-        self._model, self._scored = model, None
+        """Use this model, which came after the owner was opened."""
+        self._results.use(model)
 
     def admit(self, *, new: bool) -> int:
         """Register records and their persons in the ledger; return the number of participants.
@@ -134,7 +130,7 @@ class Respondent:
         if remembered is not None:
             self._check_leaving(plan_digest, name, policy)
             return remembered
-        self._check_records(plan)
+        self._results.check(plan)
         self._check_origin(plan, policy)
         self._open_training(plan, plan_digest)
         taking, positions = self._participants.taking_part(plan, plan_digest)
@@ -156,8 +152,8 @@ class Respondent:
         }
         # The model runs only for an answer that can be given, and before any spend is charged. It
         # cannot fail, whatever the records hold.
-        if plan.terms.features is None and self._ledger.able(question, **asks):
-            self._score(plan, vetted=plan.model in policy.vetted_models)
+        if plan.terms.uses_model and self._ledger.able(question, **asks):
+            self._results.make(plan, vetted=plan.model in policy.vetted_models)
 
         def draw(chosen: list[int]) -> bytes:
             """Draw the answer of the chosen records; it must not leave before the ledger has it."""
@@ -190,7 +186,7 @@ class Respondent:
     ) -> ChosenRecords:
         return ChosenRecords(
             self._records,
-            None if self._scored is None else self._scored[1],
+            self._results.made(plan),
             plan,
             places,
             positions[places],
@@ -198,24 +194,6 @@ class Respondent:
             units=lambda some: self._participants.units(plan_digest, some, b"score"),
             trainer=None if self._trainer is None else self._trainer[1],
         )
-
-    def _check_records(self, plan: Plan) -> None:
-        """Refuse records that do not fit the plan.
-
-        They must be scored by the model that the plan names, over as many labels; for training they
-        must have features.
-        """
-        records, width = self._records, plan.terms.features
-        if width is not None:
-            if records.features is None or records.features.shape != (len(records), width):
-                raise Refused(wire.Code.MODEL_NOT_ALLOWED)
-            if len(records) > MOST_BATCH:
-                raise Refused(wire.Code.TOO_LARGE)
-        elif records.probs is not None and not plan.training:
-            if records.model not in (None, plan.model) or records.probs.shape[1] != plan.labels:
-                raise Refused(wire.Code.MODEL_NOT_ALLOWED)
-        elif self._model is None or self._model.digest != plan.model:
-            raise Refused(wire.Code.MODEL_NOT_ALLOWED)
 
     def _open_training(self, plan: Plan, plan_digest: bytes) -> None:
         """Make the network of a training ready before a record is read, or refuse it."""
@@ -230,23 +208,9 @@ class Respondent:
             log.error("the network of this plan cannot be trained here: %s", error)
             raise Refused(wire.Code.CODE_NOT_ALLOWED) from None
 
-    def _score(self, plan: Plan, *, vetted: bool) -> None:
-        """Score every record with the plan's model, over the plan's labels.
-
-        Scoring never fails, whatever the records hold.
-        """
-        key = plan.labels, plan.model, vetted
-        if self._scored is None or self._scored[0] != key:
-            # Probabilities in the file are not those of a model that was trained later.
-            records = replace(self._records, probs=None) if plan.training else self._records
-            found = probabilities(
-                records, self._model, labels=plan.labels, vetted=vetted, cache=self._cache
-            )
-            self._scored = key, found
-
     def _check_origin(self, plan: Plan, policy: Policy) -> None:
         """Refuse a model that the policy does not list, unless this owner helped to train it."""
-        if plan.terms.features is not None or plan.model in policy.models:
+        if not plan.terms.uses_model or plan.model in policy.models:
             return
         if all(row.plan != plan.training for row in self._ledger.campaigns()):
             raise Refused(wire.Code.MODEL_NOT_ALLOWED)

@@ -53,6 +53,11 @@ def make_plan(
         training=b"" if training is None else digest(training.to_bytes()),
         share=_share(METHODS[method], float(config.get("train-share", 0.0)), training),
     )
+    if plan.terms.uses_model and plan.terms.features is not None and not any(plan.model):
+        raise BadInput(
+            "the network is a head, and model is not given; accepted is the SHA-256 of the model "
+            "whose outputs it is trained on"
+        )
     # A plan that the procedure does not accept is refused now, not when the campaign is open.
     next(plan_procedure(plan, draw_afresh), None)
     return plan

@@ -14,6 +14,7 @@ import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from confide.aggregator.campaigns.plans import make_plan, valid_from
+from confide.aggregator.campaigns.training_result import model_file, read_backbone
 from confide.aggregator.cli.campaign import Database, open_store
 from confide.aggregator.cli.plan_options import SETTINGS, with_defaults
 from confide.aggregator.keys import read_key
@@ -27,7 +28,6 @@ from confide.aggregator.storage.stored_campaign import (
     Campaign,
     Settings,
 )
-from confide.protocol.architectures.export import to_onnx
 from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.cards.page import headline
 from confide.protocol.cards.verify.card import verify
@@ -51,6 +51,8 @@ class ChainFile:
     shared: dict[str, Any]
     training: dict[str, Any]
     calibrations: tuple[dict[str, Any], ...]
+    # The file of the model that a head is trained on.
+    backbone: bytes | None
 
     @staticmethod
     def read(path: Path) -> "ChainFile":
@@ -72,10 +74,15 @@ class ChainFile:
                 f"{path} has calibrations {named}; accepted are campaigns that differ, each as "
                 "method:variant"
             )
-        title = values.pop("title")
+        title, backbone = values.pop("title"), read_backbone(str(training.pop("backbone", "")))
         return ChainFile(
-            title, {"train-share": TRAIN_SHARE} | values, training, tuple(calibrations)
+            title, {"train-share": TRAIN_SHARE} | values, training, tuple(calibrations), backbone
         )
+
+    def training_settings(self) -> dict[str, Any]:
+        """Return the settings of the training; a head's model is its backbone."""
+        model = "" if self.backbone is None else hashlib.sha256(self.backbone).hexdigest()
+        return self.settings(self.training, campaign=TRAINING, model=model)
 
     def settings(self, own: dict[str, Any], *, campaign: str, model: str = "") -> dict[str, Any]:
         """Return the settings of one campaign, with the defaults of those not given."""
@@ -99,21 +106,25 @@ class Chain:
 
     def check(self) -> None:
         """Refuse settings of which a plan cannot be made, before any campaign is asked."""
-        training = self._plan(self._file.settings(self._file.training, campaign=TRAINING))
+        training = self._plan(self._file.training_settings())
+        first = TrainingTerms.of(training.terms).network().first_weights()
+        model_file(training, first, backbone=self._file.backbone)
         for own in self._file.calibrations:
             values = self._file.settings(own, campaign=own["campaign"], model=bytes(32).hex())
             self._plan(values, training)
 
     def train(self) -> Iterator[Campaign]:
         """Run the training; yields it until it has ended."""
-        values = self._file.settings(self._file.training, campaign=TRAINING)
-        yield from self._run(values, None, ends=(TRAINED,))
+        if self._file.backbone is not None:
+            self._store.keep_model(self._file.backbone)
+        yield from self._run(self._file.training_settings(), None, ends=(TRAINED,))
 
     def export(self, training: Campaign) -> bytes:
         """Return the model of a training, and let owners fetch it."""
-        terms, data = TrainingTerms.of(training.plan.terms), self._store.weights(training.id)
+        data = self._store.weights(training.id)
         assert data is not None
-        model = to_onnx(terms.network(), np.frombuffer(data, dtype=F4), centre=terms.centre)
+        weights = np.frombuffer(data, dtype=F4)
+        model = model_file(training.plan, weights, backbone=self._file.backbone)
         self._store.keep_model(model)
         return model
 

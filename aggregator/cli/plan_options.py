@@ -88,12 +88,14 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class TrainingPlanOptions:
-    """The terms of a training; it has no model file, and needs all of these."""
+    """The terms of a training, which needs all of these; only a head has a model too."""
 
     architecture: Annotated[
         str | None, typer.Option(help="network and its arguments, such as 'mlp hidden=64'")
     ] = None
-    features: Annotated[int | None, typer.Option(help="numbers that a record has")] = None
+    features: Annotated[
+        int | None, typer.Option(help="numbers that a record has; of a head: outputs of its model")
+    ] = None
     rounds: Annotated[int | None, typer.Option(help="times that owners answer")] = None
     local_steps: Annotated[int | None, typer.Option(help="steps of DP-SGD in a round")] = None
     sampling_rate: Annotated[
@@ -128,7 +130,7 @@ def given_settings(*options: Any) -> dict[str, Any]:
 def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     """The settings with the defaults of those not given; refused if some have none.
 
-    A training names no model file, so it needs no digest of one.
+    A training names no model file, so it needs no digest of one; for a head it is checked later.
     """
     values = DEFAULTS | given
     method = str(values.get("campaign", "")).partition(":")[0]

@@ -60,9 +60,7 @@ def contribute(
         plan, digest = open_plan(signed, trusted=policy.aggregators, now=datetime.now(UTC))
     except Refused as refused:
         fail(f"this plan is refused before it is read: {refusal_text(refused.code, signed)}")
-    scored = respondent.scored and not plan.training
-    needed = plan.terms.features is None and model is None and not scored
-    if needed and not policy.refusals(plan):
+    if respondent.lacks_model(plan) and not policy.refusals(plan):
         respondent.score_with(_sent_model(remote, plan, records))
     taking_part = Contribution(remote, respondent, ledger, plan, digest, signed, tell=say)
     try:

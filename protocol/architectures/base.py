@@ -32,6 +32,9 @@ class Network(ABC):
 
     features: int
     outputs: int
+    # Whether its inputs are the outputs of the plan's model, which stays as it is, instead of a
+    # record's own features.
+    on_backbone: ClassVar[bool] = False
 
     @property
     @abstractmethod

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.architectures.base import BuiltIn, Network, Weights, split_weights
+from confide.protocol.architectures.join import joined
 from confide.protocol.errors import BadInput
 
 _OPSET = 17
@@ -92,14 +93,27 @@ class Graph:
         )
 
 
-def to_onnx(network: Network, weights: Weights, *, centre: float) -> bytes:
-    """Return the ONNX file of a network with these weights, for features around `centre`."""
+def to_onnx(
+    network: Network, weights: Weights, *, centre: float, backbone: bytes | None = None
+) -> bytes:
+    """Return the ONNX file of a network with these weights, for features around `centre`.
+
+    The file of a network on a backbone contains that model too: `backbone` is its file.
+    """
+    if network.on_backbone != (backbone is not None):
+        raise BadInput(
+            "the network is a head, and no backbone is given; accepted is the file of the plan's "
+            "model, whose outputs it was trained on"
+            if network.on_backbone
+            else "a backbone is given, and the network has none; accepted is none"
+        )
     if weights.shape != (network.size,) or not np.isfinite(weights).all():
         raise BadInput(
             f"weights have shape {weights.shape}, or hold numbers that are not finite; accepted "
             f"are {network.size} finite numbers"
         )
-    return network.file(dict(split_weights(network.shapes, weights)), centre=centre)
+    file = network.file(dict(split_weights(network.shapes, weights)), centre=centre)
+    return file if backbone is None else joined(backbone, file, width=network.features)
 
 
 def graph_file(network: BuiltIn, weights: Mapping[str, NDArray[Any]], *, centre: float) -> bytes:
@@ -156,8 +170,9 @@ def predict_file(file: bytes, features: NDArray[Any]) -> NDArray[np.float64]:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
     parts = [
-        session.run(None, {"features": features[start : start + _ROWS].astype(np.float32)})[0]
+        session.run(None, {name: features[start : start + _ROWS].astype(np.float32)})[0]
         for start in range(0, len(features), _ROWS)
     ]
     return np.concatenate(parts).astype(np.float64)

@@ -6,7 +6,7 @@ from typing import Any
 from confide.protocol.architectures.base import BuiltIn, Network, read_arguments
 from confide.protocol.architectures.convolutions import CNN
 from confide.protocol.architectures.factories import import_factory
-from confide.protocol.architectures.stacks import MLP, Linear
+from confide.protocol.architectures.stacks import MLP, Head, Linear
 from confide.protocol.errors import BadInput, check_choice
 
 NETWORKS: dict[str, type[BuiltIn]] = {}
@@ -19,7 +19,7 @@ def register(network: type[BuiltIn]) -> type[BuiltIn]:
     return network
 
 
-for _network in (Linear, MLP, CNN):
+for _network in (Linear, MLP, CNN, Head):
     register(_network)
 
 

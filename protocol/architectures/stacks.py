@@ -1,4 +1,7 @@
-"""Linear layers with ReLU between them: `linear` has one, `mlp` has hidden layers."""
+"""Linear layers with ReLU between them: `linear` has one, `mlp` has hidden layers.
+
+`head` is either of them on the outputs of a frozen model.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +20,8 @@ from confide.protocol.architectures.base import (
 from confide.protocol.errors import BadInput
 
 MOST_HIDDEN = 14
+# An owner keeps the inputs of a head for all records in memory and on disk.
+MOST_HEAD_INPUTS = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -85,3 +90,26 @@ class Linear(MLP):
     def of(cls, arguments: Mapping[str, Any], *, features: int, outputs: int) -> Self:
         check_names(cls.name, arguments, ())
         return cls(features, outputs, ())
+
+
+class Head(MLP):
+    """The last layers of a network, on the outputs of the plan's model; `hidden` may be empty."""
+
+    name: ClassVar[str] = "head"
+    on_backbone: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.features > MOST_HEAD_INPUTS:
+            raise BadInput(
+                f"a head has {self.features} inputs; accepted are at most {MOST_HEAD_INPUTS}, one "
+                "for each output of its model"
+            )
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any], *, features: int, outputs: int) -> Self:
+        check_names(cls.name, arguments, ("hidden",))
+        hidden = whole_numbers(
+            "hidden", arguments.get("hidden", []), most=MOST_UNITS, count=range(MOST_HIDDEN + 1)
+        )
+        return cls(features, outputs, hidden)

@@ -226,8 +226,13 @@ class Terms(ABC):
 
     @property
     def features(self) -> int | None:
-        """How many features the method reads from a record; None if a model scores records."""
+        """How many numbers of a record the method trains on; None if it trains no network."""
         return None
+
+    @property
+    def uses_model(self) -> bool:
+        """Whether the plan's model runs on records: to score them, or to make inputs of a head."""
+        return self.features is None
 
     @property
     def answer_bytes(self) -> int:

@@ -66,6 +66,10 @@ class NetworkTerms(Terms):
         return self.size
 
     @property
+    def uses_model(self) -> bool:
+        return self.code is None and NETWORKS[self.architecture].on_backbone
+
+    @property
     def code(self) -> tuple[str, bytes] | None:
         return (self.architecture, self.source) if self.source else None
 
