@@ -78,8 +78,8 @@ def _sent_model(remote: Aggregator, plan: Plan, records: Path) -> Model:
     sent = remote.model()
     if sent is None:
         raise BadInput(
-            f"{records} holds features and no probabilities, and the aggregator keeps no model; "
-            "accepted is also --model, the file that scores them"
+            f"this plan runs model {plan.model.hex()} on the features in {records}, and the "
+            "aggregator keeps no such file; accepted is also --model, its file"
         )
     found = Model.of(sent)
     if found.digest != plan.model:

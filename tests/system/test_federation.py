@@ -64,6 +64,7 @@ def test_a_flower_simulation_ends_in_a_table_and_a_report(run: Run) -> None:
     }
     files |= {
         "training-federated-averaging.json",
+        "training-federated-averaging.onnx",
         "training-weights.npz",
         "central-trusted.auditor.json",
     }
