@@ -159,3 +159,25 @@ def test_a_result_has_a_place_before_anybody_is_asked(
         flower_app.main(cast(Any, grid), run)
     assert grid.asked == accepted
     assert (tmp_path / "missing/folder").is_dir() == accepted
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"architecture": "head"}, "simulated owners hold none"),
+        ({"backbone": "nowhere.onnx"}, "backbone is 'nowhere.onnx', which cannot be read"),
+        ({"backbone": __file__}, "a backbone is given, and the network has none"),
+    ],
+)
+def test_a_model_that_could_not_be_exported_is_not_trained(
+    changes: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is asked for a training whose backbone is missing, unreadable or not used."""
+    for name in ("_run_id", "_task_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+    grid = Silent()
+    training = {"campaigns": "training:federated-averaging"}
+    run: Any = Configured(run_defaults() | training | changes)
+    with threadpool_limits(), pytest.raises(BadInput, match=words):
+        flower_app.main(cast(Any, grid), run)
+    assert grid.asked == 0

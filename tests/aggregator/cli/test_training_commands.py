@@ -89,6 +89,7 @@ def test_the_life_of_a_training_on_the_command_line(place: Place, tmp_path: Path
     [
         ({"architecture": "transformer"}, "architecture is 'transformer'; accepted: linear, mlp"),
         ({"architecture": 4}, "architecture is 4; accepted is text"),
+        ({"architecture": "head"}, "the network is a head, and model is not given"),
         ({"features": 0}, "features is 0; accepted is a whole number from 1"),
         ({"momentum": 1.0}, "momentum is 1.0; accepted is a number from 0 to 0.99"),
         ({"averaged_rounds": 5}, "averaged_rounds is 5 of 4 rounds"),

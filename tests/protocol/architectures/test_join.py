@@ -82,6 +82,19 @@ def test_names_inside_branches_are_not_taken() -> None:
     given = model(proto([*nodes[:-1], node("Sigmoid", ["z"], ["p"])]))
     features = np.random.default_rng(5).uniform(-1, 1, (9, 2)).astype(np.float32)
     check(head(features=3), given, features)
+    network = head(features=3)
+    file = to_onnx(network, network.first_weights(), centre=CENTRE, backbone=given.data)
+    graph = onnx.ModelProto.FromString(file).graph
+    outer = {name for one in graph.node for name in one.output}
+    inner = {
+        name
+        for one in graph.node
+        for attribute in one.attribute
+        for made in attribute.g.node
+        for name in made.output
+    }
+    assert "head_features" in inner
+    assert not outer & inner
 
 
 def test_a_backbone_without_standard_operators_gets_them() -> None:
