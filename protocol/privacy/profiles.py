@@ -122,9 +122,6 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     return min(1.0, float(value) * (1 + _CLOSED) + sys.float_info.min)
 
 
-# Searches over epsilon ask the same profile at the same points again, and a point takes a
-# millisecond.
-@lru_cache(maxsize=4096)
 def _delta(group: Sequence, epsilon: float, *, added_only: bool) -> float:
     mu = _only_gaussian(group)
     if mu is not None:
@@ -132,11 +129,17 @@ def _delta(group: Sequence, epsilon: float, *, added_only: bool) -> float:
     before, after, tails = _lattice(group, epsilon)
     if before + after >= 1:
         return 1.0
-    loss, lowered = _loss(group), _less(epsilon, before + after)
-    # dp_accounting's "add": the upper law is without the record and the lower one with it.
-    value = (loss._pmf_add if added_only else loss).get_delta_for_epsilon(lowered)
+    value = _point(group, _less(epsilon, before + after), added_only=added_only)
     steps = sum(part.steps if isinstance(part, SampledGaussian) else 1 for part in group)
-    return min(1.0, math.exp(before) * (float(value) + _CONVOLVED * (1000 + steps)) + tails)
+    return min(1.0, math.exp(before) * (value + _CONVOLVED * (1000 + steps)) + tails)
+
+
+# Searches over epsilon ask a profile at the same points again, and a point takes a millisecond.
+@lru_cache(maxsize=4096)
+def _point(group: Sequence, epsilon: float, *, added_only: bool) -> float:
+    loss = _loss(group)
+    # dp_accounting's "add": the upper law is without the record and the lower one with it.
+    return float((loss._pmf_add if added_only else loss).get_delta_for_epsilon(epsilon))
 
 
 def _lattice(group: Sequence, epsilon: float) -> tuple[float, float, float]:
