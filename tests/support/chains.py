@@ -23,7 +23,7 @@ POLICY = {
     "trained_models": "true",
     "aggregators": f'["{PUBLIC.hex()}"]',
 }
-SECONDS = 300
+SECONDS = 600
 # Owners on one machine share its cores.
 ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
 
