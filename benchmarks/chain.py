@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -112,6 +113,9 @@ def compared_row(trained: str, certificate: Certificate, found: Measured, spent:
 
 
 def comparisons(terms: TrainingTerms, split: Split) -> list[Row]:
+    """Train and calibrate on the same records in process, with one owner and without privacy."""
+    # One thread, as owners have: threads wait for each other where cores are shared.
+    torch.set_num_threads(1)
     say(f"one owner of {len(split.train)} records")
     alone = one_owner(terms, split.train)
     say("no privacy")
