@@ -29,7 +29,8 @@ def make_plan(
     """Make the plan of the campaign `method:variant`, under a title that tells it from others.
 
     With `training` the campaign calibrates the model of that training, on the records that its
-    share left out. A training takes the share `train-share` of them, or all if that is 0.
+    share left out. A training takes the share `train-share` of them, or all if that is 0. `records`
+    are those of all shares; a plan expects its own share of them.
     """
     check({**config, "campaign": name, "title": title})
     method, _, variant = name.partition(":")
@@ -38,20 +39,21 @@ def make_plan(
     chosen = variant in METHODS[method].settings.get("mechanism", ())
     if chosen and not needs_delta(str(config["mechanism"])):
         config = {**config, "privacy-delta": 0.0}
+    share = _share(METHODS[method], float(config.get("train-share", 0.0)), training)
     plan = Plan(
         campaign=title,
         terms=METHODS[method].from_settings(variant, config),
         score=str(config["score"]),
         labels=int(config["labels"]),
         alpha=float(config["alpha"]),
-        expected_records=int(config["records"]),
+        expected_records=_expected(int(config["records"]), share),
         minimum_reports=int(config["minimum-reports"]),
         minimum_owners=int(config["minimum-owners"]),
         model=bytes.fromhex(config["model"]),
         issued=valid[0],
         expires=valid[1],
         training=b"" if training is None else digest(training.to_bytes()),
-        share=_share(METHODS[method], float(config.get("train-share", 0.0)), training),
+        share=share,
     )
     if plan.terms.uses_model and plan.terms.features is not None and not any(plan.model):
         raise BadInput(
@@ -72,6 +74,14 @@ def _share(terms: type[Terms], trained: float, training: Plan | None) -> tuple[f
             )
         return (training.share[1], 1.0)
     return (0.0, trained) if trained and terms.track is None else ()
+
+
+def _expected(records: int, share: tuple[float, ...]) -> int:
+    """Return how many of all owners' records take part; a search by bits plans its stages by it."""
+    if not share:
+        return records
+    first, last = share
+    return max(1, round(records * (last - first)))
 
 
 def check_delta_used(given: float | None, plans: Iterable[Plan]) -> None:

@@ -182,9 +182,7 @@ class Chain:
 def chain_command(
     file: Annotated[Path, typer.Argument(help="the chain, in TOML; see docs/training.md")],
     out: Annotated[Path, typer.Option(help="folder for the model and the cards")],
-    key: Annotated[Path, typer.Option(help="private key that signs the plans")] = Path(
-        "signing.key"
-    ),
+    key: Annotated[Path, typer.Option(help="key that signs the plans (aggregator.key of `init`)")],
     db: Database = DEFAULT,
 ) -> None:
     """Train a model with owners, and calibrate that very model on the records it has not seen.

@@ -14,14 +14,14 @@ import pytest
 
 from confide.aggregator.keys import SIGNING_KEY
 from confide.client.ledger.ledger import Ledger
-from confide.client.policy import TEMPLATE
 from confide.protocol.architectures.export import predict_file
 from confide.protocol.cards.card import read_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.embedded import owned
+from tests.support.chains import Operator, Owner
 from tests.support.owners import PUBLIC
 from tests.support.places import ROOT
-from tests.support.servers import Place, Running, aggregator, client, eventually
+from tests.support.servers import Place, eventually
 
 OWNERS, EACH, SPLIT = 2, 400, 0.5
 CHAIN = f"""
@@ -56,88 +56,19 @@ bins = 256
 campaign = "bits:certified"
 epsilon = 2.0
 """
-POLICY = {
-    "epsilon_per_record": "4.0",
-    "epsilon_per_campaign": "4.0",
-    "methods": '["bits", "central", "training"]',
-    "exact_counts_may_leave": "true",
-    "trained_models": "true",
-    "aggregators": f'["{PUBLIC.hex()}"]',
-}
 
 
-class Owner:
-    """A data owner's folder, records and token, behind `confide-client` as a process."""
-
-    def __init__(self, folder: Path, place: Place, number: int) -> None:
-        folder.mkdir()
-        self.home, self.records, self.token = (
-            folder / "home",
-            folder / "records.npz",
-            folder / "token",
-        )
-        features, labels = owned()
-        mine = slice(number * EACH, (number + 1) * EACH)
-        np.savez(self.records, features=features[mine], label=labels[mine], id=np.arange(EACH))
-        assert client("init", "--home", self.home)[0] == 0
-        lines = TEMPLATE.splitlines()
-        for name, value in POLICY.items():
-            lines = [
-                f"{name} = {value}" if line.startswith(f"{name} =") else line for line in lines
-            ]
-        (self.home / "policy.toml").write_text("\n".join(lines) + "\n")
-        self.token.write_text(aggregator("owner", "add", f"owner {number}", "--db", place.url)[1])
-
-    def contribute(self, server: Running, campaign: str) -> subprocess.CompletedProcess[str]:
-        given = {
-            "--aggregator": f"127.0.0.1:{server.port}",
-            "--ca": server.place.keys / "ca.pem",
-            "--campaign": campaign,
-            "--token-file": self.token,
-            "--records": self.records,
-            "--home": self.home,
-        }
-        words = [str(word) for pair in given.items() for word in pair]
-        command = [sys.executable, "-m", "confide.client", "contribute", *words]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-
-
-class Operator:
-    """`confide-aggregator chain` as a process."""
-
-    def __init__(self, place: Place, folder: Path) -> None:
-        self.place, self.out, self.file = place, folder / "out", folder / "chain.toml"
-        self.file.write_text(CHAIN)
-        self.log = folder / "chain.log"
-
-    def start(self) -> subprocess.Popen[bytes]:
-        given = ("--out", self.out, "--key", self.place.keys / SIGNING_KEY, "--db", self.place.url)
-        words = [str(word) for word in (self.file, *given)]
-        command = [sys.executable, "-m", "confide.aggregator", "chain", *words]
-        with self.log.open("ab") as log:
-            return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
-
-    def campaign(self, title: str) -> str:
-        """The id of the campaign of this title, once it takes answers."""
-
-        def found() -> str:
-            return next(
-                (
-                    one.id
-                    for one in self.place.store.campaigns()
-                    if one.plan.campaign == title and self.place.store.rounds(one.id)
-                ),
-                "",
-            )
-
-        return eventually(found, seconds=120, what=title)
+def chain_owner(folder: Path, place: Place, number: int) -> Owner:
+    features, labels = owned()
+    mine = slice(number * EACH, (number + 1) * EACH)
+    return Owner(folder / str(number), place, features[mine], labels[mine])
 
 
 def test_owners_train_and_calibrate_a_model_by_commands(place: Place, tmp_path: Path) -> None:
     """One card each for counts and bits: verified, of the file that owners fetched, with what
     training and calibration cost; each record paid for one of them; a killed operator goes on."""
-    server, operator = place.serve(), Operator(place, tmp_path)
-    owners = [Owner(tmp_path / str(number), place, number) for number in range(OWNERS)]
+    server, operator = place.serve(), Operator(place, tmp_path, CHAIN)
+    owners = [chain_owner(tmp_path, place, number) for number in range(OWNERS)]
     process = operator.start()
     with ThreadPoolExecutor(OWNERS) as pool:
 
@@ -217,7 +148,7 @@ def test_a_chain_that_cannot_end_is_refused_before_it_begins(
 
 def test_other_terms_under_the_same_title_are_refused(place: Place, tmp_path: Path) -> None:
     """The campaign that is there was asked with the terms that owners saw."""
-    operator = Operator(place, tmp_path)
+    operator = Operator(place, tmp_path, CHAIN)
     process = operator.start()
     eventually(lambda: place.store.campaigns() and "rounds done" in operator.log.read_text())
     process.kill()
