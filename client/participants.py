@@ -57,6 +57,13 @@ class Participants:
             self._placed = plan_digest, everyone, positions
         return self._placed[1:]
 
+    def without(self, places: Array, names: set[bytes]) -> Array:
+        """Return the places of records that no one of these names pays for."""
+        if not names:
+            return places
+        kept = [names.isdisjoint(payers) for payers in self.payers(places)]
+        return places[np.array(kept, dtype=bool)]
+
     def one_each(self, digest: bytes) -> Array:
         """Choose one record of every person for what this digest names."""
         drawn: dict[bytes, tuple[bytes, int]] = {}

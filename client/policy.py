@@ -56,7 +56,8 @@ models = []
 vetted_models = []
 
 # Whether a model may score your records that is not listed above, if it comes from a training that
-# this machine took part in. It runs like any other: one record at a time.
+# this machine took part in. It runs like any other: one record at a time. Only the aggregator knows
+# that the file is what was trained, so the probabilities of an unlisted model never leave in clear.
 trained_models = false
 
 # Networks of packages on this machine that may be trained on your records, each as "module:factory
@@ -132,7 +133,7 @@ class Policy:
             and plan.terms.code not in self.architectures,
             wire.Code.MODEL_NOT_ALLOWED: plan.terms.uses_model
             and plan.model not in self.models
-            and not (self.trained_models and plan.training),
+            and not (self.trained_models and plan.training and not plan.terms.shows_probabilities),
         }
         return [code for code, is_broken in broken.items() if is_broken]
 

@@ -131,9 +131,12 @@ class Respondent:
             self._check_leaving(plan_digest, name, policy)
             return remembered
         self._results.check(plan)
-        self._check_origin(plan, policy)
+        trained = self._ledger.charged(plan.training) if plan.training else set()
+        self._check_origin(plan, policy, took_part=bool(trained))
         self._open_training(plan, plan_digest)
         taking, positions = self._participants.taking_part(plan, plan_digest)
+        # Shares keep them apart already, unless records were named otherwise during the training.
+        taking = self._participants.without(taking, trained)
         inside = taking[(positions[taking] >= asked.start) & (positions[taking] < asked.stop)]
         if len(inside) < policy.minimum_group:
             raise Refused(wire.Code.GROUP_TOO_SMALL)
@@ -208,9 +211,7 @@ class Respondent:
             log.error("the network of this plan cannot be trained here: %s", error)
             raise Refused(wire.Code.CODE_NOT_ALLOWED) from None
 
-    def _check_origin(self, plan: Plan, policy: Policy) -> None:
+    def _check_origin(self, plan: Plan, policy: Policy, *, took_part: bool) -> None:
         """Refuse a model that the policy does not list, unless this owner helped to train it."""
-        if not plan.terms.uses_model or plan.model in policy.models:
-            return
-        if all(row.plan != plan.training for row in self._ledger.campaigns()):
+        if plan.terms.uses_model and plan.model not in policy.models and not took_part:
             raise Refused(wire.Code.MODEL_NOT_ALLOWED)

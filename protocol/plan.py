@@ -74,6 +74,12 @@ class Plan:
             raise BadInput(
                 f"training has {len(self.training)} bytes; accepted is the digest of a plan, 32"
             )
+        if self.training and self.terms.features is not None:
+            # Its records would be split by other positions than those of its calibrations.
+            raise BadInput(
+                f"a plan of training names the training {self.training.hex()}; accepted is that in "
+                "plans that calibrate its model"
+            )
         if self.share:
             if len(self.share) != 2:
                 raise BadInput(f"share is {self.share}; accepted are two numbers, or none")

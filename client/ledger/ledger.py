@@ -52,6 +52,10 @@ class Ledger:
         """The person of every record that ever belonged to one."""
         return identities.persons_of(self._db)
 
+    def charged(self, plan: bytes) -> set[bytes]:
+        """The records and persons that paid for a plan; none if it was never answered."""
+        return spending.charged(self._db, plan)
+
     def remembered(self, plan: bytes, query: bytes) -> bytes | None:
         """The answer that was given to a query."""
         earlier = spending.answered(self._db, plan, query)

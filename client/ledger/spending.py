@@ -58,6 +58,14 @@ def answered(db: sqlite3.Connection, plan: bytes, query: bytes) -> Answered | No
     return None if row is None else Answered(row[0])
 
 
+def charged(db: sqlite3.Connection, plan: bytes) -> set[bytes]:
+    """The records and persons that paid for a plan; none if it was never answered."""
+    rows = db.execute(
+        "SELECT record FROM spends JOIN plans ON spends.plan = plans.id WHERE digest = ?", (plan,)
+    )
+    return {row[0] for row in rows}
+
+
 def number_payers(db: sqlite3.Connection, payers: Sequence[Iterable[bytes]]) -> None:
     """Put the payers of every place into a table in memory, without a lock on the file."""
     db.execute(

@@ -23,10 +23,11 @@ from confide.client.respond import Respondent
 from confide.protocol.architectures.export import to_onnx
 from confide.protocol.cards.card import Card
 from confide.protocol.cards.verify.chain import replaced_epsilon
-from confide.protocol.errors import BadInput
+from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SeededEntropy
 from confide.protocol.methods.bits import BitTerms
 from confide.protocol.methods.central import CentralTerms
+from confide.protocol.methods.labels import LabelTerms
 from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.plan import Plan, digest, write_query
 from confide.protocol.privacy.renyi import training_epsilon
@@ -51,13 +52,19 @@ COUNTS = CentralTerms(
 )
 
 
-def owner(folder: Path, seed: int, policy: Policy, model: bytes | None = None) -> Respondent:
+def owner(
+    folder: Path,
+    seed: int,
+    policy: Policy,
+    model: bytes | None = None,
+    *,
+    persons: tuple[bytes, ...] | None = None,
+) -> Respondent:
     features, labels = people(N, seed)
     folder.mkdir(exist_ok=True)
+    names = tuple(f"{seed}/{i}".encode() for i in range(N))
     return Respondent(
-        records=Records(
-            tuple(f"{seed}/{i}".encode() for i in range(N)), None, labels, None, features
-        ),
+        records=Records(names, None, labels, None, features, persons),
         policy=lambda: policy,
         ledger=Ledger(folder / f"{seed}.sqlite"),
         secret=bytes([seed]) * 32,
@@ -196,6 +203,48 @@ def test_a_trained_model_is_used_only_by_owners_that_allow_it_and_took_part(
     assert code(chain().owners()[0], other) == wire.Code.MODEL_NOT_ALLOWED
     listed = replace(refused, models=frozenset({plan.model}))
     assert code(owner(tmp_path, 8, listed, chain().model), plan) == wire.Code.OK
+
+
+def test_a_training_has_no_training_of_its_own() -> None:
+    """Its records would be split by that one's name, and its calibrations' by its own: a record
+    could be in both, and the card would say that none is."""
+    with pytest.raises(BadInput, match="a plan of training names the training"):
+        replace(TRAINS, training=bytes(32))
+    written = wire.Plan.FromString(TRAINS.to_bytes())
+    written.training = bytes(32)
+    with pytest.raises(Refused):
+        Plan.from_bytes(written.SerializeToString())
+
+
+def test_records_that_get_persons_after_a_training_do_not_calibrate_too(tmp_path: Path) -> None:
+    """Their positions are those of the persons from then on; the ledger knows who trained."""
+    first = owner(tmp_path, 1, ALLOWS)
+    run_training(TRAINS, asked(TRAINS, [first]))
+    later = owner(
+        tmp_path,
+        1,
+        ALLOWS,
+        chain().model,
+        persons=tuple(f"person {i // 2}".encode() for i in range(N)),
+    )
+    later.admit(new=False)
+    assert code(later, chain().plan(BITS)) == wire.Code.OK
+    ledger = Ledger(tmp_path / "1.sqlite")
+    trained = ledger.charged(digest(TRAINS.to_bytes()))
+    calibrated = ledger.charged(digest(chain().plan(BITS).to_bytes()))
+    assert trained
+    assert calibrated
+    assert trained.isdisjoint(calibrated)
+
+
+def test_probabilities_of_an_unlisted_model_never_leave_in_clear() -> None:
+    """The aggregator alone knows that a file is what was trained; another one may spell out
+    features."""
+    labels = LabelTerms(variant="certified", channel="k-rr", epsilon=4.0, delta=0.1)
+    plan = chain().plan(labels)
+    shown = replace(ALLOWS, methods=frozenset({"labels"}), features_may_leave=True)
+    assert shown.refusals(plan) == [wire.Code.MODEL_NOT_ALLOWED]
+    assert replace(shown, models=frozenset({plan.model})).refusals(plan) == []
 
 
 def test_epsilon_of_a_training_is_computed_twice_alike() -> None:

@@ -88,12 +88,14 @@ def _start(plan: Plan) -> Any:
 def test_owners_train_a_head_and_calibrate_the_file_that_comes_of_it(tmp_path: Path) -> None:
     """The file has the backbone inside: it scores the owners' own features."""
     owners = [owner(tmp_path / str(i), held=crowd(i)) for i in range(3)]
-    learned, _ = run_training(PLAN, asking(signed(PLAN), owners))
-    file = Model.of(model_file(PLAN, learned.weights, backbone=BACKBONE.data))
+    trains = replace(PLAN, share=(0.0, 0.6))
+    learned, _ = run_training(trains, asking(signed(trains), owners))
+    file = Model.of(model_file(trains, learned.weights, backbone=BACKBONE.data))
     features, labels = people(500, 9)
     assert np.mean(outputs(file, features, 3).argmax(axis=1) == labels) > 0.8
 
-    bits = replace(BITS, model=file.digest, training=digest(PLAN.to_bytes()))
+    rest: dict[str, Any] = {"training": digest(trains.to_bytes()), "share": (0.6, 1.0)}
+    bits = replace(BITS, model=file.digest, **rest)
     policy = replace(ALLOWS, methods=frozenset({"bits"}), trained_models=True)
     one = owner(tmp_path / "0", held=crowd(0), given=file, policy=policy)
     assert bits_code(one, bits) == CODE.OK
@@ -130,10 +132,7 @@ def test_other_models_and_records_are_refused(tmp_path: Path) -> None:
         "another file": {"given": stretched()},
         "no file": {"given": None},
         "the file listed, another in the plan": {"plan": replace(PLAN, model=bytes([1] * 32))},
-        "from a training unknown here": {
-            "plan": replace(PLAN, training=bytes(32)),
-            "policy": replace(LEARNS, trained_models=True),
-        },
+        "trained models allowed": {"policy": replace(LEARNS, trained_models=True)},
     }
     for name, given in refused.items():
         assert code(tmp_path / name, records, **given) == CODE.MODEL_NOT_ALLOWED, name
@@ -256,7 +255,8 @@ def test_the_owner_is_told_what_runs(tmp_path: Path) -> None:
     )
     with Puppet(plan, query) as puppet:
         missing = CliRunner().invoke(client_app, puppet.options(place, records))
-        assert (missing.exit_code, puppet.answers) == (1, [])
+        assert (missing.exit_code, puppet.answers) == (2, [])
+        assert "runs model" in " ".join(missing.stderr.split())
         assert puppet.ask(place, records, "--model", path) == 0
     assert puppet.codes == ["OK"]
     assert [file.suffix for file in (place / "scores").iterdir()] == [".numbers"]
