@@ -136,7 +136,7 @@ def canonical(arguments: Mapping[str, Any]) -> str:
     """Return arguments as JSON in the one form that plans accept."""
     try:
         text = json.dumps(arguments, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise BadInput(
             f"arguments are no JSON: {error}; accepted are numbers, text, lists"
         ) from None

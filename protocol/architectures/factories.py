@@ -10,10 +10,14 @@ import hashlib
 import importlib
 import importlib.util
 import json
+import os
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -24,8 +28,9 @@ from confide.protocol.errors import BadInput
 
 FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", flags=re.ASCII)
 _LONGEST = 200
-# Written by Python itself from the files that are hashed.
-_CACHE = "__pycache__"
+# Bytecode that Python writes itself, from files that are hashed. Only names of this form are left
+# out: any other file in such a folder can be imported.
+_CACHE, _CACHED = "__pycache__", re.compile(r".+\.[a-z]+-\d+(\.opt-\w+)?\.pyc")
 
 
 def is_factory(name: str) -> bool:
@@ -58,7 +63,35 @@ def source_digest(name: str) -> bytes:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.rglob("*") if file.is_file() and _CACHE not in file.parts)
+    """Return all files below a folder, also those behind links to other folders."""
+    found: list[Path] = []
+    for place, inner, names in os.walk(folder, followlinks=True):
+        here = Path(place)
+        # A link to a folder that it is in would never end.
+        inner[:] = [name for name in inner if (here / name).resolve() not in _above(here)]
+        found += [here / name for name in names if not _is_bytecode(here / name)]
+    return sorted(file for file in found if file.is_file())
+
+
+def _above(folder: Path) -> set[Path]:
+    whole = folder.resolve()
+    return {whole, *whole.parents}
+
+
+def _is_bytecode(file: Path) -> bool:
+    return file.parent.name == _CACHE and _CACHED.fullmatch(file.name) is not None
+
+
+@contextmanager
+def _compiled_anew() -> Iterator[None]:
+    """Let imports compile the files that were hashed, and not take bytecode from beside them."""
+    before = sys.pycache_prefix
+    with TemporaryDirectory(prefix="confide-bytecode-") as empty:
+        sys.pycache_prefix = empty
+        try:
+            yield
+        finally:
+            sys.pycache_prefix = before
 
 
 @dataclass(frozen=True)
@@ -120,7 +153,8 @@ def import_factory(
         )
     module, _, attribute = name.partition(":")
     try:
-        factory = getattr(importlib.import_module(module), attribute)
+        with _compiled_anew():
+            factory = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise BadInput(f"architecture is {name}, which cannot be imported: {error}") from None
     return FactoryNetwork(features, outputs, factory, dict(arguments))

@@ -2,6 +2,8 @@
 listed the code that is there now and it treats every record by itself."""
 
 import importlib
+import importlib.util
+import py_compile
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -102,6 +104,49 @@ def test_bytecode_is_not_part_of_a_package(package: Path) -> None:
     (package / "__pycache__").mkdir(exist_ok=True)
     (package / "__pycache__" / "models.cpython-311.pyc").write_bytes(b"x")
     assert source_digest(f"{package.name}.models:plain") == before
+
+
+@pytest.mark.parametrize("name", ["__pycache__/hidden.py", "__pycache__/hidden.pyc"])
+def test_files_that_can_be_imported_are_part_of_a_package(package: Path, name: str) -> None:
+    """In a folder of bytecode, too."""
+    before = source_digest(f"{package.name}.models:plain")
+    (package / "__pycache__").mkdir(exist_ok=True)
+    (package / name).write_text("x = 1\n")
+    assert source_digest(f"{package.name}.models:plain") != before
+
+
+def test_files_behind_a_link_are_part_of_a_package(package: Path, tmp_path: Path) -> None:
+    """A link to a folder is followed, and one to the package itself ends."""
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    (other / "nets.py").write_text("x = 1\n")
+    (package / "linked").symlink_to(other)
+    (package / "again").symlink_to(package)
+    before = source_digest(f"{package.name}.models:plain")
+    (other / "nets.py").write_text("x = 2\n")
+    assert source_digest(f"{package.name}.models:plain") != before
+
+
+def test_a_package_in_a_folder_of_any_name_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "__pycache__"
+    folder.mkdir()
+    for package in installed(folder, monkeypatch):
+        before = source_digest(f"{package.name}.models:plain")
+        (package / "models.py").write_text(SOURCE + "\n")
+        assert source_digest(f"{package.name}.models:plain") != before
+
+
+def test_bytecode_that_came_with_a_package_does_not_run(package: Path) -> None:
+    """Python would take it unchecked in place of the file that was hashed."""
+    fake, source = package.parent / "fake.py", package / "models.py"
+    fake.write_text(SOURCE.replace("hidden=5", "hidden=6"))
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    cached = importlib.util.cache_from_source(str(source))
+    py_compile.compile(str(fake), cfile=cached, invalidation_mode=mode)
+    terms = described(f"{package.name}.models:plain", features=4, outputs=3)
+    assert terms["size"] == 5 * (4 + 1) + 3 * (5 + 1)
 
 
 @pytest.mark.parametrize("factory", ["mixing", "batch_norm"])
