@@ -43,6 +43,7 @@ from chain_commands import (
 from chain_comparison import (
     Measured,
     Records,
+    alone,
     counted,
     one_owner,
     trivial_share,
@@ -117,7 +118,8 @@ def comparisons(terms: TrainingTerms, split: Split) -> list[Row]:
     # One thread, as owners have: threads wait for each other where cores are shared.
     torch.set_num_threads(1)
     say(f"one owner of {len(split.train)} records")
-    alone = one_owner(terms, split.train)
+    own = alone(terms, records=len(split.train))
+    central = one_owner(own, split.train)
     say("no privacy")
     plain = without_privacy(terms, split.train)
     values = with_defaults(
@@ -126,13 +128,16 @@ def comparisons(terms: TrainingTerms, split: Split) -> list[Row]:
         | {"model": bytes(32).hex()}
     )
     certificates = {
-        "one owner": (alone, counted(values, Measured.of(alone, split.calibrate).scores(SCORE))),
+        "one owner": (
+            central,
+            counted(values, Measured.of(central, split.calibrate).scores(SCORE)),
+        ),
         "no privacy": (
             plain,
             split_conformal(Measured.of(plain, split.calibrate).scores(SCORE), alpha=ALPHA),
         ),
     }
-    spent = terms.spent(terms.privacy_delta)
+    spent = own.spent(own.privacy_delta)
     return [
         compared_row(name, certificate, Measured.of(model, split.test), spent)
         for name, (model, certificate) in certificates.items()
