@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -160,3 +161,20 @@ def pick_device(name: str) -> torch.device:
     if number >= devices:
         raise BadInput(f"device is {name!r}; accepted are 'cuda:0' to 'cuda:{devices - 1}' here")
     return torch.device("cuda", number)
+
+
+@contextmanager
+def one_thread(device: torch.device) -> Iterator[None]:
+    """Let torch compute on one thread, if it computes on the CPU.
+
+    Micro-batches are small: several threads wait for each other longer than they compute, the more
+    so on a machine that does other work. With one, the order of additions does not depend on how
+    many processors a machine has.
+    """
+    before = torch.get_num_threads()
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -49,7 +49,7 @@ class _TorchSums:
     def __init__(
         self, network: Network, *, clip: float, centre: float, batch: float, device: str
     ) -> None:
-        from confide.client.training.descent import pick_device
+        from confide.client.training.descent import one_thread, pick_device
         from confide.client.training.engines.choice import AUTO, make_clipper
         from confide.client.training.probe import made_up, probe
 
@@ -57,14 +57,18 @@ class _TorchSums:
         self._module = network.module().double().to(self._device).train()
         rows, targets = np.zeros((1, network.features)), np.zeros(1, dtype=np.int64)
         like = made_up(rows, targets, self._device)
-        probe(self._module, cross_entropy_loss, AUTO, *like)
-        self._clipped = make_clipper(self._module, cross_entropy_loss, clip, like=like, batch=batch)
+        with one_thread(self._device):
+            probe(self._module, cross_entropy_loss, AUTO, *like)
+            self._clipped = make_clipper(
+                self._module, cross_entropy_loss, clip, like=like, batch=batch
+            )
 
     def __call__(
         self, weights: NDArray[np.float64], features: Array, labels: Array, entropy: Entropy
     ) -> NDArray[np.int64]:
         import torch
 
+        from confide.client.training.descent import one_thread
         from confide.client.training.engines.clipper import clipped_sum
 
         load_weights(self._module, self._network, weights)
@@ -74,13 +78,14 @@ class _TorchSums:
             torch.from_numpy(scaled(features, self._centre)).to(self._device),
             torch.from_numpy(targets).to(self._device),
         )
-        return clipped_sum(
-            self._clipped,
-            records,
-            np.arange(len(targets)),
-            weights=self._network.size,
-            entropy=entropy,
-        )
+        with one_thread(self._device):
+            return clipped_sum(
+                self._clipped,
+                records,
+                np.arange(len(targets)),
+                weights=self._network.size,
+                entropy=entropy,
+            )
 
 
 def load_weights(module: Any, network: Network, weights: Array) -> None:
