@@ -30,6 +30,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/local_methods.py
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/engines.py
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/quantile_mechanisms.py
 	$(BIN)/python benchmarks/full_data.py --only memory

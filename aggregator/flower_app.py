@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
@@ -17,18 +16,34 @@ from threadpoolctl import threadpool_limits
 
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import run_campaign, run_training
-from confide.aggregator.campaigns.plans import make_plan, valid_from
 from confide.aggregator.campaigns.releases import Audited, Kept
-from confide.aggregator.campaigns.summary import as_text, non_private, simulated, simulated_accuracy
+from confide.aggregator.campaigns.run_plans import Plans, TrainedModel, trains
+from confide.aggregator.campaigns.summary import (
+    Row,
+    as_text,
+    non_private,
+    simulated,
+    simulated_accuracy,
+)
+from confide.aggregator.campaigns.training_result import (
+    about_text,
+    about_training,
+    model_file,
+    read_backbone,
+    weights_file,
+)
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.keys import read_key
 from confide.aggregator.procedures.central import Draw
+from confide.protocol.architectures.export import predict_file
 from confide.protocol.cards.card import AUDITOR
+from confide.protocol.embedded import owned
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy, os_entropy
-from confide.protocol.methods.training import NOISE, TrainingTerms
+from confide.protocol.files import write_whole
+from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.plan import Plan, digest, sign_plan
-from confide.protocol.simulated import ALWAYS, CONTENT, EMBEDDED_MODEL, SIMULATION_KEY
+from confide.protocol.simulated import CONTENT, SIMULATION_KEY
 
 log = logging.getLogger("flwr")
 
@@ -50,67 +65,126 @@ def main(grid: Grid, context: Context) -> None:
     # so the work given to them would never end.
     threadpool_limits(1, user_api="blas")
     config = dict(context.run_config)
-    simulation = not config["key-file"]
-    key = SIMULATION_KEY if simulation else read_key(Path(str(config["key-file"])))
-    folder = output_folder(str(config["output"]))
-    plans = make_plans(config, run=context.run_id)
-    nodes = sorted(grid.get_node_ids())
-    log.info("confide: %d nodes", len(nodes))
-    given: dict[str, Any] = {
-        "score": str(config["score"]),
-        "records": int(config["records"]),
-        "replacement": bool(config["replacement"]),
-        "seed": int(config["seed"]),
-    }
-    rows = [non_private(alpha=float(config["alpha"]), **given)] if simulation else []
-    for name, plan in plans.items():
-        signed = sign_plan(plan, key)
-        asking = Asking(grid, nodes, signed, float(config["timeout"]))
-        if plan.terms.track is None:
-            train(plan, asking, folder, given if simulation else None)
-            continue
-        draw = Audited(kept_draw(folder, plan, seed=given["seed"], run=context.run_id))
-        outcome = run_campaign(plan, asking, draw=draw)
-        measured = simulated(outcome.certificate, **given) if simulation else {}
-        card = campaign_card(plan, outcome, diagnostic=measured, issued=datetime.now(UTC)).sign(key)
+    run = Run(grid, config, run=context.run_id, folder=output_folder(str(config["output"])))
+    log.info("confide: %d nodes", len(run.nodes))
+    rows = run.baseline()
+    for name in run.names:
+        if trains(name):
+            run.train(name)
+        else:
+            rows.append(run.calibrate(name))
+            log.info("confide: %s is done", name)
+    log.info("confide:\n%s", as_text(rows))
+
+
+class Run:
+    """The campaigns of a run, one after the other.
+
+    In a chain (`train-share` above 0), campaigns after a training calibrate its model.
+    """
+
+    def __init__(
+        self, grid: Grid, config: dict[str, Any], *, run: int, folder: Path | None
+    ) -> None:
+        self._simulation = not config["key-file"]
+        self._key = SIMULATION_KEY if self._simulation else read_key(Path(str(config["key-file"])))
+        self._plans = Plans(config, run=run)
+        self._grid, self._config, self._run, self._folder = grid, config, run, folder
+        self.nodes = sorted(grid.get_node_ids())
+        self.names = self._plans.names
+        self._chain = float(config["train-share"]) > 0
+        self._trained: TrainedModel | None = None
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        """The settings of a simulation that its measurements need."""
+        return {
+            "score": str(self._config["score"]),
+            "records": int(self._config["records"]),
+            "replacement": bool(self._config["replacement"]),
+            "seed": int(self._config["seed"]),
+        }
+
+    def baseline(self) -> list[Row]:
+        """Calibration without privacy of the embedded model, next to which a simulation stands."""
+        if not self._simulation or self._chain:
+            return []
+        return [non_private(alpha=float(self._config["alpha"]), **self._given)]
+
+    def train(self, name: str) -> None:
+        """Run a training, log what it cost, and write the weights, the model and the terms."""
+        plan = self._plans.make(name)
+        terms, backbone = (
+            TrainingTerms.of(plan.terms),
+            read_backbone(str(self._config.get("backbone", ""))),
+        )
+        if terms.uses_model and self._simulation:
+            raise BadInput(
+                "a head is trained by owners that hold its model; simulated owners hold none: "
+                "accepted are other networks"
+            )
+        # What cannot be exported is refused before anybody is asked: then budgets are spent.
+        model_file(plan, terms.network().first_weights(), backbone=backbone)
+        learned, received = run_training(plan, self._asking(plan))
+        about = about_training(plan, learned.owners, received)
+        model = model_file(plan, learned.weights, backbone=backbone)
+        if self._simulation:
+            about["accuracy"] = simulated_accuracy(terms, learned.weights, **self._given)
+        log.info(
+            "confide: %s",
+            {name: value for name, value in about.items() if name not in ("terms", "owners")},
+        )
+        if self._chain:
+            self._trained = TrainedModel(plan, model)
+        if self._folder is not None:
+            write_whole(self._folder / "training-weights.npz", weights_file(learned.weights))
+            file = self._folder / name.replace(":", "-")
+            write_whole(file.with_suffix(".onnx"), model)
+            write_whole(file.with_suffix(".json"), about_text(about))
+
+    def calibrate(self, name: str) -> Row:
+        """Run a calibration and write its certificate and cards."""
+        trained = self._trained
+        plan = self._plans.make(name, trained)
+        seed = int(self._config["seed"])
+        draw = Audited(kept_draw(self._folder, plan, seed=seed, run=self._run))
+        model = b"" if trained is None else trained.model
+        outcome = run_campaign(plan, self._asking(plan, model=model), draw=draw)
+        probs = predict_file(model, owned()[0]) if self._simulation and model else None
+        measured = (
+            simulated(outcome.certificate, probs=probs, **self._given) if self._simulation else {}
+        )
+        card = campaign_card(
+            plan,
+            outcome,
+            diagnostic=measured,
+            issued=datetime.now(UTC),
+            training=None if trained is None else trained.plan,
+        ).sign(self._key)
         row = {
             "campaign": name,
-            "plan": signed.hex(),
+            "plan": sign_plan(plan, self._key).hex(),
             **asdict(outcome.certificate),
             "channel": outcome.certificate.mechanism,
             "received": outcome.received,
             **measured,
         }
-        rows.append(row)
-        log.info("confide: %s is done", name)
-        if folder is not None:
-            file = folder / name.replace(":", "-")
+        if self._folder is not None:
+            file = self._folder / name.replace(":", "-")
             file.with_suffix(".card.json").write_text(card.to_json())
             if draw.diagnostic:
-                audit = replace(card, diagnostic=measured | draw.diagnostic, view=AUDITOR).sign(key)
-                file.with_suffix(".auditor.json").write_text(audit.to_json())
+                audit = replace(card, diagnostic=measured | draw.diagnostic, view=AUDITOR)
+                file.with_suffix(".auditor.json").write_text(audit.sign(self._key).to_json())
             file.with_suffix(".json").write_text(json.dumps(row, indent=2) + "\n")
-    log.info("confide:\n%s", as_text(rows))
+        return row
 
-
-def make_plans(config: dict[str, Any], *, run: int) -> dict[str, Plan]:
-    """Make the plans of a run, by campaign.
-
-    The plans of a seeded simulation contain neither its time nor its id, so that it repeats.
-    """
-    seeded = int(config["seed"]) >= 0
-    if not config["key-file"]:
-        config = config | {"model": config["model"] or EMBEDDED_MODEL.hex()}
-    elif seeded:
-        raise BadInput(
-            f"seed is {config['seed']} with a key-file; seeds are for simulations, accepted is -1"
+    def _asking(self, plan: Plan, *, model: bytes = b"") -> "Asking":
+        return Asking(
+            self._grid,
+            self.nodes,
+            {"plan": sign_plan(plan, self._key)} | ({"model": model} if model else {}),
+            timeout=float(self._config["timeout"]),
         )
-    valid = ALWAYS if seeded else valid_from(datetime.now(UTC), days=30)
-    names = str(config["campaigns"]).split()
-    return {
-        name: make_plan(name, config, title=name if seeded else f"{name} {run}", valid=valid)
-        for name in names
-    }
 
 
 def output_folder(path: str) -> Path | None:
@@ -138,35 +212,6 @@ def output_folder(path: str) -> Path | None:
     return folder
 
 
-def train(plan: Plan, asking: "Asking", folder: Path | None, given: dict[str, Any] | None) -> None:
-    """Run a training, log what it cost, and write the weights and the plan's terms."""
-    terms = plan.terms
-    assert isinstance(terms, TrainingTerms)
-    learned, received = run_training(plan, asking)
-    about = {
-        "campaign": plan.campaign,
-        "epsilon": terms.spent(plan.privacy_delta),
-        "delta": plan.privacy_delta,
-        "adjacency": "replace-one",
-        "unit": "record",
-        "noise": NOISE,
-        "terms": asdict(terms),
-        "owners": learned.owners,
-        "received": received,
-    }
-    if given is not None:
-        about["accuracy"] = simulated_accuracy(terms, learned.weights, **given)
-    log.info(
-        "confide: %s",
-        {name: value for name, value in about.items() if name not in ("terms", "owners")},
-    )
-    if folder is not None:
-        np.savez(folder / "training-weights.npz", weights=learned.weights, layers=terms.layers)
-        (folder / "training-federated-averaging.json").write_text(
-            json.dumps(about, indent=2) + "\n"
-        )
-
-
 def kept_draw(folder: Path | None, plan: Plan, *, seed: int, run: int) -> Draw:
     """Make a draw that, given a folder, stores its release there before anybody sees it.
 
@@ -185,11 +230,15 @@ class Asking:
     The answers of other nodes are missing.
     """
 
-    def __init__(self, grid: Grid, nodes: list[int], plan: bytes, timeout: float) -> None:
-        self._grid, self._nodes, self._plan, self._timeout = grid, nodes, plan, timeout
+    def __init__(
+        self, grid: Grid, nodes: list[int], shared: dict[str, bytes], *, timeout: float
+    ) -> None:
+        """`shared` goes with every query: the signed plan, and a model that owners do not hold."""
+        self._grid, self._nodes, self._shared, self._timeout = grid, nodes, shared, timeout
 
     def __call__(self, query: bytes) -> Iterator[Sent]:
-        content = RecordDict({CONTENT: ConfigRecord({"plan": self._plan, "query": query})})
+        asked: dict[str, Any] = {**self._shared, "query": query}
+        content = RecordDict({CONTENT: ConfigRecord(asked)})
         messages = [
             Message(content=content, message_type="query", dst_node_id=node, ttl=self._timeout)
             for node in self._nodes

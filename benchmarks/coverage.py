@@ -3,11 +3,11 @@
 Every local method and score is run, in process and over the wire.
 
 Run with the project's environment: `python benchmarks/coverage.py [--campaigns 100] [--n N]
-[--epsilon 4] [--json FILE]`. Populations are those of `tests/support/coverage.py`, on which
-coverage is a finite sum, so that a failure is a fact and not an estimate. A certificate may fail
-with probability delta = 0.1. The rate of failures of every cell stands with its Clopper-Pearson
-limits, each wrong with probability 1e-5; a lower limit above delta ends the script with status 1,
-which happens to correct methods with probability 0.004 at most.
+[--epsilon 4] [--markdown] [--json FILE]`. Populations are those of `tests/support/coverage.py`, on
+which coverage is a finite sum, so that a failure is a fact and not an estimate. A certificate may
+fail with probability delta = 0.1. The rate of failures of every cell stands with its
+Clopper-Pearson limits, each wrong with probability 1e-5; a lower limit above delta ends the script
+with status 1, which happens to correct methods with probability 0.004 at most.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from local_tables import failure_markdown
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -124,6 +125,9 @@ def main() -> int:
         "--workers", type=int, default=os.cpu_count(), help="processes (default: one a core)"
     )
     parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument(
+        "--markdown", action="store_true", help="print the table of docs/local-methods.md"
+    )
     given = parser.parse_args()
     if (
         given.campaigns < 1
@@ -151,7 +155,10 @@ def main() -> int:
         for method, score, population, path in product(METHODS, SCORES, POPULATIONS, PATHS)
     ]
     rows = list(finished(works, given.workers))
-    Console(width=None if sys.stdout.isatty() else 140).print(shown(rows))
+    if given.markdown:
+        print(failure_markdown(rows))
+    else:
+        Console(width=None if sys.stdout.isatty() else 140).print(shown(rows))
     if given.json is not None:
         given.json.write_text(json.dumps(rows, indent=2) + "\n")
     above = [row for row in rows if row["low"] > DELTA]

@@ -12,7 +12,7 @@ from confide.protocol.privacy.budgets import Budget
 from confide.simulation.data.synthetic import Clusters, located
 from confide.simulation.evaluate.full_data import Trainings, measure
 from confide.simulation.evaluate.learners import Learner, Location, Memoriser
-from confide.simulation.evaluate.networks import Labels, Network, Recipe
+from confide.simulation.evaluate.networks import Labels, NetworkLearner, Recipe
 from confide.simulation.evaluate.pipeline_terms import Pipeline, PipelineTerms
 from confide.simulation.evaluate.pipelines import PIPELINES
 
@@ -66,7 +66,7 @@ def scp_cells() -> Iterator[Cell]:
 
     def make(rng: np.random.Generator, total: int) -> Learner:
         features, labels = problem.draw(total, rng)
-        return Network(problem.scaling(features), Labels(labels), Recipe())
+        return NetworkLearner(problem.scaling(features), Labels(labels), Recipe())
 
     for n in (10_000, 30_000):
         for epsilon in (0.5, 1.0, 2.0):

@@ -91,8 +91,8 @@ class Sides:
         self.server = self.place.serve("--rate", "1e9", "--byte-rate", "1e12", insecure=True)
         self.channel = grpc.insecure_channel(f"127.0.0.1:{self.server.port}")
         self.metadata = ((CAMPAIGN, campaign), (AUTHORIZATION, f"Bearer {token}"))
-        (asked,) = eventually(lambda: self.place.store.rounds(campaign))
-        found, _ = read_query(asked.query, plan=self.plan, plan_digest=digest(self.plan.to_bytes()))
+        (asked,) = eventually(lambda: self.place.store.queries(campaign))
+        found, _ = read_query(asked, plan=self.plan, plan_digest=digest(self.plan.to_bytes()))
         assert isinstance(found, BitQuery)
         self.query = found
 

@@ -7,14 +7,17 @@ import argparse
 import sys
 import tempfile
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from confide.protocol.exact.sampling import os_entropy
 from tests.support.browser import browser
 from tests.support.hostile import Wire
-from tests.support.servers import Place, contribution, eventually, page_port, plan_now, together
+from tests.support.owners import PLAN, changed, owner
+from tests.support.servers import Place, contribution, eventually, page_port, together
 
 OWNERS = ("Hospital North", "Hospital South", "Lakeside Clinic", "St. Anne's", "University Clinic")
 N = 4_000
@@ -40,7 +43,14 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("docs"))
     given = parser.parse_args()
-    plan = plan_now(campaign="Triage model, autumn", expected_records=N * len(OWNERS))
+    today = datetime.now(UTC).replace(microsecond=0)
+    plan = changed(
+        PLAN,
+        campaign="Triage model, autumn",
+        issued=today,
+        expires=today + timedelta(days=30),
+        expected_records=N * len(OWNERS),
+    )
     with tempfile.TemporaryDirectory() as folder, browser() as chromium:
         place = Place(Path(folder) / "aggregator")
         try:
@@ -52,9 +62,13 @@ def main() -> None:
             Wire(server, campaign, tokens[0]).submit(b"\xff\x01 not an answer")
 
             def part(i: int) -> Any:
-                return contribution(
-                    server.access(tokens[i]), plan, Path(folder) / str(i), seed=i, n=N
+                home = Path(folder) / str(i)
+                # Unseeded, as owners are: seeded answers make the card a simulation's.
+                respondent = owner(
+                    home, seed=i, n=N, entropy=os_entropy, now=lambda: datetime.now(UTC)
                 )
+                access = server.access(tokens[i])
+                return contribution(access, plan, home, seed=i, n=N, respondent=respondent)
 
             for number in range(4):
                 eventually(lambda number=number: len(place.store.rounds(campaign)) > number)

@@ -5,9 +5,8 @@ Run `python benchmarks/training.py [SECTION] [--json FILE]`, with the sections (
     clipping    closed form against Opacus and against no privacy: forward, backward, clipping and
                 update of one batch, without noise and sampling, which all private ways share
                 (--batch, --features, --labels, --rounds, --threads)
-    step        a step of the embedded network in federated training (16-64-26, about 100 of 1,000
-                records) with exact noise, against the same step with noise in floating point
-                (--rounds)
+    step        a step of federated training as in pyproject.toml (an owner of 1,000 letters) with
+                exact noise, against the same step with noise in floating point (--rounds)
     accuracy    federated training of that network as in pyproject.toml (10 owners of 1,000
                 letters), with exact noise and with noise in floating point at the same noise
                 multiplier, the plan's and others, and the epsilon of both accountings (--seeds,
@@ -39,15 +38,15 @@ from rich.table import Table
 from torch import Tensor, nn
 from training_accuracy import Row, accuracy, embedded_terms, float_noise
 
-from confide.client.training.clipping import make_clipper
-from confide.client.training.layers import Stack, bounded
-from confide.client.training.local_round import moved
+from confide.client.training.engines.choice import make_clipper
+from confide.client.training.layers import bounded
+from confide.client.training.local_round import Trainer, moved
 from confide.client.training.randomness import poisson_batch
 from confide.protocol.embedded import owned
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.lattice import CLIP_UNITS, sensitivity
 from confide.protocol.exact.sampling import Entropy, os_entropy
-from confide.protocol.methods.training import TrainingTerms, first_weights
+from confide.protocol.methods.training import TrainingTerms
 
 WAYS = ("no privacy", "closed form", "Opacus")
 
@@ -70,7 +69,8 @@ def one_step(way: str, model: nn.Module, features: Tensor, labels: Tensor) -> Ca
 
         return plain
     trained, doubles = list(own.parameters()), features.double()
-    clipped = make_clipper(own, losses, 1.0, "stack" if way == "closed form" else "opacus")
+    engine, like = "stack" if way == "closed form" else "hooks", (doubles[:7], 0 * labels[:7])
+    clipped = make_clipper(own, losses, 1.0, engine, like=like, batch=len(features))
 
     def private() -> None:
         sums = clipped(doubles, labels)[1] / CLIP_UNITS / len(features)
@@ -128,12 +128,13 @@ def exact_noise(terms: TrainingTerms, entropy: Entropy) -> NDArray[np.int64]:
 def step(arguments: argparse.Namespace) -> list[Row]:
     terms, _ = embedded_terms()
     features, labels = (array[:1_000] for array in owned())
-    weights = bounded(first_weights(terms))
+    weights = bounded(terms.network().first_weights())
+    clipped = Trainer(terms).sums
 
     def take(noise: Callable[[TrainingTerms, Entropy], NDArray[Any]] | None) -> Callable[[], None]:
         def taken() -> None:
             rows = poisson_batch(1_000, terms.sampling_rate, os_entropy)
-            sums = Stack(terms, weights).clipped_sum(features[rows], labels[rows])
+            sums = clipped(weights, features[rows], labels[rows], os_entropy)
             moved(terms, weights, sums if noise is None else sums + noise(terms, os_entropy))
 
         return taken
@@ -144,7 +145,7 @@ def step(arguments: argparse.Namespace) -> list[Row]:
     )
     return [
         {
-            "network": "16-64-26",
+            "network": terms.architecture,
             "no noise (ms)": found["none"],
             "floating point (ms)": found["float"],
             "exact (ms)": found["exact"],

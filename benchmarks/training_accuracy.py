@@ -3,23 +3,20 @@
 import argparse
 import statistics
 import tomllib
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from federated_training import accuracy as trained_accuracy
+from federated_training import learn, with_noise
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from confide.aggregator.procedures.averaging import federated_averaging
-from confide.client.training.layers import Stack, bounded
-from confide.client.training.local_round import learn, moved
-from confide.client.training.randomness import poisson_batch
-from confide.protocol.embedded import deal, owned
+from confide.protocol.embedded import owned
 from confide.protocol.exact.lattice import sensitivity
-from confide.protocol.exact.sampling import Entropy, SeededEntropy, words
-from confide.protocol.methods.training import TrainingTally, TrainingTerms, Weights, predict
+from confide.protocol.exact.sampling import Entropy, words
+from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.privacy.losses import SampledGaussian
 from confide.protocol.privacy.profiles import Profile
 from confide.protocol.privacy.renyi import training_epsilon
@@ -40,51 +37,6 @@ def float_noise(terms: TrainingTerms, entropy: Entropy) -> NDArray[np.float64]:
     return np.asarray(terms.noise_multiplier * sensitivity(terms.size) * ndtri(uniform))
 
 
-def float_learn(
-    terms: TrainingTerms,
-    weights: Weights,
-    features: NDArray[Any],
-    labels: NDArray[Any],
-    *,
-    entropy: Entropy,
-) -> Weights:
-    """What `learn` does, with noise in floating point."""
-    current = bounded(weights)
-    for _ in range(terms.local_steps):
-        rows = poisson_batch(len(features), terms.sampling_rate, entropy)
-        noisy: Any = Stack(terms, current).clipped_sum(features[rows], labels[rows]) + float_noise(
-            terms, entropy
-        )
-        current = moved(terms, current, noisy)
-    return current.astype(np.float32)
-
-
-def trained_accuracy(
-    terms: TrainingTerms, learns: Callable[..., Weights], name: str, seed: int
-) -> float:
-    """How often a model that ten owners trained is right on the letters that nobody was dealt."""
-    features, labels = owned()
-    shares, rest = deal(labels, owners=10, records=10_000, seed=seed)
-    entropies = [SeededEntropy(name, seed, owner) for owner in range(10)]
-    procedure, tally = federated_averaging(terms), None
-    while True:
-        try:
-            start = procedure.send(tally).weights  # type: ignore[arg-type]
-        except StopIteration as finished:
-            return float(
-                np.mean(
-                    predict(terms, finished.value.weights, features[rest]).argmax(axis=1)
-                    == labels[rest]
-                )
-            )
-        tally = TrainingTally(
-            [
-                learns(terms, start, features[share], labels[share], entropy=entropy)
-                for share, entropy in zip(shares, entropies, strict=True)
-            ]
-        )
-
-
 def accuracy(arguments: argparse.Namespace) -> list[Row]:
     planned, delta = embedded_terms()
     rows = []
@@ -96,8 +48,13 @@ def accuracy(arguments: argparse.Namespace) -> list[Row]:
         terms = replace(planned, noise_multiplier=multiplier, epsilon=cost)
         spent = SampledGaussian(multiplier, rate, steps)
         found = {
-            name: [trained_accuracy(terms, learns, name, seed) for seed in range(arguments.seeds)]
-            for name, learns in {"exact": learn, "floating point": float_learn}.items()
+            name: [
+                trained_accuracy(
+                    terms, owned(), records=10_000, owners=10, seed=seed, learns=learns
+                )
+                for seed in range(arguments.seeds)
+            ]
+            for name, learns in {"exact": learn, "floating point": with_noise(float_noise)}.items()
         }
         differences = np.subtract(found["exact"], found["floating point"])
         rows.append(

@@ -19,17 +19,20 @@ from confide.protocol.wire.columns import Array
 class ChosenRecords:
     """Some records of an owner (`confide.protocol.methods.base.Subjects`).
 
-    `scored` holds the model's probabilities of all records, if the method needs a model; `units`
-    gives each record at these places a uniform number that only the owner can predict.
+    `results` holds the model's results for all records, if the plan uses a model: probabilities, or
+    the inputs of a head that is trained. `units` gives each record at these places a uniform number
+    that only the owner can predict; `trainer`
+    (`confide.client.training.local_round.Trainer`) is there if the method trains a network.
     """
 
     records: Records
-    scored: Array | None
+    results: Array | None
     plan: Plan
     places: Array
     positions: NDArray[np.float64]
     entropy: Entropy
     units: Callable[[Array], NDArray[np.float64]]
+    trainer: Any = None
 
     def __len__(self) -> int:
         return len(self.places)
@@ -54,16 +57,16 @@ class ChosenRecords:
         scores[known] = true_scores(score, self._probabilities(places), labels[known], u=u)
         return scores
 
-    def train(self, terms: Any, weights: Array) -> Array:
+    def train(self, weights: Array) -> Array:
         """Return the weights after this owner's private steps of DP-SGD."""
-        # Imported only by owners that train.
-        from confide.client.training.local_round import learn
-
-        features = self.records.features
+        features = self.results if self.plan.terms.uses_model else self.records.features
         assert features is not None
-        return learn(terms, weights, features[self.places], self.labels, entropy=self.entropy)
+        found: Array = self.trainer.learn(
+            weights, features[self.places], self.labels, entropy=self.entropy
+        )
+        return found
 
     def _probabilities(self, places: Array) -> Array:
-        assert self.scored is not None
-        found: Array = self.scored[places]
+        assert self.results is not None
+        found: Array = self.results[places]
         return found

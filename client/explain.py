@@ -18,6 +18,9 @@ REASONS: dict[int, str] = {
         "it needs the model's probabilities in clear, and `features_may_leave` is false"
     ),
     wire.Code.MODEL_NOT_ALLOWED: "its model is not among `models`",
+    wire.Code.CODE_NOT_ALLOWED: (
+        "its network is not among `architectures`, has other files here, or treats records together"
+    ),
 }
 
 
@@ -73,8 +76,8 @@ def _odds(epsilon: float) -> str:
 
 
 def _scoring(plan: Plan, policy: Policy) -> tuple[str, ...]:
-    """Explain how the model scores records."""
-    if plan.terms.features is not None:
+    """Explain how the model runs on records."""
+    if not plan.terms.uses_model:
         return ()
     if plan.model in policy.vetted_models:
         return (

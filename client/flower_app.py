@@ -36,7 +36,8 @@ def answer(message: Message, context: Context) -> Message:
         return Message(RecordDict(), reply_to=message)
     try:
         asked: Any = message.content[CONTENT]
-        reply = _respondent(context, asked["query"]).answer(asked["plan"], asked["query"])
+        owner = _respondent(context, asked["query"], asked.get("model"))
+        reply = owner.answer(asked["plan"], asked["query"])
     except Exception:
         log.exception("a query could not be answered; only a code leaves this machine")
         reply = wire.Answer(version=VERSION, code=wire.Code.INTERNAL).SerializeToString()
@@ -58,14 +59,16 @@ def _stays_away(context: Context) -> bool:
     )
 
 
-def _respondent(context: Context, query: bytes) -> Respondent:
+def _respondent(context: Context, query: bytes, sent: bytes | None) -> Respondent:
+    """Open the owner; `sent` is a model that came with the query, used instead of its own file."""
     node, config = context.node_config, context.run_config
     if "home" in node:
         model = node.get("model")
         return kept_owner(
             Home(Path(str(node["home"]))),
             Path(str(node["records"])),
-            None if model is None else Path(str(model)),
+            Path(str(model)) if sent is None and model is not None else sent,
+            device=str(node.get("device", "auto")),
         )
     return simulated_owner(
         run=context.run_id,
@@ -77,4 +80,5 @@ def _respondent(context: Context, query: bytes) -> Respondent:
         replacement=bool(config["replacement"]),
         seed=int(config["seed"]),
         query=query,
+        model=sent,
     )

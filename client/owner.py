@@ -16,17 +16,24 @@ Stamp = tuple[int, ...] | None
 
 
 def open_owner(
-    home: Home, records: Path, model: Path | None, *, new_records: bool = False
+    home: Home,
+    records: Path,
+    model: Path | bytes | None,
+    *,
+    new_records: bool = False,
+    device: str = "auto",
 ) -> Respondent:
     """Read all files of an owner, and register the records in the ledger.
 
     A file whose records are mostly unknown to the ledger is refused, unless the caller says that
     they are new.
     """
-    return _open(home, records, model, ledger=home.ledger(), new_records=new_records)
+    return _open(home, records, model, ledger=home.ledger(), new_records=new_records, device=device)
 
 
-def kept_owner(home: Home, records: Path, model: Path | None) -> Respondent:
+def kept_owner(
+    home: Home, records: Path, model: Path | bytes | None, *, device: str = "auto"
+) -> Respondent:
     """Return the owner opened last on this thread, with its scores, if no source of it changed.
 
     Otherwise the owner is opened again: after a change of the records, the model or the secret,
@@ -43,13 +50,19 @@ def kept_owner(home: Home, records: Path, model: Path | None) -> Respondent:
     ledger = home.ledger()
     # Read before anything else of the ledger, so that no write of another process is missed.
     version = ledger.version()
-    respondent = _open(home, records, model, ledger=ledger, new_records=False)
+    respondent = _open(home, records, model, ledger=ledger, new_records=False, device=device)
     _kept.owner = _Kept(source, ledger, version, respondent)
     return respondent
 
 
 def _open(
-    home: Home, records: Path, model: Path | None, *, ledger: Ledger, new_records: bool
+    home: Home,
+    records: Path,
+    model: Path | bytes | None,
+    *,
+    ledger: Ledger,
+    new_records: bool,
+    device: str,
 ) -> Respondent:
     respondent = Respondent(
         records=read_records(records),
@@ -58,11 +71,18 @@ def _open(
         secret=home.secret(),
         entropy=os_entropy,
         now=lambda: datetime.now(UTC),
-        model=None if model is None else Model.read(model),
+        model=_model(model),
         cache=home.scores_folder,
+        device=device,
     )
     respondent.admit(new=new_records)
     return respondent
+
+
+def _model(model: Path | bytes | None) -> Model | None:
+    if model is None:
+        return None
+    return Model.of(model) if isinstance(model, bytes) else Model.read(model)
 
 
 @dataclass(frozen=True)
@@ -71,12 +91,12 @@ class _Source:
 
     home: Home
     records: Path
-    model: Path | None
+    model: Path | bytes | None
     stamps: tuple[Stamp, ...]
 
     @staticmethod
-    def of(home: Home, records: Path, model: Path | None) -> "_Source":
-        files = (records, home.secret_file) if model is None else (records, home.secret_file, model)
+    def of(home: Home, records: Path, model: Path | bytes | None) -> "_Source":
+        files = [records, home.secret_file, *([model] if isinstance(model, Path) else [])]
         # Answers change the ledger's file, so only its device and inode are compared.
         ledger = _stamp(home.ledger_file)
         stamps = (ledger and ledger[:2], *map(_stamp, files))

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confide.client.ledger.charges import Cost, Limits
+from confide.client.ledger.charges import Cost, SpendingLimits
+from confide.protocol.architectures.factories import is_factory
 from confide.protocol.errors import BadInput, Refused, check_epsilon
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.plan import Plan
@@ -44,15 +45,25 @@ minimum_group = 20
 # aggregator KEY`.
 aggregators = []
 
-# SHA-256 digests (hexadecimal) of the models that may score your records: `confide-client allow
-# model FILE`. A model sees one record at a time, so what it returns for a record can depend on that
-# record only.
+# SHA-256 digests (hexadecimal) of the models that may score your records, or make the inputs of a
+# network that is trained on top of them: `confide-client allow model FILE`. A model sees one record
+# at a time, so what it returns for a record can depend on that record only.
 models = []
 
 # Models of the list above that you have looked into and trust to treat records one by one. They get
 # many records at once, which is faster. A model made for it can let one record speak through all
 # the others, and no epsilon bounds that.
 vetted_models = []
+
+# Whether a model may score your records that is not listed above, if it comes from a training that
+# this machine took part in. It runs like any other: one record at a time. Only the aggregator knows
+# that the file is what was trained, so the probabilities of an unlisted model never leave in clear.
+trained_models = false
+
+# Networks of packages on this machine that may be trained on your records, each as "module:factory
+# digest of the package's files": `confide-client allow architecture NAME`. It is code that you
+# installed and that sees your records; built-in networks need no entry.
+architectures = []
 """
 
 # Clauses that list keys or digests, and what they list.
@@ -78,6 +89,8 @@ class Policy:
     delta_per_record: float = 0.0
     delta_per_campaign: float = 0.0
     exact_counts_may_leave: bool = False
+    architectures: frozenset[tuple[str, bytes]] = frozenset()
+    trained_models: bool = False
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon_per_record)
@@ -116,16 +129,18 @@ class Policy:
             and not self.exact_counts_may_leave,
             wire.Code.FEATURES_MAY_NOT_LEAVE: plan.terms.shows_probabilities
             and not self.features_may_leave,
-            # A plan of training names no model file.
-            wire.Code.MODEL_NOT_ALLOWED: plan.terms.features is None
-            and plan.model not in self.models,
+            wire.Code.CODE_NOT_ALLOWED: plan.terms.code is not None
+            and plan.terms.code not in self.architectures,
+            wire.Code.MODEL_NOT_ALLOWED: plan.terms.uses_model
+            and plan.model not in self.models
+            and not (self.trained_models and plan.training and not plan.terms.shows_probabilities),
         }
         return [code for code, is_broken in broken.items() if is_broken]
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> SpendingLimits:
         """The limits that the ledger enforces for every record."""
-        return Limits(
+        return SpendingLimits(
             record=Cost(self.epsilon_per_record, self.delta_per_record),
             campaign=Cost(self.epsilon_per_campaign, self.delta_per_campaign),
             fewest=self.minimum_group,
@@ -163,6 +178,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "aggregators": (list,),
     "models": (list,),
     "vetted_models": (list,),
+    "architectures": (list,),
+    "trained_models": (bool,),
 }
 
 
@@ -193,7 +210,20 @@ def _policy(values: dict[str, Any]) -> Policy:
         delta_per_record=float(values["delta_per_record"]),
         delta_per_campaign=float(values["delta_per_campaign"]),
         exact_counts_may_leave=values["exact_counts_may_leave"],
+        architectures=frozenset(map(_architecture, values["architectures"])),
+        trained_models=values["trained_models"],
     )
+
+
+def _architecture(value: Any) -> tuple[str, bytes]:
+    """Read an entry of the list of architectures: a factory and the digest of its package."""
+    name, _, digest = value.partition(" ") if isinstance(value, str) else ("", "", "")
+    if not is_factory(name) or re.fullmatch("[0-9a-fA-F]{64}", digest) is None:
+        raise BadInput(
+            f"architectures holds {value!r}; accepted are strings of a module:factory, a space and "
+            "64 hexadecimal digits, as `confide-client allow architecture` writes them"
+        )
+    return name, bytes.fromhex(digest)
 
 
 def _unhex(name: str, value: Any) -> bytes:
@@ -205,16 +235,16 @@ def _unhex(name: str, value: Any) -> bytes:
         ) from None
 
 
-def list_in(text: str, name: str, value: bytes) -> str:
+def list_in(text: str, name: str, value: str) -> str:
     """Add a value to a list in the text of a policy, and leave everything else as it is.
 
     Comments are kept too.
     """
     found = re.search(rf"^{name}\s*=\s*\[(.*?)\]", text, flags=re.MULTILINE | re.DOTALL)
     if found is None or "#" in found[1]:
-        raise BadInput(f"{name} is no plain list in the policy; add {value.hex()!r} to it by hand")
+        raise BadInput(f"{name} is no plain list in the policy; add {value!r} to it by hand")
     listed = [part.strip() for part in found[1].split(",") if part.strip()]
-    written = f'"{value.hex()}"'
+    written = f'"{value}"'
     if written in listed:
         return text
     changed = (

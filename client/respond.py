@@ -5,7 +5,6 @@ ledger commits spend and answer together; then the answer is sent. Whatever goes
 side gets a code and never a text, because exceptions may hold values of records.
 """
 
-import hashlib
 import logging
 from collections.abc import Callable
 from datetime import datetime
@@ -18,18 +17,19 @@ from numpy.typing import NDArray
 from confide.client.chosen_records import ChosenRecords
 from confide.client.ledger.charges import Cost, Question
 from confide.client.ledger.ledger import Ledger
+from confide.client.model_results import ModelResults
+from confide.client.participants import Participants
 from confide.client.policy import Policy
 from confide.client.records.models import Model
 from confide.client.records.records import Records
-from confide.client.records.score_cache import probabilities
-from confide.protocol.errors import Refused
-from confide.protocol.exact.lattice import MOST_BATCH
+from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.sampling import SEEDED, Entropy, randomness
 from confide.protocol.methods.base import Batch
+from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.plan import Plan, open_plan, query_digest, read_query, signer
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import Array
-from confide.protocol.wire.encoding import ID_BYTES, VERSION, serialise
+from confide.protocol.wire.encoding import VERSION, serialise
 from confide.protocol.wire.packing import write_batch
 
 log = logging.getLogger(__name__)
@@ -52,41 +52,41 @@ class Respondent:
         now: Callable[[], datetime],
         model: Model | None = None,
         cache: Path | None = None,
+        device: str = "auto",
     ) -> None:
         """Open the owner's records for answering.
 
-        `policy` is called for every answer, so that a change takes effect at once. `model` scores
-        records that have features, and its results are kept in the folder `cache`.
+        `policy` is called for every answer, so that a change takes effect at once. `model` runs on
+        records that have features, and its results are kept in the folder `cache`. Networks are
+        trained on `device`.
         """
         ledger.bind(secret)
         self._records, self._policy, self._ledger = records, policy, ledger
-        self._secret, self._entropy, self._now = secret, entropy, now
-        self._model, self._cache = model, cache
-        self._own = [self._hash(name, b"record", 16) for name in records.names]
-        known = ledger.persons() if records.persons is None else {}
-        self._persons = (
-            None
-            if records.persons is None
-            else [self._hash(name, b"person", 16) for name in records.persons]
-        )
-        # The participants: records, or the persons they belong to by this file or by an earlier
-        # one.
-        self._names = self._persons or [known.get(name, name) for name in self._own]
-        self._placed: tuple[bytes, Array, NDArray[np.float64]] | None = None
-        self._scored: tuple[tuple[int, bool], Array] | None = None
+        self._entropy, self._now = entropy, now
+        self._results, self._device = ModelResults(records, model, cache=cache), device
+        self._participants = Participants(records, ledger, secret)
+        self._trainer: tuple[bytes, Any] | None = None
 
-    @property
-    def scored(self) -> bool:
-        """Whether the records came with probabilities, so that no model is needed."""
-        return self._records.probs is not None
+    def lacks_model(self, plan: Plan) -> bool:
+        """Return whether the plan needs a model file here, and there is none."""
+        return self._results.lacks_model(plan)
+
+    def score_with(self, model: Model) -> None:
+        """Use this model, which came after the owner was opened."""
+        self._results.use(model)
 
     def admit(self, *, new: bool) -> int:
         """Register records and their persons in the ledger; return the number of participants.
 
         Participants are records, or persons if the records belong to persons.
         """
-        self._ledger.admit(self._own, self._persons, new=new)
-        return len(set(self._names))
+        self._participants.admit(self._ledger, new=new)
+        return len(self._participants)
+
+    def payers(self, digest: bytes) -> dict[int, tuple[bytes, ...]]:
+        """The records that take part in what this digest names, one per person, and who pays."""
+        taking = self._participants.one_each(digest)
+        return dict(zip(taking.tolist(), self._participants.payers(taking), strict=True))
 
     def refusal(self, signed_plan: bytes, query: bytes) -> int | None:
         """Return the code that refuses an answer already drawn, or None if it may leave.
@@ -130,8 +130,13 @@ class Respondent:
         if remembered is not None:
             self._check_leaving(plan_digest, name, policy)
             return remembered
-        self._check_records(plan)
-        taking, positions = self._taking_part(plan_digest)
+        self._results.check(plan)
+        trained = self._ledger.charged(plan.training) if plan.training else set()
+        self._check_origin(plan, policy, took_part=bool(trained))
+        self._open_training(plan, plan_digest)
+        taking, positions = self._participants.taking_part(plan, plan_digest)
+        # Shares keep them apart already, unless records were named otherwise during the training.
+        taking = self._participants.without(taking, trained)
         inside = taking[(positions[taking] >= asked.start) & (positions[taking] < asked.stop)]
         if len(inside) < policy.minimum_group:
             raise Refused(wire.Code.GROUP_TOO_SMALL)
@@ -146,27 +151,24 @@ class Respondent:
         asks: dict[str, Any] = {
             "cost": Cost(plan.epsilon, plan.privacy_delta),
             "limits": policy.limits,
-            "payers": [tuple({self._own[i], self._names[i]}) for i in inside],
+            "payers": self._participants.payers(inside),
         }
         # The model runs only for an answer that can be given, and before any spend is charged. It
         # cannot fail, whatever the records hold.
-        if plan.terms.features is None and self._ledger.able(question, **asks):
-            self._score(plan, vetted=plan.model in policy.vetted_models)
+        if plan.terms.uses_model and self._ledger.able(question, **asks):
+            self._results.make(plan, vetted=plan.model in policy.vetted_models)
 
         def draw(chosen: list[int]) -> bytes:
             """Draw the answer of the chosen records; it must not leave before the ledger has it."""
-            ids, places = self._named(plan_digest, inside[chosen], whole=asked.whole)
-            columns = asked.answer(self._chosen(plan, plan_digest, places, positions))
+            ids, places = self._participants.report_ids(
+                plan_digest, inside[chosen], whole=asked.whole
+            )
+            columns = asked.answer(self._chosen(plan, plan_digest, places, positions=positions))
             batch = Batch(ids, columns, seeded=randomness(self._entropy) == SEEDED)
             packed = write_batch(batch, query=asked, plan=plan_digest, round_=round_)
             return serialise(wire.Answer(version=VERSION, code=wire.Code.OK, batch=packed))
 
-        answer = self._ledger.answer(
-            question,
-            **asks,
-            draw=draw,
-            now=self._now(),
-        )
+        answer = self._ledger.answer(question, **asks, draw=draw, now=self._now())
         if answer is None:
             raise Refused(wire.Code.ALREADY_SPENT)
         # Drawing takes time, in which the owner may have changed the policy. The answer leaves only
@@ -183,93 +185,33 @@ class Respondent:
             raise Refused(wire.Code.EPSILON_PER_RECORD)
 
     def _chosen(
-        self, plan: Plan, plan_digest: bytes, places: Array, positions: NDArray[np.float64]
+        self, plan: Plan, plan_digest: bytes, places: Array, *, positions: NDArray[np.float64]
     ) -> ChosenRecords:
         return ChosenRecords(
             self._records,
-            None if self._scored is None else self._scored[1],
+            self._results.made(plan),
             plan,
             places,
             positions[places],
             self._entropy,
-            units=lambda some: self._units(plan_digest, some, b"score"),
+            units=lambda some: self._participants.units(plan_digest, some, b"score"),
+            trainer=None if self._trainer is None else self._trainer[1],
         )
 
-    def _named(self, plan_digest: bytes, places: Array, *, whole: bool) -> tuple[Array, Array]:
-        """Return the ids of the reports and the places in their order; a whole owner has one id.
+    def _open_training(self, plan: Plan, plan_digest: bytes) -> None:
+        """Make the network of a training ready before a record is read, or refuse it."""
+        if plan.terms.features is None or (self._trainer and self._trainer[0] == plan_digest):
+            return
+        # Imported only by owners that train.
+        from confide.client.training.local_round import Trainer
 
-        Reports are in the order of their ids: the order of the file would tell which reports of two
-        campaigns belong to the same record.
-        """
-        names = [self._hash(plan_digest, b"owner", ID_BYTES)]
-        if not whole:
-            named = sorted(
-                (self._hash(plan_digest + self._names[i], b"report", ID_BYTES), i)
-                for i in places.tolist()
-            )
-            names, places = [name for name, _ in named], np.array([i for _, i in named])
-        return np.frombuffer(b"".join(names), dtype=np.uint8).reshape(-1, ID_BYTES), places
+        try:
+            self._trainer = plan_digest, Trainer(TrainingTerms.of(plan.terms), device=self._device)
+        except BadInput as error:
+            log.error("the network of this plan cannot be trained here: %s", error)
+            raise Refused(wire.Code.CODE_NOT_ALLOWED) from None
 
-    def _check_records(self, plan: Plan) -> None:
-        """Refuse records that do not fit the plan.
-
-        They must be scored by the model that the plan names, over as many labels; for training they
-        must have features.
-        """
-        records, width = self._records, plan.terms.features
-        if width is not None:
-            if records.features is None or records.features.shape != (len(records), width):
-                raise Refused(wire.Code.MODEL_NOT_ALLOWED)
-            if len(records) > MOST_BATCH:
-                raise Refused(wire.Code.TOO_LARGE)
-        elif records.probs is not None:
-            if records.model not in (None, plan.model) or records.probs.shape[1] != plan.labels:
-                raise Refused(wire.Code.MODEL_NOT_ALLOWED)
-        elif self._model is None or self._model.digest != plan.model:
+    def _check_origin(self, plan: Plan, policy: Policy, *, took_part: bool) -> None:
+        """Refuse a model that the policy does not list, unless this owner helped to train it."""
+        if plan.terms.uses_model and plan.model not in policy.models and not took_part:
             raise Refused(wire.Code.MODEL_NOT_ALLOWED)
-
-    def _score(self, plan: Plan, *, vetted: bool) -> None:
-        """Score every record with the plan's model, over the plan's labels.
-
-        Scoring never fails, whatever the records hold.
-        """
-        if self._scored is None or self._scored[0] != (plan.labels, vetted):
-            found = probabilities(
-                self._records, self._model, labels=plan.labels, vetted=vetted, cache=self._cache
-            )
-            self._scored = (plan.labels, vetted), found
-
-    def _taking_part(self, plan_digest: bytes) -> tuple[Array, NDArray[np.float64]]:
-        """Return the records that take part in this campaign, one per person, and all positions.
-
-        Both follow from a keyed hash, so that only the owner's secret chooses records and assigns
-        them to questions.
-        """
-        if self._placed is None or self._placed[0] != plan_digest:
-            everyone = np.arange(len(self._names))
-            positions = self._units(plan_digest, everyone, b"position")
-            if len(set(self._names)) < len(self._names):
-                everyone = self._one_each(plan_digest)
-            self._placed = plan_digest, everyone, positions
-        return self._placed[1:]
-
-    def _one_each(self, plan_digest: bytes) -> Array:
-        """Choose one record of every person."""
-        drawn: dict[bytes, tuple[bytes, int]] = {}
-        for i, (person, own) in enumerate(zip(self._names, self._own, strict=True)):
-            ticket = self._hash(plan_digest + own, b"ticket", 8), i
-            drawn[person] = min(drawn.get(person, ticket), ticket)
-        return np.array(sorted(i for _, i in drawn.values()))
-
-    def _units(self, plan_digest: bytes, chosen: Array, purpose: bytes) -> NDArray[np.float64]:
-        """Return a uniform number in [0, 1) per record, which only the owner can predict.
-
-        It is 53 bits of a keyed hash.
-        """
-        words = b"".join(
-            self._hash(plan_digest + self._names[i], purpose, 8) for i in chosen.tolist()
-        )
-        return (np.frombuffer(words, dtype="<u8") >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-    def _hash(self, data: bytes, purpose: bytes, size: int) -> bytes:
-        return hashlib.blake2b(data, key=self._secret, person=purpose, digest_size=size).digest()

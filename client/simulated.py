@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
+from confide.client.records.models import Model
 from confide.client.records.records import Records
 from confide.client.respond import Respondent
 from confide.protocol.embedded import deal, owned, predictions
@@ -33,12 +34,13 @@ SIMULATION_POLICY = Policy(
     delta_per_record=1e-2,
     delta_per_campaign=1e-3,
     exact_counts_may_leave=True,
+    trained_models=True,
 )
 
 
 @cache
 def _dealt(
-    owners: int, records: int, sizes: str, concentration: float, replacement: bool, seed: int
+    *, owners: int, records: int, sizes: str, concentration: float, replacement: bool, seed: int
 ) -> list[NDArray[Any]]:
     """Return every owner's share, dealt once per process."""
     _, labels = predictions()
@@ -70,22 +72,33 @@ def simulated_owner(
     replacement: bool,
     seed: int,
     query: bytes,
+    model: bytes | None = None,
 ) -> Respondent:
     """Make an owner with a share of the embedded records and a ledger in the folder of the run.
 
-    A node is made anew for every query, so the name of a seeded stream includes the query: no two
-    queries share random words.
+    Its records have the embedded model's probabilities, unless another model came with the query,
+    which then scores them. A node is made anew for every query, so the name of a seeded stream
+    includes the query: no two queries share random words.
     """
     probs, labels = predictions()
-    mine = _dealt(owners, records, sizes, concentration, replacement, seed)[owner]
+    mine = _dealt(
+        owners=owners,
+        records=records,
+        sizes=sizes,
+        concentration=concentration,
+        replacement=replacement,
+        seed=seed,
+    )[owner]
     folder = Path(os.environ.get(RUN_FOLDER, tempfile.gettempdir())) / f"confide-run-{run}"
     folder.mkdir(exist_ok=True)
     entropy: Entropy = os_entropy if seed < 0 else SeededEntropy("owner", seed, owner, query.hex())
     names = tuple(f"{i}/{place}".encode() for i, place in enumerate(mine.tolist()))
+    scored = probs[mine].astype(np.float32) if model is None else None
+    embedded = EMBEDDED_MODEL if model is None else None
     return Respondent(
-        records=Records(
-            names, probs[mine].astype(np.float32), labels[mine], EMBEDDED_MODEL, owned()[0][mine]
-        ),
+        records=Records(names, scored, labels[mine], embedded, owned()[0][mine]),
+        model=None if model is None else Model.of(model),
+        cache=None if model is None else folder / f"{owner}-scores",
         policy=lambda: SIMULATION_POLICY,
         ledger=Ledger(folder / f"{owner}.sqlite"),
         secret=owner.to_bytes(32, "little"),

@@ -62,21 +62,22 @@ client 0 0 cli: confide-client: cli __main__
 client 1 0 flower_app: a node of Flower: flower_app simulated
 client 0 1 transport: gRPC, retries, launcher
 client 1 1 owner: folder and records opened: owner home
-client 0 2 respond: one query, one answer: respond chosen_records
+client 0 2 respond: one query, one answer: respond chosen_records model_results participants
 client 1 2 policy: what the owner allows: policy explain
 client 0 3 ledger: what each record has spent
 client 1 3 records: files, models, scores
 client 0 4 training: DP-SGD at the owner
+client 1 4 erm: linear models, exact noise
 protocol 0 0 cards/verify: decides a card again
 protocol 1 0 cards: contract cards
 protocol 0 1 plan: signed plans, queries
-protocol 1 1 certificate: what a threshold promises
+protocol 1 1 certificate: what is promised: certificate predictor
 protocol 0 2 methods: terms, queries, tallies
 protocol 1 2 wire: messages as bytes
 protocol 0 3 channels: local randomisers
 protocol 1 3 scores: conformity scores
-protocol 0 4 privacy: the cost of mechanisms
-protocol 1 4 predictor: thresholds into sets
+protocol 0 4 architectures: networks by name
+protocol 1 4 privacy: the cost of mechanisms
 protocol 0 5 exact: exact arithmetic, sampling
 protocol 1 5 {BESIDE}:: errors files terminal command_line option_groups version embedded simulated
 aggregator 0 0 cli: two command lines: cli __main__
@@ -89,7 +90,7 @@ aggregator 0 3 campaigns: plans, admission, driver
 aggregator 0 4 procedures: calibration without I/O
 aggregator 0 5 quantiles: private quantiles
 aggregator 1 5 {BESIDE}:: binomial keys clock logs process_status
-simulation 0 0 commands: confide: cli federation federation_command report
+simulation 0 0 commands: confide: cli federation federation_command interrupts report chain_options
 simulation 1 0 evaluate: what a method would cost on given records
 simulation 2 0 driver: populations in arrays answer any procedure
 simulation 3 0 data: embedded, synthetic and own records
@@ -276,8 +277,7 @@ def draw_message(text: str, *, y: int, to_client: bool) -> str:
 
 def draw() -> str:
     """The picture of the code as it is now."""
-    modules = read_modules()
-    check_path(modules)
+    check_path(modules := read_modules())
     uses = read_uses(modules)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {END}" role="img">',

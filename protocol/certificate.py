@@ -1,6 +1,9 @@
 """What a calibration guarantees, with enough detail to decide it again from the tallies."""
 
 from dataclasses import dataclass
+from typing import Self
+
+from confide.protocol.errors import BadInput
 
 PAC = "PAC"
 MARGINAL = "marginal"
@@ -77,6 +80,16 @@ class Certificate:
     randomness: str = NOT_STATED
     reason: str | None = None
     assumptions: tuple[str, ...] = (IID, MIXTURE, DROPOUTS)
+
+    @classmethod
+    def of(cls, certificate: "Certificate") -> Self:
+        """Return a certificate as one of this class; refuse that of another kind of method."""
+        if not isinstance(certificate, cls):
+            raise BadInput(
+                f"certificate is a {type(certificate).__name__} of method {certificate.method!r}; "
+                f"accepted is a {cls.__name__}"
+            )
+        return certificate
 
     @property
     def trivial(self) -> bool:

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from confide.protocol.channels.base import MOST_LABELS
 from confide.protocol.errors import BadInput, Refused, check_choice, check_probability
-from confide.protocol.methods.base import MOST_RECORDS, Query, Terms
+from confide.protocol.methods.base import MOST_RECORDS, Query, Terms, check_slice
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.wire import wire_pb2 as wire
@@ -27,7 +27,10 @@ _SIGNED = b"confide plan v2\0"
 class Plan:
     """The questions and conditions of a campaign: the common fields and the terms of its method.
 
-    Every field is public and covered by the signature.
+    Every field is public and covered by the signature. If a campaign of this federation trained the
+    model, `training` is the digest of its plan. `share` is the slice of [0, 1) of the records that
+    take part; a training and the calibrations of its model split records by the same positions
+    (`split_name`), so that disjoint slices are disjoint records.
     """
 
     campaign: str
@@ -41,6 +44,8 @@ class Plan:
     issued: datetime
     expires: datetime
     minimum_owners: int = 0
+    training: bytes = b""
+    share: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         check_choice("score", self.score, SCORES)
@@ -65,6 +70,20 @@ class Plan:
             raise BadInput(
                 f"plan expires {self.expires} and was issued {self.issued}; it must expire later"
             )
+        if len(self.training) not in (0, 32):
+            raise BadInput(
+                f"training has {len(self.training)} bytes; accepted is the digest of a plan, 32"
+            )
+        if self.training and self.terms.features is not None:
+            # Its records would be split by other positions than those of its calibrations.
+            raise BadInput(
+                f"a plan of training names the training {self.training.hex()}; accepted is that in "
+                "plans that calibrate its model"
+            )
+        if self.share:
+            if len(self.share) != 2:
+                raise BadInput(f"share is {self.share}; accepted are two numbers, or none")
+            check_slice(*self.share)
         self.terms.check(labels=self.labels, alpha=self.alpha)
 
     @property
@@ -100,6 +119,7 @@ class Plan:
         if message.method not in METHODS:
             raise Refused(wire.Code.MALFORMED)
         shared = {name: getattr(message, name) for name in _SHARED}
+        shared["share"] = tuple(shared["share"])
         try:
             moments = {
                 name: datetime.fromtimestamp(shared[name], UTC) for name in ("issued", "expires")
@@ -116,6 +136,11 @@ _SHARED = [field.name for field in fields(Plan) if field.name != "terms"]
 def digest(plan_bytes: bytes) -> bytes:
     """Return the SHA-256 digest that names a campaign on the wire and in every ledger."""
     return hashlib.sha256(plan_bytes).digest()
+
+
+def split_name(plan: Plan, plan_digest: bytes) -> bytes:
+    """Return what names the split of records that a plan's share is a part of."""
+    return plan.training or plan_digest
 
 
 def sign_plan(plan: Plan, key: Ed25519PrivateKey) -> bytes:

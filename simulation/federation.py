@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -30,6 +29,7 @@ import psutil
 import confide
 from confide.protocol.errors import ConfideError
 from confide.protocol.simulated import RUN_FOLDER
+from confide.simulation.interrupts import interrupts
 
 # The folder that the package is imported from, be it a checkout or where a wheel was installed.
 PACKAGES = Path(confide.__file__).parent.parent
@@ -77,7 +77,7 @@ class Federation:
         return self._folder / "superlink.log"
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Start the SuperLink and wait until it answers."""
+        """Start the SuperLink, which answers some seconds later."""
         address = f"127.0.0.1:{self._port}"
         (self._folder / "config.toml").write_text(
             f'[superlink]\ndefault = "own"\n\n[superlink.own]\naddress = "{address}"\ninsecure = '
@@ -94,16 +94,18 @@ class Federation:
         ]
         command += ["--database", str(self._folder / "state.db")]
         with self.log_file.open("wb") as log:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 command, env=self._env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
+
+    def wait(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait until the SuperLink answers; raises if it does not within a minute."""
         deadline = time.monotonic() + 60
         while process.poll() is None and time.monotonic() < deadline:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", self._port)) == 0:
-                    return process
+                    return
             time.sleep(0.2)
-        stop(process, self._folder)
         raise RunFailed(f"the SuperLink did not start: {_tail(self.log_file)}")
 
     def run(self, *, nodes: int, config: dict[str, Any], tick: Callable[[], None]) -> None:
@@ -191,11 +193,14 @@ def federation() -> Iterator[Federation]:
     if find_spec("ray") is None:
         # Flower would say so in the log of a run that has begun.
         raise ModuleNotFoundError("Flower simulates nodes with ray", name="ray")
-    with _told_to_end(), _passing_folder() as folder:
+    # Outside of the allowed block signals wait, so what was started is always stopped.
+    with interrupts() as told, _passing_folder() as folder:
         made = Federation(folder, free_port())
         process = made.start()
         try:
-            yield made
+            with told.allowed():
+                made.wait(process)
+                yield made
         finally:
             stop(process, folder)
 
@@ -215,20 +220,6 @@ def _passing_folder() -> Iterator[Path]:
             quiet = 0 if folder.exists() else quiet + 1
             shutil.rmtree(folder, ignore_errors=True)
             time.sleep(0.5)
-
-
-@contextmanager
-def _told_to_end() -> Iterator[None]:
-    """Leave blocks in order on SIGTERM, as on Ctrl-C."""
-
-    def leave(number: int, _: object) -> None:
-        sys.exit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def free_port() -> int:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +22,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.option_groups import grouped
 from confide.protocol.simulated import ALWAYS, EMBEDDED_MODEL, SIMULATION_PUBLIC
 from confide.protocol.terminal import clear_errors, columns
+from confide.simulation.chain_options import CHAIN, TrainingOptions
 from confide.simulation.evaluate.command import given_options
 from confide.simulation.evaluate.options import Renamed
 from confide.simulation.evaluate.table import LEGEND
@@ -147,8 +148,10 @@ class CampaignOptions:
 @grouped
 def federation_command(
     context: typer.Context,
+    *,
     owners: OwnerOptions,
     asked: CampaignOptions,
+    training: TrainingOptions,
     out: Annotated[Path, typer.Option(help="folder for certificates, plot and report")] = Path(
         "out/federation"
     ),
@@ -157,9 +160,11 @@ def federation_command(
     fails."""
     with clear_errors():
         written = given_options(context)
+        if training.chain and "--campaigns" not in written:
+            asked = replace(asked, campaigns=CHAIN)
         asked.check(written)
         owners.check()
-        config = asked.config() | owners.config()
+        config = asked.config() | owners.config() | training.config()
         config |= {"model": EMBEDDED_MODEL.hex(), "output": str(out.resolve())}
         plans = [
             make_plan(name, run_defaults() | config, title=name, valid=ALWAYS)
@@ -184,15 +189,12 @@ def federation_command(
             f"{asked.score}, target {1 - asked.alpha:g}, failure probability "
             f"{asked.failure_probability:g}."
         )
-        rows = [plain, *(row for row in found if "threshold" in row)]
+        rows = [row for row in found if "threshold" in row]
+        if not config.get("train-share"):
+            rows = [plain, *rows]
         page = write_report(out, rows, alpha=asked.alpha, about=about)
         print(f"{about}\n\n{as_text(rows, width=columns())}\n\n{LEGEND}")
-        for row in found:
-            if "terms" in row:
-                print(
-                    f"trained: accuracy {row['accuracy']:.3f}, epsilon {row['epsilon']:.3f} at "
-                    f"delta {row['delta']:g}"
-                )
+        _print_trained(found)
         _verify_cards(out)
         print(f"report: {page}")
 
@@ -208,6 +210,16 @@ def _clear(out: Path, names: list[str]) -> None:
     for name in names:
         for kind in (".json", ".card.json"):
             (out / f"{name.replace(':', '-')}{kind}").unlink(missing_ok=True)
+
+
+def _print_trained(rows: list[dict[str, Any]]) -> None:
+    """Print what each training reached, and its cost."""
+    for row in rows:
+        if "terms" in row:
+            print(
+                f"trained: accuracy {row['accuracy']:.3f}, epsilon {row['epsilon']:.3f} at delta "
+                f"{row['delta']:g}"
+            )
 
 
 def _verify_cards(out: Path) -> None:

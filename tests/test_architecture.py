@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from confide.protocol.certificate import Certificate
+from confide.protocol.methods.base import Query, Tally, Terms
+from confide.protocol.methods.registry import METHODS
+from confide.protocol.plan import Plan
 from tests.support.places import ROOT
 
 PACKAGES = {
@@ -54,10 +58,12 @@ def sources(*folders: str) -> Iterator[Path]:
         yield from (ROOT / folder).rglob("*.py")
 
 
-def imports(path: Path) -> set[str]:
-    """The full names of all modules that a file imports, or imports from."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+def imports(path: Path, *, at_once: bool = False) -> set[str]:
+    """The full names of all modules that a file imports, or imports from.
+
+    With `at_once`, imports inside functions do not count."""
+    found, parsed = set(), ast.parse(path.read_text())
+    for node in parsed.body if at_once else ast.walk(parsed):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -115,9 +121,11 @@ def test_rooms_of_the_aggregator_are_layers(room: str) -> None:
 
 
 def test_protocol_stays_light() -> None:
-    """No framework is imported by what both sides share."""
+    """No framework is imported by what both sides share; networks import torch when one is made."""
     for path in sources("protocol"):
-        assert not top(imports(path)) & HEAVY, path
+        networks = path.parent.name == "architectures"
+        assert not top(imports(path, at_once=networks)) & HEAVY, path
+        assert not networks or top(imports(path)) & HEAVY <= {"torch"}, path
 
 
 @pytest.mark.parametrize("package", list(PACKAGES))
@@ -146,6 +154,66 @@ def test_technologies_are_named_in_adapters_only(technology: str) -> None:
         name = path.relative_to(ROOT).as_posix()
         adapter = any(name.startswith(allowed) for allowed in ADAPTERS[technology])
         assert technology not in top(imports(path)) or adapter, name
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """One word for one thing: also on the owner's and the operator's side."""
+    places: dict[str, list[str]] = {}
+    for path in sources(*PACKAGES):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def kinds(base: type) -> set[str]:
+    """The names of a class and of all classes made from it."""
+    made: list[type] = base.__subclasses__()
+    return {base.__name__}.union(*map(kinds, made))
+
+
+def asked_kinds(text: str) -> set[str]:
+    """The names of classes that a source text compares the class of a value with."""
+    found: list[ast.AST] = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            found += node.args[1:] if node.func.id in ("isinstance", "issubclass") else []
+        elif isinstance(node, ast.MatchClass):
+            found.append(node.cls)
+        elif isinstance(node, ast.Compare) and any(
+            isinstance(one, ast.Call) and ast.unparse(one.func) == "type"
+            for one in (node.left, *node.comparators)
+        ):
+            found.append(node)
+    inner = [one for node in found for one in ast.walk(node)]
+    names = {one.id for one in inner if isinstance(one, ast.Name)}
+    return names | {one.attr for one in inner if isinstance(one, ast.Attribute)}
+
+
+def test_code_asks_no_plan_query_or_certificate_for_its_class() -> None:
+    """Only a method's own modules do, and `Certificate.of`; others call what all methods have."""
+    methods = set().union(*(kinds(base) for base in (Plan, Terms, Query, Tally, Certificate)))
+    assert methods >= {terms.__name__ for terms in METHODS.values()} | {"BitQuery"}
+    for path in sources(*PACKAGES):
+        name = path.relative_to(ROOT).as_posix()
+        if not name.startswith("protocol/methods/") and name != "protocol/certificate.py":
+            assert not asked_kinds(path.read_text()) & methods, name
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "isinstance(one, BitTerms)",
+        "assert isinstance(one, str | bits.BitTerms)",
+        "issubclass(one, (int, BitTerms))",
+        "type(one) is BitTerms",
+        "type(one) in (BitTerms, int)",
+        "match one:\n    case BitTerms(): pass",
+    ],
+)
+def test_every_way_to_ask_for_a_class_is_found(line: str) -> None:
+    """So the test above cannot be passed by another spelling."""
+    assert "BitTerms" in asked_kinds(line)
 
 
 def test_an_owner_that_looks_loads_no_framework(tmp_path: Path) -> None:

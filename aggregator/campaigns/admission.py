@@ -5,11 +5,18 @@ counts once in a campaign, so an answer that arrives twice adds nothing.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
-from confide.aggregator.campaigns.allowance import most_in_campaign, most_in_round
+from confide.aggregator.campaigns.allowance import (
+    UNLIMITED,
+    Allowance,
+    Counted,
+    allowance,
+    most_in_campaign,
+)
 from confide.aggregator.campaigns.report_ids import ReportIds
 from confide.protocol.errors import Refused
 from confide.protocol.methods.base import MOST_RECORDS, Batch, Query, Tally
@@ -71,6 +78,23 @@ def _batch(answer: bytes, *, plan: bytes, round_: int) -> wire.ReportBatch:
     return batch
 
 
+def admitted(
+    fresh: Iterable[tuple[int, int]], already: Counted, limit: Allowance
+) -> tuple[int, Counted]:
+    """Decide how many of an owner's new batches are counted, in the order they came.
+
+    `fresh` are the new reports and the bytes of each batch. Batches count until the first that goes
+    beyond the limit; its code is SURPLUS. Returns their number, and the counts that include them.
+    """
+    taken = 0
+    for reports, size in fresh:
+        after = already.plus(reports=reports, size=size)
+        if not limit.covers(after):
+            break
+        taken, already = taken + 1, after
+    return taken, already
+
+
 class Admission:
     """The answers to the queries of one campaign, held in memory."""
 
@@ -80,7 +104,10 @@ class Admission:
         self._batches: list[Batch] = []
         self._query: Query | None = None
         self._round = -1
-        self._in_round: Counter[bytes] = Counter()
+        self._limit = UNLIMITED
+        self._sent: dict[bytes, Counted] = {}
+        # The answers without reports in this round: they have no ids that would tell them apart.
+        self._empty: set[Sent] = set()
         self.codes: Counter[str] = Counter()
         # How many reports of each sender were counted, in all rounds.
         self.counted: Counter[bytes] = Counter()
@@ -89,7 +116,9 @@ class Admission:
     def open(self, query: Query, round_: int) -> None:
         """Start taking answers to a query; answers to earlier queries are late from now on."""
         self._query, self._round = query, round_
-        self._batches, self._in_round = [], Counter()
+        self._limit = allowance(self._plan, query, rounds=round_ + 1)
+        self._sent = {sender: counted.next_round() for sender, counted in self._sent.items()}
+        self._batches, self._empty = [], set()
 
     def admit(self, sent: Sent) -> wire.Receipt:
         """Admit or reject an answer, and return a receipt that says which."""
@@ -109,34 +138,40 @@ class Admission:
         found = read_answer(
             sent, query=self._query, plan=self._digest, round_=self._round, most=self._most
         )
-        fresh = self._once(found) if self._query.whole else self._fresh(found)
+        fresh = self._count(sent, found)
         self.seeded |= found.seeded and fresh > 0
         self.counted[sent.sender] += fresh
         return fresh, len(found) - fresh
 
-    def _fresh(self, batch: Batch) -> int:
-        assert self._query is not None
-        sender, places = batch.sender, np.flatnonzero(self._known.fresh(batch.ids))
-        in_round, in_all = self._in_round[sender] + len(places), self.counted[sender] + len(places)
-        if len(places) and (
-            in_round > most_in_round(self._plan, self._query) or in_all > self._most
-        ):
-            raise Refused(wire.Code.SURPLUS)
-        self._in_round[sender] = in_round
-        self._known.add(batch.ids[places])
-        self._batches.append(batch.only(places))
-        return len(places)
-
-    def _once(self, batch: Batch) -> int:
-        """Count the first answer of each sender in a round, for owners asked as a whole.
-
-        The ids do not matter.
-        """
-        if self._in_round[batch.sender]:
+    def _count(self, sent: Sent, batch: Batch) -> int:
+        """Count the new reports of a batch, and return their number."""
+        already = self._sent.get(sent.sender, Counted())
+        new = self._new(sent, batch, already)
+        if new is None:
             return 0
-        self._in_round[batch.sender] = 1
-        self._batches.append(batch)
-        return 1
+        taken, self._sent[sent.sender] = admitted(
+            [(len(new), len(sent.answer))], already, self._limit
+        )
+        if not taken:
+            raise Refused(wire.Code.SURPLUS)
+        if not len(batch):
+            self._empty.add(sent)
+        self._known.add(new.ids)
+        self._batches.append(new)
+        return len(new)
+
+    def _new(self, sent: Sent, batch: Batch, already: Counted) -> Batch | None:
+        """The batch with those of its reports that are new; None if it was counted before.
+
+        An owner asked as a whole answers once a round, whatever the id of its answer is.
+        """
+        assert self._query is not None
+        if self._query.whole:
+            return None if already.batches else batch
+        if not len(batch):
+            return None if sent in self._empty else batch
+        places = np.flatnonzero(self._known.fresh(batch.ids))
+        return batch.only(places) if len(places) else None
 
     def tally(self) -> Tally:
         """The tally of the answers to the open query so far."""

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from typing import NamedTuple
 
 from confide.protocol.methods.base import Query
 from confide.protocol.plan import Plan
@@ -10,6 +11,60 @@ from confide.protocol.wire.splitting import single_bytes
 # Allowed above the expected number: the operator does not know the number of records exactly, and
 # slices are drawn at random.
 SLACK, FEW = 1.25, 1_000
+
+
+class Counted(NamedTuple):
+    """An owner's counted batches and reports in a round; its reports and bytes in the campaign."""
+
+    batches: int = 0
+    reports: int = 0
+    in_campaign: int = 0
+    bytes: int = 0
+
+    def plus(self, *, reports: int, size: int) -> "Counted":
+        """The counts after one more batch, with so many new reports and so many bytes."""
+        return Counted(
+            self.batches + 1, self.reports + reports, self.in_campaign + reports, self.bytes + size
+        )
+
+    def next_round(self) -> "Counted":
+        """The counts at the start of another round."""
+        return self._replace(batches=0, reports=0)
+
+
+class Allowance(NamedTuple):
+    """The most that is counted of one owner.
+
+    `in_round` is how many reports, and how many batches, a round takes from it; `in_campaign` is
+    how many reports the campaign takes, and `bytes` how many bytes of answers.
+    """
+
+    in_round: int = sys.maxsize
+    in_campaign: int = sys.maxsize
+    bytes: int = sys.maxsize
+
+    def covers(self, counted: Counted) -> bool:
+        """Whether these counts are within the bounds."""
+        return (
+            max(counted.batches, counted.reports) <= self.in_round
+            and counted.in_campaign <= self.in_campaign
+            and counted.bytes <= self.bytes
+        )
+
+
+UNLIMITED = Allowance()
+
+
+def allowance(plan: Plan, query: Query, *, rounds: int, records: int | None = None) -> Allowance:
+    """What an owner may send to this query, which is the last of so many rounds.
+
+    An owner asked as a whole answers once a round, whatever the number of its records is.
+    """
+    in_round = most_in_round(plan, query, records)
+    if query.whole:
+        return Allowance(in_round)
+    size = most_bytes(plan, rounds=rounds, records=records)
+    return Allowance(in_round, most_in_campaign(plan, records), size)
 
 
 def most_in_campaign(plan: Plan, records: int | None = None) -> int:

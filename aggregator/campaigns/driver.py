@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from confide.aggregator.campaigns.admission import Admission, Sent
 from confide.aggregator.procedures.averaging import Learned
@@ -28,20 +27,36 @@ def run_procedure(
 ) -> AnyResult:
     """Give a procedure the tally of every query it asks, and return its result.
 
-    Simulations, Flower and the durable server all run procedures by this function; they differ in
-    where tallies come from.
+    Simulations, Flower and the durable server all run procedures like this; they differ in where
+    tallies come from.
     """
-    # None starts a generator; the type of what is sent later does not allow it.
-    tally: Any = None
-    rounds = count()
-    while True:
-        # Nothing else is tried here: a StopIteration of the source is not the procedure's result.
-        try:
-            query = procedure.send(tally)
-        except StopIteration as finished:
-            result: AnyResult = finished.value
-            return result
-        tally = tallies(query, next(rounds))
+    return Running(procedure).proceed(tallies)
+
+
+class Running(Generic[AnyQuery, AnyTally, AnyResult]):
+    """A procedure that is under way: it can go on after a query that had no tally yet."""
+
+    def __init__(self, procedure: Generator[AnyQuery, AnyTally, AnyResult]) -> None:
+        self._procedure, self._round = procedure, 0
+        # None starts a generator; the type of what is sent later does not allow it.
+        self._tally: Any = None
+        self._query: list[AnyQuery] = []
+
+    def proceed(self, tallies: Callable[[AnyQuery, int], AnyTally]) -> AnyResult:
+        """Go on to the result.
+
+        If the source raises an exception, the next call asks it for the same tally again.
+        """
+        while True:
+            if not self._query:
+                # Nothing else is tried here: a StopIteration of the source is not the result.
+                try:
+                    self._query = [self._procedure.send(self._tally)]
+                except StopIteration as finished:
+                    result: AnyResult = finished.value
+                    return result
+            self._tally = tallies(self._query[0], self._round)
+            self._query, self._round = [], self._round + 1
 
 
 class RecordedTallies:
@@ -147,7 +162,11 @@ def conclude(
         certificate = replace(certificate, randomness=SEEDED if seeded else OPERATING_SYSTEM)
     contributors = sum(size > 0 for size in sizes)
     return Outcome(
-        certificate, received, min(crowds, default=None), contributors, max(sizes, default=0)
+        certificate,
+        received,
+        crowd=min(crowds, default=None),
+        contributors=contributors,
+        largest=max(sizes, default=0),
     )
 
 
@@ -173,12 +192,22 @@ def run_training(plan: Plan, ask: Ask) -> tuple[Learned, dict[str, int]]:
     learned: Learned = run_procedure(
         plan_procedure(plan, draw_afresh), asked_now(plan, ask, intake)
     )
+    check_learned(plan, learned, received=intake.codes, sizes=intake.counted.values())
+    return learned, dict(intake.codes)
+
+
+def check_learned(
+    plan: Plan, learned: Learned, *, received: Mapping[str, int], sizes: Iterable[int]
+) -> None:
+    """Raise TooFew if no owner took part in a training, or fewer than the plan asks for.
+
+    `sizes` are the answers that were counted of each owner.
+    """
     if not any(learned.owners):
         raise TooFewReports(
-            f"no owner took part in the training; answers received: {_summary(intake.codes)}"
+            f"no owner took part in the training; answers received: {_summary(received)}"
         )
-    check_owners(plan, intake.counted.values())
-    return learned, dict(intake.codes)
+    check_owners(plan, sizes)
 
 
 def _summary(received: Mapping[str, int]) -> str:

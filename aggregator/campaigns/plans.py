@@ -9,8 +9,9 @@ from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.aggregator.quantiles.registry import certified_names, needs_delta
 from confide.protocol.errors import BadInput, check_choice
+from confide.protocol.methods.base import Terms
 from confide.protocol.methods.registry import METHODS
-from confide.protocol.plan import Plan
+from confide.protocol.plan import Plan, digest
 
 Validity = tuple[datetime, datetime]
 
@@ -22,8 +23,15 @@ def valid_from(now: datetime, *, days: float) -> Validity:
     return start - timedelta(minutes=5), start + timedelta(days=days)
 
 
-def make_plan(name: str, config: Any, *, title: str, valid: Validity) -> Plan:
-    """Make the plan of the campaign `method:variant`, under a title that tells it from others."""
+def make_plan(
+    name: str, config: Any, *, title: str, valid: Validity, training: Plan | None = None
+) -> Plan:
+    """Make the plan of the campaign `method:variant`, under a title that tells it from others.
+
+    With `training` the campaign calibrates the model of that training, on the records that its
+    share left out. A training takes the share `train-share` of them, or all if that is 0. `records`
+    are those of all shares; a plan expects its own share of them.
+    """
     check({**config, "campaign": name, "title": title})
     method, _, variant = name.partition(":")
     check_choice("method", method, METHODS)
@@ -31,22 +39,49 @@ def make_plan(name: str, config: Any, *, title: str, valid: Validity) -> Plan:
     chosen = variant in METHODS[method].settings.get("mechanism", ())
     if chosen and not needs_delta(str(config["mechanism"])):
         config = {**config, "privacy-delta": 0.0}
+    share = _share(METHODS[method], float(config.get("train-share", 0.0)), training)
     plan = Plan(
         campaign=title,
         terms=METHODS[method].from_settings(variant, config),
         score=str(config["score"]),
         labels=int(config["labels"]),
         alpha=float(config["alpha"]),
-        expected_records=int(config["records"]),
+        expected_records=_expected(int(config["records"]), share),
         minimum_reports=int(config["minimum-reports"]),
         minimum_owners=int(config["minimum-owners"]),
         model=bytes.fromhex(config["model"]),
         issued=valid[0],
         expires=valid[1],
+        training=b"" if training is None else digest(training.to_bytes()),
+        share=share,
     )
+    if plan.terms.uses_model and plan.terms.features is not None and not any(plan.model):
+        raise BadInput(
+            "the network is a head, and model is not given; accepted is the SHA-256 of the model "
+            "whose outputs it is trained on"
+        )
     # A plan that the procedure does not accept is refused now, not when the campaign is open.
     next(plan_procedure(plan, draw_afresh), None)
     return plan
+
+
+def _share(terms: type[Terms], trained: float, training: Plan | None) -> tuple[float, ...]:
+    if training is not None:
+        if not training.share or training.share[1] >= 1:
+            raise BadInput(
+                "the training used all records, so none are left to calibrate its model; accepted "
+                "is a train-share below 1"
+            )
+        return (training.share[1], 1.0)
+    return (0.0, trained) if trained and terms.track is None else ()
+
+
+def _expected(records: int, share: tuple[float, ...]) -> int:
+    """Return how many of all owners' records take part; a search by bits plans its stages by it."""
+    if not share:
+        return records
+    first, last = share
+    return max(1, round(records * (last - first)))
 
 
 def check_delta_used(given: float | None, plans: Iterable[Plan]) -> None:

@@ -127,14 +127,15 @@ class ReportIds:
         while len(left):
             # Equal names find the same buckets full, so they keep their order.
             over = [
-                self._enter(names, left[some], step, fresh, taken) for some in _pieces(len(left))
+                self._enter(names, left[some], step=step, fresh=fresh, taken=taken)
+                for some in _pieces(len(left))
             ]
             left = np.concatenate(over)
             step += 1
         return taken
 
     def _enter(
-        self, names: Array, left: Array, step: int, fresh: Array, taken: list[Array]
+        self, names: Array, left: Array, *, step: int, fresh: Array, taken: list[Array]
     ) -> Array:
         """Insert the names at `left` into the buckets `step` after their own; return the rest.
 

@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 from confide.protocol.channels.base import MOST_LABELS
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import MOST_BINS
+from confide.protocol.exact.lattice import MOST_WEIGHTS
 from confide.protocol.methods.registry import METHODS
+from confide.protocol.methods.training import LIMITS
 
 MOST_DAYS = 3650
 # Far above any campaign, and far below the largest number in a database column.
@@ -31,6 +33,17 @@ def _positive(most: float) -> Kind:
     return Kind(
         lambda value: type(value) in (int, float) and 0 < value <= most,
         f"a number above 0 and at most {most:.10g}",
+    )
+
+
+def _limit(name: str, *, whole: bool = False) -> Kind:
+    """The limit of a training, as a kind."""
+    least, most = LIMITS[name]
+    if whole:
+        return _whole(int(least), int(most))
+    return Kind(
+        lambda value: type(value) in (int, float) and least <= value <= most,
+        f"a number from {least:.10g} to {most:.10g}",
     )
 
 
@@ -70,9 +83,24 @@ KINDS = {
     "alpha": _PROBABILITY,
     "failure-probability": _PROBABILITY,
     "beta": _SHARE,
+    "train-share": _SHARE,
+    "training-epsilon": Kind(
+        lambda value: type(value) in (int, float) and 0 <= value <= 40, "a number from 0 to 40"
+    ),
     "privacy-delta": _SHARE,
     "days": _positive(MOST_DAYS),
     "round-seconds": _positive(MOST_DAYS * 86_400),
+    "architecture": _TEXT,
+    "features": _whole(1, MOST_WEIGHTS),
+    "rounds": _limit("rounds", whole=True),
+    "local-steps": _limit("local_steps", whole=True),
+    "sampling-rate": _limit("sampling_rate"),
+    "clip": _limit("clip"),
+    "batch": _limit("batch"),
+    "learning-rate": _limit("learning_rate"),
+    "momentum": _limit("momentum"),
+    "averaged-rounds": _limit("rounds", whole=True),
+    "centre": _limit("centre"),
 }
 
 

@@ -8,11 +8,14 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from confide.aggregator.procedures.nonprivate import split_conformal
+from confide.protocol.architectures.base import Weights
+from confide.protocol.architectures.export import predict_file, to_onnx
 from confide.protocol.certificate import Certificate
 from confide.protocol.embedded import deal, owned, predictions
-from confide.protocol.methods.training import TrainingTerms, Weights, predict
+from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import all_scores, true_scores
 
@@ -66,10 +69,20 @@ def as_text(rows: list[Row], *, width: int | None = None) -> str:
 
 
 def simulated(
-    certificate: Certificate, *, score: str, records: int, replacement: bool, seed: int
+    certificate: Certificate,
+    *,
+    score: str,
+    records: int,
+    replacement: bool,
+    seed: int,
+    probs: NDArray[Any] | None = None,
 ) -> dict[str, float]:
-    """Measure coverage and mean set size on the embedded records that were dealt to nobody."""
-    probs, labels = predictions()
+    """Measure coverage and mean set size on the embedded records that were dealt to nobody.
+
+    `probs` are a model's probabilities of all embedded records; without it, the embedded model's.
+    """
+    embedded, labels = predictions()
+    probs = embedded if probs is None else probs
     _, rest = deal(labels, owners=1, records=records, replacement=replacement, seed=max(seed, 0))
     u = np.random.default_rng(max(seed, 0)).random(len(labels))[rest]
     threshold = np.float64(certificate.threshold)
@@ -93,7 +106,9 @@ def simulated_accuracy(
     """Measure the accuracy of a simulated training on the embedded records dealt to nobody."""
     features, labels = owned()
     _, rest = deal(labels, owners=1, records=records, replacement=replacement, seed=max(seed, 0))
-    return float(np.mean(predict(terms, weights, features[rest]).argmax(axis=1) == labels[rest]))
+    file = to_onnx(terms.network(), weights, centre=terms.centre)
+    found = predict_file(file, features[rest]).argmax(axis=1)
+    return float(np.mean(found == labels[rest]))
 
 
 def non_private(*, score: str, alpha: float, records: int, replacement: bool, seed: int) -> Row:

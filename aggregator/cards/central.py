@@ -16,9 +16,7 @@ def central_formal(plan: Plan, outcome: Outcome) -> Layer:
     `complete` tells whether every owner answered every round; if not, coverage still holds and the
     inflation bound does not.
     """
-    terms, certificate = plan.terms, outcome.certificate
-    assert isinstance(terms, CentralTerms)
-    assert isinstance(certificate, CentralCertificate)
+    terms, certificate = CentralTerms.of(plan.terms), CentralCertificate.of(outcome.certificate)
     contract = Contract(
         plan.campaign,
         coverage=float(1 - decimal(plan.alpha)),

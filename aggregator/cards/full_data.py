@@ -85,27 +85,14 @@ def full_data_formal(
     failed = [name for name, holds in flags.items() if not holds]
     return {
         "track": "full-data",
-        "contract": {
-            "kind": MARGINAL,
-            "adjacency": ADD_REMOVE,
-            "unit": "record",
-            **asdict(contract),
-        },
+        "contract": {"kind": MARGINAL, "adjacency": ADD_REMOVE, "unit": "record"}
+        | asdict(contract),
         "training": asdict(training) | {"batch": training.sampling_rate * n},
         "profile": [
             {"epsilon": epsilon, "delta": spent.delta_added(epsilon)}
             for epsilon in sorted({*_SHOWN, best})
         ],
-        "calibration": {
-            "mechanism": quantile.name,
-            "n": n,
-            "bins": quantile.bins,
-            "epsilon": quantile.epsilon,
-            "miss": transfer.miss,
-            "level": transfer.level(n),
-            "rank": rank,
-            "inflation_ranks": quantile.inflation(n=n, rank=rank),
-        },
+        "calibration": _calibration(quantile, transfer, n),
         "total": {
             "epsilon": total,
             "delta": contract.delta,
@@ -116,4 +103,18 @@ def full_data_formal(
         "decision": decision(failed),
         "failed": failed,
         "margin": 0.0,
+    }
+
+
+def _calibration(quantile: RankExponential, transfer: Transfer, n: int) -> Layer:
+    rank = transfer.rank_at(n)
+    return {
+        "mechanism": quantile.name,
+        "n": n,
+        "bins": quantile.bins,
+        "epsilon": quantile.epsilon,
+        "miss": transfer.miss,
+        "level": transfer.level(n),
+        "rank": rank,
+        "inflation_ranks": quantile.inflation(n=n, rank=rank),
     }

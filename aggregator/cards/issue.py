@@ -5,6 +5,7 @@ from datetime import datetime
 
 from confide.aggregator.campaigns.driver import Outcome
 from confide.aggregator.cards.central import central_formal
+from confide.aggregator.cards.chain import chain_layer
 from confide.aggregator.cards.local import local_formal
 from confide.protocol.cards.card import PUBLIC, Card, Layer
 from confide.protocol.methods.base import CENTRAL, LOCAL
@@ -15,10 +16,18 @@ from confide.protocol.version import CODE_VERSION
 FORMAL: dict[str, Callable[[Plan, Outcome], Layer]] = {LOCAL: local_formal, CENTRAL: central_formal}
 
 
-def campaign_card(plan: Plan, outcome: Outcome, *, diagnostic: Layer, issued: datetime) -> Card:
+def campaign_card(
+    plan: Plan,
+    outcome: Outcome,
+    *,
+    diagnostic: Layer,
+    issued: datetime,
+    training: Plan | None = None,
+) -> Card:
     """Make the card of a campaign, not yet signed.
 
-    `diagnostic` is measured on records that took no part in the campaign.
+    `diagnostic` is measured on records that took no part in the campaign; `training` is the plan of
+    the campaign that trained its model, if the plan names one.
     """
     assert plan.terms.track is not None
     origin = provenance(
@@ -26,7 +35,8 @@ def campaign_card(plan: Plan, outcome: Outcome, *, diagnostic: Layer, issued: da
         issued=issued.replace(microsecond=0).isoformat(),
         received=outcome.received,
     ) | {"contributors": contributors(plan, outcome)}
-    return Card(FORMAL[plan.terms.track](plan, outcome), diagnostic, origin, view=PUBLIC)
+    formal = FORMAL[plan.terms.track](plan, outcome) | chain_layer(plan, training)
+    return Card(formal, diagnostic, origin, view=PUBLIC)
 
 
 def contributors(plan: Plan, outcome: Outcome) -> Layer:

@@ -8,7 +8,7 @@ from confide.aggregator.cards.released import campaign_released, decision
 from confide.aggregator.procedures.shuffle import NO_AMPLIFICATION, shuffled_epsilon
 from confide.protocol.cards.card import Layer
 from confide.protocol.certificate import PAC, LocalCertificate
-from confide.protocol.methods.base import LocalTerms
+from confide.protocol.methods.local import LocalTerms
 from confide.protocol.plan import Plan
 
 SHUFFLE_DELTA = 1e-6
@@ -16,9 +16,7 @@ SHUFFLE_DELTA = 1e-6
 
 def local_formal(plan: Plan, outcome: Outcome) -> Layer:
     """Make the formal layer: contract, certificate, and the clauses that follow from them."""
-    terms, certificate = plan.terms, outcome.certificate
-    assert isinstance(terms, LocalTerms)
-    assert isinstance(certificate, LocalCertificate)
+    terms, certificate = LocalTerms.of(plan.terms), LocalCertificate.of(outcome.certificate)
     released = campaign_released(plan, certificate)
     flags = {
         "coverage": decimal(certificate.level) >= 1 - decimal(plan.alpha),

@@ -1,28 +1,44 @@
-"""`confide-aggregator campaign`: the life of a campaign, from its plan to its card."""
+"""`confide-aggregator campaign`: the life of a campaign, from its plan to its result."""
 
 import json
 import time
-import tomllib
-from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
+import numpy as np
 import typer
 
 from confide.aggregator.campaigns.plans import check_delta_used, make_plan, valid_from
 from confide.aggregator.campaigns.settings import belongs, check_used
+from confide.aggregator.campaigns.training_result import weights_file
+from confide.aggregator.cli.plan_options import (
+    SETTINGS,
+    PlanOptions,
+    TrainingPlanOptions,
+    given_settings,
+    read_settings,
+    with_defaults,
+)
 from confide.aggregator.keys import read_key
 from confide.aggregator.storage import views
 from confide.aggregator.storage.database import DEFAULT, connect, upgrade
 from confide.aggregator.storage.store import Store
-from confide.aggregator.storage.stored_campaign import CALIBRATED, PUBLISHED, Settings
+from confide.aggregator.storage.stored_campaign import (
+    CALIBRATED,
+    PUBLISHED,
+    TRAINED,
+    Campaign,
+    Settings,
+)
 from confide.protocol.cards.card import AUDITOR, PUBLIC
 from confide.protocol.command_line import CommandLine
 from confide.protocol.errors import BadInput
+from confide.protocol.files import write_new
 from confide.protocol.option_groups import grouped
 from confide.protocol.plan import sign_plan
 from confide.protocol.terminal import clear_errors
+from confide.protocol.wire.columns import F4
 
 campaign_app = CommandLine("The life of a campaign, from its plan to its card.")
 
@@ -30,25 +46,9 @@ Database = Annotated[
     str,
     typer.Option("--db", help="SQLite file, or postgresql://USER@HOST/NAME", envvar="CONFIDE_DB"),
 ]
+# The files that a training is exported into.
+WEIGHTS_FILE, ABOUT_FILE = "weights.npz", "training.json"
 Id = Annotated[str, typer.Argument(help="id of the campaign, or how it begins")]
-DEFAULTS: dict[str, Any] = {
-    "score": "hps",
-    "epsilon": 2.0,
-    "alpha": 0.1,
-    "failure-probability": 0.1,
-    "channel": "auto",
-    "max-corrupt": 0,
-    "minimum-reports": 100,
-    "minimum-owners": 1,
-    "mechanism": "rank-exponential",
-    "bins": 1024,
-    "beta": 0.002,
-    "privacy-delta": 1e-6,
-    "days": 30.0,
-    "title": "",
-}
-NEEDED = ("campaign", "labels", "model", "records")
-SETTINGS = {field.name.replace("_", "-"): field.name for field in fields(Settings)}
 
 
 def open_store(url: str) -> Store:
@@ -56,66 +56,6 @@ def open_store(url: str) -> Store:
     engine = connect(url)
     upgrade(engine)
     return Store(engine)
-
-
-@dataclass(frozen=True)
-class PlanOptions:
-    """The terms of a campaign and when its rounds end; those not given have defaults."""
-
-    campaign: Annotated[str | None, typer.Option(help="method:variant, such as bits:certified")] = (
-        None
-    )
-    title: Annotated[
-        str | None, typer.Option(help="what owners see; the method and the time if empty")
-    ] = None
-    labels: Annotated[int | None, typer.Option(help="number of labels")] = None
-    model: Annotated[str | None, typer.Option(help="SHA-256 of the model file, hexadecimal")] = None
-    records: Annotated[int | None, typer.Option(help="records expected in all")] = None
-    score: Annotated[str | None, typer.Option(help="hps, aps, ...")] = None
-    channel: Annotated[
-        str | None, typer.Option(help="channel of a labels campaign; auto is the best")
-    ] = None
-    epsilon: Annotated[float | None, typer.Option(help="privacy of a record")] = None
-    alpha: Annotated[
-        float | None, typer.Option(help="the promise is coverage of at least 1 - alpha")
-    ] = None
-    failure_probability: Annotated[
-        float | None,
-        typer.Option(help="labels, bits: probability, over calibration, that the promise fails"),
-    ] = None
-    delta: Annotated[float | None, typer.Option(hidden=True)] = None
-    max_corrupt: Annotated[int | None, typer.Option(help="reports that may lie")] = None
-    minimum_reports: Annotated[int | None, typer.Option(help="fewer give no certificate")] = None
-    mechanism: Annotated[str | None, typer.Option(help="of central:trusted")] = None
-    bins: Annotated[int | None, typer.Option(help="bins of a central campaign")] = None
-    beta: Annotated[float | None, typer.Option(help="a central campaign's own share of alpha")] = (
-        None
-    )
-    privacy_delta: Annotated[
-        float | None, typer.Option(help="delta of (epsilon, delta)-DP, where noise is Gaussian")
-    ] = None
-    days: Annotated[float | None, typer.Option(help="how long the plan is valid")] = None
-    round_seconds: Annotated[float | None, typer.Option(help="how long a round takes answers")] = (
-        None
-    )
-    minimum_owners: Annotated[
-        int | None, typer.Option(help="contributors a round waits for; fewer give no certificate")
-    ] = None
-    owners: Annotated[
-        int | None,
-        typer.Option(help="a round ends early when so many have sent or declined; 0: never"),
-    ] = None
-    enough: Annotated[
-        int | None, typer.Option(help="a round ends early with so many reports; 0: never")
-    ] = None
-
-    def given(self) -> dict[str, Any]:
-        """The settings that were given, by the names of their options."""
-        return {
-            name.replace("_", "-"): value
-            for name, value in asdict(self).items()
-            if value is not None
-        }
 
 
 @campaign_app.command("create")
@@ -128,17 +68,13 @@ def create(
     db: Database = DEFAULT,
     *,
     asked: PlanOptions,
+    training: TrainingPlanOptions,
 ) -> None:
     """Sign a plan and store it as a draft; prints the id of the campaign."""
     with clear_errors():
-        own = _read(file) | asked.given()
-        values = DEFAULTS | own
-        missing = [name for name in NEEDED if name not in values]
-        if missing:
-            raise BadInput(f"missing: {', '.join(missing)}; give them as options or in --file")
+        own = read_settings(file) | given_settings(asked, training)
+        values = with_defaults(own)
         name = values["campaign"]
-        if str(name).startswith("training"):
-            raise BadInput(f"campaign is {name}; training runs over Flower, see docs/deployment.md")
         settings = Settings(
             **{field: values[option] for option, field in SETTINGS.items() if option in values}
         )
@@ -149,22 +85,6 @@ def create(
         check_used(own, [name], belongs())
         check_delta_used(own.get("privacy-delta"), [plan])
         print(open_store(db).create(sign_plan(plan, read_key(key)), settings, now=time.time()).id)
-
-
-def _read(path: Path | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    try:
-        values = tomllib.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path} cannot be read as TOML: {error}") from None
-    unknown = sorted(set(values) - {*DEFAULTS, *NEEDED, *SETTINGS, "delta"})
-    if unknown:
-        raise BadInput(
-            f"{path} has unknown {', '.join(unknown)}; accepted: "
-            f"{', '.join(sorted({*DEFAULTS, *NEEDED, *SETTINGS}))}"
-        )
-    return values
 
 
 @campaign_app.command("open")
@@ -228,6 +148,10 @@ def status(
                 f"{one['id']}  {one['state']:<10}  "
                 f"{one['title']}{'  (' + one['reason'] + ')' if one['reason'] else ''}"
             )
+            in_all = one["rounds_in_all"]
+            if in_all and in_all > 1:
+                done = sum(row["because"] is not None for row in one["rounds"])
+                print(f"  {done} of {in_all} rounds done")
             for row in one["rounds"]:
                 state = f"closed by {row['because']}" if row["because"] else "open"
                 came = (
@@ -239,13 +163,47 @@ def status(
                 print(f"  rejected {code}: {count}")
 
 
+@campaign_app.command("weights")
+def weights(
+    campaign: Id,
+    out: Annotated[Path, typer.Argument(help="new file for the weights, .npz")],
+    db: Database = DEFAULT,
+) -> None:
+    """Write the weights of a training, and beside them a JSON file about what they cost."""
+    with clear_errors():
+        store = open_store(db)
+        one = store.campaign(campaign)
+        about = out.with_suffix(".json")
+        if out.suffix != ".npz":
+            raise BadInput(f"the file is {out}; accepted is a name that ends in .npz")
+        there = [path for path in (out, about) if path.exists()]
+        if there:
+            raise BadInput(f"{there[0]} exists already; accepted is a new file")
+        if one.state != TRAINED:
+            raise BadInput(
+                f"campaign {one.id} is {one.state}; only one that is trained has weights"
+            )
+        found = _trained_files(store, one)
+        for path in write_new({out: found[WEIGHTS_FILE], about: found[ABOUT_FILE]}):
+            print(f"wrote {path}")
+
+
+def _trained_files(store: Store, one: Campaign) -> dict[str, bytes]:
+    """The files of a training that has ended, by name."""
+    about, data = store.about_training(one.id), store.weights(one.id)
+    assert about is not None
+    assert data is not None
+    found = np.frombuffer(data, dtype=F4)
+    return {WEIGHTS_FILE: weights_file(found), ABOUT_FILE: about.encode()}
+
+
 @campaign_app.command("export")
 def export(
     campaign: Id,
     out: Annotated[Path, typer.Argument(help="folder to write into")],
     db: Database = DEFAULT,
 ) -> None:
-    """Write the signed plan, the status and, once calibrated, the cards into a folder."""
+    """Write the signed plan, the status and the result, cards or weights, into a folder."""
     with clear_errors():
         store = open_store(db)
         one = store.campaign(campaign)
@@ -258,6 +216,8 @@ def export(
             "plan.bin": one.signed_plan,
             "status.json": json.dumps(views.status(store.engine, row), indent=2).encode(),
         }
+        if one.state == TRAINED:
+            files |= _trained_files(store, one)
         if one.state in (CALIBRATED, PUBLISHED):
             for view, name in ((PUBLIC, "card.json"), (AUDITOR, "auditor.json")):
                 card = store.card(one.id, view)

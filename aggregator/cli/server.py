@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from confide.aggregator.cli.campaign import Database, campaign_app, open_store
+from confide.aggregator.cli.chain import chain_command
 from confide.aggregator.clock import Clock
 from confide.aggregator.keys import (
     OWNERS_CERTIFICATE,
@@ -27,7 +28,7 @@ from confide.aggregator.logs import log_to_stderr
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server.campaign_runner import CampaignRunner
 from confide.aggregator.server.grpc_server import Endpoint
-from confide.aggregator.server.limits import Limits
+from confide.aggregator.server.limits import ServerLimits
 from confide.aggregator.server.process import serve as serve_until_stopped
 from confide.aggregator.storage.database import DEFAULT, connect, upgrade
 from confide.aggregator.storage.enrolment import Enrolment
@@ -46,6 +47,7 @@ database_app = CommandLine("The database of campaigns.")
 app.add_typer(campaign_app, name="campaign")
 app.add_typer(owner_app, name="owner")
 app.add_typer(database_app, name="db")
+app.command("chain")(chain_command)
 
 MOST_PORT = 65535
 OwnerName = Annotated[
@@ -121,26 +123,26 @@ class EndpointOptions:
 class LimitOptions:
     """What owners may ask of the server."""
 
-    message_bytes: Annotated[int, typer.Option(help="largest message")] = Limits.message_bytes
+    message_bytes: Annotated[int, typer.Option(help="largest message")] = ServerLimits.message_bytes
     rate: Annotated[float, typer.Option(help="messages a second an owner")] = (
-        Limits.messages_a_second
+        ServerLimits.messages_a_second
     )
-    open_calls: Annotated[int, typer.Option(help="open calls an owner")] = Limits.open_calls
+    open_calls: Annotated[int, typer.Option(help="open calls an owner")] = ServerLimits.open_calls
     idle_seconds: Annotated[
         float, typer.Option(help="a stream that is silent for so long is ended")
-    ] = Limits.idle_seconds
+    ] = ServerLimits.idle_seconds
     stream_seconds: Annotated[float, typer.Option(help="the longest a stream may last")] = (
-        Limits.stream_seconds
+        ServerLimits.stream_seconds
     )
     connections: Annotated[int, typer.Option(help="connections at a time, of everybody")] = (
-        Limits.connections
+        ServerLimits.connections
     )
     byte_rate: Annotated[
         float, typer.Option(help="bytes a second an owner; it saves up 16 seconds")
-    ] = Limits.bytes_a_second
+    ] = ServerLimits.bytes_a_second
 
-    def limits(self) -> Limits:
-        return Limits(
+    def limits(self) -> ServerLimits:
+        return ServerLimits(
             message_bytes=self.message_bytes,
             messages_a_second=self.rate,
             open_calls=self.open_calls,
@@ -154,6 +156,7 @@ class LimitOptions:
 @app.command()
 @grouped
 def serve(
+    *,
     key: Annotated[Path, typer.Option(help="key that signs cards (aggregator.key of `init`)")],
     at: EndpointOptions,
     asked: LimitOptions,

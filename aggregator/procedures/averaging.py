@@ -1,21 +1,22 @@
 """Federated averaging: owners train by local DP-SGD, and the aggregator averages their weights.
 
 The averaged weights are sent out again in the next round. The aggregator sees nothing but weights
-that each owner has noised; its average is post-processing. Owners count alike, because no answer
-says how many records they have.
+that each owner has noised; its averages and its momentum are post-processing. Owners count alike,
+because no answer says how many records they have.
 """
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from confide.protocol.architectures.base import Weights
+from confide.protocol.methods.mean_weights import WEIGHT_BOUND, TrainingTally
 from confide.protocol.methods.training import (
     TrainingQuery,
-    TrainingTally,
     TrainingTerms,
-    Weights,
-    first_weights,
 )
 from confide.protocol.plan import Plan
 
@@ -29,17 +30,33 @@ class Learned:
 
 
 def federated_averaging(terms: TrainingTerms) -> Generator[TrainingQuery, TrainingTally, Learned]:
-    """Average the weights that arrive in each round; a round without answers changes nothing."""
-    weights, owners = first_weights(terms), []
-    for _ in range(terms.rounds):
+    """Average the weights that arrive in each round; a round without answers changes nothing.
+
+    With w the common weights and a the average of the answers to them, the next ones are
+
+        w' = a + momentum (w - v),
+
+    v being the weights before w (heavy ball; Hsu, Qi, Brown 2019 for federated averaging). The
+    result is the average of the common weights after the last `averaged_rounds`.
+    """
+    weights, owners = terms.network().first_weights(), []
+    movement, total = np.zeros(terms.size), np.zeros(terms.size)
+    for round_ in range(terms.rounds):
         tally = yield TrainingQuery(terms, weights)
-        owners.append(len(tally.weights))
-        if tally.weights:
-            weights = np.stack(tally.weights).mean(axis=0, dtype=np.float64).astype(np.float32)
-    return Learned(weights, tuple(owners))
+        owners.append(tally.owners)
+        if tally.mean is not None:
+            following = _within(tally.mean + terms.momentum * movement)
+            movement = following - weights
+            weights = following.astype(np.float32)
+        if round_ >= terms.rounds - terms.averaged_rounds:
+            total += weights
+    return Learned((total / terms.averaged_rounds).astype(np.float32), tuple(owners))
+
+
+def _within(weights: NDArray[Any]) -> NDArray[Any]:
+    return np.clip(weights, -WEIGHT_BOUND, WEIGHT_BOUND)
 
 
 def of_plan(plan: Plan) -> Generator[TrainingQuery, TrainingTally, Learned]:
     """Make the procedure of a plan of this method."""
-    assert isinstance(plan.terms, TrainingTerms)
-    return federated_averaging(plan.terms)
+    return federated_averaging(TrainingTerms.of(plan.terms))

@@ -40,7 +40,7 @@ def _spread(rate: float, channel: Bit) -> float:
     return math.sqrt(rate * (1 - rate)) / float(channel.hit - channel.spill)
 
 
-def aim_for(m0: float, channel: Bit, alpha: float, answers: int) -> float:
+def aim_for(m0: float, channel: Bit, *, alpha: float, answers: int) -> float:
     """The coverage at which a test on `answers` passes nine times in ten, at most half-way to 1."""
     margin = -2 * float(ndtri(0.1)) * _spread(m0, channel) / math.sqrt(max(answers, 1))
     return min(1 - alpha + margin, 1 - alpha / 2)

@@ -7,7 +7,7 @@ only; certificates depend on the answers that arrived.
 
 import math
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,15 +34,6 @@ PUBLISHED_ROUNDS = 10
 ONE_SHOT_RUNGS = 200
 
 
-def _check(alpha: float, delta: float, n: int, max_corrupt: int) -> None:
-    check_probability("alpha", alpha)
-    check_probability("delta", delta)
-    if n < 1:
-        raise BadInput(f"n is {n}; at least 1 record must be expected")
-    if max_corrupt < 0:
-        raise BadInput(f"max_corrupt is {max_corrupt}; it must be 0 or more")
-
-
 def published_delta(*, channel: Bit, n: int, rounds: int, delta: float) -> float:
     """Delta_S = (e^eps + 1)/(e^eps - 1) sqrt(log(2T/delta) / (2n')), n' = n/T answers a round."""
     return float(1 / (channel.hit - channel.spill)) * math.sqrt(
@@ -51,14 +42,7 @@ def published_delta(*, channel: Bit, n: int, rounds: int, delta: float) -> float
 
 
 def published(
-    *,
-    channel: Bit,
-    alpha: float,
-    delta: float,
-    n: int,
-    star: bool = False,
-    rounds: int = PUBLISHED_ROUNDS,
-    max_corrupt: int = 0,
+    *, channel: Bit, alpha: float, delta: float, n: int, star: bool = False, max_corrupt: int = 0
 ) -> BitProcedure:
     """Binary search over disjoint groups: LDP-CP-S, or S* with `star`.
 
@@ -66,13 +50,15 @@ def published(
     round's own answers, the bit is 1{S <= q}, and a search that ends without a hit returns the
     upper end of its bracket. Delta is taken from the smallest round that arrived.
     """
-    _check(alpha, delta, n, max_corrupt)
+    variant, rounds = "published-star" if star else "published", PUBLISHED_ROUNDS
+    asked = _Asked(
+        variant=variant, channel=channel, alpha=alpha, delta=delta, n=n, max_corrupt=max_corrupt
+    )
     scale = float(1 / (channel.hit - channel.spill))
     low, high, arrived, smallest = 0.0, 1.0, 0, n // rounds
     slack = (
         published_delta(channel=channel, n=n, rounds=rounds, delta=delta) if smallest else math.inf
     )
-    target = 1 - alpha
     for j in range(rounds if smallest else 0):
         q = (low + high) / 2
         tally = yield BitQuery(channel, j / rounds, (j + 1) / rounds, (q,))
@@ -87,34 +73,19 @@ def published(
             + scale * max_corrupt / smallest
         )
         z = scale * (ones / answers - float(channel.spill))
-        floor = target + slack if star else target
-        if z > floor + slack:
-            high = q
-        elif z < floor:
+        floor = 1 - alpha + (slack if star else 0.0)
+        if z < floor:
             low = q
-        else:
-            high = q
+            continue
+        high = q
+        if z <= floor + slack:
             break
     level = 1 - alpha if star else max(0.0, 1 - alpha - slack)
     reason = None
     if high >= 1.0:
         reason = f"no round saw enough ones: Delta is {slack:.3f} with {smallest} answers a round"
-    return LocalCertificate(
-        method="bits",
-        variant="published-star" if star else "published",
-        kind=PAC,
-        threshold=high,
-        level=level,
-        alpha=alpha,
-        delta=delta,
-        n=arrived,
-        channel=channel.name,
-        epsilon=channel.epsilon,
-        slack=slack if smallest else None,
-        max_corrupt=max_corrupt,
-        planned=n,
-        reason=reason,
-    )
+    made = asked.finish(arrived=arrived, rungs=(), threshold=high, reason=reason)
+    return replace(made, level=level, slack=slack if smallest else None)
 
 
 def certified(
@@ -126,12 +97,13 @@ def certified(
     asks one threshold that `Search` allows: that of least expected excess coverage given the curve
     so far. There are seven rounds.
     """
-    _check(alpha, delta, n, max_corrupt)
-    asked = _Asked("certified", channel, alpha, delta, n, max_corrupt)
+    asked = _Asked(
+        variant="certified", channel=channel, alpha=alpha, delta=delta, n=n, max_corrupt=max_corrupt
+    )
     sizes = [int(n * share) for share in STAGE_SHARES]
     if asked.hopeless(sum(sizes)):
         return asked.too_few()
-    answers = Answers(channel, aim_for(asked.m0, channel, alpha, sum(sizes)))
+    answers = Answers(channel, aim_for(asked.m0, channel, alpha=alpha, answers=sum(sizes)))
     arrived, start = yield from _narrowed(channel, answers)
     search, rungs = asked.search(), []
     for i, share in enumerate(STAGE_SHARES):
@@ -188,8 +160,9 @@ def one_shot(
     planning third chooses the run for which the test promises most power; then the rungs are tested
     from 1 downwards, at level delta each, until one fails.
     """
-    _check(alpha, delta, n, max_corrupt)
-    asked = _Asked("one-shot", channel, alpha, delta, n, max_corrupt)
+    asked = _Asked(
+        variant="one-shot", channel=channel, alpha=alpha, delta=delta, n=n, max_corrupt=max_corrupt
+    )
     rungs_at = public_ladder(ONE_SHOT_RUNGS) if ladder is None else check_ladder(ladder)
     rungs_at = rungs_at[rungs_at < 1]
     count = len(rungs_at)
@@ -198,7 +171,7 @@ def one_shot(
     tally = yield BitQuery(channel, 0.0, 1.0, tuple(rungs_at.tolist()) * 3)
     answered, ones = (np.array(column).reshape(3, count) for column in (tally.answers, tally.ones))
     arrived = int(answered.sum())
-    plan = Answers(channel, aim_for(asked.m0, channel, alpha, max(1, arrived // 8)))
+    plan = Answers(channel, aim_for(asked.m0, channel, alpha=alpha, answers=arrived // 8))
     planning = BitTally(tuple(answered[0].tolist()), tuple(ones[0].tolist()))
     plan.add(tuple(rungs_at.tolist()), planning)
     expected, _ = plan.curve().predict(logit(rungs_at))
@@ -222,8 +195,7 @@ def one_shot(
 
 def of_plan(plan: Plan) -> BitProcedure:
     """Make the procedure of a plan of this method."""
-    terms = plan.terms
-    assert isinstance(terms, BitTerms)
+    terms = BitTerms.of(plan.terms)
     return procedure(
         variant=terms.variant,
         channel=terms.make_channel(labels=plan.labels),
@@ -243,9 +215,9 @@ def procedure(*, variant: str, n: int, **asked: Any) -> BitProcedure:
     return published(n=n, star=variant == "published-star", **asked)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Asked:
-    """The promise and expectations of a tested campaign; `finish` puts them on a certificate."""
+    """The promise and expectations of a campaign; `finish` puts them on a certificate."""
 
     variant: str
     channel: Bit
@@ -253,6 +225,14 @@ class _Asked:
     delta: float
     n: int
     max_corrupt: int
+
+    def __post_init__(self) -> None:
+        check_probability("alpha", self.alpha)
+        check_probability("delta", self.delta)
+        if self.n < 1:
+            raise BadInput(f"n is {self.n}; at least 1 record must be expected")
+        if self.max_corrupt < 0:
+            raise BadInput(f"max_corrupt is {self.max_corrupt}; it must be 0 or more")
 
     @property
     def m0(self) -> float:

@@ -49,8 +49,7 @@ _FOURIER_ERROR = 1e-13
 
 def of_plan(plan: Plan, draw: Draw) -> HistogramProcedure | CountProcedure:
     """Make the procedure of a plan of this method; `draw` makes a trusted release and keeps it."""
-    terms = plan.terms
-    assert isinstance(terms, CentralTerms)
+    terms = CentralTerms.of(plan.terms)
     if terms.shows_exact_counts:
         return trusted(terms, alpha=plan.alpha, draw=draw)
     return owner_noised(terms, alpha=plan.alpha)
@@ -74,7 +73,7 @@ def trusted(terms: CentralTerms, *, alpha: float, draw: Draw) -> HistogramProced
     tally = yield HistogramQuery(terms.bins)
     n = int(tally.counts.sum())
     rank, reason = _rank(n, alpha=alpha, beta=terms.beta)
-    made = _Certified(terms, alpha, epsilon, n, tally.owners)
+    made = _Certified(terms, alpha=alpha, epsilon=epsilon, n=n, owners=tally.owners)
     if rank is None:
         return made.certificate(bin_=terms.bins - 1, reason=reason)
     release = draw(mechanism, Histogram(tally.counts, uniform_grid(terms.bins)), rank)
@@ -131,7 +130,7 @@ def owner_noised(terms: CentralTerms, *, alpha: float) -> CountProcedure:
         # If every owner answers, only a noise below -offset passes over a bin with
         # N_j >= r + 2 offset.
         inflation = 2 * noise_offset(variance, len(enrolled), terms.beta / steps)
-    made = _Certified(terms, alpha, epsilon, n, len(enrolled))
+    made = _Certified(terms, alpha=alpha, epsilon=epsilon, n=n, owners=len(enrolled))
     return made.certificate(bin_=right, reason=reason, rank=rank, inflation=inflation)
 
 

@@ -43,7 +43,9 @@ def log_capital(x: Floats, m0: float, delta: float) -> tuple[Floats, Floats]:
     return np.cumsum(np.log1p(bets * (x - m0))), bets
 
 
-def betting_evidence(x: Floats, m0: float, delta: float, max_corrupt: int) -> tuple[float, float]:
+def betting_evidence(
+    x: Floats, m0: float, *, delta: float, max_corrupt: int
+) -> tuple[float, float]:
     """The largest log-capital reached and the log-capital needed.
 
     Replacing an honest report by a lie multiplies the capital by at most (1 + bet (1 - m0)) / (1 -

@@ -51,13 +51,7 @@ def published(
     reproduction.
     """
     _check(alpha, delta, max_corrupt)
-    if not channel.uniform_noise:
-        defined = ", ".join(label_channels(uniform_noise=True))
-        raise BadInput(
-            f"channel is {channel.name}; the published variants are defined for {defined}"
-        )
-    if method not in ("sweep", "bisection"):
-        raise BadInput(f"method is {method!r}; accepted are sweep and bisection")
+    _check_published(channel, method)
     tally = yield LabelQuery(channel)
     n = len(tally.reports)
     slack = math.inf
@@ -67,7 +61,7 @@ def published(
         slack = published_delta(channel=channel, n=n, delta=delta) + max_corrupt * (high - low) / n
         target = 1 - alpha + slack if star else 1 - alpha
         find = _sweep if method == "sweep" else _bisect
-        threshold = find(tally, channel, target, slack) if target <= 1 else None
+        threshold = find(tally, channel, target=target, slack=slack) if target <= 1 else None
     level = 1 - alpha if star else max(0.0, 1 - alpha - slack)
     reason = None
     if threshold is None or threshold >= 1:
@@ -92,7 +86,19 @@ def published(
     )
 
 
-def _sweep(tally: LabelTally, channel: LabelChannel, target: float, slack: float) -> float | None:
+def _check_published(channel: LabelChannel, method: str) -> None:
+    if not channel.uniform_noise:
+        defined = ", ".join(label_channels(uniform_noise=True))
+        raise BadInput(
+            f"channel is {channel.name}; the published variants are defined for {defined}"
+        )
+    if method not in ("sweep", "bisection"):
+        raise BadInput(f"method is {method!r}; accepted are sweep and bisection")
+
+
+def _sweep(
+    tally: LabelTally, channel: LabelChannel, *, target: float, slack: float
+) -> float | None:
     n, spill = len(tally.reports), float(channel.spill)
     goal = n * float(channel.hit - channel.spill) * target
     return noise_aware_threshold(
@@ -100,7 +106,7 @@ def _sweep(tally: LabelTally, channel: LabelChannel, target: float, slack: float
     )
 
 
-def _bisect(tally: LabelTally, channel: LabelChannel, target: float, slack: float) -> float:
+def _bisect(tally: LabelTally, channel: LabelChannel, *, target: float, slack: float) -> float:
     """Halve [0, 1] twenty times, or until the estimate lies within slack above the target.
 
     Returns the threshold of that estimate, or else the upper end.
@@ -144,7 +150,7 @@ def certified(
     threshold, rungs = 1.0, []
     for q, x in x_at_rungs(tally, channel, ladder):
         evidence, needed = betting_evidence(
-            np.clip((x - low) / (high - low), 0.0, 1.0), m0, delta, max_corrupt
+            np.clip((x - low) / (high - low), 0.0, 1.0), m0, delta=delta, max_corrupt=max_corrupt
         )
         rungs.append(LabelRung(q, evidence, needed))
         if not rungs[-1].passed:
@@ -177,8 +183,7 @@ def certified(
 
 def of_plan(plan: Plan) -> LabelProcedure:
     """Make the procedure of a plan of this method."""
-    terms = plan.terms
-    assert isinstance(terms, LabelTerms)
+    terms = LabelTerms.of(plan.terms)
     return procedure(
         variant=terms.variant,
         channel=terms.make_channel(labels=plan.labels),

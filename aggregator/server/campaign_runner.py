@@ -1,9 +1,9 @@
 """Advances campaigns: closes due rounds, replays procedures, and opens the next round.
 
 A step closes the round that is due, gives the procedure every tally so far, and asks its next
-query. Nothing is remembered between two steps. A procedure is replayed from its stored tallies each
-time, so any process can replace one that died, at any point. The lease only saves work: two
-processes that advance the same campaign write the same rows.
+query. A procedure is replayed from its stored tallies, so any process can replace one that died, at
+any point. A process that goes on remembers how far its replay is; that, like the lease, only saves
+work: two processes that advance the same campaign write the same rows.
 """
 
 import json
@@ -14,15 +14,16 @@ from datetime import UTC, datetime
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from confide.aggregator.campaigns.driver import RecordedTallies, TooFew, conclude, run_procedure
-from confide.aggregator.campaigns.releases import Audited, read_release
+from confide.aggregator.campaigns.driver import RecordedTallies, TooFew, check_learned, conclude
+from confide.aggregator.campaigns.releases import read_release
+from confide.aggregator.campaigns.training_result import about_text, about_training
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.clock import Clock
 from confide.aggregator.logs import place_of
-from confide.aggregator.procedures.registry import plan_procedure
+from confide.aggregator.procedures.averaging import Learned
 from confide.aggregator.quantiles.base import Mechanism, Release
 from confide.aggregator.quantiles.histogram import Histogram
-from confide.aggregator.server.stored_rounds import OtherVersion, StoredRounds, Unanswered
+from confide.aggregator.server.stored_rounds import OtherVersion, Replay, StoredRounds, Unanswered
 from confide.aggregator.storage import views
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import (
@@ -37,10 +38,13 @@ from confide.protocol.cards.card import AUDITOR, PUBLIC
 from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy
+from confide.protocol.methods.mean_weights import packed
+from confide.protocol.plan import Plan
+from confide.protocol.wire.service import campaign_id
 
 log = logging.getLogger(__name__)
 
-UNUSABLE = "what came in is not what the procedure accepts, so it cannot end in a card"
+UNUSABLE = "what came in is not what the procedure accepts, so it cannot end in a result"
 # The longest time a campaign stops when the process that advances it dies.
 LEASE_SECONDS = 2.0
 # How far ahead the clock of another process may be. A lease beyond that would stop a campaign for
@@ -60,6 +64,7 @@ class CampaignRunner:
         self._leased_until: dict[str, float] = {}
         self._stuck: set[str] = set()
         self._skewed: set[str] = set()
+        self._replays: dict[str, Replay] = {}
 
     def step(self) -> set[str]:
         """Advance every due campaign that no other process leads; return the ids of those stuck.
@@ -77,8 +82,10 @@ class CampaignRunner:
             )
         if not self._clock.believed:
             return self._stuck
-        stuck = set()
-        for campaign in self._store.campaigns(OPEN, CLOSED):
+        stuck, under_way = set(), self._store.campaigns(OPEN, CLOSED)
+        ids = {one.id for one in under_way}
+        self._replays = {name: one for name, one in self._replays.items() if name in ids}
+        for campaign in under_way:
             if campaign.reason is None and campaign.readable and campaign.signer != self._public:
                 # The campaign was made while this process ran. A process with the key that owners
                 # know has to advance it.
@@ -177,13 +184,11 @@ class CampaignRunner:
 
     def _replay(self, campaign: Campaign, rounds: list[Round]) -> None:
         """Run a new procedure on the stored tallies, to its first unanswered query or its end."""
-        draw = Audited(self._draw(campaign))
-        recorded = RecordedTallies(
-            campaign.plan, StoredRounds(self._store, campaign, rounds, self._now())
-        )
+        replay = self._replays.pop(campaign.id, None) or Replay(campaign.plan, self._draw(campaign))
         try:
-            certificate = run_procedure(plan_procedure(campaign.plan, draw), recorded)
+            result = replay.proceed(StoredRounds(self._store, campaign, rounds, now=self._now()))
         except Unanswered as next_:
+            self._replays[campaign.id] = replay
             self._store.ask(
                 campaign.id,
                 next_.round,
@@ -195,7 +200,27 @@ class CampaignRunner:
         except OtherVersion as error:
             self._store.fail(campaign.id, str(error), now=self._now())
         else:
-            self._finish(campaign, certificate, recorded, draw.diagnostic)
+            if campaign.plan.terms.track is None:
+                self._finish_training(campaign, result)
+            else:
+                self._finish(campaign, result, replay.recorded, audit=replay.draw.diagnostic)
+
+    def _finish_training(self, campaign: Campaign, learned: Learned) -> None:
+        """Store the weights, or raise TooFew if no owner, or too few of them, took part."""
+        plan, engine = campaign.plan, self._store.engine
+        received = views.received(engine, campaign.id)
+        check_learned(
+            plan, learned, received=received, sizes=views.contributions(engine, campaign.id)
+        )
+        about = about_text(about_training(plan, learned.owners, received))
+        self._store.train(campaign.id, about, packed(learned.weights), now=self._now())
+        log.info("trained", extra={"campaign": campaign.id, "rounds": len(learned.owners)})
+
+    def _training(self, plan: Plan) -> Plan | None:
+        """The plan of the campaign that trained the model of this plan."""
+        if not plan.training:
+            return None
+        return self._store.campaign(campaign_id(plan.training)).plan
 
     def _draw(self, campaign: Campaign) -> Callable[[Mechanism, Histogram, int], Release]:
         """Make a draw that stores a release before use, and never draws a stored one again."""
@@ -214,6 +239,7 @@ class CampaignRunner:
         campaign: Campaign,
         certificate: Certificate,
         recorded: RecordedTallies,
+        *,
         audit: dict[str, float],
     ) -> None:
         """Issue the signed card, or raise TooFew if too few reports or owners were counted."""
@@ -228,7 +254,13 @@ class CampaignRunner:
             crowds=recorded.crowds,
             sizes=recorded.sizes or views.contributions(self._store.engine, campaign.id),
         )
-        card = campaign_card(plan, outcome, diagnostic={}, issued=datetime.fromtimestamp(now, UTC))
+        card = campaign_card(
+            plan,
+            outcome,
+            diagnostic={},
+            issued=datetime.fromtimestamp(now, UTC),
+            training=self._training(plan),
+        )
         made = {PUBLIC: card.sign(self._key).to_json()}
         if audit:
             made[AUDITOR] = replace(card, diagnostic=audit, view=AUDITOR).sign(self._key).to_json()

@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 
 from confide.aggregator.server.health import HealthChecks
-from confide.aggregator.server.limits import Limits
+from confide.aggregator.server.limits import ServerLimits
 from confide.aggregator.server.service import Bounds, Service
 from confide.protocol.errors import BadInput
 
@@ -51,7 +51,7 @@ class GrpcServer:
     """The service at an endpoint, with the health checks of gRPC beside it."""
 
     def __init__(
-        self, service: Service, endpoint: Endpoint, *, limits: Limits, bounds: Bounds
+        self, service: Service, endpoint: Endpoint, *, limits: ServerLimits, bounds: Bounds
     ) -> None:
         self._checks = HealthChecks(asking=bounds.checks, watching=bounds.health_watches)
         self._server = grpc.aio.server(

@@ -15,7 +15,7 @@ from confide.protocol.wire.service import LARGEST_PIECE
 
 
 @dataclass(frozen=True)
-class Limits:
+class ServerLimits:
     """The limits that an operator sets for a server.
 
     For one owner: bytes per message, messages per second, bytes per second and open calls. For one
@@ -77,13 +77,16 @@ class RateLimiter:
     It must be used from one thread only.
     """
 
-    def __init__(self, limits: Limits, vitals: ProcessStatus, *, now: Callable[[], float]) -> None:
+    def __init__(
+        self, limits: ServerLimits, vitals: ProcessStatus, *, now: Callable[[], float]
+    ) -> None:
         self._limits, self._vitals = limits, vitals
         self._open: Counter[int] = Counter()
         # The messages of one second may be sent at once, or SMALLEST_BUCKET if that is more.
         rate, size = limits.messages_a_second, limits.bytes_a_second
         self._messages = Buckets(rate, max(rate, SMALLEST_BUCKET), now=now)
         self._bytes = Buckets(size, SAVED_SECONDS * size, now=now)
+        self._sent = Buckets(size, SAVED_SECONDS * size, now=now)
 
     def message(self, owner: int) -> None:
         """Count one message, or refuse it if the owner's rate is used up."""
@@ -102,6 +105,16 @@ class RateLimiter:
         self._bytes.take(owner, size)
         if debt:
             raise Refused(wire.Code.RATE_LIMITED)
+
+    def send(self, owner: int, size: int) -> None:
+        """Count the bytes of a query, or refuse to send it if the owner has a debt of queries."""
+        if self._sent.left(owner) <= 0:
+            raise Refused(wire.Code.RATE_LIMITED)
+        self._sent.take(owner, size)
+
+    def charge(self, owner: int, size: int) -> None:
+        """Count bytes that the owner will send, and refuse nothing."""
+        self._bytes.take(owner, max(size, 0))
 
     @contextmanager
     def call(self, owner: int) -> Iterator[None]:

@@ -8,14 +8,14 @@ import resource
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from confide.aggregator.logs import place_of
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server.campaign_runner import CampaignRunner
 from confide.aggregator.server.grpc_server import Endpoint, GrpcServer
-from confide.aggregator.server.limits import Limits
+from confide.aggregator.server.limits import ServerLimits
 from confide.aggregator.server.round_cache import RoundCache
 from confide.aggregator.server.service import Bounds, Service
 from confide.aggregator.storage.report_writer import Writer
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 REPEAT_SECONDS, FAILED_SECONDS = 0.2, 2.0
 
 
-def within_files(limits: Limits) -> Limits:
+def within_files(limits: ServerLimits) -> ServerLimits:
     """The limits, with at most half as many connections as the process may have files open.
 
     The process first raises its own limit on files, as far as the system allows.
@@ -55,7 +55,7 @@ async def serve(
     *,
     runner: CampaignRunner,
     endpoint: Endpoint,
-    limits: Limits,
+    limits: ServerLimits,
     status: ProcessStatus,
 ) -> None:
     """Serve until a signal says stop; then finish what has begun."""
@@ -76,7 +76,7 @@ async def serve(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    refresh = _Refresh(cache, service, server, limits, status)
+    refresh = _Refresh(cache, service, server, status)
 
     def advance() -> None:
         status.stuck = len(runner.step())
@@ -105,15 +105,12 @@ class _Refresh:
     cache: RoundCache
     service: Service
     server: GrpcServer
-    limits: Limits
     status: ProcessStatus
-    _logged: set[str] = field(default_factory=set)
 
     async def __call__(self) -> None:
         try:
             if await asyncio.to_thread(self.cache.refresh):
                 self.service.wake()
-            self._log_too_large()
             self.status.looked = time.monotonic()
         # Health checks are answered with the failure at once; `_repeat` logs it.
         except Exception:
@@ -121,14 +118,6 @@ class _Refresh:
             raise
         finally:
             self.server.set_health(healthy=self.status.healthy(time.monotonic()))
-
-    def _log_too_large(self) -> None:
-        for name in self.cache.too_large(self.limits.message_bytes) - self._logged:
-            self._logged.add(name)
-            log.error(
-                "answers are larger than --message-bytes",
-                extra={"campaign": name, "accepted": self.limits.message_bytes},
-            )
 
 
 async def _repeat(stop: asyncio.Event, work: Callable[[], Any]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from confide.aggregator.campaigns.admission import Checked, check_answer
-from confide.aggregator.campaigns.allowance import most_bytes, most_in_campaign, most_in_round
+from confide.aggregator.campaigns.allowance import Allowance, allowance, most_in_campaign
 from confide.aggregator.storage.enrolment import Owner
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import ENOUGH, OPEN, Campaign, Round
@@ -15,7 +15,7 @@ from confide.protocol.errors import BadInput, Refused
 from confide.protocol.methods.base import Query
 from confide.protocol.plan import read_query
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.encoding import parse
+from confide.protocol.wire.encoding import ID_BYTES, parse
 
 # The key is public: an owner that makes two batches with the same name loses the second one, and no
 # other owner is affected.
@@ -28,7 +28,9 @@ class CachedCampaign:
 
     campaign: Campaign
     rounds: tuple[Round, ...] = ()
+    # The last query, and its bytes, while the campaign is open.
     query: Query | None = None
+    asked: bytes = b""
     owners: int = 0
     reports: int = 0
 
@@ -42,18 +44,15 @@ class CachedCampaign:
 
     @property
     def whole(self) -> bool:
-        """Whether an owner answers the last round as a whole, and so once."""
-        return self.query is not None and self.query.whole
+        """Whether an owner answers a round as a whole, and so once."""
+        return self.campaign.plan.terms.rounds > 0
 
-    def most(self, owner: Owner) -> tuple[int, int]:
-        """How many reports of an owner the last round takes, and the campaign."""
-        plan = self.campaign.plan
-        in_round = 1 if self.query is None else most_in_round(plan, self.query, owner.records)
-        return in_round, most_in_campaign(plan, owner.records)
-
-    def most_bytes(self, owner: Owner) -> int:
-        """How many bytes of an owner the campaign stores."""
-        return most_bytes(self.campaign.plan, rounds=len(self.rounds), records=owner.records)
+    def allowance(self, owner: Owner) -> Allowance:
+        """The most that the last round, and the campaign, take from an owner."""
+        if self.query is None:
+            return Allowance(0)
+        plan, rounds = self.campaign.plan, len(self.rounds)
+        return allowance(plan, self.query, rounds=rounds, records=owner.records)
 
     def admit(self, answer: bytes, owner: Owner) -> tuple[Packed, bool]:
         """The answer as a batch to store, and whether it was drawn from a seed.
@@ -82,14 +81,13 @@ class CachedCampaign:
     def earlier(self, answer: bytes) -> tuple[int, Packed]:
         """An answer to an earlier round, with the number of that round.
 
-        It is refused if there was no such round.
+        It is refused if there was no such round. It was checked if it is stored, and else it is not
+        stored any more, so it is not checked.
         """
-        number = parse(wire.Answer, answer).batch.round
-        if number >= len(self.rounds):
+        batch = parse(wire.Answer, answer).batch
+        if batch.round >= len(self.rounds):
             raise Refused(wire.Code.WRONG_ROUND)
-        plan, name = self.campaign.plan, self.campaign.digest
-        query, _ = read_query(self.rounds[number].query, plan=plan, plan_digest=name)
-        return number, _packed(answer, check_answer(answer, query=query, plan=name, round_=number))
+        return batch.round, _packed(answer, Checked(len(batch.ids) // ID_BYTES, batch.seeded))
 
     def _had_enough(self, number: int) -> bool:
         return number < len(self.rounds) and self.rounds[number].because == ENOUGH
@@ -137,15 +135,6 @@ class RoundCache:
             changed, self._campaigns = found != self._campaigns, found
             return changed
 
-    def too_large(self, message_bytes: int) -> set[str]:
-        """The campaigns that ask for answers of more bytes than that which cannot be split."""
-        asked = {name: one.query for name, one in self._campaigns.items() if one.taking}
-        return {
-            name
-            for name, query in asked.items()
-            if query is not None and query.answer_bytes > message_bytes
-        }
-
     def knows(self, campaign: str) -> bool:
         return campaign in self._campaigns
 
@@ -176,7 +165,12 @@ class RoundCache:
         if not rounds:
             return CachedCampaign(campaign)
         owners, _, reports = self._store.turnout(campaign.id, rounds[-1].number)
-        if before is not None and before.last is not None and before.last.query == rounds[-1].query:
-            return CachedCampaign(campaign, rounds, before.query, owners, reports)
-        query, _ = read_query(rounds[-1].query, plan=campaign.plan, plan_digest=campaign.digest)
-        return CachedCampaign(campaign, rounds, query, owners, reports)
+        query, asked = None, b""
+        if campaign.state != OPEN:
+            pass
+        elif before and before.query and before.rounds[-1].digest == rounds[-1].digest:
+            query, asked = before.query, before.asked
+        else:
+            asked = self._store.query(campaign.id, rounds[-1].number)
+            query, _ = read_query(asked, plan=campaign.plan, plan_digest=campaign.digest)
+        return CachedCampaign(campaign, rounds, query, asked, owners, reports)

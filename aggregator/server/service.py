@@ -14,20 +14,34 @@ from typing import Any
 import grpc
 
 from confide.aggregator.process_status import ProcessStatus
+from confide.aggregator.server.assembly import AssemblyMemory
 from confide.aggregator.server.authentication import OwnerDirectory
-from confide.aggregator.server.limits import Limits, MessageMemory, RateLimiter, Reading, Slots
+from confide.aggregator.server.limits import (
+    MessageMemory,
+    RateLimiter,
+    Reading,
+    ServerLimits,
+    Slots,
+)
 from confide.aggregator.server.round_cache import CachedCampaign, RoundCache
 from confide.aggregator.server.upload import Stream
 from confide.aggregator.storage.enrolment import Enrolment, Owner
 from confide.aggregator.storage.report_writer import Writer
 from confide.aggregator.storage.store import Store
-from confide.aggregator.storage.stored_campaign import CALIBRATED, CLOSED, PUBLISHED
+from confide.aggregator.storage.stored_campaign import CALIBRATED, CLOSED, PUBLISHED, TRAINED
 from confide.aggregator.storage.submissions import Rejection
 from confide.protocol.cards.card import PUBLIC
 from confide.protocol.errors import Refused
 from confide.protocol.wire import service_pb2
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.service import AUTHORIZATION, CALLS, CAMPAIGN, MESSAGES, SERVICE
+from confide.protocol.wire.service import (
+    AUTHORIZATION,
+    CALLS,
+    CAMPAIGN,
+    MESSAGES,
+    PIECE_BYTES,
+    SERVICE,
+)
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +76,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Call:
+class OwnerCall:
     """One call of an enrolled owner about one campaign."""
 
     messages: Any
@@ -83,7 +97,7 @@ class Service:
         store: Store,
         writer: Writer,
         cache: RoundCache,
-        limits: Limits,
+        limits: ServerLimits,
         status: ProcessStatus,
         bounds: Bounds,
         certified: bool,
@@ -94,6 +108,7 @@ class Service:
         self._calls, self._watches = Slots(bounds.calls), Slots(bounds.watches)
         self._rate_limiter = RateLimiter(limits, status, now=time.monotonic)
         self._reading, self._memory = Reading(limits.message_bytes), MessageMemory(MOST_HELD)
+        self._assemblies = AssemblyMemory()
         self._changed, self._stopping = asyncio.Event(), False
 
     async def prepare(self) -> None:
@@ -113,11 +128,15 @@ class Service:
         is handled, and counted, from its start, and not from its first message.
         """
         asked = grpc.stream_unary_rpc_method_handler
+        streamed = grpc.stream_stream_rpc_method_handler
         made = {
             "FetchPlan": asked(self._guarded(self._plan), **_codecs("FetchPlan")),
-            "PollQuery": asked(self._guarded(self._query), **_codecs("PollQuery")),
+            "PollQuery": streamed(self._streamed(self._query, self._calls), **_codecs("PollQuery")),
             "FetchCard": asked(self._guarded(self._card), **_codecs("FetchCard")),
-            "Watch": grpc.stream_stream_rpc_method_handler(self._watch, **_codecs("Watch")),
+            "FetchModel": streamed(
+                self._streamed(self._model, self._calls), **_codecs("FetchModel")
+            ),
+            "Watch": streamed(self._streamed(self._changes, self._watches), **_codecs("Watch")),
             # Answers stay bytes: they are stored as they came, and checked in one place.
             "Submit": asked(
                 self._guarded(self._submit), **_codecs("Submit") | {"request_deserializer": None}
@@ -125,21 +144,37 @@ class Service:
         }
         return grpc.method_handlers_generic_handler(SERVICE, made)
 
-    async def _plan(self, call: Call) -> wire.SignedPlan:
+    async def _plan(self, call: OwnerCall) -> wire.SignedPlan:
         return wire.SignedPlan.FromString(call.campaign.campaign.signed_plan)
 
-    async def _query(self, call: Call) -> service_pb2.Asked:
-        if call.campaign.last is None or not call.campaign.taking:
-            return service_pb2.Asked(code=wire.Code.CLOSED)
-        return service_pb2.Asked(code=wire.Code.OK, query=call.campaign.last.query)
+    async def _query(self, owner: Owner, campaign: str) -> AsyncIterator[service_pb2.Asked]:
+        found = self._cache.campaign(campaign)
+        if not found.taking:
+            yield service_pb2.Asked(code=wire.Code.CLOSED)
+            return
+        self._rate_limiter.send(owner.id, len(found.asked))
+        for start in range(0, len(found.asked), PIECE_BYTES):
+            piece = found.asked[start : start + PIECE_BYTES]
+            yield service_pb2.Asked(code=wire.Code.OK, query=piece)
 
-    async def _card(self, call: Call) -> service_pb2.CardJson:
+    async def _model(self, owner: Owner, campaign: str) -> AsyncIterator[service_pb2.ModelPiece]:
+        found = self._cache.campaign(campaign).campaign
+        data = await asyncio.to_thread(self._store.model, found.plan.model)
+        if data is None:
+            yield service_pb2.ModelPiece(code=wire.Code.CLOSED)
+            return
+        self._rate_limiter.send(owner.id, len(data))
+        for start in range(0, len(data), PIECE_BYTES):
+            piece = data[start : start + PIECE_BYTES]
+            yield service_pb2.ModelPiece(code=wire.Code.OK, data=piece)
+
+    async def _card(self, call: OwnerCall) -> service_pb2.CardJson:
         if call.campaign.campaign.state != PUBLISHED:
             return service_pb2.CardJson(code=wire.Code.CLOSED)
         card = await asyncio.to_thread(self._store.card, call.campaign.campaign.id, PUBLIC)
         return service_pb2.CardJson(code=wire.Code.OK, card=card)
 
-    async def _submit(self, call: Call) -> wire.Receipt:
+    async def _submit(self, call: OwnerCall) -> wire.Receipt:
         name = call.campaign.campaign.id
 
         async def look_again() -> CachedCampaign:
@@ -159,24 +194,14 @@ class Service:
             look_again=look_again,
             known=lambda: self._owner(call.context),
             announced=announced,
+            assemblies=self._assemblies,
         )
         receipt = await stream.take(call.messages)
         if receipt.code != wire.Code.OK and not stream.declined:
             self._reject(name, call.owner, receipt.code)
         return receipt
 
-    async def _watch(self, _: Any, context: Any) -> AsyncIterator[service_pb2.Progress]:
-        owner = None
-        try:
-            owner = await self._owner(context)
-            with self._watches.one(), self._rate_limiter.call(owner.id):
-                async for progress in self._changes(_metadata(context).get(CAMPAIGN, "")):
-                    yield progress
-                    await self._owner(context)
-        except Refused as refused:
-            await self._refuse(context, owner, refused.code)
-
-    async def _changes(self, campaign: str) -> AsyncIterator[service_pb2.Progress]:
+    async def _changes(self, _: Owner, campaign: str) -> AsyncIterator[service_pb2.Progress]:
         while not self._stopping:
             changed, found = self._changed, self._cache.campaign(campaign)
             state, last = found.campaign.state, found.last
@@ -187,14 +212,32 @@ class Service:
                 reports=found.reports,
                 owners=found.owners,
             )
-            if state in (CALIBRATED, PUBLISHED) or (
+            if state in (CALIBRATED, PUBLISHED, TRAINED) or (
                 state == CLOSED and found.campaign.reason is not None
             ):
                 return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), HEARTBEAT_SECONDS)
 
-    def _guarded(self, work: Callable[[Call], Any]) -> Callable[[Any, Any], Any]:
+    def _streamed(
+        self, work: Callable[[Owner, str], AsyncIterator[Any]], slots: Slots
+    ) -> Callable[[Any, Any], AsyncIterator[Any]]:
+        """A handler that authenticates the owner before every message that the work yields."""
+
+        async def handle(_: Any, context: Any) -> AsyncIterator[Any]:
+            owner = None
+            try:
+                owner = await self._owner(context)
+                with slots.one(), self._rate_limiter.call(owner.id):
+                    async for message in work(owner, _metadata(context).get(CAMPAIGN, "")):
+                        yield message
+                        await self._owner(context)
+            except Refused as refused:
+                await self._refuse(context, owner, refused.code)
+
+        return handle
+
+    def _guarded(self, work: Callable[[OwnerCall], Any]) -> Callable[[Any, Any], Any]:
         """A handler that authenticates the owner and finds the campaign before the work.
 
         A refusal ends the call with a status, and is counted.
@@ -206,7 +249,7 @@ class Service:
                 owner = await self._owner(context)
                 with self._calls.one(), self._rate_limiter.call(owner.id):
                     campaign = self._cache.campaign(_metadata(context).get(CAMPAIGN, ""))
-                    return await work(Call(messages, context, owner, campaign))
+                    return await work(OwnerCall(messages, context, owner, campaign))
             except Refused as refused:
                 await self._refuse(context, owner, refused.code)
 

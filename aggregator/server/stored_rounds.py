@@ -1,15 +1,21 @@
 """Reads the tallies of a campaign's rounds from the store, to replay its procedure."""
 
+import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
 
 from confide.aggregator.campaigns.admission import Sent, read_answer
+from confide.aggregator.campaigns.driver import RecordedTallies, Running
+from confide.aggregator.campaigns.releases import Audited
 from confide.aggregator.campaigns.report_ids import counted_once
+from confide.aggregator.procedures.central import Draw
+from confide.aggregator.procedures.registry import plan_procedure
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import OPEN, Campaign, Round
-from confide.protocol.errors import ConfideError
+from confide.protocol.errors import ConfideError, Refused
 from confide.protocol.methods.base import Batch, Query, Tally
-from confide.protocol.plan import read_query, write_query
+from confide.protocol.plan import Plan, read_query, write_query
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.wire.columns import Array
 
@@ -29,20 +35,22 @@ class OtherVersion(ConfideError):
 class StoredRounds:
     """A source of tallies that counts each closed round once, and stores the result if it may."""
 
-    def __init__(self, store: Store, campaign: Campaign, rounds: list[Round], now: float) -> None:
-        self._store, self._campaign, self._rounds, self._now = store, campaign, rounds, now
+    def __init__(
+        self, store: Store, campaign: Campaign, rounds: list[Round], *, now: float
+    ) -> None:
+        self._store, self._campaign, self._rounds = store, campaign, rounds
+        self._asking = campaign.state == OPEN and now < campaign.plan.expires.timestamp()
         self._score = SCORES[campaign.plan.score]
 
     def __call__(self, query: Query, number: int) -> Tally:
-        asked = write_query(query, plan=self._campaign.digest, round_=number)
-        if number >= len(self._rounds):
-            expires = self._campaign.plan.expires.timestamp()
-            if self._campaign.state == OPEN and self._now < expires:
-                raise Unanswered(number, asked)
+        if number >= len(self._rounds) and not self._asking:
             # The campaign asks nobody any more, so the tally is empty.
             nobody: Tally = query.tally([], self._score)
             return nobody
-        if self._rounds[number].query != asked:
+        asked = write_query(query, plan=self._campaign.digest, round_=number)
+        if number >= len(self._rounds):
+            raise Unanswered(number, asked)
+        if self._rounds[number].digest != hashlib.sha256(asked).digest():
             raise OtherVersion(
                 f"round {number} was asked by another version of this program, which must finish "
                 "the campaign"
@@ -52,32 +60,95 @@ class StoredRounds:
     def _tally(self, query: Query, number: int) -> Tally:
         """The stored tally of a round, or one counted from its batches.
 
-        A tally that is small, and no more exact than the reports, is stored.
+        A tally that is no more exact than the reports is stored: as JSON if it is small, as bytes
+        if it is large and replaces the answers, which are then deleted.
         """
+        try:
+            found = self._stored(query, number)
+            return self._count(query, number) if found is None else found
+        except Refused:
+            # Another process may have stored the tally, and deleted the answers, just now.
+            found = self._stored(query, number)
+            if found is None:
+                raise
+            return found
+
+    def _stored(self, query: Query, number: int) -> Tally | None:
+        found: Tally | None = None
         kept = self._rounds[number].tally
         if kept is not None:
-            stored: Tally = query.tally_from_json(json.loads(kept))
-            return stored
-        found = list(self._answers(query, number))
+            found = query.tally_from_json(json.loads(kept))
+        elif query.whole and (data := self._store.long_tally(self._campaign.id, number)):
+            found = query.tally_from_bytes(data)
+        return found
+
+    def _count(self, query: Query, number: int) -> Tally:
+        found: Sequence[Batch] = _StoredBatches(self._store, self._campaign, query, number)
         if not query.whole:
             earlier = [ids for before in range(number) for ids in self._ids(before)]
-            found = counted_once(found, earlier)
+            found = counted_once(list(found), earlier)
         tally: Tally = query.tally(found, self._score)
-        values = tally.to_json()
+        values, data = tally.to_json(), tally.to_bytes()
         if values is not None:
             self._store.keep_tally(self._campaign.id, number, json.dumps(values))
+        elif data is not None:
+            self._store.keep_long_tally(self._campaign.id, number, data)
         return tally
-
-    def _answers(self, query: Query, number: int) -> Iterator[Batch]:
-        for owner, answer in self._store.answers(self._campaign.id, number):
-            sent = Sent(owner.to_bytes(8, "big"), answer)
-            yield read_answer(sent, query=query, plan=self._campaign.digest, round_=number)
 
     def _ids(self, number: int) -> Iterator[Array]:
         query, _ = read_query(
-            self._rounds[number].query,
+            self._store.query(self._campaign.id, number),
             plan=self._campaign.plan,
             plan_digest=self._campaign.digest,
         )
-        for batch in self._answers(query, number):
+        for batch in _StoredBatches(self._store, self._campaign, query, number):
             yield batch.ids
+
+
+class _StoredBatches(Sequence[Batch]):
+    """The batches of a round, read from the store each time that they are gone through.
+
+    Answers as a whole may be long, so that of these one at a time is in memory.
+    """
+
+    def __init__(self, store: Store, campaign: Campaign, query: Query, number: int) -> None:
+        self._store, self._campaign, self._query, self._number = store, campaign, query, number
+
+    def __iter__(self) -> Iterator[Batch]:
+        at_once = 1 if self._query.whole else 256
+        for owner, answer in self._store.answers(self._campaign.id, self._number, at_once=at_once):
+            sent = Sent(owner.to_bytes(8, "big"), answer)
+            yield read_answer(
+                sent, query=self._query, plan=self._campaign.digest, round_=self._number
+            )
+
+    def __len__(self) -> int:
+        return self._store.batches(self._campaign.id, self._number)
+
+    @overload
+    def __getitem__(self, place: int) -> Batch: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Batch]: ...
+    def __getitem__(self, place: int | slice) -> Batch | Sequence[Batch]:
+        return list(self)[place]
+
+
+class Replay:
+    """A procedure, run on the stored rounds as far as they go, and again when there are more.
+
+    It can be thrown away at any time: a new one comes to the same point. Going on with it saves
+    reading all earlier rounds again, which may be long.
+    """
+
+    def __init__(self, plan: Plan, draw: Draw) -> None:
+        self.draw = Audited(draw)
+        self.recorded = RecordedTallies(plan, self._tally)
+        self._procedure = Running(plan_procedure(plan, self.draw))
+
+    def _tally(self, query: Query, number: int) -> Tally:
+        return self._rounds(query, number)
+
+    def proceed(self, rounds: StoredRounds) -> Any:
+        """The result of the procedure; raises Unanswered at a query that nobody was asked yet."""
+        self._rounds = rounds
+        return self._procedure.proceed(self.recorded)

@@ -6,8 +6,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from confide.aggregator.server.assembly import Assembly, AssemblyMemory
 from confide.aggregator.server.authentication import BELIEVED_SECONDS
-from confide.aggregator.server.limits import Deadline, Limits, MessageMemory, RateLimiter, Reading
+from confide.aggregator.server.limits import (
+    Deadline,
+    MessageMemory,
+    RateLimiter,
+    Reading,
+    ServerLimits,
+)
 from confide.aggregator.server.round_cache import CachedCampaign, declined
 from confide.aggregator.storage.enrolment import Owner
 from confide.aggregator.storage.report_writer import Writer
@@ -31,7 +38,7 @@ class Stream:
     standing: CachedCampaign
     writer: Writer
     rate_limiter: RateLimiter
-    limits: Limits
+    limits: ServerLimits
     reading: Reading
     memory: MessageMemory
     look_again: Callable[[], Awaitable[CachedCampaign]]
@@ -39,6 +46,7 @@ class Stream:
     known: Callable[[], Awaitable[object]]
     # The number of answers that the owner announced; a stream that ends with fewer is broken.
     announced: int | None = None
+    assemblies: AssemblyMemory = field(default_factory=AssemblyMemory)
     accepted: int = 0
     duplicates: int = 0
     declined: bool = False
@@ -50,6 +58,10 @@ class Stream:
     # Whether an answer was to a closed round: then the end of this stream finishes no round.
     _again: bool = False
     _code: int = wire.Code.OK
+
+    def __post_init__(self) -> None:
+        most = self.standing.campaign.plan.terms.answer_bytes
+        self._assembly = Assembly(self.assemblies, self.owner.id, most=most)
 
     async def take(self, messages: AsyncIterator[bytes]) -> wire.Receipt:
         """Read and store the answers, and return a receipt for those that are durable.
@@ -66,6 +78,7 @@ class Stream:
         finally:
             self.memory.give(self._bytes)
             self._bytes = 0
+            self._assembly.release()
         await self._settle()
         if self._code in (wire.Code.UNAVAILABLE, wire.Code.UNAUTHENTICATED):
             raise Refused(self._code)
@@ -79,10 +92,10 @@ class Stream:
     async def _read(self, messages: AsyncIterator[bytes]) -> None:
         believed = asyncio.get_running_loop().time() + BELIEVED_SECONDS
         count, owner = 0, self.owner.id
-        limits, wanted = self.limits, partial(self.reading.wanted, owner)
+        limits = self.limits
         self.rate_limiter.read(owner)
         async with Deadline(
-            idle=limits.idle_seconds, whole=limits.stream_seconds, in_the_way=wanted
+            idle=limits.idle_seconds, whole=limits.stream_seconds, in_the_way=self._in_the_way
         ) as deadline:
             while True:
                 # The owner waits for the server here, so time does not count.
@@ -97,22 +110,44 @@ class Stream:
                         await self.known()
                         believed = now + BELIEVED_SECONDS
                     count += 1
-                    self.rate_limiter.message(owner)
-                    self.rate_limiter.read(owner, len(answer))
+                    # All pieces of an answer are counted with the first: it must not be refused
+                    # half way, because the owner would have to send all of it again.
+                    if not self._assembly.begun:
+                        self.rate_limiter.message(owner)
+                        self.rate_limiter.read(owner, len(answer))
                     await self._take(answer)
                 finally:
                     self.reading.give(owner)
+        if self._assembly.begun:
+            whole = self.announced in (None, count)
+            raise Refused(wire.Code.MALFORMED if whole else wire.Code.UNAVAILABLE)
         await self._flush(finished=count == self.announced and not self._again)
 
     async def _take(self, answer: bytes) -> None:
         if len(answer) > self.limits.message_bytes:
             raise Refused(wire.Code.TOO_LARGE)
+        if not self.standing.whole:
+            await self._take_whole(answer)
+            return
+        begun = self._assembly.begun
+        complete = await self._assembly.take(answer)
+        if complete is not None:
+            await self._take_whole(complete)
+            self._assembly.release()
+        elif not begun:
+            self.rate_limiter.charge(self.owner.id, self._assembly.held - len(answer))
+
+    async def _take_whole(self, answer: bytes) -> None:
         try:
             found: tuple[Packed, bool] | None = self.standing.admit(answer, self.owner)
         except Refused as refused:
             found = await self._reconsider(answer, refused)
         if found is not None:
             await self._add(*found)
+
+    def _in_the_way(self) -> bool:
+        """Whether others wait for memory that this stream holds."""
+        return self.reading.wanted(self.owner.id) or self._assembly.in_the_way
 
     async def _add(self, batch: Packed, seeded: bool) -> None:
         size = len(batch.answer) + AROUND_BYTES
@@ -177,20 +212,16 @@ class Stream:
         last = self.standing.last
         if last is None or not (self._pending or finished):
             return
-        name, batches = self.standing.campaign.id, self._pending
-        most, in_all = self.standing.most(self.owner)
         submission = Submission(
-            name,
+            self.standing.campaign.id,
             last.number,
             self.owner.id,
-            batches,
-            self._seeded,
-            finished,
-            code,
-            most,
-            in_all,
-            self.standing.whole,
-            self.standing.most_bytes(self.owner),
+            batches=self._pending,
+            seeded=self._seeded,
+            finished=finished,
+            code=code,
+            limit=self.standing.allowance(self.owner),
+            whole=self.standing.whole,
         )
         done, free = self.writer.put(submission), partial(self.memory.give, self._bytes)
         loop = asyncio.get_running_loop()

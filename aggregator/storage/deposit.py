@@ -10,19 +10,23 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import numpy as np
-from sqlalchemy import Connection, bindparam, case, func, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
+from confide.aggregator.campaigns.allowance import Counted
 from confide.aggregator.campaigns.report_ids import ReportIds
 from confide.aggregator.storage.database import insert
 from confide.aggregator.storage.schema import batches, parts, queries, rejections
+from confide.aggregator.storage.stored_admission import (
+    AdmittedPart,
+    admit,
+    sent_so_far,
+    stored_digests,
+)
 from confide.aggregator.storage.stored_campaign import DEADLINE
 from confide.aggregator.storage.stored_ids import StoredIds
 from confide.aggregator.storage.submissions import (
     Key,
-    Packed,
     Rejection,
-    SentSoFar,
     Stored,
     Submission,
     summed,
@@ -42,14 +46,6 @@ _ROUND_STATE = (
     .where(queries.c.campaign == bindparam("campaign"), queries.c.round == bindparam("round"))
     .with_for_update()
 )
-_HERE = parts.c.round == bindparam("round")
-_SENT = select(
-    *(
-        func.coalesce(func.sum(case((_HERE, column), else_=0)), 0)
-        for column in (parts.c.batches, parts.c.reports)
-    ),
-    *(func.coalesce(func.sum(column), 0) for column in (parts.c.reports, parts.c.bytes)),
-).where(parts.c.campaign == bindparam("campaign"), parts.c.owner == bindparam("owner"))
 _MORE = (
     update(queries)
     .where(
@@ -118,93 +114,36 @@ def _store_round(
     """Store the submissions of one round, in the order they came.
 
     Batches that were stored before are accepted whenever they come again. Others are accepted while
-    the round is open, until the owner has sent as much as the round, or the campaign, takes from
-    it.
+    the round is open and `admitted` counts them.
     """
     campaign, number, _ = submissions[0].key
     state = _round_state(db, campaign, number)
     if state != wire.Code.OK:
         return [_again(db, submission, state) for submission in submissions]
-    ids = known.of(db, campaign)
-    sent: dict[Key, SentSoFar] = {}
-    answers: list[Stored | None] = []
-    admitted = []
+    # An owner asked as a whole answers once, whatever ids it gives, so none need be known.
+    ids = ReportIds() if submissions[0].whole else known.of(db, campaign)
+    sent: dict[Key, Counted] = {}
+    found: list[AdmittedPart] = []
     for submission in submissions:
-        count = sent.get(submission.key) or _sent(db, submission.key)
-        new = _new(db, submission, count, ids)
-        more = count.plus(new)
-        if new and not more.within(submission):
-            if not submission.whole:
-                ids.take_back()
-            answers.append(Stored(wire.Code.SURPLUS))
-            continue
-        sent[submission.key] = more
-        admitted.append(replace(submission, batches=new))
-        answers.append(None)
-    stored = iter(_store(db, admitted, known) if admitted else ())
-    told = [next(stored) if answer is None else answer.accepted for answer in answers]
-    return [
-        answer
-        or Stored(
-            wire.Code.OK, accepted, sum(batch.reports for batch in submission.batches) - accepted
-        )
-        for submission, answer, accepted in zip(submissions, answers, told, strict=True)
-    ]
+        already = sent.get(submission.key) or sent_so_far(db, submission.key)
+        one, sent[submission.key] = admit(db, submission, already=already, ids=ids)
+        found.append(one)
+    written = [one.submission for one in found if one.written]
+    added = iter(_store(db, written, known) if written else ())
+    results = []
+    for one in found:
+        accepted = next(added) if one.written else 0
+        results.append(Stored(one.code, accepted, one.reports - accepted))
+    return results
 
 
 def _again(db: Connection, submission: Submission, state: int) -> Stored:
     """The result after the round has closed: OK if all batches were stored before, else why not."""
-    if not submission.batches or {batch.digest for batch in submission.batches} - _stored(
+    if not submission.batches or {batch.digest for batch in submission.batches} - stored_digests(
         db, submission
     ):
         return Stored(state)
     return Stored(wire.Code.OK, duplicates=sum(batch.reports for batch in submission.batches))
-
-
-def _new(db: Connection, submission: Submission, count: SentSoFar, ids: ReportIds) -> list[Packed]:
-    """The batches of a submission that add reports, each with the number of reports it adds.
-
-    The ids of these reports are known from now on. Without ids, all reports of a batch are new.
-    """
-    if submission.whole:
-        return list(submission.batches[: 0 if count.batches else 1])
-    named = [batch for batch in submission.batches if batch.ids]
-    fresh = ids.add(b"".join(batch.ids for batch in named))
-    if not fresh.all():
-        edges = np.cumsum([0, *(batch.reports for batch in named)])
-        added = [int(fresh[start:stop].sum()) for start, stop in itertools.pairwise(edges)]
-        named = [
-            batch._replace(reports=more) for batch, more in zip(named, added, strict=True) if more
-        ]
-    # A batch without reports has no ids, so its digest tells whether it is stored.
-    bare = {batch.digest: batch for batch in submission.batches if not batch.ids}
-    for name in _stored(db, submission) if bare else ():
-        bare.pop(name, None)
-    return [*named, *bare.values()]
-
-
-def _sent(db: Connection, key: Key) -> SentSoFar:
-    """Read how much an owner has sent to a round, and to the campaign."""
-    return SentSoFar(*(int(number) for number in db.execute(_SENT, _named(key)).one()))
-
-
-def _named(key: Key) -> dict[str, str | int]:
-    return dict(zip(("campaign", "round", "owner"), key, strict=True))
-
-
-def _stored(db: Connection, submission: Submission) -> set[bytes]:
-    """The digests of those batches of a submission that are stored."""
-    names = {batch.digest for batch in submission.batches}
-    mine = (
-        (batches.c.campaign == submission.campaign)
-        & (batches.c.round == submission.round)
-        & (batches.c.owner == submission.owner)
-    )
-    return (
-        set(db.execute(select(batches.c.digest).where(mine, batches.c.digest.in_(names))).scalars())
-        if names
-        else set()
-    )
 
 
 def _store(db: Connection, submissions: list[Submission], known: StoredIds) -> list[int]:
@@ -231,7 +170,7 @@ def _store(db: Connection, submissions: list[Submission], known: StoredIds) -> l
         accepted.append(sum(batch.reports for batch in its))
     more = [
         {
-            **_named(key),
+            **key._asdict(),
             "batches": sum(len(submission.batches) for submission in mine[key]),
             "reports": sum(
                 batch.reports for submission in mine[key] for batch in submission.batches
@@ -254,7 +193,8 @@ def _store(db: Connection, submissions: list[Submission], known: StoredIds) -> l
         db.execute(
             _MORE, {"its_campaign": campaign, "its_round": submissions[0].round, "more": count}
         )
-        known.added(db, campaign, count)
+        if not submissions[0].whole:
+            known.added(db, campaign, count)
     return accepted
 
 

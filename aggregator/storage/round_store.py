@@ -1,12 +1,16 @@
 """The rounds of campaigns on disk: the query of each, its end, its tally, and its batches."""
 
+import hashlib
 from collections.abc import Iterator
 
-from sqlalchemy import ColumnElement, Engine, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, func, select, update
 
 from confide.aggregator.storage.database import insert, writing
-from confide.aggregator.storage.schema import batches, campaigns, parts, queries
+from confide.aggregator.storage.schema import batches, campaigns, parts, queries, round_data
 from confide.aggregator.storage.stored_campaign import OPEN, Round, Turnout
+
+# The names of a round's long values.
+QUERY, TALLY = "query", "tally"
 
 
 class RoundStore:
@@ -20,7 +24,7 @@ class RoundStore:
         columns = queries.c
         fields = (
             columns.round,
-            columns.query,
+            columns.digest,
             columns.opened,
             columns.deadline,
             columns.closed,
@@ -33,6 +37,27 @@ class RoundStore:
             )
             return [Round(*row) for row in found]
 
+    def query(self, campaign: str, number: int) -> bytes:
+        """The query of a round that was asked."""
+        found = self._data(campaign, number, QUERY)
+        assert found is not None
+        return found
+
+    def queries(self, campaign: str) -> list[bytes]:
+        """Every query asked so far, in order."""
+        return [self.query(campaign, one.number) for one in self.rounds(campaign)]
+
+    def long_tally(self, campaign: str, number: int) -> bytes | None:
+        """The tally of a round, if it is counted and is stored as bytes."""
+        return self._data(campaign, number, TALLY)
+
+    def _data(self, campaign: str, number: int, name: str) -> bytes | None:
+        columns = round_data.c
+        mine = (columns.campaign == campaign) & (columns.round == number) & (columns.name == name)
+        with self.engine.connect() as db:
+            found = db.execute(select(columns.data).where(mine)).scalar()
+        return None if found is None else bytes(found)
+
     def ask(self, campaign: str, number: int, query: bytes, *, now: float, seconds: float) -> None:
         """Open a round of an open campaign; a round that exists already is not changed."""
         with self._writing.begin() as db:
@@ -43,15 +68,16 @@ class RoundStore:
                 .with_for_update()
             )
             if db.execute(alive).first() is not None:
-                moments = {"opened": now, "deadline": now + seconds}
                 row = {
                     "campaign": campaign,
                     "round": number,
-                    "query": query,
+                    "digest": hashlib.sha256(query).digest(),
                     "batches": 0,
-                    **moments,
+                    "opened": now,
+                    "deadline": now + seconds,
                 }
                 db.execute(insert(db.dialect.name, queries).on_conflict_do_nothing().values(**row))
+                _keep(db, campaign, number, name=QUERY, data=query)
 
     def close_round(self, campaign: str, number: int, because: str, *, now: float) -> None:
         """Close a round: batches being written are waited for, later ones find it closed."""
@@ -71,6 +97,16 @@ class RoundStore:
             mine = _of_round(campaign, number)
             db.execute(update(queries).where(mine).values(tally=tally))
 
+    def keep_long_tally(self, campaign: str, number: int, tally: bytes) -> None:
+        """Store the tally of a closed round as bytes, and delete the answers that it counts.
+
+        Of each answer the digest stays, so that one that is sent again is known.
+        """
+        mine = (batches.c.campaign == campaign) & (batches.c.round == number)
+        with self._writing.begin() as db:
+            _keep(db, campaign, number, name=TALLY, data=tally)
+            db.execute(update(batches).where(mine).values(answer=b""))
+
     def turnout(self, campaign: str, number: int) -> Turnout:
         """How many owners and reports a round has so far."""
         columns = parts.c
@@ -82,8 +118,19 @@ class RoundStore:
             sum(row.finished for row in rows), contributed, sum(row.reports for row in rows)
         )
 
-    def answers(self, campaign: str, number: int) -> Iterator[tuple[int, bytes]]:
-        """The batches of a round with their owners, in an order independent of their arrival."""
+    def batches(self, campaign: str, number: int) -> int:
+        """How many batches of a round are stored."""
+        mine = (batches.c.campaign == campaign) & (batches.c.round == number)
+        with self.engine.connect() as db:
+            return db.execute(select(func.count()).select_from(batches).where(mine)).scalar_one()
+
+    def answers(
+        self, campaign: str, number: int, *, at_once: int = 256
+    ) -> Iterator[tuple[int, bytes]]:
+        """The batches of a round with their owners, in an order independent of their arrival.
+
+        So many of them are in memory at a time.
+        """
         columns = batches.c
         mine = (columns.campaign == campaign) & (columns.round == number)
         with self.engine.connect() as db:
@@ -92,9 +139,15 @@ class RoundStore:
                 .where(mine)
                 .order_by(columns.owner, columns.digest)
             )
-            for row in db.execution_options(yield_per=256).execute(ordered):
+            for row in db.execution_options(yield_per=at_once).execute(ordered):
                 yield row.owner, row.answer
 
 
 def _of_round(campaign: str, number: int) -> ColumnElement[bool]:
     return (queries.c.campaign == campaign) & (queries.c.round == number)
+
+
+def _keep(db: Connection, campaign: str, number: int, *, name: str, data: bytes) -> None:
+    """Store a long value of a round unless it has one of this name."""
+    row = {"campaign": campaign, "round": number, "name": name, "data": data}
+    db.execute(insert(db.dialect.name, round_data).on_conflict_do_nothing().values(**row))

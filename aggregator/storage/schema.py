@@ -59,7 +59,8 @@ queries = Table(
     metadata,
     Column("campaign", ForeignKey("campaigns.id"), primary_key=True),
     Column("round", Integer, primary_key=True, autoincrement=False),
-    Column("query", LargeBinary, nullable=False),
+    # SHA-256 of the query, whose bytes are in `round_data`.
+    Column("digest", LargeBinary, nullable=False),
     Column("opened", Double, nullable=False),
     Column("deadline", Double, nullable=False),
     # Set once and for ever: no batch enters a round with a moment here.
@@ -68,6 +69,17 @@ queries = Table(
     Column("tally", Text),
     # How many there are in the round: tells a process whether others have added any.
     Column("batches", BigInteger, nullable=False, default=0),
+)
+
+# The long values of a round: its `query`, and its `tally` if that is bytes. They have their own
+# table, because SQLite reads through a long value to find the columns behind it.
+round_data = Table(
+    "round_data",
+    metadata,
+    Column("campaign", ForeignKey("campaigns.id"), primary_key=True),
+    Column("round", Integer, primary_key=True, autoincrement=False),
+    Column("name", String(16), primary_key=True),
+    Column("data", LargeBinary, nullable=False),
 )
 
 batches = Table(
@@ -124,4 +136,21 @@ cards = Table(
     Column("campaign", ForeignKey("campaigns.id"), primary_key=True),
     Column("view", String(16), primary_key=True),
     Column("card", Text, nullable=False),
+)
+
+# What trainings end in: the weights, float32, little endian, and a JSON object about them.
+trainings = Table(
+    "trainings",
+    metadata,
+    Column("campaign", ForeignKey("campaigns.id"), primary_key=True),
+    Column("about", Text, nullable=False),
+    Column("weights", LargeBinary, nullable=False),
+)
+
+# The files of models that owners may fetch, by their SHA-256.
+models = Table(
+    "models",
+    metadata,
+    Column("digest", LargeBinary(32), primary_key=True),
+    Column("data", LargeBinary, nullable=False),
 )

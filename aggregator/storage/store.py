@@ -4,13 +4,24 @@ Every change is one transaction that checks the state it changes, so that two pr
 same thing at once do it once.
 """
 
+import hashlib
 import math
+from typing import Any
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, select, update
 
 from confide.aggregator.storage.database import insert, tidy
-from confide.aggregator.storage.round_store import RoundStore
-from confide.aggregator.storage.schema import batches, campaigns, cards, queries, releases
+from confide.aggregator.storage.round_store import TALLY, RoundStore
+from confide.aggregator.storage.schema import (
+    batches,
+    campaigns,
+    cards,
+    models,
+    queries,
+    releases,
+    round_data,
+    trainings,
+)
 from confide.aggregator.storage.stored_campaign import (
     CALIBRATED,
     CLOSED,
@@ -18,6 +29,7 @@ from confide.aggregator.storage.stored_campaign import (
     OPEN,
     OPERATOR,
     PUBLISHED,
+    TRAINED,
     Campaign,
     Settings,
 )
@@ -100,10 +112,40 @@ class Store(RoundStore):
             for view, card in made.items():
                 values = {"campaign": campaign, "view": view, "card": card}
                 db.execute(insert(db.dialect.name, cards).on_conflict_do_nothing().values(**values))
-            ready = (campaigns.c.id == campaign) & campaigns.c.state.in_((OPEN, CLOSED))
-            db.execute(
-                update(campaigns).where(ready).values(state=CALIBRATED, calibrated=now, reason=None)
-            )
+            _end(db, campaign, CALIBRATED, now=now)
+
+    def train(self, campaign: str, about: str, weights: bytes, *, now: float) -> None:
+        """Keep the result of a training whose procedure has ended; the first is kept."""
+        with self._writing.begin() as db:
+            row = {"campaign": campaign, "about": about, "weights": weights}
+            db.execute(insert(db.dialect.name, trainings).on_conflict_do_nothing().values(**row))
+            _end(db, campaign, TRAINED, now=now)
+
+    def about_training(self, campaign: str) -> str | None:
+        """The JSON object about the weights that a training ended in."""
+        found = self._training(campaign, trainings.c.about)
+        return None if found is None else str(found)
+
+    def weights(self, campaign: str) -> bytes | None:
+        """The weights that a training ended in, float32, little endian."""
+        found = self._training(campaign, trainings.c.weights)
+        return None if found is None else bytes(found)
+
+    def _training(self, campaign: str, column: ColumnElement[Any]) -> Any:
+        with self.engine.connect() as db:
+            return db.execute(select(column).where(trainings.c.campaign == campaign)).scalar()
+
+    def keep_model(self, data: bytes) -> None:
+        """Keep the file of a model, which owners of campaigns that name it may fetch."""
+        row = {"digest": hashlib.sha256(data).digest(), "data": data}
+        with self._writing.begin() as db:
+            db.execute(insert(db.dialect.name, models).on_conflict_do_nothing().values(**row))
+
+    def model(self, digest: bytes) -> bytes | None:
+        """The file of the model with this SHA-256, if it is kept here."""
+        with self.engine.connect() as db:
+            found = db.execute(select(models.c.data).where(models.c.digest == digest)).scalar()
+        return None if found is None else bytes(found)
 
     def fail(self, campaign: str, reason: str, *, now: float) -> None:
         """Close a campaign that can have no certificate, with the reason."""
@@ -127,19 +169,21 @@ class Store(RoundStore):
         self._move(campaign, {CALIBRATED}, PUBLISHED, published=now)
 
     def purge(self, campaign: str, *, now: float) -> int:
-        """Delete the reports of a campaign that has ended; the card and the counts stay."""
+        """Delete the reports of a campaign that has ended; the result and the counts stay."""
         with self._writing.begin() as db:
             row = db.execute(
                 select(campaigns.c.state, campaigns.c.reason).where(campaigns.c.id == campaign)
             ).one()
-            if row.state not in (CALIBRATED, PUBLISHED) and not (
+            if row.state not in (CALIBRATED, PUBLISHED, TRAINED) and not (
                 row.state == CLOSED and row.reason
             ):
                 raise BadInput(
-                    f"campaign {campaign} is {row.state}; reports are purged once it is calibrated "
-                    "or has failed"
+                    f"campaign {campaign} is {row.state}; reports are purged once it is "
+                    "calibrated or trained, or has failed"
                 )
             gone = db.execute(delete(batches).where(batches.c.campaign == campaign)).rowcount
+            means = (round_data.c.campaign == campaign) & (round_data.c.name == TALLY)
+            db.execute(delete(round_data).where(means))
             first = func.coalesce(campaigns.c.purged, now)
             db.execute(update(campaigns).where(campaigns.c.id == campaign).values(purged=first))
         tidy(self.engine, wholly=True)
@@ -215,3 +259,9 @@ class Store(RoundStore):
             mine = (cards.c.campaign == campaign) & (cards.c.view == view)
             found = db.execute(select(cards.c.card).where(mine)).scalar()
         return None if found is None else str(found)
+
+
+def _end(db: Connection, campaign: str, state: str, *, now: float) -> None:
+    """Say that a campaign has its result, unless it has one or was never open."""
+    ready = (campaigns.c.id == campaign) & campaigns.c.state.in_((OPEN, CLOSED))
+    db.execute(update(campaigns).where(ready).values(state=state, calibrated=now, reason=None))

@@ -12,6 +12,8 @@ from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
 
 DRAFT, OPEN, CLOSED, CALIBRATED, PUBLISHED = "draft", "open", "closed", "calibrated", "published"
+# The end of a campaign that has weights and no card.
+TRAINED = "trained"
 # Why a round was closed.
 DEADLINE, ENOUGH, OPERATOR = "deadline", "enough", "operator"
 
@@ -93,10 +95,14 @@ class Campaign:
 
 @dataclass(frozen=True)
 class Round:
-    """A query that was asked; a closed round has a time and a reason, and a tally once counted."""
+    """A query that was asked; a closed round has a time and a reason, and a tally once counted.
+
+    `digest` is the SHA-256 of the query, which may be long (`RoundStore.query`). A tally that is
+    bytes is not here either (`RoundStore.long_tally`).
+    """
 
     number: int
-    query: bytes
+    digest: bytes
     opened: float
     deadline: float
     closed: float | None

@@ -1,13 +1,19 @@
 """Batches and refusals that are submitted to the writer, and the results of storing them."""
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# Campaign, round and owner.
-Key = tuple[str, int, int]
+from confide.aggregator.campaigns.allowance import UNLIMITED, Allowance
+
+
+class Key(NamedTuple):
+    """An owner in a round of a campaign."""
+
+    campaign: str
+    round: int
+    owner: int
 
 
 class Packed(NamedTuple):
@@ -24,12 +30,11 @@ class Packed(NamedTuple):
 
 @dataclass(frozen=True)
 class Submission:
-    """Batches of one owner for one round, stored together or not at all.
+    """Batches of one owner for one round, in the order they came, stored in one transaction.
 
-    `finished` says that no more will come. `most` is how many reports, and how many batches, the
-    round takes from the owner; `in_all` is how many reports the campaign takes, and `most_bytes`
-    how many bytes of answers. An owner asked as a `whole` answers a round once: anything more that
-    it sends adds nothing.
+    They are stored until the first that goes beyond the owner's `limit`. `finished` says that no
+    more will come. An owner asked as a `whole` answers a round once: anything more that it sends
+    adds nothing.
     """
 
     campaign: str
@@ -39,42 +44,19 @@ class Submission:
     seeded: bool = False
     finished: bool = False
     code: str | None = None
-    most: int = sys.maxsize
-    in_all: int = sys.maxsize
+    limit: Allowance = UNLIMITED
     whole: bool = False
-    most_bytes: int = sys.maxsize
 
     @property
     def key(self) -> Key:
-        return self.campaign, self.round, self.owner
-
-
-class SentSoFar(NamedTuple):
-    """An owner's batches and reports in a round, and its reports and bytes in the campaign."""
-
-    batches: int
-    reports: int
-    in_all: int
-    bytes: int
-
-    def plus(self, more: Sequence[Packed]) -> "SentSoFar":
-        reports = sum(batch.reports for batch in more)
-        return SentSoFar(
-            self.batches + len(more),
-            self.reports + reports,
-            self.in_all + reports,
-            self.bytes + sum(len(batch.answer) for batch in more),
-        )
-
-    def within(self, submission: Submission) -> bool:
-        most = max(self.batches, self.reports) <= submission.most
-        return most and self.in_all <= submission.in_all and self.bytes <= submission.most_bytes
+        return Key(self.campaign, self.round, self.owner)
 
 
 class Stored(NamedTuple):
     """The result of storing a submission: a wire code, and counts of its reports.
 
-    `accepted` reports count from now on, and `duplicates` counted before.
+    `accepted` reports count from now on, and `duplicates` counted before. A code other than OK is
+    that of the first batch refused; the counts are those of the batches before it.
     """
 
     code: int

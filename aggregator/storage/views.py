@@ -5,9 +5,18 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Engine, case, func, select
+from sqlalchemy import Connection, Engine, case, func, select
 
-from confide.aggregator.storage.schema import batches, campaigns, owners, parts, queries, rejections
+from confide.aggregator.storage.round_store import QUERY
+from confide.aggregator.storage.schema import (
+    batches,
+    campaigns,
+    owners,
+    parts,
+    queries,
+    rejections,
+    round_data,
+)
 from confide.aggregator.storage.stored_campaign import Settings
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.plan import Plan, digest, read_query
@@ -167,6 +176,7 @@ def rounds(engine: Engine, one: Overview) -> list[RoundView]:
         asked = db.execute(
             select(queries).where(queries.c.campaign == one.id).order_by(queries.c.round)
         ).all()
+        expected = _expected(db, one)
         rows = db.execute(came.where(columns.campaign == one.id).group_by(columns.round)).all()
     found = {
         row.round: (int(row.reports), int(row.owners), int(row.done), int(row.gave)) for row in rows
@@ -178,16 +188,25 @@ def rounds(engine: Engine, one: Overview) -> list[RoundView]:
             row.deadline,
             row.closed,
             row.because,
-            _expected(one.plan, row.query),
+            expected.get(row.round, one.plan.expected_records),
             *found.get(row.round, (0, 0, 0, 0)),
         )
         for row in asked
     ]
 
 
-def _expected(plan: Plan, query: bytes) -> int:
-    asked, _ = read_query(query, plan=plan, plan_digest=digest(plan.to_bytes()))
-    return round(plan.expected_records * (asked.stop - asked.start))
+def _expected(db: Connection, one: Overview) -> dict[int, int]:
+    """The reports expected in each round that asks a slice of the records."""
+    plan = one.plan
+    if plan.terms.rounds:
+        return {}
+    columns, name = round_data.c, digest(plan.to_bytes())
+    mine = (columns.campaign == one.id) & (columns.name == QUERY)
+    found = {}
+    for row in db.execute(select(columns.round, columns.data).where(mine)):
+        asked, _ = read_query(bytes(row.data), plan=plan, plan_digest=name)
+        found[row.round] = round(plan.expected_records * (asked.stop - asked.start))
+    return found
 
 
 def rejected(engine: Engine, campaign: str) -> dict[str, int]:
@@ -245,6 +264,7 @@ def status(engine: Engine, one: Overview) -> dict[str, Any]:
         "settings": asdict(one.settings),
         "minimum_owners": one.plan.minimum_owners,
         "contributors": sum(count > 0 for count in contributions(engine, one.id)),
+        "rounds_in_all": one.plan.terms.rounds or None,
         "rounds": [asdict(row) for row in rounds(engine, one)],
         "rejected": rejected(engine, one.id),
     }

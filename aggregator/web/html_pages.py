@@ -3,6 +3,7 @@
 The part of a page that changes while a campaign runs can be rendered alone.
 """
 
+import json
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,9 +15,9 @@ from markupsafe import Markup
 
 from confide.aggregator.storage import views
 from confide.aggregator.storage.store import Store
-from confide.aggregator.storage.stored_campaign import CALIBRATED, PUBLISHED
+from confide.aggregator.storage.stored_campaign import CALIBRATED, PUBLISHED, TRAINED
 from confide.aggregator.web.drawing import search_picture
-from confide.aggregator.web.search_progress import DOUBT, bracket, points
+from confide.aggregator.web.search_progress import DOUBT, Point, bracket, points
 from confide.aggregator.web.words import MEANINGS
 from confide.protocol.cards.card import PUBLIC, Card, parse_card
 from confide.protocol.cards.page import as_html, card_article, verdict
@@ -108,10 +109,7 @@ class Pages:
     def campaign(self, one: views.Overview, *, whole: bool) -> str:
         """One campaign; not `whole`: only the part that changes."""
         engine, plan, checked = self._store.engine, one.plan, self.checked(one)
-        rounds, asked = (
-            views.rounds(engine, one),
-            points(self._store.campaign(one.id), self._store.rounds(one.id)),
-        )
+        rounds, asked = views.rounds(engine, one), self._points(one)
         owners, all_owners = views.senders(engine, one, last=len(rounds) - 1, most=MOST_ROWS)
         threshold = None if checked is None else checked.threshold
         picture = search_picture(asked, level=1 - plan.alpha, threshold=threshold)
@@ -135,10 +133,23 @@ class Pages:
             "reports": sum(row.reports for row in rounds),
             "headline": None if checked is None else verdict(checked.card, checked.findings),
             "stored": views.stored_batches(engine, one.id),
+            "trained": self._trained(one),
         }
         return self._templates.get_template(
             "campaign.html" if whole else "campaign_live.html"
         ).render(given)
+
+    def _points(self, one: views.Overview) -> list[Point]:
+        """The thresholds that a campaign has asked; a training has none, and long queries."""
+        if one.plan.terms.track is None:
+            return []
+        rounds, asked = self._store.rounds(one.id), self._store.queries(one.id)
+        return points(self._store.campaign(one.id), rounds, asked[: len(rounds)])
+
+    def _trained(self, one: views.Overview) -> dict[str, Any] | None:
+        """What a training cost and rests on, once it has ended."""
+        text = self._store.about_training(one.id) if one.state == TRAINED else None
+        return None if text is None else dict(json.loads(text))
 
     def card(self, one: views.Overview) -> str | None:
         """The card of a campaign, verified on this server."""

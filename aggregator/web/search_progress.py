@@ -81,19 +81,19 @@ def bracket(points: Sequence[Point]) -> Bracket:
     )
 
 
-def points(campaign: Campaign, rounds: Sequence[Round]) -> list[Point]:
-    """Every threshold asked so far, in the order of rounds."""
+def points(campaign: Campaign, rounds: Sequence[Round], asked: Sequence[bytes]) -> list[Point]:
+    """Every threshold asked so far, in the order of rounds, whose queries are given too."""
     found: list[Point] = []
-    for one in rounds:
-        query, _ = read_query(one.query, plan=campaign.plan, plan_digest=campaign.digest)
+    for one, data in zip(rounds, asked, strict=True):
+        query, _ = read_query(data, plan=campaign.plan, plan_digest=campaign.digest)
         tally = None if one.tally is None else json.loads(one.tally)
         level = 1 - campaign.plan.alpha
         if type(query) in POINTS:
-            found += POINTS[type(query)](one.number, query, tally, level)
+            found += POINTS[type(query)](one.number, query, tally, level=level)
     return found
 
 
-def _bit_points(number: int, query: BitQuery, tally: Any, level: float) -> list[Point]:
+def _bit_points(number: int, query: BitQuery, tally: Any, *, level: float) -> list[Point]:
     """A threshold may stand in a query several times; its answers are pooled."""
     answers, ones = Counter(dict.fromkeys(query.thresholds, 0)), Counter[float]()
     for i, threshold in enumerate(query.thresholds if tally else ()):
@@ -124,7 +124,7 @@ def _bit_points(number: int, query: BitQuery, tally: Any, level: float) -> list[
     ]
 
 
-def _count_points(number: int, query: CountQuery, tally: Any, level: float) -> list[Point]:
+def _count_points(number: int, query: CountQuery, tally: Any, *, level: float) -> list[Point]:
     """Noised counts: normal, with the noise of every owner and the chance of which records there
     are."""
     pairs = list(tally["owners"].values()) if tally else []
@@ -136,12 +136,14 @@ def _count_points(number: int, query: CountQuery, tally: Any, level: float) -> l
         math.sqrt(query.variance * len(pairs) + n * level * (1 - level)) / n,
     )
     z = (share - level) / error
-    tails = float(ndtr(-z)), float(ndtr(z))
-    return [Point(number, query.threshold, n, share, error, *tails)]
+    above, below = float(ndtr(-z)), float(ndtr(z))
+    return [
+        Point(number, query.threshold, n, coverage=share, error=error, above=above, below=below)
+    ]
 
 
 # Queries about thresholds whose answers can be drawn, and how.
-POINTS: dict[type[Query], Callable[[int, Any, Any, float], list[Point]]] = {
+POINTS: dict[type[Query], Callable[..., list[Point]]] = {
     BitQuery: _bit_points,
     CountQuery: _count_points,
 }

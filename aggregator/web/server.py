@@ -123,6 +123,7 @@ class Site:
                 "application/json",
                 lambda one: json.dumps(views.status(store.engine, one), indent=2),
             ),
+            "training.json": ("application/json", lambda one: store.about_training(one.id)),
             "card.json": ("application/json", lambda one: store.card(one.id, PUBLIC)),
             "card.html": ("text/html", self._pages.card_file),
         }

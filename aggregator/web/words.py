@@ -31,4 +31,5 @@ MEANINGS = {
     "RATE_LIMITED": "more messages, bytes or calls than an owner may have",
     "TIMED_OUT": "a stream that fell silent",
     "UNAVAILABLE": "could not be made durable",
+    "CODE_NOT_ALLOWED": "the owner does not run the network's code",
 }

@@ -1,4 +1,4 @@
-"""`allow`: add aggregators and models to the policy."""
+"""`allow`: add aggregators, models and networks to the policy."""
 
 import re
 from pathlib import Path
@@ -11,12 +11,13 @@ from confide.client.home import Home
 from confide.client.policy import list_in
 from confide.client.records.models import Model
 from confide.client.records.scorer import check_model
+from confide.protocol.architectures.factories import is_factory, source_digest
 from confide.protocol.command_line import CommandLine
 from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
 from confide.protocol.terminal import clear_errors
 
-allow_app = CommandLine("Add an aggregator or a model to the policy.")
+allow_app = CommandLine("Add an aggregator, a model or a network to the policy.")
 
 
 @allow_app.command("aggregator")
@@ -33,7 +34,7 @@ def allow_aggregator(
         value = _digest("key", key, accepted="64 hexadecimal digits")
         print(f"Plans signed by {value.hex()} will be answered, within the rest of your policy.")
         print("Compare the key with the one that the aggregator gave you by another channel.")
-        _add_to_policy(Home(home), {"aggregators": value}, yes=yes)
+        _add_to_policy(Home(home), {"aggregators": value.hex()}, yes=yes)
 
 
 @allow_app.command("model")
@@ -42,6 +43,7 @@ def allow_model(
         str,
         typer.Argument(help="the model's file (.onnx), or its SHA-256 as 64 hexadecimal digits"),
     ],
+    *,
     home: Folder = DEFAULT_HOME,
     vetted: Annotated[
         bool,
@@ -69,10 +71,30 @@ def allow_model(
                 "results of all the others."
             )
         lists = ("models", "vetted_models") if vetted else ("models",)
-        _add_to_policy(Home(home), dict.fromkeys(lists, value), yes=yes)
+        _add_to_policy(Home(home), dict.fromkeys(lists, value.hex()), yes=yes)
 
 
-def _add_to_policy(place: Home, values: dict[str, bytes], *, yes: bool) -> None:
+@allow_app.command("architecture")
+def allow_architecture(
+    name: Annotated[str, typer.Argument(help="the network's factory, as package.module:factory")],
+    home: Folder = DEFAULT_HOME,
+    yes: Yes = False,
+) -> None:
+    """Let this network, of a package that you installed, be trained on your records.
+
+    Built-in networks need no entry. The package runs as code on this machine and sees your records;
+    it is allowed with the files that it has now, and not when they have changed.
+    """
+    with clear_errors():
+        if not is_factory(name):
+            raise BadInput(f"architecture is {name!r}; accepted is package.module:factory")
+        value = f"{name} {source_digest(name).hex()}"
+        print(f"The network {name} may be trained on your records. It is code: read it first.")
+        print("Its package has files with the digest", value.partition(" ")[2])
+        _add_to_policy(Home(home), {"architectures": value}, yes=yes)
+
+
+def _add_to_policy(place: Home, values: dict[str, str], *, yes: bool) -> None:
     """Add values to lists of the policy, after the owner has confirmed it."""
     place.policy()
     path = place.policy_file.resolve()

@@ -7,6 +7,7 @@ from confide.client.cli.flower import bundle_hash, pin, register
 from confide.client.cli.folder import backup, init, restore
 from confide.client.cli.plan import explain, plan
 from confide.client.cli.status import doctor, status
+from confide.client.cli.train import train
 from confide.protocol.command_line import CommandLine
 
 app = CommandLine(__doc__)
@@ -21,6 +22,7 @@ COMMANDS = {
     "plan": plan,
     "card": card,
     "contribute": contribute,
+    "train": train,
     "register": register,
     "bundle-hash": bundle_hash,
     "pin": pin,

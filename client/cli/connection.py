@@ -33,7 +33,7 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
             try:
                 command(remote, **given)
             except Unreachable as error:
-                _say(f"error: {error}")
+                say(f"error: {error}")
                 raise typer.Exit(1) from None
             finally:
                 remote.close()
@@ -45,6 +45,7 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _aggregator(
+    *,
     aggregator: Annotated[str, typer.Option(help="HOST:PORT of the aggregator")],
     campaign: Annotated[str, typer.Option(help="id of the campaign")],
     token_file: Annotated[
@@ -73,10 +74,11 @@ def _aggregator(
         )
     found = _certificates(aggregator, ca=ca, cert=cert, key=key, insecure=insecure_loopback)
     access = Access(aggregator, _token(token_file), *found)
-    return Aggregator(access, campaign, patience=Patience(patience, tell=_say))
+    return Aggregator(access, campaign, patience=Patience(patience, tell=say))
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Show progress, apart from what a command prints as its result."""
     print(text, file=sys.stderr, flush=True)
 
 

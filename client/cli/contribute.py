@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from confide.client.cli.connection import connected
+from confide.client.cli.connection import connected, say
 from confide.client.cli.options import DEFAULT_HOME, Folder, NewRecords, fail
 from confide.client.cli.plan import refusal_text
 from confide.client.explain import REASONS
@@ -26,10 +26,19 @@ from confide.protocol.wire import wire_pb2 as wire
 @connected
 def contribute(
     remote: Aggregator,
+    *,
     records: Annotated[Path, typer.Option(help="your records (.npz, .csv or .parquet)")],
-    model: Annotated[Path | None, typer.Option(help="model that scores them (.onnx)")] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="model that scores them (.onnx) [default: the one that the aggregator keeps]"
+        ),
+    ] = None,
     home: Folder = DEFAULT_HOME,
     new_records: NewRecords = False,
+    device: Annotated[
+        str, typer.Option(help="where networks are trained: auto, cpu, cuda or cuda:N")
+    ] = "auto",
     watch: Annotated[
         bool,
         typer.Option("--watch/--once", help="until the campaign is over, or only what is open now"),
@@ -42,7 +51,7 @@ def contribute(
     """
     place = Home(home)
     policy, ledger = place.policy(), place.ledger()
-    respondent = open_owner(place, records, model, new_records=new_records)
+    respondent = open_owner(place, records, model, new_records=new_records, device=device)
     if model is not None and (found := Model.read(model)).digest in policy.models:
         # A fault of the model is explained here; the aggregator would get a code only.
         check_model(found, str(model))
@@ -51,17 +60,32 @@ def contribute(
         plan, digest = open_plan(signed, trusted=policy.aggregators, now=datetime.now(UTC))
     except Refused as refused:
         fail(f"this plan is refused before it is read: {refusal_text(refused.code, signed)}")
-    if plan.terms.features is None and model is None and not respondent.scored:
-        raise BadInput(
-            f"{records} holds features and no probabilities; accepted is also --model, the file "
-            "that scores them"
-        )
-    taking_part = Contribution(remote, respondent, ledger, plan, digest, signed)
+    if respondent.lacks_model(plan) and not policy.refusals(plan):
+        respondent.score_with(_sent_model(remote, plan, records))
+    taking_part = Contribution(remote, respondent, ledger, plan, digest, signed, tell=say)
     try:
         left = taking_part.watch() if watch else taking_part.once()
     except Unreachable as error:
         fail(f"{error}{_queue_note(ledger, digest)}")
     _report(left, plan, digest, ledger=ledger)
+
+
+def _sent_model(remote: Aggregator, plan: Plan, records: Path) -> Model:
+    """Fetch the plan's model from the aggregator; nobody else has to hand it over.
+
+    Its digest is the plan's, and it runs like any other model that the policy allows.
+    """
+    sent = remote.model()
+    if sent is None:
+        raise BadInput(
+            f"this plan runs model {plan.model.hex()} on the features in {records}, and the "
+            "aggregator keeps no such file; accepted is also --model, its file"
+        )
+    found = Model.of(sent)
+    if found.digest != plan.model:
+        fail(f"the aggregator sent a model {found.digest.hex()}; the plan says {plan.model.hex()}")
+    check_model(found, "the model that the aggregator sent")
+    return found
 
 
 def _report(left: Left, plan: Plan, digest: bytes, *, ledger: Ledger) -> None:

@@ -34,7 +34,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Limits:
+class SpendingLimits:
     """The most a record may lose in its life and in one campaign, and the smallest group.
 
     `fewest` is the number of records below which nobody answers.

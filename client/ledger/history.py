@@ -6,13 +6,13 @@ A record that belongs to a person is not counted by itself: the person is.
 import sqlite3
 from dataclasses import dataclass
 
-from confide.client.ledger.charges import Cost, Limits
+from confide.client.ledger.charges import Cost, SpendingLimits
 
 _COUNTED = "record NOT IN (SELECT record FROM persons)"
 
 
 @dataclass(frozen=True)
-class Campaign:
+class CampaignSpending:
     """What one campaign has cost this owner so far."""
 
     campaign: str
@@ -24,14 +24,14 @@ class Campaign:
     last: str
 
 
-def campaigns(db: sqlite3.Connection) -> list[Campaign]:
+def campaigns(db: sqlite3.Connection) -> list[CampaignSpending]:
     """Every campaign answered so far, oldest first."""
     rows = db.execute(
         "SELECT p.campaign, p.digest, COUNT(*), SUM(q.answer IS NULL), (SELECT COUNT(*) FROM "
         f"spends s WHERE s.plan = p.id AND s.{_COUNTED}), p.epsilon, MAX(q.at) FROM plans p JOIN "
         "queries q ON q.plan = p.id GROUP BY p.id ORDER BY MIN(q.at)"
     ).fetchall()
-    return [Campaign(*row) for row in rows]
+    return [CampaignSpending(*row) for row in rows]
 
 
 def spent_by_record(db: sqlite3.Connection) -> tuple[int, float]:
@@ -43,7 +43,7 @@ def spent_by_record(db: sqlite3.Connection) -> tuple[int, float]:
     return int(row[0]), float(row[1])
 
 
-def cannot_pay(db: sqlite3.Connection, cost: Cost, limits: Limits) -> tuple[int, int]:
+def cannot_pay(db: sqlite3.Connection, cost: Cost, limits: SpendingLimits) -> tuple[int, int]:
     """How many records or persons are known, and how many have too little left for a charge."""
     (known,) = db.execute(
         "SELECT COUNT(*) FROM (SELECT record FROM known UNION SELECT person FROM persons) "

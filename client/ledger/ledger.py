@@ -12,9 +12,9 @@ from datetime import datetime
 from pathlib import Path
 
 from confide.client.ledger import copies, history, identities, spending
-from confide.client.ledger.charges import Cost, Limits, Question
+from confide.client.ledger.charges import Cost, Question, SpendingLimits
 from confide.client.ledger.database import open_database, transaction
-from confide.client.ledger.history import Campaign
+from confide.client.ledger.history import CampaignSpending
 
 Draw = Callable[[list[int]], bytes]
 
@@ -52,13 +52,22 @@ class Ledger:
         """The person of every record that ever belonged to one."""
         return identities.persons_of(self._db)
 
+    def charged(self, plan: bytes) -> set[bytes]:
+        """The records and persons that paid for a plan; none if it was never answered."""
+        return spending.charged(self._db, plan)
+
     def remembered(self, plan: bytes, query: bytes) -> bytes | None:
         """The answer that was given to a query."""
         earlier = spending.answered(self._db, plan, query)
         return None if earlier is None else earlier.answer
 
     def able(
-        self, asked: Question, *, cost: Cost, limits: Limits, payers: Sequence[tuple[bytes, ...]]
+        self,
+        asked: Question,
+        *,
+        cost: Cost,
+        limits: SpendingLimits,
+        payers: Sequence[tuple[bytes, ...]],
     ) -> list[int]:
         """The places that may answer now; none if they are too few, or the round is answered."""
         spending.number_payers(self._db, payers)
@@ -69,7 +78,7 @@ class Ledger:
         asked: Question,
         *,
         cost: Cost,
-        limits: Limits,
+        limits: SpendingLimits,
         payers: Sequence[tuple[bytes, ...]],
         draw: Draw,
         now: datetime,
@@ -105,9 +114,9 @@ class Ledger:
             places = still
         return self.remembered(asked.plan, asked.query)
 
-    def may_leave(self, plan: bytes, query: bytes, limits: Limits) -> bool:
+    def may_leave(self, plan: bytes, query: bytes, limits: SpendingLimits) -> bool:
         """Whether the records behind a drawn answer are enough, and within today's limits."""
-        return spending.may_leave(self._db, plan, query, limits)
+        return spending.may_leave(self._db, plan, query, limits=limits)
 
     def acknowledge(self, *, plan: bytes, query: bytes, code: int) -> None:
         """Keep the code of the aggregator's first receipt for an answer."""
@@ -121,7 +130,7 @@ class Ledger:
         """The queries whose answers may not have arrived, with those answers, oldest first."""
         return history.unacknowledged(self._db, plan)
 
-    def campaigns(self) -> list[Campaign]:
+    def campaigns(self) -> list[CampaignSpending]:
         """Every campaign answered so far, oldest first."""
         return history.campaigns(self._db)
 
@@ -129,7 +138,7 @@ class Ledger:
         """How many records or persons have ever answered, and the largest epsilon of any."""
         return history.spent_by_record(self._db)
 
-    def cannot_pay(self, cost: Cost, limits: Limits) -> tuple[int, int]:
+    def cannot_pay(self, cost: Cost, limits: SpendingLimits) -> tuple[int, int]:
         """How many records or persons are known, and how many have too little left for a charge."""
         return history.cannot_pay(self._db, cost, limits)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from confide.client.ledger.charges import Cost, Limits, Question
+from confide.client.ledger.charges import Cost, Question, SpendingLimits
 from confide.client.ledger.database import transaction
 
 # The queries of one plan with one digest: at most one row.
@@ -58,6 +58,14 @@ def answered(db: sqlite3.Connection, plan: bytes, query: bytes) -> Answered | No
     return None if row is None else Answered(row[0])
 
 
+def charged(db: sqlite3.Connection, plan: bytes) -> set[bytes]:
+    """The records and persons that paid for a plan; none if it was never answered."""
+    rows = db.execute(
+        "SELECT record FROM spends JOIN plans ON spends.plan = plans.id WHERE digest = ?", (plan,)
+    )
+    return {row[0] for row in rows}
+
+
 def number_payers(db: sqlite3.Connection, payers: Sequence[Iterable[bytes]]) -> None:
     """Put the payers of every place into a table in memory, without a lock on the file."""
     db.execute(
@@ -72,7 +80,7 @@ def number_payers(db: sqlite3.Connection, payers: Sequence[Iterable[bytes]]) -> 
 
 
 def able_places(
-    db: sqlite3.Connection, asked: Question, *, cost: Cost, limits: Limits
+    db: sqlite3.Connection, asked: Question, *, cost: Cost, limits: SpendingLimits
 ) -> list[int]:
     """The numbered places that may answer; none if they are too few, or the round is answered."""
     plan = _plan_id(db, asked.plan)
@@ -135,7 +143,7 @@ def charge(
     )
 
 
-def may_leave(db: sqlite3.Connection, plan: bytes, query: bytes, limits: Limits) -> bool:
+def may_leave(db: sqlite3.Connection, plan: bytes, query: bytes, *, limits: SpendingLimits) -> bool:
     """Whether the records behind a drawn answer are enough, and within these limits."""
     row = db.execute(
         "SELECT plan, queries.id, campaign FROM queries JOIN plans ON queries.plan = plans.id "

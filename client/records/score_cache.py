@@ -1,9 +1,9 @@
-"""Probabilities of all records under a model, computed once.
+"""The results of a model for all records, computed once: probabilities, or inputs of a head.
 
-A folder keeps a file for each model, number of labels and way of scoring. A record's row is found
-in it by a digest of its features: a later round does not run the model, a file that has grown only
-for its new rows, and a changed label costs nothing. A file that is damaged, or of another model,
-does not carry the right digests; it is ignored and written again.
+A folder keeps a file for each model, number of results, way of scoring and kind of results. A
+record's row is found in it by a digest of its features: a later round does not run the model, a
+file that has grown only for its new rows, and a changed label costs nothing. A file that is
+damaged, or of another model, does not carry the right digests; it is ignored and written again.
 """
 
 import hashlib
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from confide.client.records.models import Model
 from confide.client.records.records import Records
+from confide.client.records.results import NUMBERS, PROBABILITIES, ResultKind
 from confide.client.records.scorer import Progress, score
 from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
@@ -53,15 +54,50 @@ def probabilities(
                 f"{labels}"
             )
         return records.probs.astype(np.float32, copy=False)
+    return _results(
+        records, model, PROBABILITIES, width=labels, vetted=vetted, cache=cache, progress=progress
+    )
+
+
+def head_inputs(
+    records: Records,
+    model: Model | None,
+    *,
+    width: int,
+    vetted: bool = False,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> Array:
+    """(n, width) float32 outputs of the model for the records' features, clipped to [0, 1].
+
+    A number that is not finite, and every number of a record on which the model fails, is 0.
+    """
+    return _results(
+        records, model, NUMBERS, width=width, vetted=vetted, cache=cache, progress=progress
+    )
+
+
+def _results(
+    records: Records,
+    model: Model | None,
+    kind: ResultKind,
+    *,
+    width: int,
+    vetted: bool,
+    cache: Path | None,
+    progress: Progress | None,
+) -> Array:
     if records.features is None or model is None:
         raise BadInput(
             "the records hold features and no probabilities; name the model that scores them"
+            if records.features is not None
+            else "the records hold no features; accepted are records that a model can run on"
         )
     features = np.ascontiguousarray(records.features)
-    run = partial(_score, model, labels=labels, vetted=vetted, progress=progress)
+    run = partial(_score, model, kind=kind, labels=width, vetted=vetted, progress=progress)
     if cache is None:
         return run(features)
-    return _from_cache(_Cache(cache, model.digest, labels, vetted), features, run)
+    return _from_cache(_Cache(cache, model.digest, kind, width, vetted), features, run)
 
 
 def _from_cache(kept: "_Cache", features: Array, run: Callable[[Array], Array]) -> Array:
@@ -71,7 +107,7 @@ def _from_cache(kept: "_Cache", features: Array, run: Callable[[Array], Array]) 
         return found.rows
     names = kept.names(features)
     places = np.full(len(features), -1, dtype=np.int64)
-    rows = np.empty((len(features), kept.labels), dtype=np.float32)
+    rows = np.empty((len(features), kept.width), dtype=np.float32)
     if found is not None:
         at = {found.names[i * NAME : (i + 1) * NAME]: i for i in range(len(found.rows))}
         places[:] = [at.get(names[i : i + NAME], -1) for i in range(0, len(names), NAME)]
@@ -84,24 +120,30 @@ def _from_cache(kept: "_Cache", features: Array, run: Callable[[Array], Array]) 
 
 
 def _score(
-    model: Model, features: Array, *, labels: int, vetted: bool, progress: Progress | None
+    model: Model,
+    features: Array,
+    *,
+    kind: ResultKind,
+    labels: int,
+    vetted: bool,
+    progress: Progress | None,
 ) -> Array:
     """Run the model, and warn of records without a usable result."""
-    rows = score(model, features, labels=labels, vetted=vetted, progress=progress)
-    flat = np.count_nonzero((rows == rows[:, :1]).all(axis=1))
-    if flat:
+    rows = score(model, features, labels=labels, vetted=vetted, kind=kind, progress=progress)
+    empty = np.count_nonzero(kind.empty(rows))
+    if empty:
         log.warning(
-            "%d of %d records have the same score for every label; so has a record for which the "
-            "model gives no usable result",
-            flat,
+            "%d of %d records have %s; so has a record for which the model gives no usable result",
+            empty,
             len(rows),
+            kind.without,
         )
     return rows
 
 
 @dataclass(frozen=True)
 class _Table:
-    """Rows of probabilities, their records' names, and a digest of all features.
+    """Rows of results, their records' names, and a digest of all features.
 
     A name is a digest of a record's features; names are joined in the order of the rows.
     """
@@ -115,24 +157,18 @@ class _Table:
 class _Cache:
     folder: Path
     model: bytes
-    labels: int
+    kind: ResultKind
+    width: int
     vetted: bool
 
     @property
     def path(self) -> Path:
-        return (
-            self.folder
-            / f"{self.model.hex()}-{self.labels}{'-vetted' if self.vetted else ''}.scores"
-        )
+        way = "-vetted" if self.vetted else ""
+        return self.folder / f"{self.model.hex()}-{self.width}{way}.{self.kind.suffix}"
 
     @property
     def _key(self) -> bytes:
-        return (
-            b"confide scores 1"
-            + self.model
-            + self.labels.to_bytes(4, "little")
-            + bytes([self.vetted])
-        )
+        return self.kind.tag + self.model + self.width.to_bytes(4, "little") + bytes([self.vetted])
 
     def digest(self, features: Array) -> bytes:
         """SHA-256 of all features, with their type and shape."""
@@ -159,17 +195,12 @@ class _Cache:
             content = np.fromfile(self.path, dtype=np.uint8)
         except OSError:
             return None
-        n, left = divmod(len(content) - START, NAME + 4 * self.labels)
+        n, left = divmod(len(content) - START, NAME + 4 * self.width)
         if n < 0 or left or self._checksum(content[CHECKSUM:].data) != content[:CHECKSUM].tobytes():
             return None
         split = START + n * NAME
-        rows = content[split:].view("<f4").reshape(n, self.labels).astype(np.float32, copy=False)
-        # The test of `check_probabilities`, up to the rounding of single precision; calling it
-        # would take most of the time here.
-        totals = rows @ np.ones(self.labels, dtype=np.float32)
-        if n and not (
-            rows.min() >= 0 and totals.min() >= 1 - 1.01e-3 and totals.max() <= 1 + 1.01e-3
-        ):
+        rows = content[split:].view("<f4").reshape(n, self.width).astype(np.float32, copy=False)
+        if n and not self.kind.holds(rows):
             return None
         return _Table(content[CHECKSUM:START].tobytes(), content[START:split].tobytes(), rows)
 

@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.client.records.models import Model
-from confide.client.records.session import Session, valid_rows
+from confide.client.records.results import PROBABILITIES, RESULT_KINDS, ResultKind
+from confide.client.records.session import Session
 from confide.protocol.errors import BadInput
 
 Array = NDArray[Any]
@@ -54,9 +55,10 @@ def score(
     *,
     labels: int,
     vetted: bool = False,
+    kind: ResultKind = PROBABILITIES,
     progress: Progress | None = None,
 ) -> Array:
-    """(n, labels) probabilities, computed by a scorer process.
+    """(n, labels) results of the model, computed by a scorer process.
 
     Without features it is only tried whether the model can be opened.
     """
@@ -67,6 +69,7 @@ def score(
         "dtype": given.dtype.str,
         "labels": labels,
         "vetted": vetted,
+        "kind": kind.name,
         "scores": features is not None,
     }
     rows = np.empty((len(given), labels), dtype=np.float32)
@@ -129,13 +132,14 @@ def main() -> None:
         return
     sink.write(b"ok\n")
     sink.flush()
+    valid = RESULT_KINDS[header["kind"]].valid
     for rows in _chunks(session, features, labels=header["labels"], vetted=header["vetted"]):
-        sink.write(rows.tobytes())
+        sink.write(valid(rows).tobytes())
         sink.flush()
 
 
 def _chunks(session: Session, features: Array, *, labels: int, vetted: bool) -> Iterator[Array]:
-    """Probabilities of STEP records at a time, in memory shared with the forks."""
+    """Results of STEP records at a time, in memory shared with the forks; NaN if there is none."""
     shared = mmap.mmap(-1, 8 + 4 * STEP * labels)
     at = np.frombuffer(shared, dtype=np.int64, count=1)
     found = np.frombuffer(shared, dtype=np.float32, offset=8).reshape(STEP, labels)
@@ -157,7 +161,7 @@ def _chunks(session: Session, features: Array, *, labels: int, vetted: bool) -> 
                 # The fork died on this record.
                 rows[at[0]] = np.nan
                 begin = int(at[0]) + 1
-        yield valid_rows(rows)
+        yield rows
 
 
 def _forked(work: Callable[[], None]) -> bool:

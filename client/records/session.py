@@ -1,8 +1,6 @@
 """A checked model in onnxruntime: one record a call, or many at once for a vetted model.
 
-Every result is turned into a vector of probabilities. A result that is none, or a call without a
-result, counts as the uniform vector: an error would tell the model's author, without noise, that
-some record has a property of their choice.
+A call that fails leaves NaN for its record; `confide.client.records.results` makes all rows valid.
 """
 
 from collections.abc import Callable
@@ -32,8 +30,6 @@ INPUTS = {
     }.items()
 }
 OUTPUTS = {name: INPUTS[name] for name in ("tensor(float)", "tensor(double)", "tensor(float16)")}
-# Narrower than what `check_probabilities` accepts, by more than a sum can be off in any order.
-TOLERANCE = 1e-3 - 1e-9
 
 
 class Session:
@@ -130,15 +126,6 @@ class Session:
         """The features in the model's number type."""
         with np.errstate(over="ignore", invalid="ignore"):
             return np.ascontiguousarray(features, dtype=self._dtype)
-
-
-def valid_rows(found: Array) -> Array:
-    """Keep rows that are probabilities, make others uniform: a function of each row alone."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        totals = found.sum(axis=1, dtype=np.float64)
-        # NaN compares false.
-        valid = (np.abs(totals - 1) <= TOLERANCE) & (found.min(axis=1) >= 0)
-    return found if valid.all() else np.where(valid[:, None], found, np.float32(1 / found.shape[1]))
 
 
 def load_runtime(checked: bytes) -> Any:

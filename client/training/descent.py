@@ -1,7 +1,9 @@
 """The steps of DP-SGD: Poisson batch, clipped sum on the integer lattice, exact noise, update."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -11,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from confide.client.training.clipping import Clipper
+from confide.client.training.engines.clipper import Clipper, clipped_sum
 from confide.client.training.randomness import poisson_batch, random_order, stream
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.gaussian import discrete_gaussian
@@ -82,7 +84,10 @@ def take_steps(
         chance = stream(key, step)
         rows = poisson_batch(len(features), schedule.sampling_rate, chance)
         noise = discrete_gaussian(variance, sum(sizes), chance)
-        noisy = _clipped_sum(clipped, records, rows, weights=sum(sizes), step=step) + noise
+        sums = clipped_sum(
+            clipped, records, rows, weights=sum(sizes), entropy=chance, check=_check_losses
+        )
+        noisy = sums + noise
         update = torch.from_numpy(noisy * (schedule.clip / CLIP_UNITS / schedule.batch)).to(
             features.device
         )
@@ -92,24 +97,10 @@ def take_steps(
         yield step + 1
 
 
-def _clipped_sum(
-    clipped: Clipper,
-    records: tuple[Tensor, Tensor],
-    rows: NDArray[np.int64],
-    *,
-    weights: int,
-    step: int,
-) -> NDArray[np.int64]:
-    """The clipped gradients of the rows, added in chunks and rounded to the lattice once."""
-    features, targets = records
-    total = torch.zeros(weights, dtype=torch.float64, device=features.device)
-    for chunk in torch.split(torch.from_numpy(rows).to(features.device), clipped.rows):
-        if len(chunk):
-            losses, part = clipped(features[chunk], targets[chunk])
-            if not math.isfinite(float(losses.sum())):
-                raise FloatingPointError(step)
-            total += part
-    return np.rint(total.cpu().numpy()).astype(np.int64)
+def _check_losses(losses: Tensor) -> None:
+    """The owner trains for itself here and may learn that its training diverges."""
+    if not math.isfinite(float(losses.sum())):
+        raise FloatingPointError("a loss is no number")
 
 
 def check_records(features: NDArray[Any], targets: NDArray[Any]) -> None:
@@ -151,12 +142,39 @@ def is_whole(values: NDArray[Any]) -> bool:
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one, else the CPU."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise BadInput(f"device is {name!r}; accepted are 'auto', 'cpu' and 'cuda'")
-    if name == "cuda" and not torch.cuda.is_available():
+    """The device of a name: `auto` is CUDA where there is one, else the CPU; `cuda:1` the second.
+
+    The owner chooses it, never a plan.
+    """
+    found = re.fullmatch(r"auto|cpu|cuda(?::(\d{1,3}))?", name)
+    if found is None:
+        raise BadInput(f"device is {name!r}; accepted are 'auto', 'cpu', 'cuda' and 'cuda:N'")
+    devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name.startswith("cuda") and not devices:
         raise BadInput(
-            "device is 'cuda' and torch finds none here; accepted are 'auto' and 'cpu', or a CUDA "
-            "build of torch"
+            f"device is {name!r} and torch finds none here; accepted are 'auto' and 'cpu', or a "
+            "CUDA build of torch"
         )
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+    if name == "cpu" or not devices:
+        return torch.device("cpu")
+    number = int(found[1] or 0)
+    if number >= devices:
+        raise BadInput(f"device is {name!r}; accepted are 'cuda:0' to 'cuda:{devices - 1}' here")
+    return torch.device("cuda", number)
+
+
+@contextmanager
+def one_thread(device: torch.device) -> Iterator[None]:
+    """Let torch compute on one thread, if it computes on the CPU.
+
+    Micro-batches are small: several threads wait for each other longer than they compute, the more
+    so on a machine that does other work. With one, the order of additions does not depend on how
+    many processors a machine has.
+    """
+    before = torch.get_num_threads()
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

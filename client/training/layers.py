@@ -23,13 +23,15 @@ throughout: nothing overflows and nothing is subnormal.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from confide.protocol.architectures.base import scaled
 from confide.protocol.exact.lattice import CLIP_UNITS, MOST_BATCH, chunk_rows
-from confide.protocol.methods.training import WEIGHT_BOUND, TrainingTerms, split
+from confide.protocol.methods.mean_weights import WEIGHT_BOUND
 
 Floats = NDArray[np.float64]
 
@@ -78,15 +80,22 @@ class Traces:
 class Stack:
     """The layers of public weights, rounded to the grid."""
 
-    def __init__(self, terms: TrainingTerms, weights: NDArray[Any]) -> None:
-        widths = terms.layers
+    def __init__(
+        self,
+        widths: tuple[int, ...],
+        weights: NDArray[Any],
+        *,
+        clip: float,
+        centre: float = 0.0,
+    ) -> None:
         rounded = np.rint(bounded(weights) * 2.0**_WEIGHT_FRACTION)
-        self._layers = list(split(terms, rounded))
+        self._layers = list(by_layer(widths, rounded))
         self._bits = [value_bits(width) for width in widths]
         hidden = [bits - _HIDDEN_BITS for bits in self._bits]
         self._input_fractions = [self._bits[0], *hidden[1:-1]]
         self._signal_fractions = [*hidden[1:-1], self._bits[-1]]
-        self._clip, self._labels, self._size = terms.clip, widths[-1], terms.size
+        self._clip, self._centre = clip, centre
+        self._labels, self._size = widths[-1], len(weights)
         # An input and a signal of every layer, in float64; products and sums of a layer take about
         # as much again.
         self._rows = chunk_rows(2 * 8 * sum(widths))
@@ -112,11 +121,8 @@ class Stack:
         return np.concatenate(parts)
 
     def traces(self, features: NDArray[Any], labels: NDArray[Any]) -> Traces:
-        """Run all layers forward and backward.
-
-        A feature that is no number counts as 0. A label without an output has no signal.
-        """
-        inputs = [np.rint(_unit(features) * 2.0 ** self._bits[0])]
+        """Run all layers forward and backward; a label without an output has no signal."""
+        inputs = [np.rint(scaled(features, self._centre) * 2.0 ** self._bits[0])]
         outputs = inputs[0]
         for place, (matrix, bias) in enumerate(self._layers):
             fraction = self._input_fractions[place]
@@ -149,15 +155,22 @@ class Stack:
         return signal
 
 
+def by_layer(
+    widths: tuple[int, ...], weights: NDArray[Any]
+) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Return the matrix (outputs, inputs) and biases of every layer."""
+    start = 0
+    for inputs, outputs in pairwise(widths):
+        end = start + inputs * outputs
+        yield weights[start:end].reshape(outputs, inputs), weights[end : end + outputs]
+        start = end + outputs
+
+
 def bounded(weights: NDArray[Any]) -> Floats:
     """Weights within their public bound."""
     return np.clip(
         np.nan_to_num(np.asarray(weights, dtype=np.float64)), -WEIGHT_BOUND, WEIGHT_BOUND
     )
-
-
-def _unit(features: NDArray[Any]) -> Floats:
-    return np.clip(np.nan_to_num(np.asarray(features, dtype=np.float64)), 0.0, 1.0)
 
 
 def _rounded(values: Floats, least: float, bits: int) -> Floats:

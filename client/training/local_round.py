@@ -3,8 +3,8 @@
 Everything an answer says about records is in integers: sums of clipped gradients on the lattice
 (`confide.protocol.exact.lattice`) plus exact discrete Gaussian noise. The update is a function of
 these integers and public numbers (`moved`), so the last bit of a weight tells no more than the
-first. Gradients come from `confide.client.training.layers`, where a record's own gradient does not
-depend on the others.
+first. Gradients come from `confide.client.training.networks`, where a record's own gradient does
+not depend on the others.
 """
 
 from fractions import Fraction
@@ -13,42 +13,61 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.client.training.layers import Stack, bounded
+from confide.client.training.layers import bounded
+from confide.client.training.networks import open_sums
 from confide.client.training.randomness import poisson_batch
+from confide.protocol.architectures.base import Weights
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.lattice import CLIP_UNITS, MOST_BATCH, sensitivity
 from confide.protocol.exact.sampling import Entropy
-from confide.protocol.methods.training import TrainingTerms, Weights
+from confide.protocol.methods.training import TrainingTerms
 
 
-def learn(
-    terms: TrainingTerms,
-    weights: Weights,
-    features: NDArray[Any],
-    labels: NDArray[Any],
-    *,
-    entropy: Entropy,
-) -> Weights:
-    """The weights after one round's steps.
+class Trainer:
+    """The network of a plan, ready to be trained on this machine.
 
-    `entropy` must be fresh: the difference of two answers with the same noise has no noise. All
-    records can join a step, whatever they hold: the number of records is public (replace-one),
-    their content is not.
+    Making one reads no record. It is refused with `BadInput` if the network is not installed here
+    as the plan names it, or treats records together.
     """
-    if len(features) > MOST_BATCH:
-        raise BadInput(
-            f"there are {len(features)} records to train on; accepted are at most {MOST_BATCH}"
+
+    def __init__(self, terms: TrainingTerms, *, device: str = "auto") -> None:
+        self._terms = terms
+        self.sums = open_sums(
+            terms.network(),
+            clip=terms.clip,
+            centre=terms.centre,
+            batch=terms.batch,
+            device=device,
         )
-    variance = (Fraction(terms.noise_multiplier) * sensitivity(terms.size)) ** 2
-    current = bounded(weights)
-    for _ in range(terms.local_steps):
-        rows = poisson_batch(len(features), terms.sampling_rate, entropy)
-        noise = discrete_gaussian(variance, terms.size, entropy)
-        current = moved(
-            terms, current, Stack(terms, current).clipped_sum(features[rows], labels[rows]) + noise
-        )
-    return current.astype(np.float32)
+
+    def learn(
+        self,
+        weights: Weights,
+        features: NDArray[Any],
+        labels: NDArray[Any],
+        *,
+        entropy: Entropy,
+    ) -> Weights:
+        """The weights after one round's steps.
+
+        `entropy` must be fresh: the difference of two answers with the same noise has no noise. All
+        records can join a step, whatever they hold: the number of records is public (replace-one),
+        their content is not.
+        """
+        if len(features) > MOST_BATCH:
+            raise BadInput(
+                f"there are {len(features)} records to train on; accepted are at most {MOST_BATCH}"
+            )
+        terms = self._terms
+        variance = (Fraction(terms.noise_multiplier) * sensitivity(terms.size)) ** 2
+        current = bounded(weights)
+        for _ in range(terms.local_steps):
+            rows = poisson_batch(len(features), terms.sampling_rate, entropy)
+            noise = discrete_gaussian(variance, terms.size, entropy)
+            sums = self.sums(current, features[rows], labels[rows], entropy)
+            current = moved(terms, current, sums + noise)
+        return current.astype(np.float32)
 
 
 def moved(

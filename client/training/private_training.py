@@ -9,15 +9,12 @@ parameters of the result are those of the model as given. The distribution of th
 depend on the order of the records. Gradients are taken in double precision, their clipped sums are
 rounded to an integer lattice, and noise is discrete Gaussian on the integers (`Trained.noise`).
 
-Limits: a record's gradient may depend on the records beside it by the rounding of doubles. The
-lattice's FLOAT_MARGIN covers up to 2^-39 of a clipping length a record. That torch's gradients stay
-within it is an assumption about scale, with features and targets within about 1e3, and no theorem.
-A smooth loss that is steep at features of 1e5 and more breaks it, and so does, at any scale, a
-gradient that jumps between neighbouring doubles (a ReLU at exactly 0). Weights and records are the
-owner's own here, so nobody else can aim at such a point. Federated training
-(`confide.client.training.layers`: linear layers, ReLU and cross-entropy, with weights that others
-choose) is in exact arithmetic and assumes nothing of the kind. Errors and timing are seen by the
-owner only and are not covered.
+Limits: a record's gradient does not depend on the records beside it, not in one bit, if kernels
+choose their operations by shape and not by values; `confide.client.training.engines.company` tries
+that on made-up rows for the shapes in use, and a trial is no proof. What float64 loses in sums is
+within the lattice's FLOAT_MARGIN. Federated training of linear layers with ReLU and cross-entropy
+(`confide.client.training.layers`) is in exact arithmetic and assumes nothing of the kind. Errors
+and timing are seen by the owner only and are not covered.
 """
 
 import copy
@@ -31,7 +28,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from confide.client.training.checkpoint import Checkpoint, about, load, save
-from confide.client.training.clipping import AUTO, OPACUS, Clipper, Loss, make_clipper
 from confide.client.training.descent import (
     MakeOptimizer,
     Schedule,
@@ -40,6 +36,9 @@ from confide.client.training.descent import (
     take_steps,
     tensors,
 )
+from confide.client.training.engines.choice import AUTO, make_clipper
+from confide.client.training.engines.clipper import Clipper
+from confide.client.training.engines.parts import Loss
 from confide.client.training.probe import made_up, probe
 from confide.client.training.randomness import KEY_BYTES
 from confide.protocol.errors import BadInput
@@ -66,11 +65,15 @@ class Trained:
 class Diverged(BadInput):
     """A loss or weight is no number.
 
-    `last` is the model of the last checkpoint, charged for every step taken.
+    `last` is the model of the last checkpoint, after `kept` steps, charged for every step taken.
     """
 
-    def __init__(self, message: str, last: Trained) -> None:
-        super().__init__(message)
+    def __init__(self, kept: int, last: Trained) -> None:
+        super().__init__(
+            f"the loss or a weight is no number after {last.steps} steps; the model after {kept} "
+            "is kept. Accepted are a smaller learning rate, a smaller clip or features on a "
+            "smaller scale"
+        )
         self.last = last
 
 
@@ -88,6 +91,7 @@ def train(
     device: str = "auto",
     engine: str = AUTO,
     checkpoint: Path | None = None,
+    settings: str = "",
     every: int = 500,
     progress: Callable[[int, int], None] | None = None,
 ) -> Trained:
@@ -97,43 +101,41 @@ def train(
 
     With a budget, training ends before the first step that would pass it, `spent` included. With a
     checkpoint, the state is written to disk every `every` steps; a training that was killed goes on
-    from there and repeats the draws of the lost steps, so no step is paid for twice. `progress` is
-    called with the steps taken and all steps, and not with a loss, which would not be private.
+    from there and repeats the draws of the lost steps, so no step is paid for twice. A checkpoint
+    of other records, numbers, layers or `settings` is refused. `progress` is called with the steps
+    taken and all steps, and not with a loss, which would not be private.
     """
     check_records(features, targets)
-    if engine == AUTO and features.ndim != 2:
-        # The closed form is for one row of numbers a record.
-        engine = OPACUS
     place, before = pick_device(device), spent or Profile()
-    mechanism = schedule.mechanism(schedule.steps)
-    steps = schedule.steps if budget is None else affordable_steps(budget, mechanism, spent=before)
+    steps = _allowed_steps(schedule, budget, before)
     running = copy.deepcopy(model).double().to(place).train()
-    probe(running, loss, engine, *made_up(features, targets, place))
+    like = made_up(features, targets, place)
+    probe(running, loss, engine, *like)
     updates = optimizer(_trained(running).values())
-    name = about(f"{schedule} {steps} {running} {updates}", features, targets)
+    name = about(f"{settings}{schedule} {steps} {running} {updates}", features, targets)
     run = _Run(running, updates, name, checkpoint)
     run.start(entropy)
-
-    def result(stopped: str) -> Trained:
-        trained, profile = copy.deepcopy(model), schedule.profile(run.taken, spent=before)
-        _put(trained, run.last.model)
-        return Trained(trained, profile, run.taken, stopped, run.last.randomness)
-
     try:
         if run.taken < steps:
             records = tensors(features, targets, device=place, key=run.last.key)
-            clipped = make_clipper(running, loss, schedule.clip, engine)
+            clipped = make_clipper(
+                running, loss, schedule.clip, engine, like=like, batch=schedule.batch
+            )
             for taken in run.steps(clipped, records, schedule, stop=steps, every=every):
                 if progress is not None:
                     progress(taken, steps)
     except FloatingPointError:
-        raise Diverged(
-            f"the loss or a weight is no number after {run.taken} steps; the model after "
-            f"{run.last.step} is kept. Accepted are a smaller learning rate, a smaller clip or "
-            "features on a smaller scale",
-            result(DIVERGED),
-        ) from None
-    return result(COMPLETED if steps == schedule.steps else OUT_OF_BUDGET)
+        last = run.trained(model, schedule.profile(run.taken, spent=before), DIVERGED)
+        raise Diverged(run.last.step, last) from None
+    ended = COMPLETED if steps == schedule.steps else OUT_OF_BUDGET
+    return run.trained(model, schedule.profile(run.taken, spent=before), ended)
+
+
+def _allowed_steps(schedule: Schedule, budget: Budget | None, spent: Profile) -> int:
+    """The steps of a schedule, or as many of them as a budget has left."""
+    if budget is None:
+        return schedule.steps
+    return affordable_steps(budget, schedule.mechanism(schedule.steps), spent=spent)
 
 
 @dataclass
@@ -186,6 +188,12 @@ class _Run:
                 # A finished training needs no key, and its file does not reveal the noise.
                 self._keep(key if self.taken < stop else b"", self.last.randomness)
                 yield self.taken
+
+    def trained(self, model: nn.Module, profile: Profile, stopped: str) -> Trained:
+        """A copy of the model as given, with the weights of the last checkpoint."""
+        result = copy.deepcopy(model)
+        _put(result, self.last.model)
+        return Trained(result, profile, self.taken, stopped, self.last.randomness)
 
     def _keep(self, key: bytes, source: str) -> None:
         # Copies, because training goes on.

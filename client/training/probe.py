@@ -6,6 +6,8 @@ clipped. Batch statistics, layers that take parts of a record for records, and l
 records break them. So model and loss are tried on made-up rows, in the mode of training:
 
     state       no parameter or buffer changes in a forward pass, not in one bit
+    company     the gradient of 2, 3 and 7 rows by plain automatic differentiation is the sum of
+                the rows' own, whatever engine clips
     sum         the clipped sum of 2, 3 and 7 rows is the sum of the rows' own, to 2^-30 of a
                 clipping length a row
     clip        a row's own share has a norm of at most CLIP_UNITS, for gradients above the clip
@@ -23,16 +25,16 @@ not look, and draw random numbers in dropout modules only (which are off in the 
 records one by one).
 """
 
-import copy
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 
-from confide.client.training.clipping import Loss, make_clipper
 from confide.client.training.descent import is_whole
+from confide.client.training.engines.choice import make_clipper
+from confide.client.training.engines.company import without_dropout
+from confide.client.training.engines.parts import Loss, checked
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import CLIP_UNITS
 
@@ -41,6 +43,8 @@ _SIZES = (2, 3, 7)
 _ROWS = max(_SIZES)
 # Far above rounding errors of float64, and far below the effect of batch statistics.
 _COMPANY = 2.0**-30 * CLIP_UNITS
+# The same beside the length of gradients.
+_MIXED = 2.0**-30
 # Above the clipper's own margin.
 _GRADIENT = 1e-5 * CLIP_UNITS
 
@@ -87,15 +91,17 @@ def probe(model: nn.Module, loss: Loss, engine: str, features: Tensor, targets: 
 
 
 def _probe(model: nn.Module, loss: Loss, engine: str, features: Tensor, targets: Tensor) -> None:
-    plain, tried = (_without_dropout(model) for _ in range(2))
+    plain, tried = (without_dropout(model) for _ in range(2))
     before = _state(plain)
     # All rows at once come first: with one, batch normalisation fails before it shows what it
     # changes.
-    loss(plain(features), targets)
+    checked(loss(plain(features), targets), _ROWS)
     _check_state(plain, before)
     here = _gradients(plain, loss, features, targets)
+    _check_company(plain, loss, (features, targets), here)
     _move(plain)
     near = _gradients(plain, loss, features, targets)
+    _check_company(plain, loss, (features, targets), near)
     norms = torch.cat([here, near]).norm(dim=1)
     norms = norms[norms.isfinite() & (norms > 0)]
     if not len(norms):
@@ -103,7 +109,7 @@ def _probe(model: nn.Module, loss: Loss, engine: str, features: Tensor, targets:
     # Not the clip of the training: at the median some gradients are longer and some are not,
     # whatever the model's scale.
     clip = float(norms.median())
-    clipped = make_clipper(tried, loss, clip, engine)
+    clipped = make_clipper(tried, loss, clip, engine, like=(features, targets), batch=_ROWS)
     for own in (here, near):
         before = _state(tried)
         shares = torch.stack(
@@ -134,23 +140,36 @@ def _check_shares(model: nn.Module, shares: Tensor, own: Tensor, clip: float) ->
         raise _refusal(model, "a made-up row's share of a sum is not its gradient")
 
 
-def _without_dropout(model: nn.Module) -> nn.Module:
-    copied = copy.deepcopy(model)
-    for module in copied.modules():
-        if isinstance(module, _DropoutNd):
-            module.eval()
-    return copied
-
-
 def _gradients(model: nn.Module, loss: Loss, features: Tensor, targets: Tensor) -> Tensor:
     """The gradient of each row alone, by plain automatic differentiation."""
+    return torch.stack(
+        [_gradient(model, loss, features[i : i + 1], targets[i : i + 1]) for i in range(_ROWS)]
+    )
+
+
+def _gradient(model: nn.Module, loss: Loss, features: Tensor, targets: Tensor) -> Tensor:
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    rows = []
-    for i in range(_ROWS):
-        total = loss(model(features[i : i + 1]), targets[i : i + 1]).sum()
-        parts = torch.autograd.grad(total, trained, allow_unused=True, materialize_grads=True)
-        rows.append(torch.cat([part.flatten() for part in parts]))
-    return torch.stack(rows)
+    total = loss(model(features), targets).sum()
+    parts = torch.autograd.grad(total, trained, allow_unused=True, materialize_grads=True)
+    return torch.cat([part.flatten() for part in parts])
+
+
+def _check_company(model: nn.Module, loss: Loss, rows: tuple[Tensor, Tensor], own: Tensor) -> None:
+    """Compare the gradient of several rows with the sum of the rows' own.
+
+    An engine that takes one record at a time would not show that others change it.
+    """
+    features, targets = rows
+    for size in _SIZES:
+        alone = own[:size]
+        if not bool(alone.isfinite().all()):
+            continue
+        apart = _gradient(model, loss, features[:size], targets[:size]) - alone.sum(dim=0)
+        if not float(apart.norm()) <= _MIXED * float(alone.norm(dim=1).sum()):
+            raise _refusal(
+                model,
+                f"the gradients of {size} made-up rows do not add up to those of each row alone",
+            )
 
 
 def _move(model: nn.Module) -> None:

@@ -17,9 +17,9 @@ from confide.protocol.errors import ConfideError
 from confide.protocol.plan import Plan, query_digest
 from confide.protocol.wire import service_pb2
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.encoding import ID_BYTES, parse
+from confide.protocol.wire.encoding import parse
 from confide.protocol.wire.service import PIECE_BYTES
-from confide.protocol.wire.splitting import split_answer
+from confide.protocol.wire.splitting import message_reports, split_answer
 
 # Receipts after which the same bytes are not sent again: they are held, too late, or refused for
 # their content. After any other receipt, which is about the aggregator's limits or state, an answer
@@ -102,6 +102,8 @@ class Contribution:
     plan_digest: bytes
     signed_plan: bytes
     left: Left = field(default_factory=Left)
+    # Is told of every round that was answered.
+    tell: Callable[[str], None] = lambda _: None
 
     def once(self) -> Left:
         """Send answers without a receipt, and answer the query that is open now."""
@@ -132,10 +134,11 @@ class Contribution:
             self._send(digest, answer)
         if query is not None and query_digest(query) not in self.left.receipts:
             self._send(query_digest(query), self.respondent.answer(self.signed_plan, query))
+            self._tell(query)
 
     def _send(self, query: bytes, answer: bytes) -> None:
         pieces = list(split_answer(answer, self.plan, most=PIECE_BYTES))
-        sizes = [len(parse(wire.Answer, piece).batch.ids) // ID_BYTES for piece in pieces]
+        sizes = message_reports(pieces)
         tries = self.remote.patience.tries()
         drawn = parse(wire.Answer, answer).code == wire.Code.OK
         while True:
@@ -157,6 +160,13 @@ class Contribution:
         self.left.receipts[query] = receipt.code
         if receipt.code in FINAL:
             self.ledger.acknowledge(plan=self.plan_digest, query=query, code=receipt.code)
+
+    def _tell(self, query: bytes) -> None:
+        """Say how far a campaign of several rounds is; nothing about records."""
+        in_all, receipt = self.plan.terms.rounds, self.left.receipts.get(query_digest(query))
+        if in_all > 1 and receipt == wire.Code.OK:
+            number = parse(wire.Query, query).round + 1
+            self.tell(f"round {number} of {in_all}: answered, and the aggregator holds it")
 
     def _ask(self, query: bytes, drawn: bool) -> None:
         """Raise Withheld if the policy, as it is now, does not let a drawn answer leave.

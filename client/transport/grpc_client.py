@@ -11,18 +11,28 @@ from confide.protocol.plan import digest
 from confide.protocol.terminal import printable
 from confide.protocol.wire import service_pb2
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.service import AUTHORIZATION, CALLS, CAMPAIGN, MESSAGES, campaign_id
+from confide.protocol.wire.service import (
+    AUTHORIZATION,
+    CALLS,
+    CAMPAIGN,
+    MESSAGES,
+    MOST_MODEL,
+    MOST_QUERY,
+    campaign_id,
+)
 
 Reply = TypeVar("Reply")
 
 CALL_SECONDS = 30.0
 SUBMIT_SECONDS = 900.0
+# The longest query passes in this time at 60 KB a second, the longest model at 1 MB.
+FETCH_SECONDS = 300.0
 # Longer than the server ever stays silent on a watch.
 WATCH_SECONDS = 300.0
 # Characters of a message of the other side that are shown.
 MOST_DETAIL = 200
 # States in which a campaign takes no more answers.
-ENDED = ("closed", "calibrated", "published")
+ENDED = ("closed", "calibrated", "published", "trained")
 _PASSING = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -79,9 +89,31 @@ class Aggregator:
         return found.SerializeToString(deterministic=True)
 
     def query(self) -> bytes | None:
-        """The query that takes answers now, or None."""
-        asked: service_pb2.Asked = self._patiently(lambda: self._call("PollQuery"))
-        return asked.query if asked.code == wire.Code.OK else None
+        """The query that takes answers now, or None; a long one comes in pieces."""
+        return self._fetched("PollQuery", lambda asked: asked.query, most=MOST_QUERY)
+
+    def model(self) -> bytes | None:
+        """The file of the plan's model, or None if the aggregator keeps none."""
+        return self._fetched("FetchModel", lambda piece: piece.data, most=MOST_MODEL)
+
+    def _fetched(self, name: str, content: Callable[[Any], bytes], *, most: int) -> bytes | None:
+        return self._patiently(lambda: self._fetch(name, content, most=most))
+
+    def _fetch(self, name: str, content: Callable[[Any], bytes], *, most: int) -> bytes | None:
+        pieces, size = [], 0
+        stream = self._stream(name, seconds=FETCH_SECONDS)
+        for message in stream:
+            size += len(content(message))
+            if message.code != wire.Code.OK or size > most:
+                stream.cancel()
+                break
+            pieces.append(content(message))
+        if size > most:
+            raise Unreachable(
+                f"the aggregator sends more than {most} bytes to {name}; accepted are at most so "
+                "many"
+            )
+        return b"".join(pieces) or None
 
     def card(self) -> str | None:
         """The card as JSON, or None before it is published."""
@@ -114,19 +146,11 @@ class Aggregator:
 
     def watch(self) -> Iterator[service_pb2.Progress]:
         """Yield the state of the campaign, now and at every change, until it is over."""
-        call = CALLS["Watch"]
         tries = self.patience.tries()
         while True:
             heard = False
             try:
-                stream = self._channel.unary_stream(
-                    call.path,
-                    request_serializer=call.request.SerializeToString,
-                    response_deserializer=call.reply.FromString,
-                )
-                for progress in stream(
-                    call.request(), timeout=WATCH_SECONDS, metadata=self._metadata
-                ):
+                for progress in self._stream("Watch", seconds=WATCH_SECONDS):
                     yield progress
                     heard, tries = True, self.patience.tries()
                     if progress.state in ENDED:
@@ -135,6 +159,15 @@ class Aggregator:
                 # The deadline of a watch that has reported something is no failure.
                 if not heard or error.code() != grpc.StatusCode.DEADLINE_EXCEEDED:
                     self._wait(error, tries)
+
+    def _stream(self, name: str, *, seconds: float) -> Any:
+        call = CALLS[name]
+        stream = self._channel.unary_stream(
+            call.path,
+            request_serializer=call.request.SerializeToString,
+            response_deserializer=call.reply.FromString,
+        )
+        return stream(call.request(), timeout=seconds, metadata=self._metadata)
 
     def _call(self, name: str) -> Any:
         call = CALLS[name]

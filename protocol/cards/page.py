@@ -132,6 +132,7 @@ def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
         ("Contract", [(name, _text(value)) for name, value in formal["contract"].items()]),
         ("Released", released),
         *specific,
+        *_chain(formal),
         ("Diagnostics (no guarantee)", described),
         ("Provenance", [*origin, ("view", card.view), ("signed by", card.key.hex() or "nobody")]),
         ("Verification", checked),
@@ -220,6 +221,13 @@ def _full_data(formal: Layer) -> list[tuple[str, Rows]]:
         ("Clauses", [(name, _text(holds)) for name, holds in formal["flags"].items()]),
         ("Privacy in all", [(name, _text(value)) for name, value in formal["total"].items()]),
     ]
+
+
+def _chain(formal: Layer) -> list[tuple[str, Rows]]:
+    if "chain" not in formal:
+        return []
+    shown = [(name, _text(value)) for name, value in formal["chain"].items() if name != "training"]
+    return [("Training and calibration together", shown)]
 
 
 def _text(value: Any) -> str:

@@ -38,7 +38,7 @@ class Bit(Channel):
                 f"bits have shape {values.shape} and type {values.dtype}; accepted is one row of 0 "
                 "and 1"
             )
-        word = words_below(self.high + self.low, values.size, self.bits, entropy)
+        word = words_below(self.high + self.low, values.size, entropy, bits=self.bits)
         return values.astype(np.bool_) ^ (word < word.dtype.type(self.low))
 
     @property

@@ -51,7 +51,7 @@ class KaryRR(LabelChannel):
         out = np.empty(values.shape, dtype=dtype)
 
         def work(part: slice) -> None:
-            word = words_below(total, part.stop - part.start, self.bits, entropy)
+            word = words_below(total, part.stop - part.start, entropy, bits=self.bits)
             step = word // word.dtype.type(self.low)
             # Two arrays, because the minimum with a scalar is several times slower.
             step = np.minimum(step, np.full_like(step, k - 1)).astype(dtype)
@@ -59,7 +59,7 @@ class KaryRR(LabelChannel):
             step += dtype.type(1)
             np.minimum(step, step - dtype.type(k), out=out[part])
 
-        in_chunks(work, len(values), CHUNK, entropy)
+        in_chunks(work, len(values), size=CHUNK, entropy=entropy)
         return out
 
     @property

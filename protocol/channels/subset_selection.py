@@ -53,12 +53,12 @@ class SubsetSelection(SetChannel):
             turned[:, 0] = bernoulli(self.inside, own.size, entropy)
             for kept, others in ((True, self.size - 1), (False, self.size)):
                 at = np.flatnonzero(turned[:, 0] == kept)
-                turned[at, 1:] = uniform_subsets(at.size, self.k - 1, others, entropy)
+                turned[at, 1:] = uniform_subsets(at.size, entropy, items=self.k - 1, size=others)
             columns = np.arange(self.k) - own[:, None]
             columns[columns < 0] += self.k
             out[part] = np.take_along_axis(turned, columns, axis=1)
 
-        in_chunks(work, len(values), max(1, CHUNK // self.k), entropy)
+        in_chunks(work, len(values), size=max(1, CHUNK // self.k), entropy=entropy)
         return out
 
     def check(self, data: bytes, n: int) -> None:
@@ -105,7 +105,7 @@ class SubsetSelection(SetChannel):
         return float((second - mean**2) / (self.hit - self.spill) ** 2)
 
 
-def uniform_subsets(count: int, items: int, size: int, entropy: Entropy) -> Flags:
+def uniform_subsets(count: int, entropy: Entropy, *, items: int, size: int) -> Flags:
     """Draw `count` uniform subsets of `size` out of `items`, as flags.
 
     Floyd's algorithm, with one column of draws per step.

@@ -53,7 +53,7 @@ class UnaryEncoding(SetChannel):
             flags[at, own] = word[at, own] < word.dtype.type(1 << (self.bits - 1))
             out[part] = flags
 
-        in_chunks(work, len(values), max(1, CHUNK // self.k), entropy)
+        in_chunks(work, len(values), size=max(1, CHUNK // self.k), entropy=entropy)
         return out
 
     def law(self, value: int) -> dict[tuple[bool, ...], Fraction]:

@@ -118,7 +118,7 @@ def _accepted(proposals: _Proposals, tried: int, entropy: Entropy) -> Integers:
     magnitude, kept, unsure = _compare(proposals, first & ((1 << proposals.j) - 1), second)
     for i in unsure.tolist():
         low = int(first[i]) & ((1 << proposals.j) - 1)
-        exact = _decide(proposals, low, int(second[i]), entropy)
+        exact = _decide(proposals, int(second[i]), entropy, low=low)
         kept[i] = exact is not None
         magnitude[i] = exact or 0
     sign = first >> 63
@@ -142,7 +142,7 @@ def _compare(
     return magnitude, room > 0, np.flatnonzero(distance < _UNSURE)
 
 
-def _decide(proposals: _Proposals, low: int, word: int, entropy: Entropy) -> int | None:
+def _decide(proposals: _Proposals, word: int, entropy: Entropy, *, low: int) -> int | None:
     """The magnitude of one proposal if it is accepted, else None.
 
     W has the bits of `word`, and more bits are drawn as needed.

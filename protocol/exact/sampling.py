@@ -9,7 +9,6 @@ import hashlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -52,7 +51,7 @@ def words(count: int, bits: int, entropy: Entropy) -> NDArray[Any]:
     return np.frombuffer(entropy(count * dtype.itemsize), dtype=dtype)
 
 
-def in_chunks(work: Callable[[slice], None], count: int, size: int, entropy: Entropy) -> None:
+def in_chunks(work: Callable[[slice], None], count: int, *, size: int, entropy: Entropy) -> None:
     """Call `work` on slices of at most `size` rows that cover `count`.
 
     The operating system's source may be read from several threads at once (it and numpy let go of
@@ -67,7 +66,7 @@ def in_chunks(work: Callable[[slice], None], count: int, size: int, entropy: Ent
             work(part)
 
 
-def words_below(limit: int, count: int, bits: int, entropy: Entropy) -> NDArray[Any]:
+def words_below(limit: int, count: int, entropy: Entropy, *, bits: int) -> NDArray[Any]:
     """`count` uniform words in [0, limit).
 
     A word at or above the limit is drawn again, so no value is favoured.
@@ -92,7 +91,7 @@ def uniform(m: int, count: int, entropy: Entropy) -> Integers:
     if not 1 <= m <= 1 << 62:
         raise BadInput(f"uniform choice among {m}; between 1 and 2^62 values are possible")
     bits = 16 if m <= 1 << 12 else 32 if m <= 1 << 28 else 64
-    drawn = words_below((1 << bits) // m * m, count, bits, entropy)
+    drawn = words_below((1 << bits) // m * m, count, entropy, bits=bits)
     return (drawn % WORDS[bits].type(m)).astype(np.int64)
 
 
@@ -103,58 +102,3 @@ def bernoulli(numerator: int, count: int, entropy: Entropy, *, bits: int = 64) -
     if numerator == 1 << bits:
         return np.ones(count, dtype=np.bool_)
     return words(count, bits, entropy) < WORDS[bits].type(numerator)
-
-
-def _below(m: int, entropy: Entropy) -> int:
-    """One exact uniform integer in [0, m), m of any size."""
-    bits = max(m - 1, 1).bit_length()
-    size = (bits + 7) // 8
-    while True:
-        drawn = int.from_bytes(entropy(size), "little") >> (8 * size - bits)
-        if drawn < m:
-            return drawn
-
-
-def _bernoulli_fraction(p: Fraction, entropy: Entropy) -> bool:
-    """One exact draw with rational probability p <= 1."""
-    return _below(p.denominator, entropy) < p.numerator
-
-
-def _bernoulli_exp(gamma: Fraction, entropy: Entropy) -> bool:
-    """One exact draw with probability exp(-gamma), gamma >= 0 rational.
-
-    Canonne, Kamath, Steinke 2020, Algorithm 1.
-    """
-    while gamma > 1:
-        if not _bernoulli_exp(Fraction(1), entropy):
-            return False
-        gamma -= 1
-    k = 1
-    while _bernoulli_fraction(gamma / k, entropy):
-        k += 1
-    return k % 2 == 1
-
-
-def _one_discrete_laplace(scale: Fraction, entropy: Entropy) -> int:
-    t, s = scale.numerator, scale.denominator
-    while True:
-        low = _below(t, entropy)
-        if not _bernoulli_exp(Fraction(low, t), entropy):
-            continue
-        high = 0
-        while _bernoulli_exp(Fraction(1), entropy):
-            high += 1
-        magnitude = (low + t * high) // s
-        negative = _bernoulli_fraction(Fraction(1, 2), entropy)
-        if not (negative and magnitude == 0):
-            return -magnitude if negative else magnitude
-
-
-def discrete_laplace(scale: Fraction, count: int, entropy: Entropy) -> Integers:
-    """`count` exact draws with P(x) proportional to exp(-|x| / scale) on the integers.
-
-    On a count of sensitivity D the law is D/scale-DP. Canonne, Kamath, Steinke 2020, Algorithm 2.
-    """
-    if scale <= 0:
-        raise BadInput(f"discrete Laplace scale is {scale}; it must be above 0")
-    return np.array([_one_discrete_laplace(scale, entropy) for _ in range(count)], dtype=np.int64)

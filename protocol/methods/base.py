@@ -14,8 +14,7 @@ import numpy as np
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from confide.protocol.channels.base import Channel
-from confide.protocol.errors import BadInput, check_choice, check_epsilon, check_probability
+from confide.protocol.errors import BadInput, check_choice, check_epsilon
 from confide.protocol.exact.sampling import Entropy
 from confide.protocol.scores.base import Score
 from confide.protocol.wire.columns import Array
@@ -62,7 +61,7 @@ class Subjects(Protocol):
     def probabilities(self) -> Array:
         """Return the model's probabilities of every label."""
 
-    def train(self, terms: Any, weights: Array) -> Array:
+    def train(self, weights: Array) -> Array:
         """Return the weights after this owner's private steps."""
 
 
@@ -100,6 +99,10 @@ class Tally:
 
     def to_json(self) -> Any:
         """Return JSON values; None if the tally, large or exact, is recounted from batches."""
+        return None
+
+    def to_bytes(self) -> bytes | None:
+        """Return the bytes of a large tally that replaces its answers, which are then deleted."""
         return None
 
 
@@ -143,10 +146,9 @@ class Query(ABC):
         """
         raise NotImplementedError
 
-    @property
-    def answer_bytes(self) -> int:
-        """Return the least number of bytes of one answer, for answers that cannot be split."""
-        return 0
+    def tally_from_bytes(self, data: bytes) -> Any:
+        """Read a tally from the bytes that `Tally.to_bytes` returned."""
+        raise NotImplementedError
 
 
 class WholeQuery(Query):
@@ -179,6 +181,16 @@ class Terms(ABC):
     # The operator's settings that only this method has, each with the names of the variants that
     # have it if not all do.
     settings: ClassVar[dict[str, tuple[str, ...]]] = {}
+
+    @classmethod
+    def of(cls, terms: "Terms") -> Self:
+        """Return a plan's terms as terms of this class; refuse those of another method."""
+        if not isinstance(terms, cls):
+            raise BadInput(
+                f"terms are {type(terms).__name__} of method {terms.method!r}; accepted are "
+                f"{cls.__name__}"
+            )
+        return terms
 
     @classmethod
     @abstractmethod
@@ -214,7 +226,22 @@ class Terms(ABC):
 
     @property
     def features(self) -> int | None:
-        """How many features the method reads from a record; None if a model scores records."""
+        """How many numbers of a record the method trains on; None if it trains no network."""
+        return None
+
+    @property
+    def uses_model(self) -> bool:
+        """Whether the plan's model runs on records: to score them, or to make inputs of a head."""
+        return self.features is None
+
+    @property
+    def answer_bytes(self) -> int:
+        """The most bytes of what an owner answers as a whole, which may be sent in pieces."""
+        return 0
+
+    @property
+    def code(self) -> tuple[str, bytes] | None:
+        """The installed code that the method runs: its name and the digest of its files."""
         return None
 
     @abstractmethod
@@ -235,6 +262,13 @@ class Terms(ABC):
     def to_bytes(self) -> bytes:
         return serialise(self.message(**asdict(self)))
 
+    def to_values(self) -> dict[str, Any]:
+        """Return the fields as JSON values; bytes are hexadecimal."""
+        return {
+            name: value.hex() if isinstance(value, bytes) else value
+            for name, value in asdict(self).items()
+        }
+
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         message = parse(cls.message, data)
@@ -245,32 +279,6 @@ class Terms(ABC):
             for name, value in values.items()
         }
         return cls(**plain)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalTerms(Terms):
-    """The terms of a method whose reports each go through a channel, private one by one.
-
-    The guarantee fails with probability `delta` over calibration; `max_corrupt` reports may be
-    false.
-    """
-
-    delta: float
-    max_corrupt: int = 0
-
-    track: ClassVar[str | None] = LOCAL
-    settings: ClassVar[dict[str, tuple[str, ...]]] = {"failure-probability": (), "max-corrupt": ()}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_probability("delta", self.delta)
-
-    def check(self, *, labels: int, alpha: float) -> None:
-        self.make_channel(labels=labels)
-
-    @abstractmethod
-    def make_channel(self, *, labels: int) -> Channel:
-        """Return the channel that every report goes through."""
 
 
 def check_slice(start: float, stop: float) -> None:

@@ -20,13 +20,13 @@ from confide.protocol.methods.base import (
     Batch,
     Columns,
     Explanation,
-    LocalTerms,
     Query,
     Subjects,
     Tally,
     check_slice,
     check_thresholds,
 )
+from confide.protocol.methods.local import LocalTerms
 from confide.protocol.scores.base import Score
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import U2, check_numbers, column

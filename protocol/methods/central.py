@@ -101,10 +101,6 @@ class HistogramQuery(_Counts):
 
     bins: int
 
-    @property
-    def answer_bytes(self) -> int:
-        return 8 * self.bins
-
     def to_body(self) -> bytes:
         return serialise(wire.CountQuery())
 
@@ -259,6 +255,10 @@ class CentralTerms(Terms):
     @property
     def rounds(self) -> int:
         return 1 if self.shows_exact_counts else search_steps(self.bins)
+
+    @property
+    def answer_bytes(self) -> int:
+        return 8 * self.bins if self.shows_exact_counts else 0
 
     def read_query(self, body: bytes, *, labels: int) -> HistogramQuery | CountQuery:
         message = parse(wire.CountQuery, body)

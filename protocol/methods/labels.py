@@ -16,12 +16,12 @@ from confide.protocol.methods.base import (
     Batch,
     Columns,
     Explanation,
-    LocalTerms,
     Query,
     Subjects,
     Tally,
     check_slice,
 )
+from confide.protocol.methods.local import LocalTerms
 from confide.protocol.scores.base import Score
 from confide.protocol.scores.probabilities import check_probabilities
 from confide.protocol.scores.scoring import all_scores

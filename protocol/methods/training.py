@@ -1,30 +1,28 @@
-"""Method training: DP-SGD on linear layers at every owner, with weights averaged between rounds.
+"""Method training: DP-SGD on a network at every owner, with weights averaged between rounds.
 
-Weights travel as one row of float32 numbers: for each layer its matrix, output by output, then its
-biases.
+Weights travel as one row of float32 numbers (`confide.protocol.architectures.base`).
 """
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from google.protobuf.message import Message
-from numpy.typing import NDArray
 
+from confide.protocol.architectures.base import Weights
 from confide.protocol.errors import BadInput, Refused, check_probability
-from confide.protocol.exact.lattice import MOST_BATCH, MOST_WEIGHTS
+from confide.protocol.exact.lattice import MOST_BATCH
 from confide.protocol.methods.base import (
     Batch,
     Columns,
     Explanation,
     Subjects,
-    Tally,
-    Terms,
     WholeQuery,
 )
 from confide.protocol.methods.central import check_delta
+from confide.protocol.methods.mean_weights import WEIGHT_BOUND, TrainingTally, packed
+from confide.protocol.methods.network_terms import NetworkTerms, described
 from confide.protocol.privacy.renyi import (
     LEAST_NOISE,
     MOST_NOISE,
@@ -36,20 +34,11 @@ from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import F4, column
 from confide.protocol.wire.encoding import parse, serialise
 
-Weights = NDArray[np.float32]
-
 # The label of all noise in training.
 NOISE = "discrete Gaussian on integers"
 
-# An owner keeps its weights within +-WEIGHT_BOUND, and multiplies and adds them without rounding: a
-# layer of 2^17 or more would leave fewer than 16 bits of a value for that. An owner holds one
-# number of every layer for at least 256 records at a time, so the sum of the widths is bounded too,
-# which bounds each of them.
-WEIGHT_BOUND = 32.0
-MOST_WIDTHS = 1 << 17
-MOST_LAYERS = 16
 MOST_STEPS = 1 << 20
-# Weights times steps of a round: a few minutes of an owner's computing time.
+# Multiplications a record times steps of a round: a few minutes of an owner's computing time.
 MOST_WORK = 1 << 29
 
 # Within these limits every step is exact or has a proved error, no update overflows, and the
@@ -62,6 +51,8 @@ LIMITS: dict[str, tuple[float, float]] = {
     "clip": (1e-6, 1e6),
     "batch": (1.0, float(MOST_BATCH)),
     "learning_rate": (1e-6, 1e3),
+    "momentum": (0.0, 0.99),
+    "centre": (0.0, 1.0),
 }
 
 
@@ -72,13 +63,6 @@ def check_limit(name: str, value: float) -> None:
         raise BadInput(f"{name} is {value!r}; accepted is {least:g} to {most:g}")
 
 
-@dataclass(frozen=True)
-class TrainingTally(Tally):
-    """The weights of every owner that answered."""
-
-    weights: list[NDArray[np.float32]]
-
-
 @dataclass(frozen=True, eq=False)
 class TrainingQuery(WholeQuery):
     """Ask every owner to continue from these weights for its steps of the round."""
@@ -87,25 +71,29 @@ class TrainingQuery(WholeQuery):
     weights: Weights
 
     def to_body(self) -> bytes:
-        return serialise(wire.TrainingQuery(weights=self.weights.astype(F4).tobytes()))
+        return serialise(wire.TrainingQuery(weights=packed(self.weights)))
 
     def answer(self, subjects: Subjects) -> Columns:
-        return {"weights": subjects.train(self.terms, self.weights)}
+        return {"weights": subjects.train(self.weights)}
 
     def pack(self, columns: Columns) -> bytes:
-        return serialise(wire.Weights(weights=columns["weights"].astype(F4).tobytes()))
+        return serialise(wire.Weights(weights=packed(columns["weights"])))
 
     def check(self, body: bytes, n: int, *, most: int) -> None:
-        _finite(parse(wire.Weights, body).weights, self.terms.size)
+        weights = _finite(parse(wire.Weights, body).weights, self.terms.size)
+        # No owner's steps leave this range, so a single owner moves the mean by little.
+        if np.abs(weights).max() > WEIGHT_BOUND:
+            raise Refused(wire.Code.OUT_OF_ALPHABET)
 
     def unpack(self, body: bytes, n: int) -> Columns:
         message = wire.Weights.FromString(body)
         return {"weights": np.frombuffer(message.weights, dtype=F4)[None, :]}
 
     def tally(self, batches: Sequence[Batch], score: Score) -> TrainingTally:
-        """Sort by the ids that owners give, because an average of floats depends on the order."""
-        ordered = sorted(batches, key=lambda batch: (batch.ids.tobytes(), batch.sender))
-        return TrainingTally([batch.columns["weights"][0] for batch in ordered])
+        return TrainingTally.of(batch.columns["weights"][0] for batch in batches)
+
+    def tally_from_bytes(self, data: bytes) -> TrainingTally:
+        return TrainingTally.from_bytes(data)
 
 
 def _finite(data: bytes, size: int) -> Weights:
@@ -116,17 +104,16 @@ def _finite(data: bytes, size: int) -> Weights:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingTerms(Terms):
+class TrainingTerms(NetworkTerms):
     """The public numbers of a federated training.
 
-    `layers` are the widths from features to labels, with ReLU between them. A step divides its
-    noisy sum by `batch`, a public number; features are clipped to [0, 1], the public bounds of the
-    plan. An owner rounds `sampling_rate` down to 32 bits.
+    A step divides its noisy sum by `batch`, a public number. An owner rounds `sampling_rate` down
+    to 32 bits. The aggregator repeats `momentum` times a round's movement in the next one, and
+    averages the common weights of the last `averaged_rounds`.
     """
 
     variant: str = "federated-averaging"
     privacy_delta: float = 0.0
-    layers: tuple[int, ...]
     noise_multiplier: float
     sampling_rate: float
     rounds: int = 0
@@ -134,24 +121,44 @@ class TrainingTerms(Terms):
     clip: float
     batch: float
     learning_rate: float
+    momentum: float = 0.0
+    averaged_rounds: int = 1
 
     method: ClassVar[str] = "training"
     variants: ClassVar[tuple[str, ...]] = ("federated-averaging",)
     message: ClassVar[type[Message]] = wire.TrainingTerms
     track: ClassVar[str | None] = None
-    settings: ClassVar[dict[str, tuple[str, ...]]] = {"privacy-delta": ()}
+    settings: ClassVar[dict[str, tuple[str, ...]]] = {
+        "privacy-delta": (),
+        "architecture": (),
+        "features": (),
+        "rounds": (),
+        "local-steps": (),
+        "sampling-rate": (),
+        "clip": (),
+        "batch": (),
+        "learning-rate": (),
+        "momentum": (),
+        "averaged-rounds": (),
+        "centre": (),
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_delta(self.privacy_delta)
         check_probability("privacy_delta", self.privacy_delta)
-        self._check_layers()
+        work = self.check_network()
         for name in LIMITS:
             check_limit(name, getattr(self, name))
-        if self.size * self.local_steps > MOST_WORK:
+        if not 1 <= self.averaged_rounds <= self.rounds:
             raise BadInput(
-                f"{self.local_steps} steps of {self.size} weights a round; accepted are "
-                f"{MOST_WORK} in all steps"
+                f"averaged_rounds is {self.averaged_rounds} of {self.rounds} rounds; accepted is 1 "
+                "to all of them"
+            )
+        if work * self.local_steps > MOST_WORK:
+            raise BadInput(
+                f"{self.local_steps} steps of {work} multiplications a record; accepted are "
+                f"{MOST_WORK} in all steps of a round"
             )
         if self.rounds * self.local_steps > MOST_STEPS:
             raise BadInput(
@@ -166,22 +173,6 @@ class TrainingTerms(Terms):
                 f"the plan says {self.epsilon}"
             )
 
-    def _check_layers(self) -> None:
-        if not (
-            2 <= len(self.layers) <= MOST_LAYERS
-            and min(self.layers) >= 1
-            and sum(self.layers) <= MOST_WIDTHS
-        ):
-            raise BadInput(
-                f"layers are {self.layers[:MOST_LAYERS]}, {len(self.layers)} in all; accepted are "
-                f"2 to {MOST_LAYERS} widths of at least 1, and of at most {MOST_WIDTHS} together"
-            )
-        if self.size > MOST_WEIGHTS:
-            raise BadInput(
-                f"layers {self.layers} have {self.size} weights; accepted are at most "
-                f"{MOST_WEIGHTS}"
-            )
-
     @classmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
         """Make terms with the least noise that fits the budget.
@@ -189,13 +180,18 @@ class TrainingTerms(Terms):
         All rounds together stay within (epsilon, privacy-delta), replace-one.
         """
         rounds, local = int(settings["rounds"]), int(settings["local-steps"])
-        epsilon, delta = float(settings["epsilon"]), float(settings["privacy-delta"])
+        epsilon = float(settings.get("training-epsilon") or settings["epsilon"])
+        delta = float(settings["privacy-delta"])
         rate = float(settings["sampling-rate"])
         return cls(
             variant=variant,
             epsilon=epsilon,
             privacy_delta=delta,
-            layers=tuple(int(width) for width in str(settings["layers"]).split()),
+            **described(
+                str(settings["architecture"]),
+                features=int(settings["features"]),
+                outputs=int(settings["labels"]),
+            ),
             noise_multiplier=training_noise(
                 epsilon=epsilon, delta=delta, sampling_rate=rate, steps=rounds * local
             ),
@@ -205,18 +201,21 @@ class TrainingTerms(Terms):
             clip=float(settings["clip"]),
             batch=float(settings["batch"]),
             learning_rate=float(settings["learning-rate"]),
+            momentum=float(settings["momentum"]),
+            averaged_rounds=int(settings["averaged-rounds"]),
+            centre=float(settings["centre"]),
         )
 
     def check(self, *, labels: int, alpha: float) -> None:
-        if self.layers[-1] != labels:
+        if self.outputs != labels:
             raise BadInput(
-                f"layers end in {self.layers[-1]} and labels are {labels}; the last layer must "
-                "have them all"
+                f"the network has {self.outputs} outputs and labels are {labels}; accepted is one "
+                "output a label"
             )
 
     @property
-    def features(self) -> int | None:
-        return self.layers[0]
+    def answer_bytes(self) -> int:
+        return F4.itemsize * self.size
 
     def read_query(self, body: bytes, *, labels: int) -> TrainingQuery:
         return TrainingQuery(self, _finite(parse(wire.TrainingQuery, body).weights, self.size))
@@ -229,17 +228,8 @@ class TrainingTerms(Terms):
             f"steps of DP-SGD on your records: each step sees about {self.sampling_rate:.1%} of "
             f"them, and adds noise of {self.noise_multiplier:.2f} times the most that one record "
             "can change.",
+            ("This counts all rounds, whether you answer them or not.",),
         )
-
-    @property
-    def size(self) -> int:
-        """The number of weights."""
-        return sum(inputs * outputs + outputs for inputs, outputs in self.shapes)
-
-    @property
-    def shapes(self) -> list[tuple[int, int]]:
-        """The inputs and outputs of every layer."""
-        return list(zip(self.layers, self.layers[1:], strict=False))
 
     def spent(self, delta: float) -> float:
         """Return what all rounds cost a record that is replaced by another, rounded up.
@@ -252,39 +242,3 @@ class TrainingTerms(Terms):
             steps=self.rounds * self.local_steps,
             delta=delta,
         )
-
-
-def split(
-    terms: TrainingTerms, weights: NDArray[Any]
-) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Return the matrix (outputs, inputs) and biases of every layer."""
-    start = 0
-    for inputs, outputs in terms.shapes:
-        end = start + inputs * outputs
-        yield weights[start:end].reshape(outputs, inputs), weights[end : end + outputs]
-        start = end + outputs
-
-
-def first_weights(terms: TrainingTerms) -> Weights:
-    """Return the initial weights: a public draw, the same for everybody.
-
-    The draw is uniform, scaled by the width of each layer.
-    """
-    rng = np.random.default_rng(list(terms.layers))
-    parts: list[Any] = []
-    for inputs, outputs in terms.shapes:
-        bound = 1 / math.sqrt(inputs)
-        parts += [rng.uniform(-bound, bound, inputs * outputs), np.zeros(outputs)]
-    return np.concatenate(parts).astype(np.float32)
-
-
-def predict(terms: TrainingTerms, weights: Weights, features: NDArray[Any]) -> NDArray[np.float64]:
-    """Return class probabilities."""
-    values = np.clip(np.asarray(features, dtype=np.float64), 0, 1)
-    layers = list(split(terms, weights))
-    for place, (matrix, bias) in enumerate(layers):
-        values = values @ matrix.T.astype(np.float64) + bias
-        if place < len(layers) - 1:
-            values = np.maximum(values, 0)
-    odds = np.exp(values - values.max(axis=1, keepdims=True))
-    return np.asarray(odds / odds.sum(axis=1, keepdims=True))

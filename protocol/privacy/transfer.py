@@ -45,21 +45,6 @@ def best_point(profile: Profile, *, alpha: float, beta: float) -> tuple[float, f
     return epsilon, miss * (1 - _ROUNDING)
 
 
-def largest_level(profile: Profile, *, alpha: float, beta: float, n: int) -> float | None:
-    """The largest a' with miss_bound(a' + 1/(n+1)) <= alpha - beta, rounded down.
-
-    None when no a' >= 0 is small enough.
-
-    A private quantile that fails with probability at most beta, at rank ceil((1 - a')(n+1)) of the
-    in-sample scores, then covers with probability at least 1 - alpha. `profile` is that of the
-    training alone.
-    """
-    if n < 1:
-        raise BadInput(f"n is {n}; at least 1 record is needed")
-    level = best_point(profile, alpha=alpha, beta=beta)[1] - 1 / (n + 1)
-    return level if level >= 0 else None
-
-
 def _best(
     profile: Profile,
     value: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]],

@@ -54,7 +54,7 @@ def rows(data: bytes, count: int, width: int) -> Array:
     return column(data, F4, count * width).reshape(count, width)
 
 
-def cut(data: bytes, bits: int, first: int, last: int) -> bytes:
+def cut(data: bytes, *, bits: int, first: int, last: int) -> bytes:
     """Cut the given rows out of a packed column.
 
     `first` is a multiple of 8, so cuts fall between bytes.

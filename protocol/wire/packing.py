@@ -38,7 +38,8 @@ def check_batch(
     if message.round != round_:
         raise Refused(wire.Code.WRONG_ROUND)
     n, rest = divmod(len(message.ids), ID_BYTES)
-    if rest or n > MOST_REPORTS or (query.whole and n != 1):
+    piece = message.body_bytes or message.body_start
+    if rest or n > MOST_REPORTS or (query.whole and n != 1) or piece:
         raise Refused(wire.Code.MALFORMED)
     _check_distinct(message.ids)
     query.check(message.body, n, most=most)

@@ -10,6 +10,7 @@ from typing import Any
 
 from google.protobuf.message_factory import GetMessageClass
 
+from confide.protocol.exact.lattice import MOST_WEIGHTS
 from confide.protocol.wire import service_pb2
 
 CAMPAIGN, AUTHORIZATION, MESSAGES = "confide-campaign", "authorization", "confide-messages"
@@ -19,6 +20,10 @@ CAMPAIGN_DIGITS = 16
 # of the larger size.
 PIECE_BYTES = 1 << 20
 LARGEST_PIECE = PIECE_BYTES + (1 << 16)
+# The longest query: the most weights that a plan may have, and what stands around them.
+MOST_QUERY = 4 * MOST_WEIGHTS + (1 << 16)
+# The longest file of a model that an owner fetches.
+MOST_MODEL = 1 << 28
 
 
 @dataclass(frozen=True)

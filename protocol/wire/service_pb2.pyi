@@ -31,6 +31,14 @@ class Progress(_message.Message):
     owners: int
     def __init__(self, state: _Optional[str] = ..., rounds: _Optional[int] = ..., taking: _Optional[bool] = ..., reports: _Optional[int] = ..., owners: _Optional[int] = ...) -> None: ...
 
+class ModelPiece(_message.Message):
+    __slots__ = ("code", "data")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    code: _wire_pb2.Code
+    data: bytes
+    def __init__(self, code: _Optional[_Union[_wire_pb2.Code, str]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
 class CardJson(_message.Message):
     __slots__ = ("code", "card")
     CODE_FIELD_NUMBER: _ClassVar[int]

@@ -40,6 +40,7 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RATE_LIMITED: _ClassVar[Code]
     TIMED_OUT: _ClassVar[Code]
     UNAVAILABLE: _ClassVar[Code]
+    CODE_NOT_ALLOWED: _ClassVar[Code]
 OK: Code
 MALFORMED: Code
 WRONG_VERSION: Code
@@ -71,9 +72,10 @@ TOO_LARGE: Code
 RATE_LIMITED: Code
 TIMED_OUT: Code
 UNAVAILABLE: Code
+CODE_NOT_ALLOWED: Code
 
 class Plan(_message.Message):
-    __slots__ = ("version", "campaign", "method", "terms", "score", "labels", "alpha", "expected_records", "minimum_reports", "minimum_owners", "model", "issued", "expires")
+    __slots__ = ("version", "campaign", "method", "terms", "score", "labels", "alpha", "expected_records", "minimum_reports", "minimum_owners", "model", "issued", "expires", "training", "share")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CAMPAIGN_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +89,8 @@ class Plan(_message.Message):
     MODEL_FIELD_NUMBER: _ClassVar[int]
     ISSUED_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
     version: int
     campaign: str
     method: str
@@ -100,7 +104,9 @@ class Plan(_message.Message):
     model: bytes
     issued: int
     expires: int
-    def __init__(self, version: _Optional[int] = ..., campaign: _Optional[str] = ..., method: _Optional[str] = ..., terms: _Optional[bytes] = ..., score: _Optional[str] = ..., labels: _Optional[int] = ..., alpha: _Optional[float] = ..., expected_records: _Optional[int] = ..., minimum_reports: _Optional[int] = ..., minimum_owners: _Optional[int] = ..., model: _Optional[bytes] = ..., issued: _Optional[int] = ..., expires: _Optional[int] = ...) -> None: ...
+    training: bytes
+    share: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, version: _Optional[int] = ..., campaign: _Optional[str] = ..., method: _Optional[str] = ..., terms: _Optional[bytes] = ..., score: _Optional[str] = ..., labels: _Optional[int] = ..., alpha: _Optional[float] = ..., expected_records: _Optional[int] = ..., minimum_reports: _Optional[int] = ..., minimum_owners: _Optional[int] = ..., model: _Optional[bytes] = ..., issued: _Optional[int] = ..., expires: _Optional[int] = ..., training: _Optional[bytes] = ..., share: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class BitTerms(_message.Message):
     __slots__ = ("variant", "epsilon", "delta", "max_corrupt")
@@ -147,11 +153,17 @@ class CentralTerms(_message.Message):
     def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ...) -> None: ...
 
 class TrainingTerms(_message.Message):
-    __slots__ = ("variant", "epsilon", "privacy_delta", "layers", "noise_multiplier", "sampling_rate", "rounds", "local_steps", "clip", "batch", "learning_rate")
+    __slots__ = ("variant", "epsilon", "privacy_delta", "architecture", "arguments", "source", "parameters", "size", "features", "outputs", "noise_multiplier", "sampling_rate", "rounds", "local_steps", "clip", "batch", "learning_rate", "momentum", "averaged_rounds", "centre")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
     PRIVACY_DELTA_FIELD_NUMBER: _ClassVar[int]
-    LAYERS_FIELD_NUMBER: _ClassVar[int]
+    ARCHITECTURE_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     NOISE_MULTIPLIER_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_RATE_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
@@ -159,10 +171,19 @@ class TrainingTerms(_message.Message):
     CLIP_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    MOMENTUM_FIELD_NUMBER: _ClassVar[int]
+    AVERAGED_ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    CENTRE_FIELD_NUMBER: _ClassVar[int]
     variant: str
     epsilon: float
     privacy_delta: float
-    layers: _containers.RepeatedScalarFieldContainer[int]
+    architecture: str
+    arguments: str
+    source: bytes
+    parameters: bytes
+    size: int
+    features: int
+    outputs: int
     noise_multiplier: float
     sampling_rate: float
     rounds: int
@@ -170,7 +191,10 @@ class TrainingTerms(_message.Message):
     clip: float
     batch: float
     learning_rate: float
-    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., layers: _Optional[_Iterable[int]] = ..., noise_multiplier: _Optional[float] = ..., sampling_rate: _Optional[float] = ..., rounds: _Optional[int] = ..., local_steps: _Optional[int] = ..., clip: _Optional[float] = ..., batch: _Optional[float] = ..., learning_rate: _Optional[float] = ...) -> None: ...
+    momentum: float
+    averaged_rounds: int
+    centre: float
+    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., architecture: _Optional[str] = ..., arguments: _Optional[str] = ..., source: _Optional[bytes] = ..., parameters: _Optional[bytes] = ..., size: _Optional[int] = ..., features: _Optional[int] = ..., outputs: _Optional[int] = ..., noise_multiplier: _Optional[float] = ..., sampling_rate: _Optional[float] = ..., rounds: _Optional[int] = ..., local_steps: _Optional[int] = ..., clip: _Optional[float] = ..., batch: _Optional[float] = ..., learning_rate: _Optional[float] = ..., momentum: _Optional[float] = ..., averaged_rounds: _Optional[int] = ..., centre: _Optional[float] = ...) -> None: ...
 
 class SignedPlan(_message.Message):
     __slots__ = ("plan", "key", "signature")
@@ -225,20 +249,24 @@ class TrainingQuery(_message.Message):
     def __init__(self, weights: _Optional[bytes] = ...) -> None: ...
 
 class ReportBatch(_message.Message):
-    __slots__ = ("version", "plan", "round", "ids", "seeded", "body")
+    __slots__ = ("version", "plan", "round", "ids", "seeded", "body", "body_bytes", "body_start")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     SEEDED_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
+    BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BODY_START_FIELD_NUMBER: _ClassVar[int]
     version: int
     plan: bytes
     round: int
     ids: bytes
     seeded: bool
     body: bytes
-    def __init__(self, version: _Optional[int] = ..., plan: _Optional[bytes] = ..., round: _Optional[int] = ..., ids: _Optional[bytes] = ..., seeded: _Optional[bool] = ..., body: _Optional[bytes] = ...) -> None: ...
+    body_bytes: int
+    body_start: int
+    def __init__(self, version: _Optional[int] = ..., plan: _Optional[bytes] = ..., round: _Optional[int] = ..., ids: _Optional[bytes] = ..., seeded: _Optional[bool] = ..., body: _Optional[bytes] = ..., body_bytes: _Optional[int] = ..., body_start: _Optional[int] = ...) -> None: ...
 
 class BitReports(_message.Message):
     __slots__ = ("parts", "reports")

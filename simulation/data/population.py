@@ -20,10 +20,10 @@ from confide.protocol.scores.probabilities import check_labels, check_probabilit
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.regression import AbsoluteResidual, column
 from confide.protocol.scores.scoring import all_scores, true_scores
+from confide.simulation.data.limits import Limits
 from confide.simulation.data.synthetic import LINE_BOUND, line
 
 Array = NDArray[Any]
-Range = tuple[float, float]
 
 CLASSIFICATION, REGRESSION = "classification", "regression"
 
@@ -123,18 +123,20 @@ def predicted(path: Path | None, task: str, bound: float | None) -> Population |
     return _about(path, lambda: Predictions(str(path), predictions_, targets, _given(bound)))
 
 
-def lessons(path: Path | None, task: str, *, bound: float | None, limits: Range | None) -> Lessons:
+def lessons(path: Path | None, task: str, *, bound: float | None, limits: Limits | None) -> Lessons:
     """Records to learn from, features clipped to public limits and scaled to [-1, 1] by them."""
     what = "labels" if task == CLASSIFICATION else "targets"
     if path is None and limits is not None:
+        named = "--feature-ranges" if np.ndim(limits[0]) else "--feature-range"
         raise BadInput(
-            "--feature-range is given without --data; the records that come with the project have "
-            "their own limits"
+            f"{named} is given without --data; the records that come with the project have their "
+            "own limits"
         )
     if path is not None:
         if limits is None:
             raise BadInput(
-                "features need public limits, known without the records: --feature-range LOW HIGH"
+                "features need public limits, known without the records: --feature-range LOW HIGH, "
+                "or --feature-ranges FILE"
             )
         features, targets = read_arrays(path, features="(n, d)", **{what: "(n,)"})
         if what == "targets":
@@ -153,7 +155,7 @@ def lessons(path: Path | None, task: str, *, bound: float | None, limits: Range 
 
 
 def _scaled(
-    name: str, features: Array, targets: Array, *, limits: Range, bound: float | None = None
+    name: str, features: Array, targets: Array, *, limits: Limits, bound: float | None = None
 ) -> Lessons:
     if features.ndim != 2 or targets.shape != features.shape[:1]:
         raise BadInput(
@@ -166,6 +168,11 @@ def _scaled(
                 f"{what} hold values that are no finite numbers, such as nan; accepted are finite "
                 "numbers"
             )
+    if np.ndim(limits[0]) and len(limits[0]) != features.shape[1]:
+        raise BadInput(
+            f"limits are given for {len(limits[0])} features and records have "
+            f"{features.shape[1]}; accepted is a pair for each"
+        )
     return Lessons(name, public_scaling(*limits)(features), targets, bound)
 
 

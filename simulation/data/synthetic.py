@@ -87,6 +87,8 @@ def located(
 # Residuals of `line` around the truth are within 1.5; a model that is half-way there stays within
 # this.
 LINE_BOUND = 4.0
+# Targets of `line` with five features lie within these: 3 for the line and 1.5 for the noise.
+LINE_TARGETS = (-4.5, 4.5)
 
 
 def line(n: int, rng: np.random.Generator, *, features: int = 5) -> tuple[Floats, Floats, Floats]:

@@ -17,10 +17,10 @@ from confide.protocol.option_groups import grouped
 from confide.protocol.simulated import SIMULATION_KEY
 from confide.protocol.terminal import INTERRUPTED, clear_errors
 from confide.simulation.data.population import lessons, predicted
+from confide.simulation.evaluate.full_data_options import FullDataOptions, ModelOptions
 from confide.simulation.evaluate.options import (
     CentralOptions,
     CuratorOptions,
-    FullDataOptions,
     LocalOptions,
     SharedOptions,
 )
@@ -60,17 +60,21 @@ def run_all(records: Any, settings: list[Any]) -> tuple[list[dict[str, Any]], bo
 @grouped
 def evaluate_command(
     context: typer.Context,
+    *,
     shared: SharedOptions,
     local: LocalOptions,
     curator: CuratorOptions,
     central: CentralOptions,
     full_data: FullDataOptions,
+    model: ModelOptions,
 ) -> None:
     """What would this cost me? Coverage and set sizes of one method on your records, over repeated
     splits."""
     with clear_errors():
-        shared.check(given_options(context))
-        full_data.check(shared)
+        given = given_options(context)
+        shared.check(given)
+        model.check(shared, given)
+        full_data.check(shared, model)
         for file in (full_data.card_file, shared.json_file):
             if file not in (None, "-") and not Path(str(file)).parent.is_dir():
                 raise BadInput(f"cannot write {file}: its folder does not exist")
@@ -81,9 +85,9 @@ def evaluate_command(
                 shared.data,
                 shared.task,
                 bound=shared.residual_range,
-                limits=full_data.feature_range,
+                limits=full_data.limits,
             )
-            setting = full_data.setting(shared, curator, len(records))
+            setting = full_data.setting(shared, curator, model, records=len(records))
         else:
             records = predicted(shared.data, shared.task, shared.residual_range)
             setting = (

@@ -13,6 +13,7 @@ from confide.aggregator.cards.full_data import FullDataContract, full_data_forma
 from confide.aggregator.cards.issue import provenance
 from confide.aggregator.cards.released import Released
 from confide.aggregator.procedures.full_data import PUBLISHED_BUFFER, Stability
+from confide.aggregator.procedures.published_bounds import Smoothness
 from confide.aggregator.quantiles.histogram import histogram
 from confide.aggregator.quantiles.rank_exponential import RankExponential
 from confide.protocol.cards.card import PUBLIC, Card
@@ -27,9 +28,11 @@ from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.regression import ABSOLUTE_RESIDUAL
 from confide.simulation.data.population import Lessons
 from confide.simulation.evaluate.learners import Fitted, Learner, Rows
-from confide.simulation.evaluate.networks import Labels, Network, NetworkFit, Numbers, Recipe
+from confide.simulation.evaluate.linear import LinearFit, LinearRecipe
+from confide.simulation.evaluate.networks import Labels, NetworkFit, NetworkLearner, Numbers, Recipe
 from confide.simulation.evaluate.pipeline_terms import BINS, Pipeline, PipelineTerms
 from confide.simulation.evaluate.pipelines import PIPELINES
+from confide.simulation.evaluate.private_scaling import PrivateScaling, Scaled
 from confide.simulation.evaluate.trials import Repeated, Row, measured
 
 
@@ -75,7 +78,7 @@ def measure(trainings: Trainings, pipeline: Pipeline, test: Rows) -> Row:
 
 
 @lru_cache(maxsize=4)
-def _planned(variant: str, terms: PipelineTerms, recipe: Recipe) -> Pipeline:
+def _planned(variant: str, terms: PipelineTerms, recipe: Recipe | LinearRecipe) -> Pipeline:
     """Accounting takes seconds, and is asked for before the trials and after."""
     return PIPELINES[variant](terms, recipe)
 
@@ -84,7 +87,8 @@ def _planned(variant: str, terms: PipelineTerms, recipe: Recipe) -> Pipeline:
 class FullData(Repeated):
     """Train and calibrate on n records; `variant` is a pipeline.
 
-    (epsilon, privacy_delta) is the budget of both together.
+    (epsilon, privacy_delta) is the budget of both together, and of private scaling where
+    `scaling_epsilon` is not 0. The recipe says which model is trained.
     """
 
     method: str = "full-data"
@@ -96,22 +100,38 @@ class FullData(Repeated):
     bins: int = BINS
     buffer: int = PUBLISHED_BUFFER
     stability: Stability | None = None
+    smoothness: Smoothness | None = None
+    theorem_15_failure: float | None = None
+    scaling_epsilon: float = 0.0
     accountant: str = PLD
-    recipe: Recipe = field(default_factory=Recipe)
+    recipe: Recipe | LinearRecipe = field(default_factory=Recipe)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("variant of full-data", self.variant, PIPELINES)
         check_choice("score", self.score, SCORES)
 
-    def learner(self, records: Lessons) -> Network:
-        targets = records.targets
+    def learner(self, records: Lessons) -> Learner:
+        """The learner on features by public limits, or by private bounds within these."""
+        if not self.scaling_epsilon:
+            return self._made(records, records.features)
+        scaling = PrivateScaling(self.scaling_epsilon)
+        return Scaled(
+            records.features, self.recipe, scaling, lambda features: self._made(records, features)
+        )
+
+    def _made(self, records: Lessons, features: NDArray[Any]) -> Learner:
+        targets, recipe = records.targets, self.recipe
+        if isinstance(recipe, LinearRecipe):
+            if records.bound is None:
+                raise BadInput(f"a linear model is for the task {recipe.task}, with a public bound")
+            return recipe.learner(features, targets, records.bound)
         task = (
             Labels(targets, self.score)
             if records.bound is None
             else Numbers(targets.astype(np.float64), records.bound)
         )
-        return Network(records.features, task, self.recipe)
+        return NetworkLearner(features, task, recipe)
 
     @property
     def pipeline(self) -> Pipeline:
@@ -125,6 +145,9 @@ class FullData(Repeated):
             bins=self.bins,
             buffer=self.buffer,
             stability=self.stability,
+            smoothness=self.smoothness,
+            failure=self.theorem_15_failure,
+            scaling=self.scaling_epsilon,
         )
         return _planned(self.variant, terms, self.recipe)
 
@@ -135,7 +158,7 @@ class FullData(Repeated):
             trainings = Trainings(learner, rows, entropy)
             row = measure(trainings, pipeline, test)
             fitted = trainings.fitted(pipeline)
-            assert isinstance(fitted, NetworkFit)
+            assert isinstance(fitted, NetworkFit | LinearFit)
             yield row | {"model": fitted.digest.hex()}
 
     def card(self, records: Lessons, result: dict[str, Any], *, issued: datetime) -> Card:
@@ -144,6 +167,11 @@ class FullData(Repeated):
         It is for the model and the threshold of the first trial.
         """
         pipeline = self.pipeline
+        if self.scaling_epsilon:
+            raise BadInput(
+                "a card is asked for with private scaling, which no card states; accepted are "
+                "public limits of the features"
+            )
         if not (isinstance(pipeline.training, SampledGaussian) and pipeline.method == "certified"):
             raise BadInput(
                 f"variant is {self.variant}; a card needs a certificate for private training: "
@@ -184,5 +212,19 @@ class FullData(Repeated):
             "adjacency": pipeline.adjacency,
             "rank": pipeline.rank,
             "training": None if pipeline.training is None else asdict(pipeline.training),
+            "expected_distance": self._distances(records, pipeline),
             **asdict(pipeline.promise),
+        }
+
+    def _distances(self, records: Lessons, pipeline: Pipeline) -> dict[str, float] | None:
+        """SCP Theorem 4 as it applies to this training, and its published expression."""
+        training, recipe = pipeline.training, self.recipe
+        if self.smoothness is None or not isinstance(training, SampledGaussian):
+            return None
+        assert isinstance(recipe, Recipe)
+        outputs = 1 if records.bound is not None else int(records.targets.max()) + 1
+        weights = recipe.weights(records.features.shape[1], outputs)
+        return {
+            "this_training": self.smoothness.distance(training, n=self.n),
+            "published": self.smoothness.published_distance(training, n=self.n, weights=weights),
         }

@@ -1,7 +1,9 @@
 """Small networks trained by DP-SGD, for labels and for numbers, with conformal scores."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from torch import Tensor, nn
 
 from confide.client.training.descent import Schedule
 from confide.client.training.private_training import train
-from confide.protocol.errors import BadInput
+from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.exact.sampling import Entropy
 from confide.protocol.privacy.budgets import Budget, noise_multiplier
 from confide.protocol.privacy.losses import AccountedMechanism, SampledGaussian
@@ -26,25 +28,63 @@ from confide.simulation.evaluate.learners import Rows
 _NO_CLIP, _NO_NOISE = 1e3, 1e-9
 
 
+OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "sgd": torch.optim.SGD,
+}
+# Widths of hidden layers and steps of a training that a laptop takes in hours.
+MOST_WIDTH, MOST_STEPS = 1 << 14, 1 << 20
+
+
 @dataclass(frozen=True)
 class Recipe:
-    """Public numbers of a training; `batch` is the expected size of a Poisson batch."""
+    """Public numbers of a training; `batch` is the expected size of a Poisson batch.
+
+    `fixed_steps`, where it is given, is the number of steps, and epochs count no more.
+    """
 
     hidden: tuple[int, ...] = (16, 16)
     epochs: float = 50
     batch: int = 256
     rate: float = 8e-3
     clip: float = 1.0
+    fixed_steps: int | None = None
+    optimizer: str = "adam"
 
     def __post_init__(self) -> None:
         if self.batch < 1 or not self.epochs > 0 or not self.rate > 0 or not self.clip > 0:
             raise BadInput(f"{self}: batch, epochs, rate and clip must be above 0")
+        if not all(1 <= width <= MOST_WIDTH for width in self.hidden):
+            raise BadInput(
+                f"hidden layers have widths {self.hidden}; accepted are widths from 1 to "
+                f"{MOST_WIDTH}"
+            )
+        check_choice("optimizer", self.optimizer, OPTIMIZERS)
+        self.steps(self.batch)
 
     def sampling_rate(self, n: int) -> float:
         return min(1.0, self.batch / n)
 
     def steps(self, n: int) -> int:
-        return max(1, round(self.epochs / self.sampling_rate(n)))
+        steps = self.fixed_steps
+        if steps is None:
+            wanted = self.epochs / self.sampling_rate(n)
+            steps = max(1, round(min(wanted, 2.0 * MOST_STEPS)))
+        if not 1 <= steps <= MOST_STEPS:
+            raise BadInput(
+                f"training takes {steps} steps or more for {n} records; accepted are 1 to "
+                f"{MOST_STEPS}"
+            )
+        return steps
+
+    def start(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """The optimizer of these parameters."""
+        return OPTIMIZERS[self.optimizer](parameters, lr=self.rate)  # type: ignore[call-arg]
+
+    def weights(self, features: int, outputs: int) -> int:
+        """How many weights the network has."""
+        widths = (features, *self.hidden, outputs)
+        return sum((inputs + 1) * width for inputs, width in pairwise(widths))
 
     def mechanism(self, n: int, budget: Budget) -> AccountedMechanism:
         rate, steps = self.sampling_rate(n), self.steps(n)
@@ -147,7 +187,7 @@ class NetworkFit:
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class NetworkLearner:
     """A network on features that are on a public scale, or a private one that was charged for."""
 
     features: NDArray[Any]
@@ -193,7 +233,7 @@ class Network:
             self.task.targets[rows],
             loss=self.task.loss,
             schedule=schedule,
-            optimizer=lambda parameters: torch.optim.Adam(parameters, lr=recipe.rate),
+            optimizer=recipe.start,
             entropy=entropy,
             device="cpu",
         )

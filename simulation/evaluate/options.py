@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from confide.aggregator.campaigns.settings import FAILURE, check_used
-from confide.aggregator.procedures.full_data import PUBLISHED_BUFFER, Stability
 from confide.aggregator.quantiles.registry import DEFAULT, MECHANISMS
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.methods.registry import local_variants
@@ -33,8 +32,28 @@ BELONGS = {
     ),
     "--buffer": ("full-data:scp-f",),
     "--stability": ("full-data:scp-f",),
-    "--feature-range": ("full-data",),
-}
+    "--smoothness": ("full-data:scp-f",),
+    "--theorem-15": ("full-data:differential",),
+} | dict.fromkeys(
+    (
+        "--feature-range",
+        "--feature-ranges",
+        "--scaling-epsilon",
+        "--model",
+        "--hidden",
+        "--epochs",
+        "--steps",
+        "--batch",
+        "--rate",
+        "--clip",
+        "--optimizer",
+        "--release",
+        "--ridge",
+        "--lasso",
+        "--target-range",
+    ),
+    ("full-data",),
+)
 OF_TASKS = {"--score": (CLASSIFICATION,), "--range": (REGRESSION,)}
 Renamed = Annotated[float | None, typer.Option("--delta", hidden=True)]
 
@@ -194,62 +213,5 @@ class CentralOptions:
         return Central(
             variant=self.mechanism,
             **curator.fields(default_delta=0.0),
-            **shared.repeated(records),
-        )
-
-
-@dataclass(frozen=True)
-class FullDataOptions:
-    """Of full-data."""
-
-    share: Annotated[float, typer.Option(help="full-data: share of epsilon that training gets")] = (
-        0.5
-    )
-    buffer: Annotated[int, typer.Option(help="full-data scp-f: ranks added by hand")] = (
-        PUBLISHED_BUFFER
-    )
-    stability: Annotated[
-        tuple[float, float, float, float] | None,
-        typer.Option(
-            metavar="L F U D",
-            help="full-data scp-f: constants you vouch for (SCP Theorem 3): scores L-Lipschitz, "
-            "density at most F, one record moves the model by more than U with probability at most "
-            "D",
-        ),
-    ] = None
-    feature_range: Annotated[
-        tuple[float, float] | None,
-        typer.Option(metavar="LOW HIGH", help="full-data: public limits of the features"),
-    ] = None
-    card_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--card", help="full-data certified: write its contract card, signed as a simulation"
-        ),
-    ] = None
-
-    def check(self, shared: SharedOptions) -> None:
-        """Refuse a card of any method that issues none here."""
-        wanted = self.card_file is not None
-        if wanted and (shared.method, shared.variant) != ("full-data", "certified"):
-            raise BadInput(
-                f"a card of {shared.method} {shared.variant} is asked for; accepted here: "
-                "full-data certified"
-            )
-
-    def setting(self, shared: SharedOptions, curator: CuratorOptions, records: int) -> Repeated:
-        """Training needs packages that no other method here needs, so they are imported late."""
-        import torch
-
-        from confide.simulation.evaluate.full_data import FullData
-
-        # Steps on small batches are slower on several threads than on one.
-        torch.set_num_threads(1)
-        return FullData(
-            variant=shared.variant,
-            share=self.share,
-            buffer=self.buffer,
-            stability=None if self.stability is None else Stability(*self.stability),
-            **curator.fields(default_delta=1e-5),
             **shared.repeated(records),
         )

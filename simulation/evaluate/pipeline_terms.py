@@ -1,14 +1,15 @@
 """What a pipeline that trains and calibrates is asked for, what it promises, and its parts."""
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 from confide.aggregator.procedures.full_data import PUBLISHED_BUFFER, Stability
+from confide.aggregator.procedures.published_bounds import ConditionalBound, Smoothness
 from confide.aggregator.quantiles.base import Mechanism
 from confide.aggregator.quantiles.histogram import conformal_rank
 from confide.protocol.errors import BadInput, check_probability
 from confide.protocol.exact.grids import check_bins
 from confide.protocol.privacy.budgets import Budget
-from confide.protocol.privacy.losses import AccountedMechanism
+from confide.protocol.privacy.losses import AccountedMechanism, Pure
 from confide.protocol.privacy.profiles import Profile
 
 # DPCP's quantile needs a public n, DP-SGD is accounted for under add-remove; no proof combines
@@ -25,7 +26,10 @@ class PipelineTerms:
     """What is asked of every method alike.
 
     `n`, the records to train and calibrate on, is a public number. `share` of epsilon goes to
-    training (full-data methods); `buffer` is DP-SCP-F's, unless `stability` gives Theorem 3's.
+    training (full-data methods); `buffer` is DP-SCP-F's, unless `stability` gives Theorem 3's, or
+    `smoothness` the constants from which SCP Theorem 4 derives it. `scaling` is the epsilon of
+    bounds of the features that were released before training, on the records that train; `failure`
+    is that of DPCP Theorem 15.
     """
 
     n: int
@@ -36,6 +40,9 @@ class PipelineTerms:
     bins: int = BINS
     buffer: int = PUBLISHED_BUFFER
     stability: Stability | None = None
+    smoothness: Smoothness | None = None
+    failure: float | None = None
+    scaling: float = 0.0
 
     def __post_init__(self) -> None:
         check_probability("alpha", self.alpha)
@@ -51,9 +58,20 @@ class PipelineTerms:
             raise BadInput(f"n is {self.n}; at least 2 records are needed")
         if self.buffer < 0:
             raise BadInput(f"buffer is {self.buffer}; it must be 0 or more")
+        if not 0 <= self.scaling < self.budget.epsilon:
+            raise BadInput(
+                f"the epsilon of scaling is {self.scaling!r}; accepted is 0 or more, and below the "
+                f"{self.budget.epsilon!r} for all"
+            )
+
+    @property
+    def scaled(self) -> Profile:
+        """What private scaling has cost the records that train."""
+        return Profile().then(Pure(self.scaling)) if self.scaling else Profile()
 
     def part(self, share: float) -> Budget:
-        return replace(self.budget, epsilon=share * self.budget.epsilon)
+        """This share of the epsilon that private scaling leaves."""
+        return replace(self.budget, epsilon=share * (self.budget.epsilon - self.scaling))
 
     def nominal_rank(self, n: int) -> int:
         return conformal_rank(n=n, level=round(1 - self.alpha, 12))
@@ -69,6 +87,7 @@ class Promise:
     never_selected_bound: float | None = None
     stability_bound: float | None = None
     buffer_is: str | None = None
+    conditional: tuple[ConditionalBound, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,11 +101,12 @@ class Pipeline:
     method: str
     rank: int
     promise: Promise
-    training: AccountedMechanism | None
-    quantile: Mechanism | None
-    halves: bool
-    profile: Profile | None
-    adjacency: str
+    _: KW_ONLY
+    training: AccountedMechanism | None = None
+    quantile: Mechanism | None = None
+    halves: bool = False
+    profile: Profile | None = None
+    adjacency: str = NOT_PRIVATE
 
     @property
     def private(self) -> bool:

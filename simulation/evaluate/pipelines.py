@@ -9,12 +9,14 @@ from collections.abc import Callable
 from confide.aggregator.procedures.full_data import (
     CONDITIONAL,
     HEURISTIC_BUFFER,
+    Stability,
     Transfer,
     black_box_floor,
     differential_rank,
     dpcp_level,
     never_selected_bound,
 )
+from confide.aggregator.procedures.published_bounds import theorem_12, theorem_15
 from confide.aggregator.quantiles.base import ADD_REMOVE, ASYMPTOTIC, CERTIFIED, UNCERTIFIED
 from confide.aggregator.quantiles.gaussian import GaussianSearch, NoisyMidpoint
 from confide.aggregator.quantiles.histogram import certified_rank, check_rank
@@ -32,7 +34,6 @@ from confide.protocol.privacy.profiles import Profile, parallel
 from confide.simulation.evaluate.learners import Planned
 from confide.simulation.evaluate.pipeline_terms import (
     MIXED,
-    NOT_PRIVATE,
     Pipeline,
     PipelineTerms,
     Promise,
@@ -44,7 +45,7 @@ _SHY = 1 - 1e-12
 
 def _exact(method: str, terms: PipelineTerms, *, halves: bool, promise: Promise) -> Pipeline:
     rank = terms.nominal_rank(terms.n - terms.n // 2 if halves else terms.n)
-    return Pipeline(method, rank, promise, None, None, halves, None, NOT_PRIVATE)
+    return Pipeline(method, rank, promise, halves=halves)
 
 
 def split_cp(terms: PipelineTerms, plan: Planned) -> Pipeline:
@@ -59,7 +60,7 @@ def naive(terms: PipelineTerms, plan: Planned) -> Pipeline:
 
 def _full(terms: PipelineTerms, plan: Planned) -> tuple[AccountedMechanism, Profile]:
     training = plan.mechanism(terms.n, terms.part(terms.share))
-    return training, Profile().then(training)
+    return training, terms.scaled.then(training)
 
 
 def differential(terms: PipelineTerms, plan: Planned) -> Pipeline:
@@ -68,28 +69,32 @@ def differential(terms: PipelineTerms, plan: Planned) -> Pipeline:
     The threshold is not private.
     """
     training, spent = _full(terms, plan)
-    level = dpcp_level(
-        alpha=terms.alpha, epsilon=spent.epsilon(terms.budget.delta), delta=terms.budget.delta
-    )
-    promise = Promise(CERTIFIED, level=1 - terms.alpha)
+    delta, n = terms.budget.delta, terms.n
+    epsilon = spent.epsilon(delta)
+    level = dpcp_level(alpha=terms.alpha, epsilon=epsilon, delta=delta)
+    bounds = [theorem_12(alpha=terms.alpha, epsilon=epsilon, delta=delta, n=n)]
+    if terms.failure is not None:
+        bounds.append(theorem_15(alpha=terms.alpha, n=n, failure=terms.failure))
+    promise = Promise(CERTIFIED, level=1 - terms.alpha, conditional=tuple(bounds))
     rank = differential_rank(n=terms.n, level=level)
-    return Pipeline("differential", rank, promise, training, None, False, None, NOT_PRIVATE)
+    return Pipeline("differential", rank, promise, training=training)
 
 
 def dpcp(terms: PipelineTerms, plan: Planned) -> Pipeline:
     """DPCP: level e^-eps1 (alpha - delta), and epsilon - eps1 for its exponential mechanism."""
     training, spent = _full(terms, plan)
-    level = dpcp_level(
-        alpha=terms.alpha, epsilon=terms.share * terms.budget.epsilon, delta=terms.budget.delta
-    )
-    quantile = Dpcp(bins=terms.bins, epsilon=(1 - terms.share) * terms.budget.epsilon)
-    profile = spent.then(Pure(quantile.epsilon))
+    first = terms.scaling + terms.part(terms.share).epsilon
+    level = dpcp_level(alpha=terms.alpha, epsilon=first, delta=terms.budget.delta)
+    quantile = Dpcp(bins=terms.bins, epsilon=terms.part(1 - terms.share).epsilon)
     rank = dpcp_rank(n=terms.n, level=level)
     if quantile.target(rank) >= terms.n:
         raise BadInput(
             f"n is {terms.n}; dpcp at level {level:.4g} needs more than 2/(epsilon level) records"
         )
-    return Pipeline("dpcp", rank, Promise(CONDITIONAL), training, quantile, False, profile, MIXED)
+    promise, total = Promise(CONDITIONAL), spent.then(Pure(quantile.epsilon))
+    return Pipeline(
+        "dpcp", rank, promise, training=training, quantile=quantile, profile=total, adjacency=MIXED
+    )
 
 
 def _noisy_counts(terms: PipelineTerms, spent: Profile) -> tuple[DiscreteGaussian, float]:
@@ -99,9 +104,12 @@ def _noisy_counts(terms: PipelineTerms, spent: Profile) -> tuple[DiscreteGaussia
     return DiscreteGaussian(sigma, queries), queries / (2 * sigma**2) * _SHY
 
 
-def _floors(terms: PipelineTerms, training: AccountedMechanism) -> tuple[float, float | None]:
-    floor = black_box_floor(Profile().then(training), alpha=terms.alpha, beta=terms.beta)
-    if not isinstance(training, SampledGaussian):
+def _floors(
+    terms: PipelineTerms, training: AccountedMechanism, spent: Profile
+) -> tuple[float, float | None]:
+    floor = black_box_floor(spent, alpha=terms.alpha, beta=terms.beta)
+    # A record that was never drawn has still been scaled by.
+    if not isinstance(training, SampledGaussian) or terms.scaling:
         return floor, None
     return floor, never_selected_bound(
         alpha=terms.alpha,
@@ -119,8 +127,8 @@ def scp_f(terms: PipelineTerms, plan: Planned) -> Pipeline:
     """
     training, spent = _full(terms, plan)
     cost, rho = _noisy_counts(terms, spent)
-    floor, never = _floors(terms, training)
-    stability = terms.stability
+    floor, never = _floors(terms, training, spent)
+    stability = _stability(terms, training)
     buffer = terms.buffer if stability is None else stability.buffer(terms.n)
     rank = terms.nominal_rank(terms.n)
     check_rank(rank + buffer, terms.n)
@@ -136,7 +144,27 @@ def scp_f(terms: PipelineTerms, plan: Planned) -> Pipeline:
     quantile = GaussianSearch(
         bins=terms.bins, beta=terms.beta, rho=rho, buffer=buffer, adjacency=ADD_REMOVE
     )
-    return Pipeline("scp-f", rank, promise, training, quantile, False, spent.then(cost), ADD_REMOVE)
+    return Pipeline(
+        "scp-f",
+        rank,
+        promise,
+        training=training,
+        quantile=quantile,
+        profile=spent.then(cost),
+        adjacency=ADD_REMOVE,
+    )
+
+
+def _stability(terms: PipelineTerms, training: AccountedMechanism) -> Stability | None:
+    """The constants of Theorem 3: as given, or by Theorem 4 from those of the loss."""
+    if terms.smoothness is None:
+        return terms.stability
+    if terms.scaling or not isinstance(training, SampledGaussian):
+        raise BadInput(
+            "SCP Theorem 4 is about steps of gradient descent on features as they are; accepted "
+            "is a network without private scaling"
+        )
+    return terms.smoothness.stability(training, n=terms.n)
 
 
 def scp_a(terms: PipelineTerms, plan: Planned) -> Pipeline:
@@ -146,7 +174,13 @@ def scp_a(terms: PipelineTerms, plan: Planned) -> Pipeline:
     rank = terms.nominal_rank(terms.n)
     quantile = GaussianSearch(bins=terms.bins, rho=rho, variant="A", adjacency=ADD_REMOVE)
     return Pipeline(
-        "scp-a", rank, Promise(ASYMPTOTIC), training, quantile, False, spent.then(cost), ADD_REMOVE
+        "scp-a",
+        rank,
+        Promise(ASYMPTOTIC),
+        training=training,
+        quantile=quantile,
+        profile=spent.then(cost),
+        adjacency=ADD_REMOVE,
     )
 
 
@@ -161,7 +195,13 @@ def certified(terms: PipelineTerms, plan: Planned) -> Pipeline:
     promise = Promise(CERTIFIED, level=1 - terms.alpha)
     total = spent.then(Pure(quantile.epsilon))
     return Pipeline(
-        "certified", transfer.rank(terms.n), promise, training, quantile, False, total, ADD_REMOVE
+        "certified",
+        transfer.rank(terms.n),
+        promise,
+        training=training,
+        quantile=quantile,
+        profile=total,
+        adjacency=ADD_REMOVE,
     )
 
 
@@ -174,41 +214,64 @@ def _halves(
     terms: PipelineTerms, plan: Planned, budget: Budget
 ) -> tuple[AccountedMechanism, Profile, int]:
     training = plan.mechanism(terms.n // 2, budget)
-    return training, Profile().then(training), terms.n - terms.n // 2
+    return training, terms.scaled.then(training), terms.n - terms.n // 2
 
 
 def split(terms: PipelineTerms, plan: Planned) -> Pipeline:
     """DP-Split as published: disjoint halves, the whole budget for each, noisy midpoint search."""
-    training, spent, rest = _halves(terms, plan, terms.budget)
+    training, spent, rest = _halves(terms, plan, terms.part(1.0))
     cost, rho = _noisy_counts(terms, Profile())
     rank = terms.nominal_rank(rest)
     quantile = NoisyMidpoint(bins=terms.bins, rho=rho, adjacency=ADD_REMOVE)
     total = parallel(spent, Profile().then(cost))
     return Pipeline(
-        "split", rank, Promise(UNCERTIFIED), training, quantile, True, total, ADD_REMOVE
+        "split",
+        rank,
+        Promise(UNCERTIFIED),
+        training=training,
+        quantile=quantile,
+        halves=True,
+        profile=total,
+        adjacency=ADD_REMOVE,
     )
 
 
 def split_certified(terms: PipelineTerms, plan: Planned) -> Pipeline:
     """DP-Split with the rank-exponential mechanism: the plain private split, certified."""
-    training, spent, rest = _halves(terms, plan, terms.budget)
+    training, spent, rest = _halves(terms, plan, terms.part(1.0))
     quantile = _one_sided(terms, Profile())
     rank = certified_rank(n=rest, alpha=terms.alpha, beta=terms.beta)
     total = parallel(spent, Profile().then(Pure(quantile.epsilon)))
     promise = Promise(CERTIFIED, level=1 - terms.alpha)
-    return Pipeline("split-certified", rank, promise, training, quantile, True, total, ADD_REMOVE)
+    return Pipeline(
+        "split-certified",
+        rank,
+        promise,
+        training=training,
+        quantile=quantile,
+        halves=True,
+        profile=total,
+        adjacency=ADD_REMOVE,
+    )
 
 
 def pscp(terms: PipelineTerms, plan: Planned) -> Pipeline:
     """PSCP, DPCP's baseline: halves, half the epsilon for each, PPS with its optimal gamma."""
     training, spent, rest = _halves(terms, plan, terms.part(0.5))
-    epsilon = terms.budget.epsilon / 2
+    epsilon = terms.part(0.5).epsilon
     gamma = pps_gamma(n=rest, alpha=terms.alpha, epsilon=epsilon, bins=terms.bins)
     quantile = Pps(bins=terms.bins, beta=gamma * terms.alpha, epsilon=epsilon)
     promise = Promise(CERTIFIED, level=1 - terms.alpha)
     rank = pps_rank(n=rest, alpha=terms.alpha, gamma=gamma)
     return Pipeline(
-        "pscp", rank, promise, training, quantile, True, spent.then(Pure(epsilon)), MIXED
+        "pscp",
+        rank,
+        promise,
+        training=training,
+        quantile=quantile,
+        halves=True,
+        profile=spent.then(Pure(epsilon)),
+        adjacency=MIXED,
     )
 
 

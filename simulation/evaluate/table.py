@@ -73,6 +73,28 @@ def show(results: list[dict[str, Any]]) -> None:
     console.print(made)
     if out:
         console.print(f"left out at {width} columns: {', '.join(out)}", highlight=False)
+    for result in results:
+        for line in _conditional(result["arguments"]):
+            console.print(line, highlight=False)
+
+
+def _conditional(given: dict[str, Any]) -> list[str]:
+    """Bounds that hold under assumptions nobody can check, each with what it assumes."""
+    lines = []
+    for bound in given.get("conditional", ()):
+        upper = "" if bound["upper"] is None else f" and at most {bound['upper']:.3f}"
+        failure = "" if bound["failure"] is None else f", except in {bound['failure']:g} of cases"
+        lines.append(
+            f"conditional ({bound['source']}): coverage at least {bound['lower']:.3f}{upper}"
+            f"{failure}, if {bound['assumes']}"
+        )
+    if given.get("stability_bound") is not None:
+        source = "Theorem 4 and 3" if given["expected_distance"] else "Theorem 3"
+        lines.append(
+            f"conditional (SCP {source}): coverage at least {given['stability_bound']:.3f}, if the "
+            "constants given are true"
+        )
+    return lines
 
 
 def _title(given: dict[str, Any]) -> str:

@@ -11,8 +11,10 @@ from flwr.supercore.task_identity import TaskIdentity
 from threadpoolctl import threadpool_limits
 
 from confide.aggregator import flower_app
-from confide.aggregator.flower_app import make_plans, read_reply
+from confide.aggregator.campaigns.run_plans import Plans
+from confide.aggregator.flower_app import read_reply
 from confide.protocol.errors import BadInput
+from confide.protocol.plan import Plan
 from confide.simulation.federation import run_defaults
 from tests.support.federations import CAMPAIGNS
 from tests.support.places import ROOT
@@ -94,6 +96,11 @@ def test_who_did_not_answer_is_missing_and_who_failed_is_malformed(
     assert read_reply(Message(Error(code=code, reason="why"), reply_to=asked)) == found
 
 
+def make_plans(config: dict[str, Any], *, run: int) -> dict[str, Plan]:
+    plans = Plans(config, run=run)
+    return {name: plans.make(name) for name in plans.names}
+
+
 def test_plans_of_a_seed_are_the_same_in_every_run() -> None:
     """With a seed a plan's bytes depend on the settings alone; without, every run has plans of its
     own. Deployments draw afresh and name their model."""
@@ -152,3 +159,25 @@ def test_a_result_has_a_place_before_anybody_is_asked(
         flower_app.main(cast(Any, grid), run)
     assert grid.asked == accepted
     assert (tmp_path / "missing/folder").is_dir() == accepted
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"architecture": "head"}, "simulated owners hold none"),
+        ({"backbone": "nowhere.onnx"}, "backbone is 'nowhere.onnx', which cannot be read"),
+        ({"backbone": __file__}, "a backbone is given, and the network has none"),
+    ],
+)
+def test_a_model_that_could_not_be_exported_is_not_trained(
+    changes: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is asked for a training whose backbone is missing, unreadable or not used."""
+    for name in ("_run_id", "_task_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+    grid = Silent()
+    training = {"campaigns": "training:federated-averaging"}
+    run: Any = Configured(run_defaults() | training | changes)
+    with threadpool_limits(), pytest.raises(BadInput, match=words):
+        flower_app.main(cast(Any, grid), run)
+    assert grid.asked == 0

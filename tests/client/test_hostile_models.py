@@ -204,3 +204,21 @@ def test_a_label_beyond_the_plan_is_not_told(label: int, method: str, tmp_path: 
     with Puppet(plan, asked) as puppet:
         puppet.ask(place, people(tmp_path / "records.npz", crowd(0.3), labels), "--model", path)
     assert puppet.codes == ["OK"]
+
+
+@pytest.mark.parametrize("sent", ["the plan's", "another", "none"])
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_model_that_the_aggregator_sends_is_the_plans_and_allowed(
+    sent: str, allowed: bool, tmp_path: Path
+) -> None:
+    """An owner without the file fetches it, and runs it only if it is the file that the plan names
+    and the policy lists; it asks for none that the policy does not."""
+    path, name = written(tmp_path, first_feature())
+    files = {"the plan's": path.read_bytes(), "another": copying()}
+    records = people(tmp_path / "records.npz", crowd(0.9))
+    place = home(tmp_path, name if allowed else bytes(32))
+    with Puppet(replace(PLAN, model=name), HALF, model=files.get(sent)) as puppet:
+        code, _ = client(*puppet.options(place, records))
+    expected = {"the plan's": (0, ["OK"]), "another": (1, []), "none": (2, [])}[sent]
+    assert (code, puppet.codes) == (expected if allowed else (1, ["MODEL_NOT_ALLOWED"]))
+    assert puppet.fetched == allowed

@@ -11,7 +11,6 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from confide.client.training.layers import Stack
 from confide.protocol.exact.lattice import CLIP_UNITS
 from confide.protocol.exact.sampling import os_entropy, words
 from confide.protocol.methods.training import TrainingQuery
@@ -34,6 +33,7 @@ from tests.support.hostile import Puppet
 from tests.support.owners import KEY, PUBLIC, changed
 from tests.support.places import ROOT
 from tests.support.servers import client
+from tests.support.stacks import layered, stack_at
 
 
 def raw(plan: Plan, **changes: Any) -> bytes:
@@ -87,7 +87,7 @@ def test_numbers_that_break_arithmetic_are_no_plan(changes: dict[str, Any], tmp_
 WIDE = replace(
     STEPS,
     epsilon=SURE,
-    layers=(20_000, 2),
+    **layered(20_000, 2),
     noise_multiplier=2.0,
     sampling_rate=1.0,
     rounds=1,
@@ -111,7 +111,9 @@ def guess(weights: NDArray[np.float32]) -> bool:
 
 def float_step(labels: Any) -> NDArray[np.float32]:
     """The same step with noise in floating point."""
-    sums = Stack(WIDE, np.zeros(WIDE.size)).clipped_sum(np.ones((1, 20_000)), labels) / CLIP_UNITS
+    sums = (
+        stack_at(WIDE, np.zeros(WIDE.size)).clipped_sum(np.ones((1, 20_000)), labels) / CLIP_UNITS
+    )
     noise = 2.0 * ndtri(((words(WIDE.size, 64, os_entropy) >> np.uint64(11)) + 0.5) * 2.0**-53)
     return -(sums.astype(np.float32) + noise.astype(np.float32))
 

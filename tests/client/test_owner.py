@@ -45,7 +45,7 @@ class Node:
         self.model, name = written(self.folder, first_feature())
         text = self.home.policy_file.read_text()
         for key, value in (("aggregators", PUBLIC), ("models", name)):
-            text = list_in(text, key, value)
+            text = list_in(text, key, value.hex())
         self.home.policy_file.write_text(text)
         self.plan = plan_now(labels=2, epsilon=1.0, model=name)
         self.write_records(N)

@@ -24,15 +24,8 @@ from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.randomized_response import KaryRR
 from confide.protocol.errors import BadInput, Refused, check_probability
 from confide.protocol.methods import registry as methods
-from confide.protocol.methods.base import (
-    Batch,
-    Columns,
-    Explanation,
-    LocalTerms,
-    Query,
-    Subjects,
-    Tally,
-)
+from confide.protocol.methods.base import Batch, Columns, Explanation, Query, Subjects, Tally
+from confide.protocol.methods.local import LocalTerms
 from confide.protocol.plan import Plan
 from confide.protocol.scores import registry as scores
 from confide.protocol.scores.base import Score
@@ -161,8 +154,7 @@ def slack(*, epsilon: float, delta: float, n: int) -> float:
 
 
 def guessing(plan: Plan) -> Generator[GuessQuery, OnesTally, LocalCertificate]:
-    terms = plan.terms
-    assert isinstance(terms, GuessTerms)
+    terms = GuessTerms.of(plan.terms)
     channel = terms.make_channel(labels=plan.labels)
     tally = yield GuessQuery(channel, terms.guess)
     share = tally.ones / max(tally.answers, 1)

@@ -25,7 +25,7 @@ from confide.protocol.privacy.losses import Gaussian, Pure, SampledGaussian
 from confide.protocol.privacy.profiles import RDP, Profile
 from confide.simulation.data.synthetic import Clusters, located
 from confide.simulation.evaluate.learners import Location, Memoriser
-from confide.simulation.evaluate.networks import Labels, Network, Numbers, Recipe
+from confide.simulation.evaluate.networks import Labels, NetworkLearner, Numbers, Recipe
 from confide.simulation.evaluate.pipeline_terms import MIXED, PipelineTerms
 from confide.simulation.evaluate.pipelines import PIPELINES, certified, scp_f, split
 from tests.support.known import assert_follows
@@ -187,13 +187,13 @@ def test_made_up_records_are_as_described() -> None:
     assert noise.std() == pytest.approx(5 * 0.9866, rel=0.03)
 
 
-def a_network(**changes: Any) -> Network:
+def a_network(**changes: Any) -> NetworkLearner:
     given: dict[str, Any] = {
         "features": np.zeros((4, 2)),
         "task": Labels(np.array([0, 1, 0, 1])),
         "recipe": Recipe(),
     }
-    return Network(**given | changes)
+    return NetworkLearner(**given | changes)
 
 
 @pytest.mark.parametrize(

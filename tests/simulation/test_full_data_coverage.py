@@ -16,7 +16,7 @@ from confide.protocol.privacy.losses import AccountedMechanism, Gaussian
 from confide.simulation.data.synthetic import Clusters, line
 from confide.simulation.evaluate.full_data import Trainings, measure
 from confide.simulation.evaluate.learners import Fitted, Memoriser, Rows
-from confide.simulation.evaluate.networks import Labels, Network, Numbers, Recipe
+from confide.simulation.evaluate.networks import Labels, NetworkLearner, Numbers, Recipe
 from confide.simulation.evaluate.pipeline_terms import Pipeline, PipelineTerms
 from confide.simulation.evaluate.pipelines import PIPELINES, certified, scp_f
 
@@ -91,7 +91,7 @@ def test_naive_reuse_undercovers_on_real_training() -> None:
     # probability below 1e-6.
     rng, n = np.random.default_rng(3), 1_000
     features, labels = rng.uniform(-1, 1, (n + 4_000, 200)), rng.integers(0, 5, n + 4_000)
-    learner = Network(
+    learner = NetworkLearner(
         features, Labels(labels), Recipe(hidden=(64,), epochs=60, batch=200, rate=5e-3)
     )
     trainings = Trainings(learner, np.arange(n), SeededEntropy("by heart"))
@@ -109,7 +109,7 @@ def test_naive_reuse_undercovers_on_real_training() -> None:
 class Counting:
     """A learner that counts its trainings."""
 
-    learner: Network
+    learner: NetworkLearner
     fits: list[tuple[int, AccountedMechanism | None]] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -123,14 +123,16 @@ class Counting:
         return self.learner.fit(rows, mechanism, entropy)
 
 
-def problem(task: str) -> Network:
+def problem(task: str) -> NetworkLearner:
     """Five classes, or a line, 3,000 records."""
     if task == "classification":
         clusters = Clusters.drawn(np.random.default_rng(1), separation=1.5)
         features, labels = clusters.draw(3_000, np.random.default_rng(2))
-        return Network(clusters.scaling(features), Labels(labels), Recipe(epochs=10, batch=128))
+        return NetworkLearner(
+            clusters.scaling(features), Labels(labels), Recipe(epochs=10, batch=128)
+        )
     features, targets, _ = line(3_000, np.random.default_rng(2))
-    return Network(features, Numbers(targets, 4.0), Recipe(epochs=10, batch=128))
+    return NetworkLearner(features, Numbers(targets, 4.0), Recipe(epochs=10, batch=128))
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])

@@ -11,11 +11,12 @@ from confide.client.home import Home
 from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.bits import BitQuery
 from confide.protocol.methods.labels import LabelTerms
-from confide.protocol.methods.training import TrainingQuery, TrainingTerms, first_weights
+from confide.protocol.methods.training import TrainingQuery, TrainingTerms
 from confide.protocol.privacy.renyi import training_noise
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.owners import PUBLIC
 from tests.support.servers import plan_now
+from tests.support.stacks import first_weights, layered
 
 N, SURE = 200, 20.0
 PLAN = plan_now(labels=2, epsilon=SURE)
@@ -63,7 +64,7 @@ def crowd(first: float) -> Any:
 STEPS = TrainingTerms(
     epsilon=4.0,
     privacy_delta=1e-6,
-    layers=(2, 2),
+    **layered(2, 2),
     noise_multiplier=training_noise(epsilon=4.0, delta=1e-6, sampling_rate=0.5, steps=4),
     sampling_rate=0.5,
     rounds=2,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from confide.client.home import Home
-from confide.protocol.embedded import predictions
+from confide.protocol.embedded import owned, predictions
 from confide.protocol.simulated import EMBEDDED_MODEL
 from confide.simulation.federation import HOME, QUIET, free_port, stop
 from tests.support.places import ROOT
@@ -33,14 +33,17 @@ def write_owner(folder: Path, number: int, share: Any, aggregator: bytes) -> Non
     for old, new in (
         ("aggregators = []", f'aggregators = ["{aggregator.hex()}"]'),
         ("\nmodels = []", f'\nmodels = ["{EMBEDDED_MODEL.hex()}"]'),
-        ('methods = ["bits"]', 'methods = ["bits", "labels"]'),
+        ('methods = ["bits"]', 'methods = ["bits", "labels", "central", "training"]'),
+        ("exact_counts_may_leave = false", "exact_counts_may_leave = true"),
+        ("trained_models = false", "trained_models = true"),
         ("features_may_leave = false", "features_may_leave = true"),
-        ("epsilon_per_record = 4.0", "epsilon_per_record = 6.0"),
+        ("epsilon_per_record = 4.0", "epsilon_per_record = 8.0"),
     ):
         policy = policy.replace(old, new)
     home.policy_file.write_text(policy)
     probs, labels = predictions()
-    np.savez(folder / f"records{number}.npz", probs=probs[share], labels=labels[share], ids=share)
+    held = {"probs": probs[share], "features": owned()[0][share], "labels": labels[share]}
+    np.savez(folder / f"records{number}.npz", ids=share, **held)
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -115,10 +118,12 @@ def start_node(
     return process, lambda: b"SuperNode ID" in (folder / f"node{number}.log").read_bytes()
 
 
-def start_run(folder: Path, project: Path, campaigns: str, timeout: float = 120.0) -> Any:
+def start_run(
+    folder: Path, project: Path, campaigns: str, timeout: float = 120.0, more: str = ""
+) -> Any:
     """Run a bundle of a project against the deployment, and return the run's id."""
     config = (
-        f'campaigns="{campaigns}" epsilon=2.0 records={RECORDS} timeout={timeout} '
+        f'{more} campaigns="{campaigns}" epsilon=2.0 records={RECORDS} timeout={timeout} '
         f'output="{folder}/out" key-file="{folder}/aggregator.key" model="{EMBEDDED_MODEL.hex()}"'
     )
     return flwr(folder, "run", str(project), "own", "--run-config", config)["run-id"]

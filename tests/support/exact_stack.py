@@ -7,14 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.client.training.layers import value_bits
-from confide.protocol.methods.training import TrainingTerms, Weights, first_weights, split
+from confide.protocol.architectures.base import Weights
+from confide.protocol.methods.training import TrainingTerms
+from tests.support.stacks import first_weights, layered, split, widths_of
 
 Array = NDArray[Any]
 
 TERMS = TrainingTerms(
     epsilon=40.0,
     privacy_delta=1e-5,
-    layers=(48, 24, 7),
+    **layered(48, 24, 7),
     noise_multiplier=1.0,
     sampling_rate=0.5,
     rounds=1,
@@ -23,7 +25,7 @@ TERMS = TrainingTerms(
     batch=10.0,
     learning_rate=1.0,
 )
-SMALL = replace(TERMS, layers=(5, 4, 3))
+SMALL = replace(TERMS, **layered(5, 4, 3))
 STRANGE = (0.0, -1.0, 1e300, np.inf, -np.inf, np.nan, 5e-324, 1e-310, 2.0**-30, 1.0 - 2.0**-53)
 
 
@@ -56,9 +58,9 @@ def halfway(terms: TrainingTerms, record: Array, seed: int) -> Array:
     rng = np.random.default_rng(seed)
     weights = rng.normal(size=terms.size)
     first, bias = next(split(terms, weights))
-    unit = 2.0 ** -(value_bits(terms.layers[1]) - 5)
-    seen = np.rint(record * 2.0 ** value_bits(terms.layers[0])) * 2.0 ** -value_bits(
-        terms.layers[0]
+    unit = 2.0 ** -(value_bits(widths_of(terms)[1]) - 5)
+    seen = np.rint(record * 2.0 ** value_bits(widths_of(terms)[0])) * 2.0 ** -value_bits(
+        widths_of(terms)[0]
     )
     bias[:] = (np.arange(len(bias)) + 0.5) * unit - first @ seen
     return weights

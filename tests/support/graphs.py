@@ -10,8 +10,9 @@ import onnx
 from numpy.typing import NDArray
 
 from confide.client.records.models import Model
+from confide.client.records.results import valid_rows
 from confide.client.records.scorer import STEP
-from confide.client.records.session import Session, valid_rows
+from confide.client.records.session import Session
 
 FLOAT = onnx.TensorProto.FLOAT
 node: Any = onnx.helper.make_node

@@ -205,8 +205,17 @@ def _nothing() -> None:
 class Puppet:
     """An aggregator that sends the given plan and query, and keeps the messages of owners."""
 
-    def __init__(self, plan: Plan, query: Query, *, round_: int = 0, receipt: str = "OK") -> None:
-        self.signed = sign_plan(plan, KEY)
+    def __init__(
+        self,
+        plan: Plan,
+        query: Query,
+        *,
+        round_: int = 0,
+        receipt: str = "OK",
+        model: bytes | None = None,
+    ) -> None:
+        """`model` is the file that it sends as the plan's."""
+        self.model, self.signed, self.fetched = model, sign_plan(plan, KEY), False
         self.campaign = campaign_id(digest(plan.to_bytes()))
         self.query = write_query(query, plan=digest(plan.to_bytes()), round_=round_)
         self.receipt, self.answers, self.on_submit = receipt, list[wire.Answer](), _nothing
@@ -219,11 +228,21 @@ class Puppet:
 
     def _handlers(self) -> dict[str, Any]:
         asked = service_pb2.Asked(code="OK", query=self.query).SerializeToString()
+        piece = service_pb2.ModelPiece(
+            code="CLOSED" if self.model is None else "OK", data=self.model or b""
+        )
         return {
+            "FetchModel": grpc.unary_unary_rpc_method_handler(
+                lambda *_: self._sent(piece.SerializeToString())
+            ),
             "FetchPlan": grpc.unary_unary_rpc_method_handler(lambda *_: self.signed),
             "PollQuery": grpc.unary_unary_rpc_method_handler(lambda *_: asked),
             "Submit": grpc.stream_unary_rpc_method_handler(self._submit),
         }
+
+    def _sent(self, piece: bytes) -> bytes:
+        self.fetched = True
+        return piece
 
     def _submit(self, messages: Iterator[bytes], _: Any) -> bytes:
         found = [wire.Answer.FromString(message) for message in messages]

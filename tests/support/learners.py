@@ -17,13 +17,14 @@ from confide.protocol.privacy.renyi import training_noise
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
 from tests.support.owners import NOW, PLAN, POLICY, signed
+from tests.support.stacks import layered
 
 ROUNDS, LOCAL, OWNERS = 6, 8, 3
 DELTA = 1e-5
 TERMS = TrainingTerms(
     epsilon=4.0,
     privacy_delta=DELTA,
-    layers=(4, 3),
+    **layered(4, 3),
     noise_multiplier=training_noise(
         epsilon=4.0, delta=DELTA, sampling_rate=0.2, steps=ROUNDS * LOCAL
     ),

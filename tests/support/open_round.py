@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from confide.aggregator.process_status import ProcessStatus
-from confide.aggregator.server.limits import Limits, MessageMemory, RateLimiter, Reading
+from confide.aggregator.server.limits import MessageMemory, RateLimiter, Reading, ServerLimits
 from confide.aggregator.server.round_cache import CachedCampaign, RoundCache
 from confide.aggregator.server.upload import Stream
 from confide.aggregator.storage.database import writing
@@ -43,7 +43,7 @@ class OpenRound:
         self.standing = cache.campaign(self.campaign)
 
     def stream(self, memory: MessageMemory) -> Stream:
-        limits = Limits(messages_a_second=1e9)
+        limits = ServerLimits(messages_a_second=1e9)
 
         async def look_again() -> CachedCampaign:
             return self.standing

@@ -226,3 +226,12 @@ def page_port(server: Running) -> int:
         .split(":")[2]
         .strip("/")
     )
+
+
+def searched(place: Place, campaign: str) -> list[Any]:
+    """Return what the page shows of the search of a campaign."""
+    # It loads scipy, which the processes of owners do not need.
+    from confide.aggregator.web.search_progress import points
+
+    store = place.store
+    return points(store.campaign(campaign), store.rounds(campaign), store.queries(campaign))

@@ -95,7 +95,7 @@ def over_the_wire(plan: Plan, rng: np.random.Generator) -> tuple[float, Any]:
         outcome = run_campaign(plan, asking(signed(plan), owners))
         for one in owners:
             everybody = np.arange(len(one._records))
-            chosen = one._chosen(plan, digest(plan.to_bytes()), everybody, everybody / N)
+            chosen = one._chosen(plan, digest(plan.to_bytes()), everybody, positions=everybody / N)
             scores.append(chosen.scores())
     return outcome.certificate.threshold, np.concatenate(scores)
 

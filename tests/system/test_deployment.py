@@ -1,5 +1,6 @@
 """Three SuperNodes over TLS, pinned to their bundle, and nodes that misbehave beside them."""
 
+import hashlib
 import json
 import os
 import re
@@ -19,6 +20,8 @@ from confide.client.home import Home
 from confide.client.records.reader import read_records
 from confide.client.respond import Respondent
 from confide.client.transport.pinned_launcher import REFUSED_COMMANDS, bundle_hash, pin
+from confide.protocol.cards.card import read_card
+from confide.protocol.cards.verify.card import verify
 from confide.protocol.embedded import deal, predictions
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import os_entropy
@@ -107,6 +110,31 @@ def test_each_owner_has_spent_what_it_answered(deployment: Path) -> None:
         ledger = Home(deployment / f"home{number}").ledger()
         assert ledger.spent_by_record() == (RECORDS // NODES, 4.0)
         assert [campaign.unanswered for campaign in ledger.campaigns()] == [0, 0]
+
+
+def test_supernodes_train_a_model_and_calibrate_it(deployment: Path) -> None:
+    """A chain over real SuperNodes: the calibrated file is the trained one, which came with the
+    queries, on the records that training left out; the card verifies with both costs."""
+    settings = {
+        "train-share": 0.6,
+        "rounds": 2,
+        "batch": 300.0,
+        "averaged-rounds": 1,
+        "privacy-delta": 1e-6,
+    }
+    more = " ".join(f"{name}={value}" for name, value in settings.items())
+    campaigns = "training:federated-averaging central:trusted"
+    run = start_run(deployment, ROOT, campaigns, more=more)
+    assert outcome(deployment, run) == "finished:completed"
+    card = read_card(deployment / "out" / "central-trusted.card.json")
+    assert [found.clause for found in verify(card) if not found.holds] == []
+    model = (deployment / "out" / "training-federated-averaging.onnx").read_bytes()
+    assert card.formal["released"]["model"] == hashlib.sha256(model).hexdigest()
+    assert card.formal["chain"]["epsilon"] <= 2.0
+    for number in range(NODES):
+        *_, trained, calibrated = Home(deployment / f"home{number}").ledger().campaigns()
+        assert trained.records + calibrated.records == RECORDS // NODES
+        assert abs(trained.records - 0.6 * RECORDS / NODES) < 100
 
 
 def test_a_hostile_bundle_is_not_run(deployment: Path, tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def test_a_flower_simulation_ends_in_a_table_and_a_report(run: Run) -> None:
     }
     files |= {
         "training-federated-averaging.json",
+        "training-federated-averaging.onnx",
         "training-weights.npz",
         "central-trusted.auditor.json",
     }
@@ -96,7 +97,7 @@ def test_a_model_is_trained_over_flower(run: Run) -> None:
     about = json.loads((run[1] / "training-federated-averaging.json").read_text())
     assert about["epsilon"] <= 4.0
     assert about["accuracy"] > 0.3
-    assert about["owners"] == [NODES] * 15
+    assert about["owners"] == [NODES] * 30
 
 
 @pytest.mark.parametrize("name", ["labels-certified", "bits-certified", "central-owner-noised"])

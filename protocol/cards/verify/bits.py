@@ -57,7 +57,7 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
         risen = risen or (failed is not None and rung["threshold"] > failed)
         share = 0.0 if risen else 0.25
         ones = max(0, rung["ones"] - max_corrupt)
-        after = _level_after(ones, rung["n"], rest, level, rate, share)
+        after = _level_after(ones, rung["n"], rest=rest, level=level, rate=rate, share=share)
         yield Finding(
             f"{name}/level_after",
             rung["level_after"] <= after * (1 + CLOSE),
@@ -70,7 +70,7 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
     yield same("certificate/threshold", found["threshold"], certified)
 
 
-def _level_after(ones: int, n: int, rest: int, level: float, rate: float, share: float) -> float:
+def _level_after(ones: int, n: int, *, rest: int, level: float, rate: float, share: float) -> float:
     """Return the conditional level after a stage.
 
     It is computed from tails of the regularised incomplete beta function.

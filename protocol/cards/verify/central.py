@@ -17,29 +17,11 @@ def central(formal: Layer) -> Iterator[Finding]:
         expected = _judged(contract, entry)
         for name in ("rank", "level", "inflation_ranks", "inflation_share", "flags", "feasible"):
             yield same(f"searched/{i}/{name}", entry[name], expected[name])
-    feasible = [i for i, entry in enumerate(searched) if _judged(contract, entry)["feasible"]]
-    budgets = {(searched[i]["epsilon_train"], searched[i]["epsilon_calibration"]) for i in feasible}
-    shortlist = sorted(
-        min(
-            (i for i in feasible if _budget(searched[i]) == budget),
-            key=lambda i: (*_order(searched[i]), i),
-        )
-        for budget in budgets
-    )
+    shortlist = _shortlist(contract, searched)
     yield same("shortlist", formal["shortlist"], shortlist)
     selected = min(shortlist, key=lambda i: (*_order(searched[i]), i)) if shortlist else None
     yield same("selected", formal["selected"], selected)
-    fewest = min(sum(not holds for holds in entry["flags"].values()) for entry in searched)
-    nearest = [
-        i
-        for i, entry in enumerate(searched)
-        if sum(not holds for holds in entry["flags"].values()) == fewest
-    ]
-    best = (
-        selected
-        if selected is not None
-        else max(nearest, key=lambda i: (searched[i]["level"] or 0.0, -i))
-    )
+    best = _nearest(searched) if selected is None else selected
     yield same("best", formal["best"], best)
     shown = searched[best]
     last = released_flags(formal["released"])
@@ -60,32 +42,56 @@ def central(formal: Layer) -> Iterator[Finding]:
         yield same(f"total/{name}", formal["total"][name], total)
     yield same("total/composition", formal["total"]["composition"], "sequential")
     yield from _suggestions(formal, shortlist)
-    released = formal["released"]
-    if released is not None:
-        yield from released_score(formal)
-        yield Finding(
-            "searched", len(searched) == 1, "a campaign has the one configuration of its plan"
+    if formal["released"] is not None:
+        yield from _released(formal, shown, feasible=bool(shortlist))
+
+
+def _shortlist(contract: Layer, searched: list[Layer]) -> list[int]:
+    """The best feasible configuration of every budget."""
+    feasible = [i for i, entry in enumerate(searched) if _judged(contract, entry)["feasible"]]
+    return sorted(
+        min(
+            (i for i in feasible if _budget(searched[i]) == budget),
+            key=lambda i: (*_order(searched[i]), i),
         )
-        edge = (released["bin"] + 1) / shown["bins"]
-        yield same("released/threshold", released["threshold"], edge)
-        yield Finding("released/bin", released["bin"] < shown["bins"], f"of {shown['bins']} bins")
-        bounded = isinstance(shown["inflation_ranks"], int)
-        whole = (
-            released["complete"] == bounded
-            if shown["noised_by"] == "aggregator"
-            else bounded or not released["complete"]
-        )
-        yield Finding(
-            "released/complete",
-            whole,
-            "only where the inflation has a bound; always so where nobody can stay away",
-        )
-        top = released["bin"] == shown["bins"] - 1
-        yield Finding(
-            "released",
-            bool(shortlist) or top,
-            "an infeasible contract can release the top of the grid only",
-        )
+        for budget in {_budget(searched[i]) for i in feasible}
+    )
+
+
+def _nearest(searched: list[Layer]) -> int:
+    """Of the configurations that fail the fewest clauses, the one of the highest level."""
+    failures = [sum(not holds for holds in entry["flags"].values()) for entry in searched]
+    fewest = [i for i, count in enumerate(failures) if count == min(failures)]
+    return max(fewest, key=lambda i: (searched[i]["level"] or 0.0, -i))
+
+
+def _released(formal: Layer, shown: Layer, *, feasible: bool) -> Iterator[Finding]:
+    """Check the released threshold of a campaign, whose one configuration is shown."""
+    released, searched = formal["released"], formal["searched"]
+    yield from released_score(formal)
+    yield Finding(
+        "searched", len(searched) == 1, "a campaign has the one configuration of its plan"
+    )
+    edge = (released["bin"] + 1) / shown["bins"]
+    yield same("released/threshold", released["threshold"], edge)
+    yield Finding("released/bin", released["bin"] < shown["bins"], f"of {shown['bins']} bins")
+    bounded = isinstance(shown["inflation_ranks"], int)
+    whole = (
+        released["complete"] == bounded
+        if shown["noised_by"] == "aggregator"
+        else bounded or not released["complete"]
+    )
+    yield Finding(
+        "released/complete",
+        whole,
+        "only where the inflation has a bound; always so where nobody can stay away",
+    )
+    top = released["bin"] == shown["bins"] - 1
+    yield Finding(
+        "released",
+        feasible or top,
+        "an infeasible contract can release the top of the grid only",
+    )
 
 
 def _unit(contract: Layer) -> Iterator[Finding]:

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterator
 
 from confide.protocol.cards.card import Card, Layer
+from confide.protocol.cards.verify.chain import chain
 from confide.protocol.cards.verify.findings import Finding, number, same
 from confide.protocol.cards.verify.local import RULES
-from confide.protocol.methods.base import CENTRAL, LOCAL, LocalTerms
+from confide.protocol.methods.base import CENTRAL, LOCAL
 from confide.protocol.methods.central import CentralTerms
+from confide.protocol.methods.local import LocalTerms
 from confide.protocol.plan import Plan, digest
 
 
@@ -36,6 +38,7 @@ def planned(card: Card) -> Iterator[Finding]:
         # No other field can be compared with a plan of another kind.
         return
     yield from _contributors(card, plan)
+    yield from chain(formal, plan)
     stated = {"released": {"model": plan.model.hex(), "score": plan.score}}
     stated |= STATED[formal["track"]](plan)
     for part, fields in stated.items():
@@ -79,8 +82,7 @@ def _contributors(card: Card, plan: Plan) -> Iterator[Finding]:
 
 
 def _local(plan: Plan) -> dict[str, Layer]:
-    terms = plan.terms
-    assert isinstance(terms, LocalTerms)
+    terms = LocalTerms.of(plan.terms)
     channel = terms.make_channel(labels=plan.labels)
     return {
         "contract": {
@@ -107,8 +109,7 @@ def _local(plan: Plan) -> dict[str, Layer]:
 
 def _central(plan: Plan) -> dict[str, Layer]:
     """Return the fields of a central plan; such a campaign only calibrates and trains nothing."""
-    terms, coverage = plan.terms, 1 - number(plan.alpha)
-    assert isinstance(terms, CentralTerms)
+    terms, coverage = CentralTerms.of(plan.terms), 1 - number(plan.alpha)
     nothing = {"epsilon_train": 0.0}
     return {
         "contract": nothing

@@ -38,8 +38,8 @@ def test_the_same_batches_get_the_same_receipts_and_count_the_same(
     plan = plan_now(variant="one-shot")
     campaign, tokens = place.campaign(plan), [place.enrol(name) for name in ("north", "south")]
     server = place.serve()
-    (asked,) = eventually(lambda: place.store.rounds(campaign))
-    query, _ = read_query(asked.query, plan=plan, plan_digest=digest(plan.to_bytes()))
+    (asked,) = eventually(lambda: place.store.queries(campaign))
+    query, _ = read_query(asked, plan=plan, plan_digest=digest(plan.to_bytes()))
     intake = Admission(plan)
     intake.open(query, 0)
     for number, (owner, batches) in enumerate(sent):

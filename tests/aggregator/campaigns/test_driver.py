@@ -2,7 +2,7 @@ from collections.abc import Generator
 
 import pytest
 
-from confide.aggregator.campaigns.driver import run_procedure
+from confide.aggregator.campaigns.driver import Running, run_procedure
 
 
 def adding(rounds: int) -> Generator[str, int, int]:
@@ -30,3 +30,20 @@ def test_a_source_that_runs_dry_is_not_the_end_of_the_procedure() -> None:
     """A StopIteration of the source is raised; it is not taken for a certificate of None."""
     with pytest.raises(StopIteration):
         run_procedure(adding(1), lambda *_: next(iter(())))
+
+
+def test_a_procedure_goes_on_where_a_tally_was_missing() -> None:
+    """It is asked for the same tally again, and its earlier rounds are not."""
+    asked = list[int]()
+
+    def tallies(query: str, round_: int) -> int:
+        asked.append(round_)
+        if asked.count(2) == 1 and round_ == 2:
+            raise LookupError
+        return 10**round_
+
+    running = Running(adding(3))
+    with pytest.raises(LookupError):
+        running.proceed(tallies)
+    assert running.proceed(tallies) == 111
+    assert asked == [0, 1, 2, 2]

@@ -158,7 +158,9 @@ def test_capital_is_a_supermartingale_at_the_bound() -> None:
     rng = np.random.default_rng(5)
     for mean, at_most in ((0.6, True), (0.7, False)):
         runs = [
-            betting_evidence((rng.random(400) < mean).astype(np.float64), 0.6, 0.1, 0)
+            betting_evidence(
+                (rng.random(400) < mean).astype(np.float64), 0.6, delta=0.1, max_corrupt=0
+            )
             for _ in range(1_000)
         ]
         reached = sum(evidence >= needed for evidence, needed in runs)
@@ -185,7 +187,7 @@ def rejections_with_liars(max_corrupt: int) -> int:
     for _ in range(1_000):
         x = (rng.random(400) < 0.6).astype(np.float64)
         x[np.flatnonzero(x == 0)[:30]] = 1.0
-        evidence, needed = betting_evidence(x, 0.6, 0.1, max_corrupt)
+        evidence, needed = betting_evidence(x, 0.6, delta=0.1, max_corrupt=max_corrupt)
         rejected += evidence >= needed
     return rejected
 

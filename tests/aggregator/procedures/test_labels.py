@@ -144,9 +144,9 @@ def test_the_sweep_does_not_fall_for_a_dip() -> None:
     channel = KaryRR(k=2, epsilon=2.0)
     tally = LabelTally(scores, reports)
     target = 0.95
-    found = labels._sweep(tally, channel, target, 0.0)
+    found = labels._sweep(tally, channel, target=target, slack=0.0)
     assert found == 0.9
-    assert labels._bisect(tally, channel, target, 0.3) < 0.6
+    assert labels._bisect(tally, channel, target=target, slack=0.3) < 0.6
 
 
 @pytest.mark.parametrize("star", [False, True])

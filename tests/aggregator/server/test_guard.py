@@ -14,7 +14,7 @@ from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server.authentication import OwnerDirectory
 from confide.aggregator.server.grpc_server import Endpoint, GrpcServer
 from confide.aggregator.server.health import HEALTH
-from confide.aggregator.server.limits import Limits
+from confide.aggregator.server.limits import ServerLimits
 from confide.aggregator.server.round_cache import RoundCache
 from confide.aggregator.server.service import Bounds, Service
 from confide.aggregator.storage.enrolment import Enrolment
@@ -58,13 +58,13 @@ class Guarded:
             store=self.place.store,
             writer=self.writer,
             cache=cache,
-            limits=Limits(),
+            limits=ServerLimits(),
             status=ProcessStatus(),
             bounds=BOUNDS,
             certified=False,
         )
         endpoint = Endpoint("127.0.0.1:0")
-        self.server = GrpcServer(service, endpoint, limits=Limits(), bounds=BOUNDS)
+        self.server = GrpcServer(service, endpoint, limits=ServerLimits(), bounds=BOUNDS)
         self.loop, self._over = asyncio.get_running_loop(), asyncio.Event()
         self.server.set_health(healthy=True)
         await service.prepare()

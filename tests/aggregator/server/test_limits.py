@@ -10,10 +10,10 @@ from confide.aggregator.server.limits import (
     MOST_READ,
     READ_EACH,
     Deadline,
-    Limits,
     MessageMemory,
     RateLimiter,
     Reading,
+    ServerLimits,
 )
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.wire.service import LARGEST_PIECE
@@ -24,7 +24,7 @@ def test_an_owner_sends_so_many_messages_a_second_and_no_more() -> None:
     another owner is free."""
     now = 0.0
     rate_limiter = RateLimiter(
-        Limits(messages_a_second=10, open_calls=2), ProcessStatus(), now=lambda: now
+        ServerLimits(messages_a_second=10, open_calls=2), ProcessStatus(), now=lambda: now
     )
     for _ in range(10):
         rate_limiter.message(1)
@@ -46,7 +46,7 @@ def test_the_lowest_rate_lets_a_call_and_its_messages_through() -> None:
     """A call and each of its messages count; at one a second they get through all the same, and
     then no more."""
     now = 0.0
-    rate_limiter = RateLimiter(Limits(messages_a_second=1), ProcessStatus(), now=lambda: now)
+    rate_limiter = RateLimiter(ServerLimits(messages_a_second=1), ProcessStatus(), now=lambda: now)
     with rate_limiter.call(1):
         for _ in range(9):
             rate_limiter.message(1)
@@ -59,9 +59,9 @@ def test_the_lowest_rate_lets_a_call_and_its_messages_through() -> None:
 
 def test_a_server_takes_every_message_that_owners_send() -> None:
     """A limit below the size of their pieces would refuse what the records have paid for."""
-    assert Limits(message_bytes=LARGEST_PIECE).message_bytes == LARGEST_PIECE
+    assert ServerLimits(message_bytes=LARGEST_PIECE).message_bytes == LARGEST_PIECE
     with pytest.raises(BadInput, match=f"accepted are {LARGEST_PIECE}"):
-        Limits(message_bytes=LARGEST_PIECE - 1)
+        ServerLimits(message_bytes=LARGEST_PIECE - 1)
 
 
 class Patient(selectors.DefaultSelector):

@@ -8,7 +8,7 @@ import pytest
 
 from confide.aggregator.campaigns.allowance import most_bytes, most_in_campaign
 from confide.aggregator.process_status import ProcessStatus
-from confide.aggregator.server.limits import SAVED_SECONDS, Limits, RateLimiter
+from confide.aggregator.server.limits import SAVED_SECONDS, RateLimiter, ServerLimits
 from confide.aggregator.storage import views
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.registry import LABEL_CHANNELS
@@ -102,7 +102,7 @@ def test_bytes_of_an_owner_are_bounded_and_saved_up() -> None:
     """What it saved may come at once, the last of it in a message of any size; then nothing until
     the debt is paid, while another owner is free."""
     now = 0.0
-    rate_limiter = RateLimiter(Limits(bytes_a_second=100), ProcessStatus(), now=lambda: now)
+    rate_limiter = RateLimiter(ServerLimits(bytes_a_second=100), ProcessStatus(), now=lambda: now)
     saved = round(SAVED_SECONDS * 100)
     rate_limiter.read(1, saved - 1)
     rate_limiter.read(1, 201)

@@ -11,13 +11,13 @@ from confide.aggregator.procedures.central import Draw
 from confide.aggregator.quantiles.base import Mechanism, Release
 from confide.aggregator.quantiles.histogram import Histogram
 from confide.aggregator.storage import views
-from confide.aggregator.web.search_progress import points
 from confide.protocol.cards.card import AUDITOR, PUBLIC, parse_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.plan import Plan, digest
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION
-from confide.protocol.wire.service import MESSAGES
+from confide.protocol.wire.service import MESSAGES, PIECE_BYTES
+from confide.protocol.wire.splitting import split_answer
 from tests.support.answers import answer as packed
 from tests.support.answers import bit_batch, one_part, owner_counts
 from tests.support.central import NOISED, OPEN_POLICY, TRUSTED
@@ -25,11 +25,11 @@ from tests.support.hostile import Wire
 from tests.support.owners import LABEL_PLAN, PLAN, asking, changed, owner, signed
 from tests.support.servers import (
     Place,
-    Running,
     aggregator,
     contribution,
     eventually,
     plan_now,
+    searched,
     together,
 )
 
@@ -94,40 +94,25 @@ def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path:
         assert card.formal["released"]["threshold"] == outcome.certificate.threshold, name
         assert outcome.certificate.n == 6_000
     assert place.store.card(ids["trusted"], AUDITOR) is not None
-    asked = points(place.store.campaign(ids["noised"]), place.store.rounds(ids["noised"]))
+    asked = searched(place, ids["noised"])
     assert [point.round for point in asked] == list(range(8))
     assert server.stop() == 0
     assert not [event for event in server.events() if event["level"] != "info"]
 
 
-def test_histograms_that_do_not_fit_are_told_of(place: Place) -> None:
-    """They cannot be split: of a campaign whose answers are larger than `--message-bytes` they are
-    refused, and the log says so once; one of fewer bins is not spoken of. A server with a larger
-    limit takes both."""
-    plans = [plan_now(TRUSTED, bins=bins, campaign=str(bins)) for bins in (130_000, 140_000)]
-    fits, large = (place.campaign(plan) for plan in plans)
-    server, larger, token = (
-        place.serve(),
-        place.serve("--message-bytes", str(4 << 20)),
-        place.enrol("owner"),
-    )
-
-    def taken(running: Running, name: str) -> str:
-        return Wire(running, name, token).submit(owner_counts(plans[name == large], 3))
-
-    eventually(lambda: taken(server, fits) == "OK")
-    eventually(lambda: taken(server, large) == "TOO_LARGE")
-
-    def told(running: Running) -> list[str]:
-        return [
-            one["campaign"]
-            for one in running.events()
-            if one["event"] == "answers are larger than --message-bytes"
-        ]
-
-    eventually(lambda: told(server))
-    eventually(lambda: taken(larger, large) == "OK")
-    assert (told(server), told(larger)) == ([large], [])
+def test_histograms_longer_than_a_message_come_in_pieces(place: Place) -> None:
+    """In one message they are refused, unless the server takes larger ones; in pieces they pass,
+    and count once."""
+    plan = plan_now(TRUSTED, bins=140_000)
+    campaign, token = place.campaign(plan), place.enrol("owner")
+    server, larger = place.serve(), place.serve("--message-bytes", str(4 << 20))
+    answer = owner_counts(plan, 3)
+    eventually(lambda: Wire(server, campaign, token).submit(answer) == "TOO_LARGE")
+    pieces = list(split_answer(answer, plan, most=PIECE_BYTES))
+    assert len(pieces) == 2
+    assert Wire(server, campaign, token).receipt(*pieces) == ("OK", 1, 0)
+    assert Wire(server, campaign, token).receipt(*pieces) == ("OK", 0, 1)
+    eventually(lambda: Wire(larger, campaign, token).receipt(answer) == ("OK", 0, 1))
 
 
 @pytest.mark.parametrize(

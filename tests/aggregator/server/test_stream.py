@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from confide.aggregator.campaigns.allowance import Allowance
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server import upload as streams
 from confide.aggregator.server.limits import MessageMemory
@@ -80,10 +81,14 @@ def test_of_two_first_parcels_at_once_one_waits_for_the_other(
     the round takes of it."""
     with ThreadPoolExecutor(1) as pool:
         ready = OpenRound(tmp_path / "aggregator", database(kind), expected=1_000)
-        engine, most = writing(ready.place.store.engine), ready.standing.most(OWNER)[0]
+        engine, most = writing(ready.place.store.engine), ready.standing.allowance(OWNER).in_round
         one, other = (
             Submission(
-                ready.campaign, 0, 1, [Packed(os.urandom(16), most - 1, holding(b"x"))], most=most
+                ready.campaign,
+                0,
+                1,
+                [Packed(os.urandom(16), most - 1, holding(b"x"))],
+                limit=Allowance(most),
             )
             for _ in range(2)
         )
@@ -94,7 +99,7 @@ def test_of_two_first_parcels_at_once_one_waits_for_the_other(
 
         try:
             # Of what is refused whole, nothing stays.
-            assert store(replace(one, most=10)) == [wire.Code.SURPLUS]
+            assert store(replace(one, limit=Allowance(10))) == [wire.Code.SURPLUS]
             assert views.progress(engine, ready.campaign) == []
             with engine.begin() as db:
                 assert store_all(db, [one], StoredIds()) == [Stored(wire.Code.OK, most - 1)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from confide.aggregator.campaigns.allowance import SLACK
+from confide.aggregator.campaigns.allowance import SLACK, Allowance
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server.limits import MessageMemory
 from confide.aggregator.storage import views
@@ -125,13 +125,14 @@ def test_an_owner_adds_no_more_than_a_round_takes_of_it(
     others that are new too."""
     ready = OpenRound(tmp_path / "aggregator", database(kind), expected=1_000)
     other = Writer(ready.place.store.engine, ProcessStatus())
-    most, in_all = ready.standing.most(OWNER)
-    assert most == in_all == SLACK * 1_000
+    limit = ready.standing.allowance(OWNER)
+    most = limit.in_round
+    assert most == limit.in_campaign == SLACK * 1_000
     try:
         made = [Packed(os.urandom(16), 100, holding(b"x")) for _ in range(2 * most // 100)]
 
         def put(writer: Writer, *batches: Packed) -> Any:
-            return writer.put(Submission(ready.campaign, 0, 1, batches, most=most))
+            return writer.put(Submission(ready.campaign, 0, 1, batches, limit=Allowance(most)))
 
         codes = [put(writer, batch) for batch in made for writer in (ready.writer, other)]
         assert {code.result().code for code in codes} == {wire.Code.OK, wire.Code.SURPLUS}
@@ -153,7 +154,9 @@ def test_an_owner_adds_no_more_than_a_round_takes_of_it(
         # Another owner has a bound of its own.
         ready.place.enrol("other")
         assert (
-            other.put(Submission(ready.campaign, 0, 2, made[:5], most=most)).result().code
+            other.put(Submission(ready.campaign, 0, 2, made[:5], limit=Allowance(most)))
+            .result()
+            .code
             == wire.Code.OK
         )
     finally:
@@ -165,7 +168,9 @@ def test_batches_without_reports_are_bounded_too(ready: OpenRound) -> None:
     """Nothing that an owner can store is without end."""
     empty = [Packed(os.urandom(16), 0, holding(b"x")) for _ in range(11)]
     codes = [
-        ready.writer.put(Submission(ready.campaign, 0, 1, [batch], most=10)).result().code
+        ready.writer.put(Submission(ready.campaign, 0, 1, [batch], limit=Allowance(10)))
+        .result()
+        .code
         for batch in empty
     ]
     assert codes == [wire.Code.OK] * 10 + [wire.Code.SURPLUS]

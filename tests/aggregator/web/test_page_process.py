@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from confide.aggregator.cli.server import app as aggregator_app
 from confide.aggregator.keys import SIGNING_KEY
 from confide.aggregator.process_status import STALE_SECONDS, ProcessStatus
-from confide.aggregator.web.search_progress import points
 from confide.aggregator.web.server import MOST_WATCHERS
 from confide.aggregator.web.words import MEANINGS
 from confide.client.transport.contribution import Contribution
@@ -21,7 +20,15 @@ from confide.protocol.plan import Plan
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.central import NOISED, OPEN_POLICY, TRUSTED
 from tests.support.pages import get, needs_browser
-from tests.support.servers import Place, contribution, eventually, page_port, plan_now, together
+from tests.support.servers import (
+    Place,
+    contribution,
+    eventually,
+    page_port,
+    plan_now,
+    searched,
+    together,
+)
 
 
 @pytest.mark.parametrize("plan", [TRUSTED, NOISED], ids=["trusted", "owner-noised"])
@@ -35,7 +42,7 @@ def test_no_exact_count_is_shown(plan: Plan, place: Place, tmp_path: Path) -> No
         server.access(token), plan, tmp_path / campaign, seed=1, n=1_000, policy=OPEN_POLICY
     ).watch()
     eventually(lambda: place.store.campaign(campaign).state == "calibrated")
-    assert bool(points(place.store.campaign(campaign), place.store.rounds(campaign))) == (not exact)
+    assert bool(searched(place, campaign)) == (not exact)
     status, _, body = get(server, f"/campaigns/{campaign}")
     assert (status, b"sees exact counts" in body) == (200, exact)
     auditor = place.store.card(campaign, AUDITOR)

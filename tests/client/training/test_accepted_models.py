@@ -1,4 +1,4 @@
-"""Models that treat records one by one pass the trial and are trained; weights alone leave."""
+"""Models that treat every record by itself pass the trial and are trained."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from confide.client.training.clipping import make_clipper, stack_of
-from tests.support.private_training import cross_entropy
-from tests.support.probed_models import Function, fit, keeps
+from tests.support.training import cross_entropy
+from tests.support.tried_models import Function, fit
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Full backward hook:UserWarning", "ignore:Secure RNG:UserWarning"
 )
+torch.set_num_threads(1)
 
 
 class Words(nn.Module):
@@ -45,6 +45,8 @@ NUMBERS, WHOLE = (
     np.random.default_rng(0).normal(size=(60, 3)),
     np.random.default_rng(0).integers(0, 5, (60, 4)),
 )
+
+
 ACCEPTED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, Any]]] = {
     "softmax regression": (lambda: nn.Linear(4, 3), (4,), {}),
     "in evaluation mode": (
@@ -113,56 +115,3 @@ def test_models_that_treat_records_one_by_one_are_trained(kind: str) -> None:
         if before.numel()
     )
     assert trained.steps == 3
-
-
-def test_activations_in_place_do_no_harm() -> None:
-    """The sums of a stack are the same whether its activations overwrite their input or not."""
-    torch.manual_seed(0)
-    x, y = torch.randn(30, 4, dtype=torch.float64), torch.randint(0, 3, (30,))
-    sums = []
-    for inplace in (False, True):
-        torch.manual_seed(0)
-        model = nn.Sequential(
-            nn.Linear(4, 8),
-            nn.ReLU(inplace),
-            nn.Linear(8, 8),
-            nn.ELU(inplace=inplace),
-            nn.Linear(8, 3),
-        )
-        sums.append(make_clipper(model.double(), cross_entropy, 1.0, "stack")(x, y)[1])
-    torch.testing.assert_close(*sums, rtol=1e-12, atol=1e-3)
-
-
-def hooked(layer: nn.Module) -> nn.Module:
-    layer.register_forward_hook(lambda module, given, found: found * 2)
-    return layer
-
-
-def replaced(layer: Any) -> nn.Module:
-    layer.forward = lambda x: F.linear(x, layer.weight)
-    return layer
-
-
-@pytest.mark.parametrize(
-    "change", [nn.utils.spectral_norm, nn.utils.parametrizations.weight_norm, hooked, replaced]
-)
-def test_changed_layers_are_no_stack(change: Callable[[nn.Module], nn.Module]) -> None:
-    """Hooks and weights that are computed from others make a linear layer another function than its
-    closed form."""
-    assert stack_of(nn.Linear(4, 3)) is not None
-    assert stack_of(change(nn.Linear(4, 3))) is None
-    assert stack_of(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), change(nn.Linear(4, 3)))) is None
-
-
-def test_nothing_leaves_but_trained_weights() -> None:
-    """A model that passes the trial and keeps a record of larger batches is released with what it
-    was given."""
-
-    def sly(model: Any, x: Tensor) -> Tensor:
-        return keeps(model, x) if len(x) > 7 else model.score(x)
-
-    model = Function(4, sly)
-    given = {name: value.clone() for name, value in model.state_dict().items()}
-    found = fit(model).model.state_dict()
-    assert torch.equal(found["kept"], given["kept"])
-    assert not torch.equal(found["score.weight"], given["score.weight"])

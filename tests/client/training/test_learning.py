@@ -13,14 +13,14 @@ from confide.aggregator.campaigns.driver import TooFewReports, run_training
 from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
 from confide.client.respond import Respondent
-from confide.client.training.layers import Stack
-from confide.client.training.local_round import learn, moved
+from confide.client.training.local_round import moved
 from confide.client.training.randomness import poisson_batch
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.lattice import MOST_BATCH, sensitivity
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy
-from confide.protocol.methods.training import WEIGHT_BOUND, TrainingTerms, first_weights, predict
+from confide.protocol.methods.mean_weights import WEIGHT_BOUND
+from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.plan import Plan
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.learners import (
@@ -37,6 +37,7 @@ from tests.support.learners import (
     rows,
 )
 from tests.support.owners import POLICY, asking, changed, signed
+from tests.support.stacks import first_weights, layered, learn, predict, stack_at
 
 
 def test_owners_train_a_model_together(tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def test_a_round_is_answered_once(tmp_path: Path) -> None:
         (TRAINING, replace(LEARNS, epsilon_per_campaign=3.0), wire.Code.EPSILON_PER_CAMPAIGN),
         (TRAINING, replace(LEARNS, delta_per_campaign=1e-6), wire.Code.DELTA_PER_CAMPAIGN),
         (TRAINING, POLICY, wire.Code.METHOD_NOT_ALLOWED),
-        (changed(TRAINING, layers=(5, 3)), LEARNS, wire.Code.MODEL_NOT_ALLOWED),
+        (changed(TRAINING, **layered(5, 3)), LEARNS, wire.Code.MODEL_NOT_ALLOWED),
     ],
 )
 def test_training_beyond_policy_or_records_is_refused(
@@ -86,7 +87,7 @@ def test_a_label_nobody_expects_is_not_told(tmp_path: Path) -> None:
     """A record whose label the model has no output for takes no part; a refusal would tell that it
     is there."""
     features, labels = people(50, 1)
-    terms = replace(TERMS, layers=(4, 2))
+    terms = replace(TERMS, **layered(4, 2))
     plan = replace(TRAINING, labels=2, terms=terms)
     for most in (1, 2, 50):
         one = rows(50, features, np.minimum(labels * most, 60), tmp_path / str(most))
@@ -99,7 +100,7 @@ def test_a_label_nobody_expects_is_not_told(tmp_path: Path) -> None:
 def test_hostile_weights_get_an_answer_like_any_other(size: float, tmp_path: Path) -> None:
     """Weights that overflow on some records, and not on others, must not make the owner fail on
     them."""
-    terms = replace(TERMS, layers=(4, 4, 3))
+    terms = replace(TERMS, **layered(4, 4, 3))
     plan = replace(TRAINING, terms=terms)
     weights = np.full(terms.size, size, dtype=np.float32)
     codes = set()
@@ -162,7 +163,7 @@ def released(one: Respondent, plan: Plan, weights: Any) -> NDArray[np.float32]:
 def test_what_leaves_is_a_public_function_of_noisy_integers(tmp_path: Path) -> None:
     """Replayed from the same chance: integer sums plus integer noise, then float64 arithmetic on
     public numbers alone."""
-    terms = replace(TERMS, layers=(4, 5, 3), clip=0.7, local_steps=3)
+    terms = replace(TERMS, **layered(4, 5, 3), clip=0.7, local_steps=3)
     features, labels = people(60, 1)
     one = rows(60, features, labels, tmp_path, entropy=SeededEntropy(8))
     found = released(one, replace(TRAINING, terms=terms), first_weights(terms))
@@ -173,7 +174,7 @@ def test_what_leaves_is_a_public_function_of_noisy_integers(tmp_path: Path) -> N
         noise = discrete_gaussian(
             (Fraction(terms.noise_multiplier) * sensitivity(terms.size)) ** 2, terms.size, chance
         )
-        sums = Stack(terms, weights).clipped_sum(features[batch], labels[batch])
+        sums = stack_at(terms, weights).clipped_sum(features[batch], labels[batch])
         assert sums.dtype == noise.dtype == np.int64
         weights = moved(terms, weights, sums + noise)
     assert np.array_equal(found, weights.astype(np.float32))

@@ -6,17 +6,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from confide.client.training.layers import Stack, Traces, value_bits
+from confide.client.training.layers import Traces, value_bits
+from confide.protocol.architectures.base import MOST_UNITS, Weights
 from confide.protocol.exact.lattice import CLIP_UNITS
-from confide.protocol.methods.training import (
-    MOST_WIDTHS,
-    TrainingTerms,
-    Weights,
-    first_weights,
-    predict,
-    split,
-)
+from confide.protocol.methods.training import TrainingTerms
 from tests.support.exact_stack import TERMS, Array, cancelling, hostile, people
+from tests.support.stacks import first_weights, layered, predict, split, stack_at
 
 
 def of_record(traces: Traces, clip: float, place: int) -> list[Array]:
@@ -32,7 +27,7 @@ def test_a_records_gradient_is_its_own_to_the_last_bit(kind: str) -> None:
     factor are the same bits."""
     features, labels = people(301, 48, 7)
     features[0] = np.random.default_rng(1).random(48) * 0.9 + 0.1
-    stack = Stack(TERMS, hostile(TERMS, features[0])[kind])
+    stack = stack_at(TERMS, hostile(TERMS, features[0])[kind])
     rng = np.random.default_rng(3)
     alone = {
         i: of_record(stack.traces(features[i : i + 1], labels[i : i + 1]), 1.0, 0)
@@ -62,7 +57,7 @@ def test_plain_products_would_let_the_company_decide() -> None:
     """With the same hostile weights, double precision gives a record another gradient when its
     products are added in another order, as batches of other sizes do; the exact stack gives the
     same bits."""
-    terms = replace(TERMS, layers=(48, 1, 7))
+    terms = replace(TERMS, **layered(48, 1, 7))
     order = np.random.default_rng(0).permutation(48)
     jumps, exact = 0, 0
     for seed in range(100):
@@ -83,7 +78,7 @@ def test_plain_products_would_let_the_company_decide() -> None:
         )
         jumps += bool(np.abs(there - here).max() > 0.1)
         ours, theirs = (
-            Stack(terms, w).traces(x, label)
+            stack_at(terms, w).traces(x, label)
             for w, x in ((weights, record), (reordered, record[:, order]))
         )
         exact += ours.signals[1].tobytes() == theirs.signals[1].tobytes()
@@ -94,7 +89,7 @@ def test_plain_products_would_let_the_company_decide() -> None:
 def test_products_and_squares_fit_into_doubles_at_every_width() -> None:
     """Sums of width + 1 products with weights, and of squares, are integers of at most 2^53: exact
     in any order."""
-    for width in {1, 2, 3, 16, 26, 64, 511, 512, 4095, 4096, 65_535, MOST_WIDTHS - 1}:
+    for width in {1, 2, 3, 16, 26, 64, 511, 512, 4095, 4096, 65_535, MOST_UNITS - 1}:
         bits = value_bits(width)
         assert bits >= 16
         assert (width + 1) * 2 ** (bits + 20) <= 2**53
@@ -104,10 +99,10 @@ def test_products_and_squares_fit_into_doubles_at_every_width() -> None:
 def test_extreme_values_reach_the_bounds_and_stay_exact() -> None:
     """With every weight and feature at its bound, pre-activations and signals are the integers that
     Python computes."""
-    terms = replace(TERMS, layers=(1023, 63, 2))
+    terms = replace(TERMS, **layered(1023, 63, 2))
     rng = np.random.default_rng(0)
     weights = np.where(rng.random(terms.size) < 0.5, -40, 40).astype(np.float32)
-    traces = Stack(terms, weights).traces(np.ones((2, 1023)), np.array([0, 1]))
+    traces = stack_at(terms, weights).traces(np.ones((2, 1023)), np.array([0, 1]))
     (first, bias), (second, _) = split(terms, np.sign(weights).astype(int))
     for unit in range(63):
         total = 32 * (sum(first[unit].tolist()) + int(bias[unit]))
@@ -137,5 +132,5 @@ def test_the_exact_stack_is_the_network_it_stands_for() -> None:
             [np.outer(back, x).ravel(), back, np.outer(last, hidden).ravel(), last]
         )
         total += gradient * CLIP_UNITS / max(1.0, float(np.linalg.norm(gradient)))
-    ours = Stack(TERMS, weights).clipped_sum(features, labels)
+    ours = stack_at(TERMS, weights).clipped_sum(features, labels)
     assert np.linalg.norm(ours - total) < 1e-3 * np.linalg.norm(total)

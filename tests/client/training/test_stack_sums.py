@@ -19,9 +19,10 @@ from confide.protocol.exact.lattice import (
     chunk_rows,
     sensitivity,
 )
-from confide.protocol.methods.training import TrainingTerms, first_weights
+from confide.protocol.methods.training import TrainingTerms
 from tests.support.exact_stack import SMALL, TERMS, Array, hostile, people
 from tests.support.lattice import length
+from tests.support.stacks import first_weights, layered, stack_at
 
 
 @pytest.mark.parametrize("clip", [1e-6, 0.03, 1.0, 1e6])
@@ -31,7 +32,7 @@ def test_one_record_moves_the_sums_by_no_more_than_the_sensitivity(kind: str, cl
     its own rounding."""
     terms = replace(SMALL, clip=clip)
     features, labels = people(60, 5, 3, seed=1)
-    stack = Stack(terms, hostile(terms, np.full(5, 0.7))[kind])
+    stack = stack_at(terms, hostile(terms, np.full(5, 0.7))[kind])
     whole = stack.clipped_sum(features, labels)
     most = sensitivity(terms.size)
     for i in range(60):
@@ -65,7 +66,7 @@ def test_norms_in_single_precision_would_be_seen() -> None:
     length; ours lets none."""
     terms = replace(SMALL, clip=0.01)
     features, labels = np.random.default_rng(0).random((200, 5)), np.arange(200) % 3
-    stack = Stack(terms, first_weights(terms))
+    stack = stack_at(terms, first_weights(terms))
     allowed = CLIP_UNITS + math.isqrt(terms.size) // 2 + 1
     ones = [(features[i : i + 1], labels[i : i + 1]) for i in range(200)]
     assert max(length(careless(stack, terms, *one)) for one in ones) > allowed
@@ -99,7 +100,7 @@ def test_sums_are_rounded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     would not be."""
     features, labels = people(400, 5, 3, seed=2)
     monkeypatch.setattr("confide.client.training.layers.chunk_rows", lambda _: 4)
-    stack = Stack(SMALL, first_weights(SMALL))
+    stack = stack_at(SMALL, first_weights(SMALL))
     exact = share(stack, SMALL.clip, features, labels)
 
     def worst(sums: Array) -> float:
@@ -120,8 +121,8 @@ def test_sums_are_rounded_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_does_not_grow_with_records_times_width() -> None:
     """A wide layer is taken with fewer records at a time: two thousand of them need no more than
     twice the bytes of a chunk."""
-    terms = replace(TERMS, layers=(4, 32_000, 3))
-    stack = Stack(terms, first_weights(terms))
+    terms = replace(TERMS, **layered(4, 32_000, 3))
+    stack = stack_at(terms, first_weights(terms))
     features, labels = np.random.default_rng(0).random((2_000, 4)), np.arange(2_000) % 3
     tracemalloc.start()
     try:
@@ -146,7 +147,7 @@ def test_chunks_of_any_width_keep_the_bound_of_float64() -> None:
 def test_records_that_say_nothing_add_nothing() -> None:
     """A label without an output is a gradient of 0; an empty batch is a sum of 0; features that are
     no number count as 0."""
-    stack = Stack(SMALL, first_weights(SMALL))
+    stack = stack_at(SMALL, first_weights(SMALL))
     features = np.random.default_rng(0).random((4, 5))
     assert not stack.clipped_sum(features, np.array([-1, 3, 1 << 40, -(1 << 40)])).any()
     assert not stack.clipped_sum(features[:0], np.zeros(0, dtype=np.int64)).any()

@@ -1,25 +1,29 @@
 """Plans of federated training: their terms, their price and their way over the wire."""
 
+import math
 import time
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from confide.client.explain import explain
+from confide.protocol.architectures.base import canonical, parameters_digest
+from confide.protocol.architectures.stacks import MLP
 from confide.protocol.errors import BadInput, Refused
-from confide.protocol.methods.training import first_weights, predict, split
 from confide.protocol.plan import Plan, open_plan
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.learners import LEARNS, TERMS, TRAINING
 from tests.support.owners import KEY, NOW, PLAN, PUBLIC, changed, signed
+from tests.support.stacks import first_weights, layered, predict, split
 
 
 def test_weights_keep_their_places() -> None:
     """Splitting gives matrices and biases of the right shapes, and prediction is the stack they
     spell."""
-    terms = replace(TERMS, layers=(4, 6, 3))
+    terms = replace(TERMS, **layered(4, 6, 3))
     weights = first_weights(terms)
     assert [(matrix.shape, bias.shape) for matrix, bias in split(terms, weights)] == [
         ((6, 4), (6,)),
@@ -38,22 +42,49 @@ def test_a_training_plan_travels_and_explains_itself() -> None:
     assert "6 times leave the weights" in page
 
 
+def unchecked(*widths: int) -> dict[str, Any]:
+    """The fields of a stack that may be too large to be made."""
+    shapes: Any = MLP.shapes.fget(SimpleNamespace(widths=widths))  # type: ignore[attr-defined]
+    return {
+        "architecture": "mlp",
+        "arguments": canonical({"hidden": list(widths[1:-1])}),
+        "features": widths[0],
+        "outputs": widths[-1],
+        "size": sum(math.prod(shape) for shape in shapes.values()),
+        "parameters": parameters_digest(shapes),
+    }
+
+
 @pytest.mark.parametrize(
     "changes",
     [
-        {"layers": (4,)},
-        {"layers": (4, 0)},
+        {"architecture": "transformer"},
+        {"architecture": "package.module:factory"},
+        {"architecture": "a b", "source": bytes(32)},
+        {"architecture": "package.module:factory", "source": bytes(31)},
+        {"arguments": '{"hidden":[3]}'},
+        {"arguments": "[" * 5000},
+        {"arguments": "{ }"},
+        {"size": 14},
+        {"size": 0},
+        {"parameters": bytes(32)},
+        {"features": 5},
+        {"outputs": 0},
+        {"architecture": "mlp", "arguments": '{"hidden":[0]}'},
+        {"architecture": "mlp", "arguments": '{"hidden":[true]}'},
+        {"architecture": "cnn", "arguments": '{"image":[1,2,3]}'},
+        {"architecture": "cnn", "arguments": '{"channels":[4,4,4],"image":[1,2,2]}'},
         {"rounds": 0},
         {"clip": 0.0},
         {"noise_multiplier": 0.0},
         {"sampling_rate": 2.0},
         {"learning_rate": float("nan")},
         {"noise_multiplier": 0.1},
-        {"layers": (10_000, 10_000)},
-        {"layers": (131_072, 3)},
-        {"layers": (4, 65_536, 1, 65_536, 3)},
-        {"layers": (4, 131_071, 1, 131_071, 1, 131_071, 3)},
-        {"layers": (4, *[3] * 16)},
+        unchecked(10_000, 10_000),
+        unchecked(131_072, 3),
+        unchecked(4, 65_536, 1, 65_536, 3),
+        unchecked(4, 131_071, 1, 131_071, 1, 131_071, 3),
+        unchecked(4, *[3] * 16),
         {"clip": 1e200},
         {"clip": 5e-324},
         {"batch": 1e-300},
@@ -113,7 +144,7 @@ def test_a_plan_costs_what_it_says() -> None:
 def test_terms_belong_to_training_alone() -> None:
     """A calibration with terms, a training without, and a last layer of other labels are no
     plans."""
-    with pytest.raises(BadInput, match="last layer"):
+    with pytest.raises(BadInput, match="one output a label"):
         replace(TRAINING, labels=4)
     for wrong in (
         {"terms": b""},

@@ -6,24 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-from scipy.stats import chi2
 
 from confide.protocol.channels.subset_selection import uniform_subsets
-from confide.protocol.errors import BadInput
 from confide.protocol.exact.exponentials import exp_below, log_up
 from confide.protocol.exact.sampling import (
     Entropy,
     SeededEntropy,
     bernoulli,
-    discrete_laplace,
     os_entropy,
     randomness,
     uniform,
     words,
     words_below,
 )
-from tests.support.known import FALSE_ALARM, Scripted
+from tests.support.known import Scripted
 
 
 def every_word_once(then: int = 0) -> Scripted:
@@ -74,7 +70,7 @@ def test_bernoulli_is_exact() -> None:
 
 def test_words_below_draws_again_until_below() -> None:
     """A word at the limit is replaced, and again if need be."""
-    assert words_below(10, 2, 16, Scripted([10, 3, 12, 9], 16)).tolist() == [9, 3]
+    assert words_below(10, 2, Scripted([10, 3, 12, 9], 16), bits=16).tolist() == [9, 3]
 
 
 @pytest.mark.parametrize(("items", "size"), [(4, 2), (5, 3), (6, 1), (3, 3), (5, 0)])
@@ -83,29 +79,13 @@ def test_subsets_are_exactly_uniform(items: int, size: int) -> None:
     draws = list(itertools.product(*(range(last + 1) for last in range(items - size, items))))
     flags = uniform_subsets(
         len(draws),
-        items,
-        size,
         Scripted(np.array(draws, dtype=np.int64).T.reshape(-1).tolist(), 16),
+        items=items,
+        size=size,
     )
     _, counts = np.unique(flags, axis=0, return_counts=True)
     assert (flags.sum(axis=1) == size).all()
     assert counts.tolist() == [len(draws) // math.comb(items, size)] * math.comb(items, size)
-
-
-def assert_pmf(draws: NDArray[Any], mass: NDArray[Any], reach: int) -> None:
-    counts = np.array([(draws == x).sum() for x in range(-reach, reach + 1)])
-    inside = counts.sum()
-    expected = inside * mass / mass.sum()
-    assert expected.min() >= 10
-    assert ((counts - expected) ** 2 / expected).sum() <= chi2.isf(FALSE_ALARM, 2 * reach)
-
-
-@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(3, 2), Fraction(2)])
-def test_discrete_laplace_follows_its_law(scale: Fraction) -> None:
-    """Chi-square against exp(-|x|/scale); false-alarm probability 1e-9."""
-    reach = 2 if scale < 1 else 5
-    law = np.exp(-np.abs(np.arange(-reach, reach + 1)) / float(scale))
-    assert_pmf(discrete_laplace(scale, 6_000, SeededEntropy("laplace", str(scale))), law, reach)
 
 
 def test_seeded_entropy_repeats_and_is_stamped() -> None:
@@ -125,9 +105,3 @@ def test_exponentials_and_logarithms_enclose() -> None:
         assert math.isclose(log_up(exp_below(x)), x, rel_tol=1e-12)
         assert log_up(exp_below(x) * (1 + Fraction(1, 10**50))) > x
     assert log_up(Fraction(1)) == 0.0
-
-
-def test_noise_scales_must_be_positive() -> None:
-    """A scale of zero is refused with the value found."""
-    with pytest.raises(BadInput, match="scale is 0"):
-        discrete_laplace(Fraction(0), 1, os_entropy)

@@ -19,7 +19,7 @@ from confide.protocol.privacy.losses import (
     SampledGaussian,
 )
 from confide.protocol.privacy.profiles import PLD, RDP, Profile, gaussian_delta, parallel
-from confide.protocol.privacy.transfer import largest_level, miss_bound
+from confide.protocol.privacy.transfer import best_point, miss_bound
 from tests.support.accounting import DELTA, profile
 
 # Epsilon at 1e-5, computed once with dp_accounting at a spacing of 2e-5, finer than any used here.
@@ -189,7 +189,7 @@ def test_disjoint_owners_cost_what_the_worst_one_costs() -> None:
         lambda: Budget(1.0, 1.0),
         lambda: profile(Gaussian(1.0)).epsilon(DELTA, accountant="gdp"),
         lambda: miss_bound(Profile(), 1.5),
-        lambda: largest_level(Profile(), alpha=0.1, beta=0.2, n=10),
+        lambda: best_point(Profile(), alpha=0.1, beta=0.2),
         lambda: remaining(Budget(0.1, DELTA), Gaussian, spent=profile(Gaussian(1.0))),
     ],
 )

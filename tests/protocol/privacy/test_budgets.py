@@ -9,7 +9,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.privacy.budgets import Budget, affordable_steps, noise_multiplier, remaining
 from confide.protocol.privacy.losses import Gaussian, Pure, SampledGaussian
 from confide.protocol.privacy.profiles import PLD, RDP, Profile
-from confide.protocol.privacy.transfer import largest_level, miss_bound
+from confide.protocol.privacy.transfer import best_point, miss_bound
 from tests.support.accounting import DELTA, profile
 
 
@@ -47,11 +47,10 @@ def test_the_whole_profile_moves_the_level_to_six_percent() -> None:
     0.06."""
     training = profile(SampledGaussian(1.713, 0.0128, 1000))
     assert training.epsilon(DELTA) == pytest.approx(1.0, abs=2e-3)
-    level = largest_level(training, alpha=0.1, beta=0.0, n=1_000_000)
-    assert level is not None
-    assert level == pytest.approx(0.0623, abs=5e-4)
+    _, miss = best_point(training, alpha=0.1, beta=0.0)
+    assert miss == pytest.approx(0.0623, abs=5e-4)
     assert math.exp(-1) * (0.1 - DELTA) == pytest.approx(0.0368, abs=1e-4)
-    assert miss_bound(training, level + 1 / 1_000_001) == pytest.approx(0.1, abs=1e-5)
+    assert miss_bound(training, miss) == pytest.approx(0.1, abs=1e-5)
 
 
 def test_miss_bound_of_a_gaussian_is_its_trade_off_curve() -> None:
@@ -61,9 +60,3 @@ def test_miss_bound_of_a_gaussian_is_its_trade_off_curve() -> None:
         exact = norm.cdf(norm.ppf(miss) + 0.7)
         assert exact <= miss_bound(profile(Gaussian(0.7)), miss) <= exact * 1.0001
     assert miss_bound(Profile(), 0.25) == pytest.approx(0.25)
-
-
-def test_levels_out_of_reach_are_none() -> None:
-    """Few records, or training that is hardly private, leave no level."""
-    assert largest_level(profile(Gaussian(0.5)), alpha=0.1, beta=0.01, n=5) is None
-    assert largest_level(profile(Gaussian(6.0)), alpha=0.1, beta=0.01, n=1000) is None

@@ -1,4 +1,4 @@
-"""Small private trainings for tests: three classes, a small network, one schedule."""
+"""Models, records and a training of them, for tests of private training."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from confide.client.training.descent import Schedule
 from confide.client.training.private_training import Trained, train
+from confide.client.training.probe import made_up
 from confide.protocol.exact.sampling import SeededEntropy
-
-torch.set_num_threads(1)
 
 N = 600
 SCHEDULE = Schedule(noise_multiplier=1.0, sampling_rate=0.05, steps=60, clip=1.0, batch=0.05 * N)
@@ -63,3 +62,32 @@ def fit(seed: int = 1, **changes: Any) -> Trained:
         "entropy": SeededEntropy(seed),
     }
     return train(mlp(), features, labels, **(options | changes))
+
+
+class OneOfAKind(nn.Module):
+    """The same function as `mlp`, in a form that only Opacus can take apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = mlp()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x)
+
+
+def like(features: Any, targets: Any) -> tuple[Tensor, Tensor]:
+    """Made-up rows of the shape and kind of these records."""
+    device = features.device if isinstance(features, Tensor) else torch.device("cpu")
+    x, y = (
+        np.zeros(tuple(array.shape), dtype=np.int64 if _whole(array) else np.float64)
+        for array in (features, targets)
+    )
+    return made_up(x, y, device)
+
+
+def _whole(array: Any) -> bool:
+    return not (
+        array.is_floating_point()
+        if isinstance(array, Tensor)
+        else np.issubdtype(array.dtype, np.floating)
+    )

@@ -1,41 +1,61 @@
-"""Private training: what it learns, what it costs, where its noise and its batches come from."""
+"""Private training: its batches, noise, budget, results and refusals."""
+
+import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from confide.client.training.descent import Schedule
-from confide.client.training.private_training import COMPLETED, OUT_OF_BUDGET, train
+from confide.client.training.descent import Schedule, pick_device
+from confide.client.training.engines.choice import make_clipper
+from confide.client.training.engines.closed_form import stack_of
+from confide.client.training.private_training import (
+    COMPLETED,
+    OUT_OF_BUDGET,
+    Diverged,
+    train,
+)
 from confide.client.training.randomness import poisson_batch, random_order, stream
 from confide.client.training.scaling import public_scaling
 from confide.protocol.errors import BadInput
-from confide.protocol.exact.sampling import OPERATING_SYSTEM, SEEDED, SeededEntropy, os_entropy
+from confide.protocol.exact.lattice import (
+    MOST_BATCH,
+)
+from confide.protocol.exact.sampling import (
+    OPERATING_SYSTEM,
+    SEEDED,
+    Entropy,
+    SeededEntropy,
+    os_entropy,
+)
 from confide.protocol.methods.training import NOISE
 from confide.protocol.privacy.budgets import Budget
 from confide.protocol.privacy.losses import Gaussian, SampledGaussian
 from confide.protocol.privacy.profiles import Profile
-from tests.support.private_training import (
+from tests.support.training import (
     SCHEDULE,
     N,
+    OneOfAKind,
     adam,
     cross_entropy,
     fit,
+    like,
     mlp,
     records,
+    sgd,
+    squares,
     weights,
 )
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Full backward hook:UserWarning", "ignore:Secure RNG:UserWarning"
 )
-
-
-def test_whole_trainings_agree_between_engines() -> None:
-    """The same key gives the same weights whichever engine clips, up to rounding."""
-    np.testing.assert_allclose(
-        weights(fit(engine="stack").model), weights(fit(engine="opacus").model), atol=1e-6
-    )
+torch.set_num_threads(1)
 
 
 def test_private_training_learns_and_says_what_it_cost() -> None:
@@ -112,6 +132,95 @@ def test_training_stops_before_the_budget_is_passed() -> None:
     assert not budget.allows(SCHEDULE.profile(trained.steps + 1, spent=spent))
     shorter = fit(schedule=Schedule(1.0, 0.05, trained.steps, 1.0, SCHEDULE.batch))
     assert np.array_equal(weights(trained.model), weights(shorter.model))
+
+
+def test_a_loss_that_is_no_number_ends_training_and_keeps_the_last_good_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Diverging training is a clear error that carries the model of the last checkpoint and charges
+    every step taken."""
+    steps = []
+
+    def batch(n: int, sampling_rate: float, entropy: Entropy) -> NDArray[np.int64]:
+        steps.append(n)
+        return poisson_batch(n, sampling_rate, entropy)
+
+    def breaks(outputs: Tensor, labels: Tensor) -> Tensor:
+        return cross_entropy(outputs, labels) * (float("nan") if len(steps) > 27 else 1.0)
+
+    monkeypatch.setattr("confide.client.training.descent.poisson_batch", batch)
+
+    with pytest.raises(Diverged, match="after 27 steps; the model after 20 is kept") as caught:
+        fit(loss=breaks, every=10)
+    last = caught.value.last
+    assert np.isfinite(weights(last.model)).all()
+    assert last.profile == Profile().then(SampledGaussian(1.0, 0.05, 27))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+def test_cuda_asked_for_and_absent_is_a_clear_error() -> None:
+    """Asking for a device that is not there names what is accepted; `auto` falls back."""
+    with pytest.raises(BadInput, match="torch finds none here"):
+        fit(device="cuda")
+    assert pick_device("auto").type == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"loss": F.cross_entropy}, "one number a record"),
+        ({"engine": "fast"}, "'stack'"),
+        ({"device": "tpu"}, "'cpu'"),
+    ],
+)
+def test_unusable_settings_are_refused(changes: dict[str, Any], message: str) -> None:
+    """Every refusal names what was found and what is accepted."""
+    with pytest.raises(BadInput, match=message):
+        fit(**changes)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"clip": 1e200}, {"clip": 0.0}, {"batch": math.inf}, {"noise_multiplier": 1e9}]
+)
+def test_unusable_schedules_are_refused(changes: dict[str, Any]) -> None:
+    """A clip or batch beyond the limits of the lattice is no schedule."""
+    with pytest.raises(BadInput, match="accepted"):
+        replace(SCHEDULE, **changes)
+
+
+def test_unusable_models_and_records_are_refused() -> None:
+    """Batch normalisation mixes records, and infinite features escape clipping."""
+    features, labels = records()
+    normalised = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    with pytest.raises(BadInput, match="record by record"):
+        train(normalised, features, labels, loss=cross_entropy, schedule=SCHEDULE, optimizer=sgd)
+    with pytest.raises(BadInput, match="no stack of linear layers"):
+        make_clipper(
+            OneOfAKind().double(), cross_entropy, 1.0, "stack", like=like(features, labels)
+        )
+    assert stack_of(OneOfAKind()) is None
+    with pytest.raises(BadInput, match="not finite"):
+        train(
+            mlp(),
+            np.full((N, 4), np.inf),
+            labels,
+            loss=cross_entropy,
+            schedule=SCHEDULE,
+            optimizer=sgd,
+        )
+    with pytest.raises(BadInput, match="not float64"):
+        make_clipper(mlp(), cross_entropy, 1.0, like=like(features, labels))
+    with pytest.raises(BadInput, match="at most 1048576"):
+        train(
+            mlp(),
+            np.zeros((MOST_BATCH + 1, 4)),
+            np.zeros(MOST_BATCH + 1),
+            loss=squares,
+            schedule=SCHEDULE,
+            optimizer=sgd,
+        )
+    with pytest.raises(BadInput, match="as many of both"):
+        train(mlp(), features[:-1], labels, loss=cross_entropy, schedule=SCHEDULE, optimizer=sgd)
 
 
 def test_scaling_by_public_bounds() -> None:

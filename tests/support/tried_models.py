@@ -1,4 +1,4 @@
-"""Models of any form, given to private training for three steps."""
+"""Models for the trial before training, and a short training of them."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from confide.client.training.descent import Schedule
 from confide.client.training.private_training import Trained, train
 from confide.protocol.exact.sampling import SeededEntropy
-from tests.support.private_training import cross_entropy
+from tests.support.training import cross_entropy
 
 SCHEDULE = Schedule(noise_multiplier=1.0, sampling_rate=0.5, steps=3, clip=1.0, batch=30.0)
 PATCHES = 16

@@ -1,4 +1,4 @@
-"""Clipped sums: both engines agree, and no record moves a sum by more than the sensitivity."""
+"""Clipped sums: the same from every engine, and never moved by a record beyond the sensitivity."""
 
 import copy
 import math
@@ -11,49 +11,73 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from confide.client.training.clipping import make_clipper
 from confide.client.training.descent import Schedule
+from confide.client.training.engines.choice import ENGINES, make_clipper
+from confide.client.training.engines.clipper import clipped_sum
 from confide.client.training.private_training import train
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import (
-    CHUNK_BYTES,
     CLIP_UNITS,
-    LEAST_CHUNK,
     MOST_CHUNK,
     sensitivity,
 )
 from confide.protocol.exact.sampling import SeededEntropy
-from tests.support.lattice import length
-from tests.support.private_training import cross_entropy, mlp, records, squares, weights
+from tests.support.training import (
+    cross_entropy,
+    fit,
+    like,
+    mlp,
+    records,
+    squares,
+    weights,
+)
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Full backward hook:UserWarning", "ignore:Secure RNG:UserWarning"
 )
+torch.set_num_threads(1)
+BATCHED = [name for name in ENGINES if name != "single"]
 
 
 @pytest.mark.parametrize("clip", [0.05, 1.0, 1e6])
 @pytest.mark.parametrize(
     ("model", "loss"), [(nn.Linear(4, 3), cross_entropy), (mlp(), cross_entropy), (mlp(1), squares)]
 )
-def test_closed_form_equals_opacus(clip: float, model: nn.Module, loss: Any) -> None:
+def test_all_engines_agree(clip: float, model: nn.Module, loss: Any) -> None:
     """The clipped sums of a stack of linear layers are those of Opacus' per-record gradients,
-    losses too."""
-    features, labels = (torch.from_numpy(array) for array in records())
+    losses too; and so are those of every other engine."""
+    features, labels = (torch.from_numpy(array) for array in records(60))
     targets = labels.double() if loss is squares else labels
     found = {}
-    for engine in ("stack", "opacus"):
+    for engine in ENGINES:
         own = copy.deepcopy(model).double()
-        found[engine] = make_clipper(own, loss, clip, engine)(features, targets)
+        clipped = make_clipper(own, loss, clip, engine, like=like(features, targets))
+        assert clipped.name == engine
+        found[engine] = clipped(features, targets)
         assert found[engine][1].shape == (sum(parameter.numel() for parameter in own.parameters()),)
-    for ours, theirs in zip(found["stack"], found["opacus"], strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-6)
+    for engine in ENGINES:
+        for ours, theirs in zip(found[engine], found["hooks"], strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-6)
+
+
+def test_whole_trainings_agree_between_engines() -> None:
+    """The same key gives the same weights whichever engine clips, up to rounding."""
+    expected = weights(fit(engine="hooks").model)
+    for engine in ("stack", "ghost", "functional"):
+        np.testing.assert_allclose(weights(fit(engine=engine).model), expected, atol=1e-6)
+
+
+def length(sums: NDArray[Any]) -> int:
+    """The L2 norm of integers, rounded up, in Python's arithmetic."""
+    square = sum(int(value) ** 2 for value in sums.tolist())
+    return math.isqrt(square - 1) + 1 if square else 0
 
 
 SIZES = (1.0, 1e3, 1e150, 1e-150, 5e-324, 1e-310, 1e19, 0.0, 1e300, np.inf, np.nan)
 
 
 @pytest.mark.parametrize("clip", [1e-6, 0.3, 1e6])
-@pytest.mark.parametrize("engine", ["stack", "opacus"])
+@pytest.mark.parametrize("engine", BATCHED)
 @pytest.mark.parametrize("scale", [1.0, 1e10, 1e-160])
 def test_no_record_moves_a_sum_by_more_than_the_sensitivity(
     engine: str, clip: float, scale: float
@@ -69,7 +93,7 @@ def test_no_record_moves_a_sum_by_more_than_the_sensitivity(
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(scale)
-    clipped = make_clipper(model, cross_entropy, clip, engine)
+    clipped = make_clipper(model, cross_entropy, clip, engine, like=like(features, targets))
 
     def sums(rows: NDArray[Any]) -> NDArray[np.int64]:
         return np.rint(clipped(features[rows], targets[rows])[1].numpy()).astype(np.int64)
@@ -84,7 +108,7 @@ def test_no_record_moves_a_sum_by_more_than_the_sensitivity(
     assert length(whole) > 0
 
 
-@pytest.mark.parametrize("engine", ["stack", "opacus"])
+@pytest.mark.parametrize("engine", list(ENGINES))
 @pytest.mark.parametrize(
     ("size", "odds"),
     [(1e19, 53.0), (1e50, 130.0), (1e59, 120.0), (1e55, 150.0), (1e59, 300.0), (1e-40, 0.0)],
@@ -97,10 +121,9 @@ def test_no_gradient_escapes_clipping(engine: str, size: float, odds: float) -> 
     with torch.no_grad():
         layer.weight.zero_()
         layer.bias.copy_(torch.tensor([odds, 0.0]))
-    clipped = make_clipper(layer, nn.CrossEntropyLoss(reduction="none"), clip, engine)
-    total = float(
-        clipped(torch.full((1, 4), size, dtype=torch.float64), torch.tensor([0]))[1].norm()
-    )
+    given, target = torch.full((1, 4), size, dtype=torch.float64), torch.tensor([0])
+    clipped = make_clipper(layer, cross_entropy, clip, engine, like=like(given, target))
+    total = float(clipped(given, target)[1].norm())
     # The signals are 1 / (1 + e^odds) and its opposite, which is 0 where the probability rounds to
     # 1.
     signal = 1 / (1 + math.exp(odds))
@@ -118,7 +141,7 @@ def test_sums_of_many_chunks_are_rounded_once_and_get_integer_noise(
     moves = []
     for rows in (MOST_CHUNK, 7, 1):
         monkeypatch.setattr(
-            "confide.client.training.clipping.chunk_rows", lambda _, rows=rows: rows
+            "confide.client.training.engines.choice._most_rows", lambda *_, rows=rows: rows
         )
         model = nn.Linear(4, 3).double()
         with torch.no_grad():
@@ -141,31 +164,51 @@ def test_sums_of_many_chunks_are_rounded_once_and_get_integer_noise(
     assert max(np.abs(moves[0] - other).max() for other in moves[1:]) <= 1
 
 
+@pytest.mark.parametrize("engine", list(ENGINES))
+def test_a_batch_that_does_not_fit_is_split_and_the_step_is_the_same(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With memory for 1, 8, 64 or all records at a time the integer sums are the same."""
+    given = records(200)
+    features, targets = (torch.from_numpy(array) for array in given)
+    found = []
+    for rows in (1, 8, 64, MOST_CHUNK):
+        monkeypatch.setattr(
+            "confide.client.training.engines.choice._most_rows", lambda *_, rows=rows: rows
+        )
+        clipped = make_clipper(
+            mlp().double(), cross_entropy, 0.5, engine, like=like(features, targets)
+        )
+        assert clipped.rows == (1 if engine == "single" else rows)
+        found.append(clipped_sum(clipped, (features, targets), np.arange(200), weights=131))
+    for other in found[1:]:
+        assert np.array_equal(found[0], other)
+
+
 def test_models_with_many_weights_are_taken_with_fewer_records_at_a_time() -> None:
-    """Gradients of each record are held for as many as fit into memory, and not at all where 256 do
-    not; a stack needs none."""
+    """Gradients of each record are held for as many as fit into memory; a stack needs none."""
 
     def rows(outputs: int, engine: str) -> int:
+        given, target = np.zeros((1, 1_000)), np.zeros(1, dtype=int)
         return make_clipper(
-            nn.Sequential(nn.Linear(1_000, outputs)).double(), cross_entropy, 1.0, engine
+            nn.Sequential(nn.Linear(1_000, outputs)).double(),
+            cross_entropy,
+            1.0,
+            engine,
+            like=like(given, target),
         ).rows
 
-    assert [rows(outputs, "opacus") for outputs in (3, 20, 1_000)] == [
-        MOST_CHUNK,
-        CHUNK_BYTES // 8 // 20_020,
-        LEAST_CHUNK,
-    ]
-    with pytest.raises(
-        BadInput,
-        match=(
-            "needs 1101100 numbers in memory for each of 256 records at a time; accepted are at "
-            "most"
-        ),
-    ):
-        rows(1_100, "opacus")
-    assert rows(1_100, "stack") == MOST_CHUNK
+    assert [rows(outputs, "hooks") for outputs in (3, 100, 3_000)] == [256, 32, 1]
+    assert rows(3_000, "stack") == 256
     with pytest.raises(BadInput, match="has 4004000 weights to train; accepted are 1 to 4000000"):
         rows(4_000, "stack")
+
+
+def test_a_record_that_no_memory_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says how many numbers one record needs, and how many are accepted."""
+    monkeypatch.setattr("confide.client.training.engines.choice._MOST_BYTES", 800)
+    with pytest.raises(BadInput, match=r"needs \d+ numbers in memory for one record; .* most 100"):
+        make_clipper(mlp().double(), cross_entropy, 1.0, like=like(*records(2)))
 
 
 def units(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:

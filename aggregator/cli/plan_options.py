@@ -1,0 +1,161 @@
+"""The settings of a campaign that an operator gives, as options or in a file."""
+
+import tomllib
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from confide.aggregator.campaigns.settings import belongs
+from confide.aggregator.storage.stored_campaign import Settings
+from confide.protocol.errors import BadInput
+from confide.protocol.methods.registry import METHODS
+
+DEFAULTS: dict[str, Any] = {
+    "score": "hps",
+    "epsilon": 2.0,
+    "alpha": 0.1,
+    "failure-probability": 0.1,
+    "channel": "auto",
+    "max-corrupt": 0,
+    "minimum-reports": 100,
+    "minimum-owners": 1,
+    "mechanism": "rank-exponential",
+    "bins": 1024,
+    "beta": 0.002,
+    "privacy-delta": 1e-6,
+    "days": 30.0,
+    "title": "",
+}
+NEEDED = ("campaign", "labels", "model", "records")
+# The digest in the plan of a campaign that scores no records.
+NO_MODEL = bytes(32).hex()
+SETTINGS = {field.name.replace("_", "-"): field.name for field in fields(Settings)}
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """The terms of a campaign and when its rounds end; those not given have defaults."""
+
+    campaign: Annotated[str | None, typer.Option(help="method:variant, such as bits:certified")] = (
+        None
+    )
+    title: Annotated[
+        str | None, typer.Option(help="what owners see; the method and the time if empty")
+    ] = None
+    labels: Annotated[int | None, typer.Option(help="number of labels")] = None
+    model: Annotated[str | None, typer.Option(help="SHA-256 of the model file, hexadecimal")] = None
+    records: Annotated[int | None, typer.Option(help="records expected in all")] = None
+    score: Annotated[str | None, typer.Option(help="hps, aps, ...")] = None
+    channel: Annotated[
+        str | None, typer.Option(help="channel of a labels campaign; auto is the best")
+    ] = None
+    epsilon: Annotated[float | None, typer.Option(help="privacy of a record")] = None
+    alpha: Annotated[
+        float | None, typer.Option(help="the promise is coverage of at least 1 - alpha")
+    ] = None
+    failure_probability: Annotated[
+        float | None,
+        typer.Option(help="labels, bits: probability, over calibration, that the promise fails"),
+    ] = None
+    delta: Annotated[float | None, typer.Option(hidden=True)] = None
+    max_corrupt: Annotated[int | None, typer.Option(help="reports that may lie")] = None
+    minimum_reports: Annotated[int | None, typer.Option(help="fewer give no certificate")] = None
+    mechanism: Annotated[str | None, typer.Option(help="of central:trusted")] = None
+    bins: Annotated[int | None, typer.Option(help="bins of a central campaign")] = None
+    beta: Annotated[float | None, typer.Option(help="a central campaign's own share of alpha")] = (
+        None
+    )
+    privacy_delta: Annotated[
+        float | None, typer.Option(help="delta of (epsilon, delta)-DP, where noise is Gaussian")
+    ] = None
+    days: Annotated[float | None, typer.Option(help="how long the plan is valid")] = None
+    round_seconds: Annotated[float | None, typer.Option(help="how long a round takes answers")] = (
+        None
+    )
+    minimum_owners: Annotated[
+        int | None, typer.Option(help="contributors a round waits for; fewer give no certificate")
+    ] = None
+    owners: Annotated[
+        int | None,
+        typer.Option(help="a round ends early when so many have sent or declined; 0: never"),
+    ] = None
+    enough: Annotated[
+        int | None, typer.Option(help="a round ends early with so many reports; 0: never")
+    ] = None
+
+
+@dataclass(frozen=True)
+class TrainingPlanOptions:
+    """The terms of a training, which needs all of these; only a head has a model too."""
+
+    architecture: Annotated[
+        str | None, typer.Option(help="network and its arguments, such as 'mlp hidden=64'")
+    ] = None
+    features: Annotated[
+        int | None, typer.Option(help="numbers that a record has; of a head: outputs of its model")
+    ] = None
+    rounds: Annotated[int | None, typer.Option(help="times that owners answer")] = None
+    local_steps: Annotated[int | None, typer.Option(help="steps of DP-SGD in a round")] = None
+    sampling_rate: Annotated[
+        float | None, typer.Option(help="share of its records that an owner uses in a step")
+    ] = None
+    clip: Annotated[float | None, typer.Option(help="the most that a record moves a step")] = None
+    batch: Annotated[
+        float | None, typer.Option(help="public number that the sum of a step is divided by")
+    ] = None
+    learning_rate: Annotated[float | None, typer.Option(help="length of a step")] = None
+    momentum: Annotated[
+        float | None, typer.Option(help="share of a round's movement that the next one repeats")
+    ] = None
+    averaged_rounds: Annotated[
+        int | None, typer.Option(help="last rounds whose weights are averaged in the end")
+    ] = None
+    centre: Annotated[
+        float | None, typer.Option(help="the feature in [0, 1] that the network sees as 0")
+    ] = None
+
+
+def given_settings(*options: Any) -> dict[str, Any]:
+    """The settings that were given, by the names of their options."""
+    return {
+        name.replace("_", "-"): value
+        for group in options
+        for name, value in asdict(group).items()
+        if value is not None
+    }
+
+
+def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
+    """The settings with the defaults of those not given; refused if some have none.
+
+    A training names no model file, so it needs no digest of one; for a head it is checked later.
+    """
+    values = DEFAULTS | given
+    method = str(values.get("campaign", "")).partition(":")[0]
+    terms = METHODS.get(method)
+    if terms is not None and terms.track is None:
+        values.setdefault("model", NO_MODEL)
+    own = () if terms is None else terms.settings
+    missing = [name for name in (*NEEDED, *own) if name not in values]
+    if missing:
+        raise BadInput(f"missing: {', '.join(missing)}; give them as options or in --file")
+    return values
+
+
+def read_settings(path: Path | None) -> dict[str, Any]:
+    """The settings in a TOML file; none if there is no file."""
+    if path is None:
+        return {}
+    try:
+        values = tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path} cannot be read as TOML: {error}") from None
+    known = {*DEFAULTS, *NEEDED, *SETTINGS, *belongs()}
+    unknown = sorted(set(values) - {*known, "delta"})
+    if unknown:
+        raise BadInput(
+            f"{path} has unknown {', '.join(unknown)}; accepted: {', '.join(sorted(known))}"
+        )
+    return values

@@ -1,0 +1,197 @@
+"""A chain as processes on this machine: for `chain.py`.
+
+A server, the operator's `confide-aggregator chain` and every owner's `confide-client contribute`
+are processes of their own, with TLS between them.
+"""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from chain_comparison import Records, by_the_rule
+
+from confide.client.home import Home
+from confide.client.participants import Participants
+from confide.client.records.reader import read_records
+from confide.protocol.cards.card import Card, read_card
+from confide.protocol.errors import BadInput
+from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.plan import Plan
+from tests.support.chains import Operator, Owner
+from tests.support.servers import Place, Running
+
+Row = dict[str, Any]
+TITLE, SCORE, ALPHA = "benchmark", "hps", 0.1
+TRAINING = "training:federated-averaging"
+CALIBRATIONS = ("central:trusted", "central:owner-noised", "bits:certified")
+# Bits at epsilon 1 need several thousand records, counts and training some hundred an owner.
+TRAIN_SHARE, EPSILON_TRAIN, EPSILON, DELTA, BINS = 0.45, 4.0, 1.0, 1e-6, 256
+ROUNDS, SAMPLING_RATE = 20, 0.5
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True)
+class Split:
+    """The records that train, calibrate and test, as the secrets of the owners divide them."""
+
+    train: Records
+    calibrate: Records
+    test: Records
+
+
+def architecture(features: int) -> str:
+    """A network for square images: of two blocks, or of one if they are small."""
+    side = math.isqrt(features)
+    if side**2 != features or side < 2:
+        raise BadInput(f"records have {features} features; accepted are square images, side 2 up")
+    return f"cnn image=1,{side},{side} channels={'8,16' if side >= 8 else '16'}"
+
+
+def training_terms(data: Records, *, records: int, owners: int) -> TrainingTerms:
+    """The public numbers of the training; docs/training.md says how to choose them."""
+    settings = {
+        "architecture": architecture(data.features.shape[1]),
+        "features": data.features.shape[1],
+        "labels": int(data.labels.max()) + 1,
+        "epsilon": EPSILON_TRAIN,
+        "privacy-delta": DELTA,
+        "rounds": ROUNDS,
+        "local-steps": 1,
+        "sampling-rate": SAMPLING_RATE,
+        "clip": 1.0,
+        "batch": float(round(SAMPLING_RATE * TRAIN_SHARE * records / owners)),
+        "learning-rate": 1.0,
+        "momentum": 0.8,
+        "averaged-rounds": 5,
+        "centre": 0.5,
+    }
+    return by_the_rule(TrainingTerms.from_settings("federated-averaging", settings), owners=owners)
+
+
+def shared_settings(terms: TrainingTerms, *, records: int, owners: int) -> Row:
+    return {
+        "title": TITLE,
+        "score": SCORE,
+        "alpha": ALPHA,
+        "labels": terms.outputs,
+        "records": records,
+        "owners": owners,
+        "train-share": TRAIN_SHARE,
+    }
+
+
+def chain_file(terms: TrainingTerms, data: Records, shared: Row) -> str:
+    """The file that the operator gives to `confide-aggregator chain`."""
+    training = {
+        "architecture": architecture(data.features.shape[1]),
+        "features": data.features.shape[1],
+        "epsilon": terms.epsilon,
+        "privacy-delta": terms.privacy_delta,
+        "rounds": terms.rounds,
+        "local-steps": terms.local_steps,
+        "sampling-rate": terms.sampling_rate,
+        "clip": terms.clip,
+        "batch": terms.batch,
+        "learning-rate": round(terms.learning_rate, 3),
+        "momentum": terms.momentum,
+        "averaged-rounds": terms.averaged_rounds,
+        "centre": terms.centre,
+    }
+    parts = [_toml(shared), "[training]", _toml(training)]
+    for campaign in CALIBRATIONS:
+        parts += ["[[calibration]]", _toml(calibration_settings(campaign))]
+    return "\n".join(parts)
+
+
+def calibration_settings(campaign: str) -> Row:
+    bins = {"bins": BINS} if campaign.startswith("central") else {}
+    return {"campaign": campaign, "epsilon": EPSILON} | bins
+
+
+def _toml(values: Row) -> str:
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
+
+
+class Chain:
+    """One run of all commands, in a folder of its own."""
+
+    def __init__(self, folder: Path, file: str, shares: list[Records]) -> None:
+        self.place = Place(folder / "aggregator")
+        self.owners = [
+            Owner(folder / str(number), self.place, mine.features, mine.labels)
+            for number, mine in enumerate(shares)
+        ]
+        self.operator = Operator(self.place, folder, file)
+
+    def run(self) -> None:
+        """Train, then calibrate; every owner takes part in every campaign."""
+        with self._serving() as server:
+            process = self.operator.start()
+            try:
+                for campaign in (TRAINING, *CALIBRATIONS):
+                    self._contribute(server, campaign)
+                if process.wait(timeout=120):
+                    raise BadInput(f"the operator failed: {self.operator.log.read_text()}")
+            finally:
+                process.kill()
+                process.wait()
+
+    def _contribute(self, server: Running, campaign: str) -> None:
+        began, name = time.monotonic(), self.operator.campaign(f"{TITLE}: {campaign}")
+        with ThreadPoolExecutor(len(self.owners)) as pool:
+            for done in pool.map(lambda one: one.contribute(server, name), self.owners):
+                if done.returncode:
+                    raise BadInput(f"an owner of {campaign} failed: {done.stderr}")
+        say(f"{campaign}: {time.monotonic() - began:.0f} s")
+
+    @contextmanager
+    def _serving(self) -> Iterator[Running]:
+        try:
+            yield self.place.serve()
+        finally:
+            self.place.close()
+
+    def plan(self, campaign: str) -> tuple[Plan, bytes]:
+        """The plan of a campaign, with its digest."""
+        title = f"{TITLE}: {campaign}"
+        found = next(one for one in self.place.store.campaigns() if one.plan.campaign == title)
+        return found.plan, found.digest
+
+    def split(self, shares: list[Records], test: Records) -> Split:
+        """How the owners' secrets divided their records."""
+        plan, digest = self.plan(TRAINING)
+        parts: tuple[list[Records], list[Records]] = ([], [])
+        for owner, mine in zip(self.owners, shares, strict=True):
+            home = Home(owner.home)
+            ledger = home.ledger()
+            who = Participants(read_records(owner.records), ledger, home.secret())
+            taking, _ = who.taking_part(plan, digest)
+            ledger.close()
+            parts[0].append(mine.at(taking))
+            parts[1].append(mine.at(np.setdiff1d(np.arange(len(mine)), taking)))
+        return Split(_together(parts[0]), _together(parts[1]), test)
+
+    def card(self, campaign: str) -> Card:
+        return read_card(self.operator.out / f"{campaign.replace(':', '-')}.card.json")
+
+    @property
+    def model(self) -> bytes:
+        return (self.operator.out / "model.onnx").read_bytes()
+
+
+def _together(parts: list[Records]) -> Records:
+    return Records(
+        np.concatenate([one.features for one in parts]),
+        np.concatenate([one.labels for one in parts]),
+    )

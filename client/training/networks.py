@@ -1,0 +1,105 @@
+"""Clipped sums of a network's gradients at weights that others choose.
+
+Stacks of linear layers are trained in exact arithmetic (`confide.client.training.layers`), other
+networks by torch in double precision on the owner's device, in micro-batches at which a record's
+gradient has the same bits in any company (`confide.client.training.engines`).
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confide.client.training.layers import Stack
+from confide.protocol.architectures.base import Network, scaled, split_weights
+from confide.protocol.exact.sampling import Entropy
+
+log = logging.getLogger(__name__)
+
+Array = NDArray[Any]
+# Maps weights, features, labels and a source of randomness to a sum in lattice units.
+Sums = Callable[[NDArray[np.float64], Array, Array, Entropy], NDArray[np.int64]]
+
+_NO_LABEL = -100
+
+
+def open_sums(network: Network, *, clip: float, centre: float, batch: float, device: str) -> Sums:
+    """Return the clipped sums of a network; refuse one that treats records together.
+
+    `batch` is about the number of records of a step, for the size of micro-batches.
+    """
+    widths = network.widths
+    if widths is None:
+        return _TorchSums(network, clip=clip, centre=centre, batch=batch, device=device)
+    log.info("gradients in exact arithmetic: linear layers of widths %s", widths)
+
+    def exact(
+        weights: NDArray[np.float64], features: Array, labels: Array, _: Entropy
+    ) -> NDArray[np.int64]:
+        return Stack(widths, weights, clip=clip, centre=centre).clipped_sum(features, labels)
+
+    return exact
+
+
+class _TorchSums:
+    """The clipped sums of a torch module."""
+
+    def __init__(
+        self, network: Network, *, clip: float, centre: float, batch: float, device: str
+    ) -> None:
+        from confide.client.training.descent import one_thread, pick_device
+        from confide.client.training.engines.choice import AUTO, make_clipper
+        from confide.client.training.probe import made_up, probe
+
+        self._network, self._centre, self._device = network, centre, pick_device(device)
+        self._module = network.module().double().to(self._device).train()
+        rows, targets = np.zeros((1, network.features)), np.zeros(1, dtype=np.int64)
+        like = made_up(rows, targets, self._device)
+        with one_thread(self._device):
+            probe(self._module, cross_entropy_loss, AUTO, *like)
+            self._clipped = make_clipper(
+                self._module, cross_entropy_loss, clip, like=like, batch=batch
+            )
+
+    def __call__(
+        self, weights: NDArray[np.float64], features: Array, labels: Array, entropy: Entropy
+    ) -> NDArray[np.int64]:
+        import torch
+
+        from confide.client.training.descent import one_thread
+        from confide.client.training.engines.clipper import clipped_sum
+
+        load_weights(self._module, self._network, weights)
+        known = (labels >= 0) & (labels < self._network.outputs)
+        targets = np.where(known, labels, _NO_LABEL).astype(np.int64)
+        records = (
+            torch.from_numpy(scaled(features, self._centre)).to(self._device),
+            torch.from_numpy(targets).to(self._device),
+        )
+        with one_thread(self._device):
+            return clipped_sum(
+                self._clipped,
+                records,
+                np.arange(len(targets)),
+                weights=self._network.size,
+                entropy=entropy,
+            )
+
+
+def load_weights(module: Any, network: Network, weights: Array) -> None:
+    """Put a row of weights into a torch module of the network."""
+    import torch
+
+    trained = dict(module.named_parameters())
+    with torch.no_grad():
+        for name, value in split_weights(network.shapes, weights):
+            trained[name].copy_(torch.from_numpy(np.ascontiguousarray(value)))
+
+
+def cross_entropy_loss(outputs: Any, targets: Any) -> Any:
+    """Cross-entropy; a label without an output has no gradient."""
+    from torch.nn.functional import cross_entropy
+
+    return cross_entropy(outputs, targets, reduction="none", ignore_index=_NO_LABEL)

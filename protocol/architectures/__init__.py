@@ -1,0 +1,1 @@
+"""The networks that a federation can train, by name."""

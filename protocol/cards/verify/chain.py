@@ -1,0 +1,93 @@
+"""Verify what a card says about the training of its model, from the training's plan."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from confide.protocol.cards.card import Layer
+from confide.protocol.cards.verify.findings import Finding, same
+from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.plan import Plan, digest
+
+_MOST_ORDER = 512
+# What two computations of the same epsilon in floating point may differ by.
+_TOLERANCE = 1e-6
+_DISJOINT = "each record either trained the model or calibrated it"
+
+
+def chain(formal: Layer, plan: Plan) -> Iterator[Finding]:
+    """Check that plan, training and their costs belong together."""
+    found = formal.get("chain")
+    yield Finding(
+        "chain", (found is None) == (not plan.training), "cards of a trained model have one"
+    )
+    if found is None or not plan.training:
+        return
+    data = bytes.fromhex(found["training"])
+    yield same("chain/training", digest(data).hex(), plan.training.hex())
+    training = Plan.from_bytes(data)
+    terms = TrainingTerms.of(training.terms)
+    yield same("chain/labels", training.labels, plan.labels)
+    first, last = plan.share or (0.0, 1.0)
+    start, stop = training.share or (0.0, 1.0)
+    apart = last <= start or stop <= first
+    yield Finding("chain/records", apart and found["records"] == _DISJOINT, _DISJOINT)
+    least = replaced_epsilon(
+        noise=terms.noise_multiplier,
+        rate=terms.sampling_rate,
+        steps=terms.rounds * terms.local_steps,
+        delta=found["delta_train"],
+    )
+    yield Finding(
+        "chain/epsilon_train",
+        found["epsilon_train"] >= least * (1 - _TOLERANCE),
+        f"at least {least:.6g} at delta {found['delta_train']:g}",
+    )
+    costs = {
+        "delta_train": training.privacy_delta,
+        "epsilon_calibration": plan.epsilon,
+        "delta_calibration": plan.privacy_delta,
+        "epsilon": max(found["epsilon_train"], plan.epsilon),
+        "delta": max(training.privacy_delta, plan.privacy_delta),
+        "adjacency": "replace-one",
+    }
+    for name, value in costs.items():
+        yield same(f"chain/{name}", found[name], value)
+
+
+def replaced_epsilon(*, noise: float, rate: float, steps: int, delta: float) -> float:
+    """The epsilon of DP-SGD when one record is replaced, from the Renyi divergences of its steps.
+
+    A step's divergence at an integer order is the binomial sum of Mironov, Talwar and Zhang (2019).
+    That of a replacement at order a m / (a + m - 1) is at most m / (m - 1) times the one at a, plus
+    the one at m. Canonne, Kamath and Steinke (2020) convert it.
+    """
+    orders = range(2, _MOST_ORDER + 1)
+    steps_cost = {a: steps * _divergence(a, noise=noise, rate=rate) for a in orders}
+    best = math.inf
+    for a in orders:
+        for m in (a - 1, a, a + 1):
+            if m in steps_cost:
+                order = a * m / (a + m - 1)
+                cost = m / (m - 1) * steps_cost[a] + steps_cost[m]
+                left = math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
+                best = min(best, max(cost + left, 0.0))
+    return best
+
+
+def _divergence(order: int, *, noise: float, rate: float) -> float:
+    if rate == 1:
+        return order / (2 * noise**2)
+    k = np.arange(order + 1)
+    factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, order + 1)))])
+    terms = (
+        factorials[order]
+        - factorials[k]
+        - factorials[order - k]
+        + (order - k) * math.log1p(-rate)
+        + k * math.log(rate)
+        + k * (k - 1) / (2 * noise**2)
+    )
+    largest = float(terms.max())
+    return (largest + math.log(float(np.exp(terms - largest).sum()))) / (order - 1)

@@ -1,0 +1,35 @@
+"""The terms that methods of the local track share."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from confide.protocol.channels.base import Channel
+from confide.protocol.errors import check_probability
+from confide.protocol.methods.base import LOCAL, Terms
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalTerms(Terms):
+    """The terms of a method whose reports each go through a channel, private one by one.
+
+    The guarantee fails with probability `delta` over calibration; `max_corrupt` reports may be
+    false.
+    """
+
+    delta: float
+    max_corrupt: int = 0
+
+    track: ClassVar[str | None] = LOCAL
+    settings: ClassVar[dict[str, tuple[str, ...]]] = {"failure-probability": (), "max-corrupt": ()}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_probability("delta", self.delta)
+
+    def check(self, *, labels: int, alpha: float) -> None:
+        self.make_channel(labels=labels)
+
+    @abstractmethod
+    def make_channel(self, *, labels: int) -> Channel:
+        """Return the channel that every report goes through."""

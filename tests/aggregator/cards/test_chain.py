@@ -1,0 +1,266 @@
+"""A chain: owners train a model, calibrate that very file on other records, and one card says what
+both cost."""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+import pytest
+
+from confide.aggregator.campaigns.admission import Sent
+from confide.aggregator.campaigns.driver import Outcome, run_campaign, run_training
+from confide.aggregator.cards.issue import campaign_card
+from confide.client.ledger.ledger import Ledger
+from confide.client.policy import Policy
+from confide.client.records.models import Model
+from confide.client.records.records import Records
+from confide.client.respond import Respondent
+from confide.protocol.architectures.export import to_onnx
+from confide.protocol.cards.card import Card
+from confide.protocol.cards.verify.chain import replaced_epsilon
+from confide.protocol.errors import BadInput, Refused
+from confide.protocol.exact.sampling import OPERATING_SYSTEM, SeededEntropy
+from confide.protocol.methods.bits import BitTerms
+from confide.protocol.methods.central import CentralTerms
+from confide.protocol.methods.labels import LabelTerms
+from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.plan import Plan, digest, write_query
+from confide.protocol.privacy.renyi import training_epsilon
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.encoding import parse
+from tests.support.cards import broken, edited, edits
+from tests.support.learners import LEARNS, TRAINING, people
+from tests.support.owners import KEY, NOW, signed
+
+OWNERS, N, SPLIT = 3, 400, 0.6
+TRAINS = replace(TRAINING, share=(0.0, SPLIT))
+ALLOWS = replace(
+    LEARNS,
+    methods=frozenset({"training", "bits", "central"}),
+    epsilon_per_record=20.0,
+    exact_counts_may_leave=True,
+    trained_models=True,
+)
+BITS = BitTerms(variant="certified", epsilon=4.0, delta=0.1)
+COUNTS = CentralTerms(
+    variant="trusted", mechanism="rank-exponential", epsilon=1.0, bins=256, beta=0.002
+)
+
+
+def owner(
+    folder: Path,
+    seed: int,
+    policy: Policy,
+    model: bytes | None = None,
+    *,
+    persons: tuple[bytes, ...] | None = None,
+) -> Respondent:
+    features, labels = people(N, seed)
+    folder.mkdir(exist_ok=True)
+    names = tuple(f"{seed}/{i}".encode() for i in range(N))
+    return Respondent(
+        records=Records(names, None, labels, None, features, persons),
+        policy=lambda: policy,
+        ledger=Ledger(folder / f"{seed}.sqlite"),
+        secret=bytes([seed]) * 32,
+        entropy=SeededEntropy(seed, (model or b"").hex()[:64]),
+        now=lambda: NOW,
+        model=None if model is None else Model.of(model),
+    )
+
+
+def asked(plan: Plan, owners: list[Respondent]) -> Callable[[bytes], Iterable[Sent]]:
+    def ask(query: bytes) -> Iterable[Sent]:
+        for i, one in enumerate(owners):
+            yield Sent(i.to_bytes(8, "big"), one.answer(signed(plan), query))
+
+    return ask
+
+
+@dataclass(frozen=True)
+class Chain:
+    folder: Path
+    model: bytes
+
+    def plan(self, terms: Any, **changes: Any) -> Plan:
+        given = {
+            "terms": terms,
+            "model": hashlib.sha256(self.model).digest(),
+            "training": digest(TRAINS.to_bytes()),
+            "share": (SPLIT, 1.0),
+            "minimum_reports": 50,
+            "expected_records": 480,
+            "campaign": f"{terms.method} of a trained model",
+        }
+        return replace(TRAINS, **(given | changes))
+
+    def owners(self, policy: Policy = ALLOWS) -> list[Respondent]:
+        return [owner(self.folder, seed, policy, self.model) for seed in range(1, OWNERS + 1)]
+
+    def outcome(self, plan: Plan) -> Outcome:
+        found = run_campaign(plan, asked(plan, self.owners()))
+        return replace(found, certificate=replace(found.certificate, randomness=OPERATING_SYSTEM))
+
+
+@cache
+def chain() -> Chain:
+    folder = Path(mkdtemp(prefix="confide-chain-"))
+    owners = [owner(folder, seed, ALLOWS) for seed in range(1, OWNERS + 1)]
+    learned, _ = run_training(TRAINS, asked(TRAINS, owners))
+    terms = TrainingTerms.of(TRAINS.terms)
+    return Chain(folder, to_onnx(terms.network(), learned.weights, centre=terms.centre))
+
+
+@cache
+def card_of(method: str) -> Card:
+    plan = chain().plan({"bits": BITS, "central": COUNTS}[method])
+    outcome = chain().outcome(plan)
+    return campaign_card(plan, outcome, diagnostic={}, issued=NOW, training=TRAINS).sign(KEY)
+
+
+@pytest.mark.parametrize("method", ["bits", "central"])
+def test_one_card_has_both_costs(method: str) -> None:
+    """It verifies, names the trained file, and charges every record for one of the two."""
+    card = card_of(method)
+    assert broken(card) == []
+    found = card.formal["chain"]
+    assert found["epsilon_train"] <= 4.0
+    assert found["epsilon"] == max(found["epsilon_train"], found["epsilon_calibration"])
+    assert card.formal["released"]["model"] == hashlib.sha256(chain().model).hexdigest()
+
+
+def test_shares_are_disjoint_and_every_record_pays_once() -> None:
+    """The ledger of each owner: all records were charged, none for both campaigns."""
+    card_of("bits")
+    for seed in range(1, OWNERS + 1):
+        ledger = Ledger(chain().folder / f"{seed}.sqlite")
+        spent = {row.campaign: row.records for row in ledger.campaigns()}
+        assert spent[TRAINS.campaign] + spent["bits of a trained model"] == N
+        assert abs(spent[TRAINS.campaign] - SPLIT * N) < 60
+        # Training and bits cost 4 each, counts 1: nobody has paid for both of the first.
+        assert ledger.spent_by_record()[1] <= 4.0 + 2 * COUNTS.epsilon
+
+
+@pytest.mark.parametrize("method", ["bits", "central"])
+def test_a_card_that_says_anything_else_about_the_training_fails(method: str) -> None:
+    """Every field of the layer, changed alone and signed again."""
+    card = card_of(method)
+    for place in edits(card.formal["chain"]):
+        lie = edited(card.formal, ("chain", *place))
+        if place == ("epsilon_train",):
+            lie["chain"]["epsilon_train"] = card.formal["chain"]["epsilon_train"] * 0.99
+        assert broken(replace(card, formal=lie).sign(KEY)), place
+    without = {name: value for name, value in card.formal.items() if name != "chain"}
+    assert broken(replace(card, formal=without).sign(KEY)) == ["chain"]
+
+
+def test_another_training_is_not_the_cards() -> None:
+    other = replace(TRAINS, campaign="another")
+    card = card_of("central")
+    lie = card.formal | {"chain": card.formal["chain"] | {"training": other.to_bytes().hex()}}
+    assert "chain/training" in broken(replace(card, formal=lie).sign(KEY))
+    plan = chain().plan(COUNTS)
+    outcome = chain().outcome(plan)
+    for given in (None, other):
+        with pytest.raises(BadInput, match="comes from the training"):
+            campaign_card(plan, outcome, diagnostic={}, issued=NOW, training=given)
+
+
+@pytest.mark.parametrize("share", [(), (0.5, 1.0), (0.0, 0.1)])
+def test_no_card_promises_coverage_of_records_that_trained(share: tuple[float, ...]) -> None:
+    """Their scores are not those of new records."""
+    plan = chain().plan(COUNTS, share=share)
+    outcome = replace(chain().outcome(chain().plan(COUNTS)), contributors=OWNERS)
+    with pytest.raises(BadInput, match="shares without a common record"):
+        campaign_card(plan, outcome, diagnostic={}, issued=NOW, training=TRAINS)
+
+
+def code(one: Respondent, plan: Plan) -> int:
+    procedure = plan.terms.read_query(
+        wire.BitQuery(start=0, stop=1, thresholds=[0.5]).SerializeToString(), labels=plan.labels
+    )
+    query = write_query(procedure, plan=digest(plan.to_bytes()), round_=0)
+    return parse(wire.Answer, one.answer(signed(plan), query)).code
+
+
+def test_a_trained_model_is_used_only_by_owners_that_allow_it_and_took_part(
+    tmp_path: Path,
+) -> None:
+    """Not by one whose policy says no, nor by one that knows nothing of the training, nor if the
+    file is not the one that the plan names."""
+    plan = replace(chain().plan(BITS), campaign="again")
+    refused = replace(ALLOWS, trained_models=False)
+    assert code(chain().owners(refused)[0], plan) == wire.Code.MODEL_NOT_ALLOWED
+    assert code(owner(tmp_path, 9, ALLOWS, chain().model), plan) == wire.Code.MODEL_NOT_ALLOWED
+    nowhere = replace(plan, training=bytes(32))
+    assert code(chain().owners()[0], nowhere) == wire.Code.MODEL_NOT_ALLOWED
+    other = replace(plan, model=bytes(32))
+    assert code(chain().owners()[0], other) == wire.Code.MODEL_NOT_ALLOWED
+    listed = replace(refused, models=frozenset({plan.model}))
+    assert code(owner(tmp_path, 8, listed, chain().model), plan) == wire.Code.OK
+
+
+def test_a_training_has_no_training_of_its_own() -> None:
+    """Its records would be split by that one's name, and its calibrations' by its own: a record
+    could be in both, and the card would say that none is."""
+    with pytest.raises(BadInput, match="a plan of training names the training"):
+        replace(TRAINS, training=bytes(32))
+    written = wire.Plan.FromString(TRAINS.to_bytes())
+    written.training = bytes(32)
+    with pytest.raises(Refused):
+        Plan.from_bytes(written.SerializeToString())
+
+
+def test_records_that_get_persons_after_a_training_do_not_calibrate_too(tmp_path: Path) -> None:
+    """Their positions are those of the persons from then on; the ledger knows who trained."""
+    first = owner(tmp_path, 1, ALLOWS)
+    run_training(TRAINS, asked(TRAINS, [first]))
+    later = owner(
+        tmp_path,
+        1,
+        ALLOWS,
+        chain().model,
+        persons=tuple(f"person {i // 2}".encode() for i in range(N)),
+    )
+    later.admit(new=False)
+    assert code(later, chain().plan(BITS)) == wire.Code.OK
+    ledger = Ledger(tmp_path / "1.sqlite")
+    trained = ledger.charged(digest(TRAINS.to_bytes()))
+    calibrated = ledger.charged(digest(chain().plan(BITS).to_bytes()))
+    assert trained
+    assert calibrated
+    assert trained.isdisjoint(calibrated)
+
+
+def test_probabilities_of_an_unlisted_model_never_leave_in_clear() -> None:
+    """The aggregator alone knows that a file is what was trained; another one may spell out
+    features."""
+    labels = LabelTerms(variant="certified", channel="k-rr", epsilon=4.0, delta=0.1)
+    plan = chain().plan(labels)
+    shown = replace(ALLOWS, methods=frozenset({"labels"}), features_may_leave=True)
+    assert shown.refusals(plan) == [wire.Code.MODEL_NOT_ALLOWED]
+    assert replace(shown, models=frozenset({plan.model})).refusals(plan) == []
+
+
+def test_epsilon_of_a_training_is_computed_twice_alike() -> None:
+    """By the code that plans trainings and by the verifier's."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        given = {
+            "rate": float(rng.choice([1.0, rng.uniform(1e-4, 1)])),
+            "noise": float(rng.uniform(0.5, 20)),
+            "steps": int(rng.integers(1, 1000)),
+            "delta": 10.0 ** -float(rng.uniform(3, 9)),
+        }
+        planned = training_epsilon(
+            noise_multiplier=given["noise"],
+            sampling_rate=given["rate"],
+            steps=given["steps"],
+            delta=given["delta"],
+        )
+        assert replaced_epsilon(**given) == pytest.approx(planned, rel=1e-6)

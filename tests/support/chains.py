@@ -1,0 +1,98 @@
+"""The two sides of a chain as processes: `confide-aggregator chain`, and owners who contribute."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confide.aggregator.keys import SIGNING_KEY
+from confide.client.policy import TEMPLATE
+from tests.support.owners import PUBLIC
+from tests.support.places import ROOT
+from tests.support.servers import Place, Running, aggregator, client, eventually
+
+POLICY = {
+    "epsilon_per_record": "4.0",
+    "epsilon_per_campaign": "4.0",
+    "methods": '["bits", "central", "training"]',
+    "exact_counts_may_leave": "true",
+    "trained_models": "true",
+    "aggregators": f'["{PUBLIC.hex()}"]',
+}
+SECONDS = 600
+# Owners on one machine share its cores.
+ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+class Owner:
+    """A data owner's folder, records and token, behind `confide-client` as a process."""
+
+    def __init__(
+        self, folder: Path, place: Place, features: NDArray[Any], labels: NDArray[Any]
+    ) -> None:
+        folder.mkdir()
+        self.home, self.records, self.token = (
+            folder / "home",
+            folder / "records.npz",
+            folder / "token",
+        )
+        np.savez(self.records, features=features, label=labels, id=np.arange(len(labels)))
+        assert client("init", "--home", self.home)[0] == 0
+        lines = TEMPLATE.splitlines()
+        for name, value in POLICY.items():
+            lines = [
+                f"{name} = {value}" if line.startswith(f"{name} =") else line for line in lines
+            ]
+        (self.home / "policy.toml").write_text("\n".join(lines) + "\n")
+        added = aggregator("owner", "add", f"owner {folder.name}", "--db", place.url)
+        self.token.write_text(added[1])
+
+    def contribute(self, server: Running, campaign: str) -> subprocess.CompletedProcess[str]:
+        given = {
+            "--aggregator": f"127.0.0.1:{server.port}",
+            "--ca": server.place.keys / "ca.pem",
+            "--campaign": campaign,
+            "--token-file": self.token,
+            "--records": self.records,
+            "--home": self.home,
+        }
+        words = [str(word) for pair in given.items() for word in pair]
+        command = [sys.executable, "-m", "confide.client", "contribute", *words]
+        return subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, env=ONE_THREAD
+        )
+
+
+class Operator:
+    """`confide-aggregator chain` as a process."""
+
+    def __init__(self, place: Place, folder: Path, chain: str) -> None:
+        self.place, self.out, self.file = place, folder / "out", folder / "chain.toml"
+        self.file.write_text(chain)
+        self.log = folder / "chain.log"
+
+    def start(self) -> subprocess.Popen[bytes]:
+        given = ("--out", self.out, "--key", self.place.keys / SIGNING_KEY, "--db", self.place.url)
+        words = [str(word) for word in (self.file, *given)]
+        command = [sys.executable, "-m", "confide.aggregator", "chain", *words]
+        with self.log.open("ab") as log:
+            return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+
+    def campaign(self, title: str) -> str:
+        """The id of the campaign of this title, once it takes answers."""
+
+        def found() -> str:
+            return next(
+                (
+                    one.id
+                    for one in self.place.store.campaigns()
+                    if one.plan.campaign == title and self.place.store.rounds(one.id)
+                ),
+                "",
+            )
+
+        return eventually(found, seconds=120, what=title)

@@ -1,0 +1,160 @@
+"""A chain over a real server, by the commands that operators and owners type: owners train a
+network, fetch the file it became, and calibrate it; the operator's command is killed on the way."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from confide.aggregator.keys import SIGNING_KEY
+from confide.client.ledger.ledger import Ledger
+from confide.protocol.architectures.export import predict_file
+from confide.protocol.cards.card import read_card
+from confide.protocol.cards.verify.card import verify
+from confide.protocol.embedded import owned
+from tests.support.chains import Operator, Owner
+from tests.support.owners import PUBLIC
+from tests.support.places import ROOT
+from tests.support.servers import Place, eventually
+
+OWNERS, EACH, SPLIT = 2, 400, 0.5
+CHAIN = f"""
+title = "letters"
+labels = 26
+records = {OWNERS * EACH}
+owners = {OWNERS}
+train-share = {SPLIT}
+minimum-reports = 50
+
+[training]
+architecture = "cnn image=1,4,4 channels=8"
+features = 16
+epsilon = 4.0
+privacy-delta = 1e-6
+rounds = 3
+local-steps = 2
+sampling-rate = 0.5
+clip = 1.0
+batch = 100.0
+learning-rate = 2.0
+momentum = 0.5
+averaged-rounds = 1
+centre = 0.5
+
+[[calibration]]
+campaign = "central:trusted"
+epsilon = 1.0
+bins = 256
+
+[[calibration]]
+campaign = "bits:certified"
+epsilon = 2.0
+"""
+
+
+def chain_owner(folder: Path, place: Place, number: int) -> Owner:
+    features, labels = owned()
+    mine = slice(number * EACH, (number + 1) * EACH)
+    return Owner(folder / str(number), place, features[mine], labels[mine])
+
+
+def test_owners_train_and_calibrate_a_model_by_commands(place: Place, tmp_path: Path) -> None:
+    """One card each for counts and bits: verified, of the file that owners fetched, with what
+    training and calibration cost; each record paid for one of them; a killed operator goes on."""
+    server, operator = place.serve(), Operator(place, tmp_path, CHAIN)
+    owners = [chain_owner(tmp_path, place, number) for number in range(OWNERS)]
+    process = operator.start()
+    with ThreadPoolExecutor(OWNERS) as pool:
+
+        def everyone(title: str) -> str:
+            campaign = operator.campaign(f"letters: {title}")
+            for done in pool.map(lambda one: one.contribute(server, campaign), owners):
+                assert done.returncode == 0, done.stderr + done.stdout
+            return campaign
+
+        training = everyone("training:federated-averaging")
+        operator.campaign("letters: central:trusted")
+        process.kill()
+        process.wait()
+        process = operator.start()
+        everyone("central:trusted")
+        everyone("bits:certified")
+        assert process.wait(timeout=120) == 0, operator.log.read_text()
+    said = operator.log.read_text()
+    assert said.count(f"campaign {training}: letters: training:federated-averaging") == 2
+    assert len(place.store.campaigns()) == 3
+    model = (operator.out / "model.onnx").read_bytes()
+    _check_cards(operator.out, model, place.store.campaign(training).digest)
+    features, _ = owned()
+    assert np.allclose(predict_file(model, features[:9]).sum(axis=1), 1, atol=1e-5)
+    for one in owners:
+        ledger = Ledger(one.home / "ledger.sqlite")
+        spent = {row.campaign: row.records for row in ledger.campaigns()}
+        ledger.close()
+        rest = EACH - spent["letters: training:federated-averaging"]
+        # A search by bits may end before it has asked everybody.
+        assert spent["letters: central:trusted"] == rest >= spent["letters: bits:certified"] > 0
+
+
+def _check_cards(folder: Path, model: bytes, training: bytes) -> None:
+    for name, epsilon in {"central-trusted": 1.0, "bits-certified": 2.0}.items():
+        card = read_card(folder / f"{name}.card.json")
+        assert [found.clause for found in verify(card, key=PUBLIC) if not found.holds] == []
+        assert card.formal["released"]["model"] == hashlib.sha256(model).hexdigest()
+        found = card.formal["chain"]
+        assert hashlib.sha256(bytes.fromhex(found["training"])).digest() == training
+        assert (found["epsilon_calibration"], found["epsilon"]) == (epsilon, found["epsilon_train"])
+        assert 3.5 < found["epsilon_train"] <= 4.0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("[training]", "[teaching]"), "lacks a table [training]"),
+        (('title = "letters"', ""), "has no title"),
+        (('campaign = "bits:certified"', 'campaign = "central:trusted"'), "that differ"),
+        (("train-share = 0.5", "train-share = 1.0"), "train-share below 1"),
+        (('"cnn image=1,4,4 channels=8"', '"cnn image=1,5,5"'), "as many numbers"),
+        (("epsilon = 2.0", "epsilon = -1.0"), "epsilon is -1.0"),
+        (("labels = 26\n", ""), "missing: labels"),
+    ],
+)
+def test_a_chain_that_cannot_end_is_refused_before_it_begins(
+    change: tuple[str, str], words: str, place: Place, tmp_path: Path
+) -> None:
+    """Exit code 2, what is accepted, and no campaign."""
+    file: Any = tmp_path / "chain.toml"
+    file.write_text(CHAIN.replace(*change))
+    key = place.keys / SIGNING_KEY
+    command = ["chain", str(file), "--out", str(tmp_path / "out"), "--key", str(key)]
+    done = subprocess.run(
+        [sys.executable, "-m", "confide.aggregator", *command, "--db", place.url],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 2
+    assert words in " ".join(done.stderr.split())
+    assert place.store.campaigns() == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_terms_under_the_same_title_are_refused(place: Place, tmp_path: Path) -> None:
+    """The campaign that is there was asked with the terms that owners saw."""
+    operator = Operator(place, tmp_path, CHAIN)
+    process = operator.start()
+    eventually(lambda: place.store.campaigns() and "rounds done" in operator.log.read_text())
+    process.kill()
+    process.wait()
+    operator.file.write_text(CHAIN.replace("rounds = 3", "rounds = 4"))
+    process = operator.start()
+    assert process.wait(timeout=60) == 2
+    assert "other terms; accepted is another title" in " ".join(operator.log.read_text().split())
+    assert json.dumps([one.state for one in place.store.campaigns()]) == '["open"]'
