@@ -5,8 +5,21 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-# Files that take longest: they start Flower.
-LONGEST = ("test_deployment", "test_federation")
+# Files that take longest, longest first: they start Flower or many servers, or count failures.
+LONGEST = (
+    "test_deployment",
+    "test_coverage",
+    "test_durability",
+    "test_long_trainings",
+    "test_failing_federations",
+    "test_installed_federation",
+    "test_hostile_input",
+    "test_federation",
+    "test_honest_cards",
+    "test_floor",
+    "test_admission",
+    "test_floods",
+)
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]
@@ -21,8 +34,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest starts first."""
-    items.sort(key=lambda item: item.path.stem not in LONGEST)
+    """What takes longest starts first, so that no process is left with it when others are done."""
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
 @pytest.fixture

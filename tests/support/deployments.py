@@ -142,22 +142,20 @@ def outcome(folder: Path, run: Any) -> str:
     """
     ended = re.compile(rf"Finished task \d+ of run {run}\b")
     wait_for(lambda: ended.search((folder / "superlink.log").read_text()), seconds=500)
-    wait_for(lambda: status(folder, run).startswith("finished"))
-    return status(folder, run)
+    return str(wait_for(lambda: ended_as(folder, run)))
 
 
-def status(folder: Path, run: Any) -> str:
-    return str(
-        next(
-            row["status"]
-            for row in flwr(folder, "list", "own")["runs"]
-            if str(row["run-id"]) == str(run)
-        )
-    )
+def ended_as(folder: Path, run: Any) -> str:
+    """Return how a run ended; nothing if it has not."""
+    runs = flwr(folder, "list", "own")["runs"]
+    status = next(str(row["status"]) for row in runs if str(row["run-id"]) == str(run))
+    return status if status.startswith("finished") else ""
 
 
-def wait_for(ready: Any, seconds: float = 60) -> None:
+def wait_for(ready: Callable[[], Any], seconds: float = 60) -> Any:
+    """Wait until `ready` returns a true value."""
     deadline = time.monotonic() + seconds
-    while not ready():
+    while not (found := ready()):
         assert time.monotonic() < deadline, "not ready in time"
         time.sleep(0.5)
+    return found

@@ -1,6 +1,7 @@
 """Known truth for tests: scripted entropy, goodness of fit, closed-form populations.
 
-The tests of fit have a stated false-alarm probability.
+The tests of fit have a stated false-alarm probability; they load scipy.stats, which the processes
+that tests start can do without.
 """
 
 from collections.abc import Iterable
@@ -8,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom, chi2
 
 FALSE_ALARM = 1e-9
 
@@ -27,6 +27,8 @@ class Scripted:
 
 def assert_follows(counts: NDArray[Any], probabilities: NDArray[Any]) -> None:
     """Assert chi-square goodness of fit; a correct sampler fails with probability about 1e-9."""
+    from scipy.stats import chi2
+
     expected = counts.sum() * probabilities
     assert (expected >= 20).all(), "too few draws for the chi-square approximation"
     statistic = float(((counts - expected) ** 2 / expected).sum())
@@ -35,6 +37,8 @@ def assert_follows(counts: NDArray[Any], probabilities: NDArray[Any]) -> None:
 
 def assert_rate_at_most(failures: int, campaigns: int, delta: float) -> None:
     """Assert a failure rate; a true rate of at most delta fails with probability at most 1e-6."""
+    from scipy.stats import binom
+
     assert failures <= binom.isf(1e-6, campaigns, delta), (
         f"{failures} failures in {campaigns} campaigns at delta {delta}"
     )
