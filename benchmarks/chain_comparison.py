@@ -76,7 +76,7 @@ class Measured:
 
     def sets(self, score: str, threshold: float) -> tuple[float, float]:
         """The coverage and the mean size of the prediction sets."""
-        found = Predictor(SCORES[score], threshold).sets(self.probs)
+        found = Predictor(SCORES[score], threshold).predict_set(self.probs)
         covered = found[np.arange(len(self.labels)), self.labels]
         return float(covered.mean()), float(found.sum(axis=1).mean())
 

@@ -22,7 +22,7 @@ class Peers:
         self.remarks: dict[str, str] = {}
         self.versions: dict[str, str] = {}
         self.ways: list[str] = []
-        self.thresholds: dict[str, float | None] = {}
+        self.results: dict[str, float | None] = {}
         self._process: subprocess.Popen[str] | None = None
         self._errors = scratch / "peers.log"
         try:
@@ -65,7 +65,7 @@ class Peers:
         if "error" in answer:
             self.remarks[way] = f"not measured, {answer['error']}"
             return math.inf
-        self.thresholds[way] = answer["threshold"]
+        self.results[way] = answer["result"]
         return float(answer["seconds"])
 
     def sides(self, task: str) -> dict[str, Side]:

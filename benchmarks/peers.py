@@ -2,8 +2,8 @@
 
 The first line printed names what can be measured: {"ways": [...], "versions": {...}, "missing":
 {package: reason}}. Then every line read from standard input is a way, answered by {"seconds": ...,
-"threshold": ...} or {"error": ...}. A way is "<task> <package> <how>"; where a package offers more
-than one, speed.py takes the fastest.
+"result": ...} or {"error": ...}; the result is a threshold, or the mean size of sets. A way is
+"<task> <package> <how>"; where a package offers more than one, speed.py takes the fastest.
 """
 
 import importlib.util
@@ -71,7 +71,21 @@ def mapie(probs: np.ndarray, labels: np.ndarray) -> dict[str, Way]:
 
         return run
 
+    def predicting() -> Way:
+        fitted: list[SplitConformalClassifier] = []
+
+        def run() -> float:
+            if not fitted:
+                made = SplitConformalClassifier(
+                    Stored(), 1 - ALPHA, APSConformityScore(), prefit=True
+                )
+                fitted.append(made.conformalize(features, labels))
+            return float(fitted[0].predict_set(features)[1].sum() / len(features))
+
+        return run
+
     return {
+        "sets MAPIE classifier": predicting(),
         "aps MAPIE classifier": pipeline(APSConformityScore),
         "aps MAPIE score": scores_only(APSConformityScore),
         "lac MAPIE classifier": pipeline(LACConformityScore),
@@ -122,7 +136,13 @@ def torchcp(probs: np.ndarray, labels: np.ndarray) -> dict[str, Way]:
 
         return run
 
+    def predicting() -> Way:
+        predictor = SplitPredictor(APS(score_type="identity", randomized=False), alpha=ALPHA)
+        predictor.calculate_threshold(*tensors)
+        return lambda: float(predictor.predict_with_logits(tensors[0]).sum() / len(labels))
+
     ways = {
+        "sets torchcp predictor": predicting(),
         "aps torchcp predictor": way(APS(score_type="identity", randomized=False)),
         "lac torchcp predictor": way(LAC(score_type="identity")),
     }
@@ -162,12 +182,19 @@ def puncc(probs: np.ndarray, labels: np.ndarray) -> dict[str, Way]:
 
         return run
 
+    def predicting(x: object, y: object) -> Way:
+        calibrator = BaseCalibrator(nonconf_score_func=aps_score, pred_set_func=aps_set)
+        calibrator.fit(y_true=y, y_pred=x)
+        quantile = float(calibrator.compute_quantile(alpha=ALPHA))
+        return lambda: float(np.mean([len(one) for one in aps_set(x, quantile)[0]]))
+
     ways: dict[str, Way] = {}
     aps_score, aps_set = raps_score_builder(rand=False), raps_set_builder(rand=False)
     for kind, x, y in (
         ("array", probs, labels),
         ("tensor", torch.from_numpy(probs), torch.from_numpy(labels)),
     ):
+        ways[f"sets puncc set-{kind}"] = predicting(x, y)
         ways[f"aps puncc classifier-{kind}"] = pipeline(APS, x, y, rand=False)
         ways[f"aps puncc score-{kind}"] = scores_only(aps_score, aps_set, x, y)
         ways[f"lac puncc classifier-{kind}"] = pipeline(LAC, x, y)
@@ -230,8 +257,8 @@ def main() -> None:
     say({"ways": list(ways), "versions": versions, "missing": missing})
     for line in sys.stdin:
         try:
-            seconds, threshold = timed(ways[line.strip()])
-            say({"seconds": seconds, "threshold": threshold})
+            seconds, result = timed(ways[line.strip()])
+            say({"seconds": seconds, "result": result})
         except Exception as error:
             say({"error": f"{type(error).__name__}: {error}"})
 

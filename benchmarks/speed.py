@@ -29,6 +29,7 @@ from confide.aggregator.procedures.nonprivate import split_conformal
 from confide.aggregator.procedures.sweep import noise_aware_threshold
 from confide.protocol.channels.randomized_response import KaryRR
 from confide.protocol.exact.sampling import os_entropy
+from confide.protocol.predictor import Predictor
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import true_scores
 
@@ -86,34 +87,56 @@ def calibrating(turns: int, peers: Peers, *, probs: Array, truth: Array) -> list
         seconds = take_turns(turns, {"ours": timed(calibrate)} | peers.sides(task))
         what = f"{name} calibration, {RECORDS} x {CLASSES}"
         ours = seconds.pop("ours")
-        fastest: dict[str, str] = {}
-        for way in sorted(seconds, key=lambda way: min(seconds[way]), reverse=True):
-            fastest[way.split()[1]] = way
-        ranked = sorted(fastest.values(), key=lambda way: min(seconds[way]))
-        for place, way in enumerate(ranked):
-            _, package, how = way.split()
-            against = f"{package} {peers.versions[package]}, {how}" + (
-                " (the fastest)" if place == 0 else ""
-            )
-            rows.append(
-                times_faster(
-                    what,
-                    against,
-                    ours=ours,
-                    peer=seconds[way],
-                    at_least=goal if place == 0 else None,
-                )
-            )
+        made, ranked = against_peers(what, seconds, peers, ours=ours, goal=goal)
+        rows += made
+        for way in ranked:
+            package = way.split()[1]
             # MAPIE's APS is randomised, so its threshold is another one.
-            threshold = peers.thresholds[way]
+            threshold = peers.results[way]
             if (
                 (task, package) != ("aps", "MAPIE")
                 and threshold is not None
                 and abs(threshold - found[-1]) > 1e-5
             ):
                 peers.remarks[way] = f"another threshold, {threshold:.6f}, ours {found[-1]:.6f}"
-        if not ranked:
-            rows.append(Row(what, "nothing measured", min(ours)))
+    return rows
+
+
+def against_peers(
+    what: str, seconds: dict[str, list[float]], peers: Peers, *, ours: list[float], goal: float
+) -> tuple[list[Row], list[str]]:
+    """A row for the fastest way of every package, and these ways; the goal is for the fastest."""
+    fastest: dict[str, str] = {}
+    for way in sorted(seconds, key=lambda way: min(seconds[way]), reverse=True):
+        fastest[way.split()[1]] = way
+    ranked = sorted(fastest.values(), key=lambda way: min(seconds[way]))
+    rows = []
+    for place, way in enumerate(ranked):
+        _, package, how = way.split()
+        against = f"{package} {peers.versions[package]}, {how}"
+        at_least = goal if place == 0 else None
+        against += " (the fastest)" if place == 0 else ""
+        rows.append(times_faster(what, against, ours=ours, peer=seconds[way], at_least=at_least))
+    return rows or [Row(what, "nothing measured", min(ours))], ranked
+
+
+def predicting(turns: int, peers: Peers, *, probs: Array, truth: Array) -> list[Row]:
+    """Sets from a threshold, which every side has calibrated on the same records before."""
+    score = SCORES["aps"]
+    predictor = Predictor(
+        score, split_conformal(true_scores(score, probs, truth), alpha=ALPHA).threshold
+    )
+    seconds = take_turns(
+        turns, {"ours": timed(lambda: predictor.predict_set(probs))} | peers.sides("sets")
+    )
+    what, ours = f"APS sets, {RECORDS} x {CLASSES}", seconds.pop("ours")
+    rows, ranked = against_peers(what, seconds, peers, ours=ours, goal=4.0)
+    size = float(predictor.sizes(probs).mean())
+    for way in ranked:
+        found = peers.results[way]
+        # puncc adds the label after the last that fits; MAPIE's APS is randomised.
+        if "torchcp" in way and found is not None and abs(found - size) > 1e-3:
+            peers.remarks[way] = f"another mean size, {found:.4f}, ours {size:.4f}"
     return rows
 
 
@@ -216,6 +239,8 @@ def main() -> None:
             rows = randomising(given.turns, peers)
             status.update("calibrating")
             rows += calibrating(given.turns, peers, probs=probs, truth=truth)
+            status.update("predicting")
+            rows += predicting(given.turns, peers, probs=probs, truth=truth)
         finally:
             peers.close()
         status.update("sweeping")

@@ -38,7 +38,7 @@ def main() -> None:
     certificate = drive(plan_procedure(plan, draw_afresh), users)
 
     predictor = Predictor(score, certificate.threshold)
-    sets = predictor.sets(probs[unseen])
+    sets = predictor.predict_set(probs[unseen])
     covered = sets[np.arange(len(unseen)), labels[unseen]].mean()
     print(f"promised coverage: {certificate.level:.3f} ({certificate.kind})")
     print(f"exact epsilon: {certificate.epsilon:.3f}")

@@ -28,7 +28,7 @@ def measured(name: str) -> tuple[float, float]:
     score, entropy = SCORES[name], SeededEntropy("example", name)
     users = BitUsers(true_scores(score, probs[held], labels[held]), entropy)
     certificate = drive(certified(channel=Bit(epsilon=2.0), alpha=0.1, delta=0.1, n=RECORDS), users)
-    sets = Predictor(score, certificate.threshold).sets(probs[unseen])
+    sets = Predictor(score, certificate.threshold).predict_set(probs[unseen])
     return sets[np.arange(len(unseen)), labels[unseen]].mean(), sets.sum(axis=1).mean()
 
 

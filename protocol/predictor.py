@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
 from confide.protocol.scores.base import Score
+from confide.protocol.scores.membership import labels_within
 from confide.protocol.scores.probabilities import check_probabilities
-from confide.protocol.scores.scoring import all_scores
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Predictor:
         if not 0.0 <= self.threshold <= 1.0:
             raise BadInput(f"threshold is {self.threshold!r}; it must lie in [0, 1]")
 
-    def sets(self, probs: Any, *, u: Any = None) -> Any:
+    def predict_set(self, probs: Any, *, u: Any = None) -> Any:
         """Return (n, K) booleans of the same kind as the input.
 
         An array gives an array; a tensor gives a tensor on the same device.
@@ -50,8 +50,8 @@ class Predictor:
 
     def _mask(self, probs: Any, u: Any) -> NDArray[np.bool_]:
         single = check_probabilities(_as_array(probs)).astype(np.float32, copy=False)
-        scores = all_scores(self.score, single, u=None if u is None else _as_array(u))
-        return scores <= np.float64(self.threshold)
+        uniforms = None if u is None else _as_array(u)
+        return labels_within(self.score, single, self.threshold, u=uniforms)
 
 
 def _is_tensor(values: Any) -> bool:

@@ -13,7 +13,7 @@ PROBS = np.array([[0.7, 0.2, 0.1], [0.4, 0.35, 0.25]])
 def test_sets_hold_the_labels_within_the_threshold() -> None:
     """Boolean matrix, lists and sizes tell the same sets."""
     predictor = Predictor(SCORES["hps"], 0.65)
-    assert predictor.sets(PROBS).tolist() == [[True, False, False], [True, True, False]]
+    assert predictor.predict_set(PROBS).tolist() == [[True, False, False], [True, True, False]]
     assert predictor.labels(PROBS) == [[0], [0, 1]]
     assert predictor.sizes(PROBS).tolist() == [1, 2]
 
@@ -22,10 +22,10 @@ def test_a_tensor_comes_back_as_a_tensor() -> None:
     """Torch in, torch out, with the same sets as numpy, gradients or not."""
     tensor = torch.tensor(PROBS, dtype=torch.float32, requires_grad=True)
     predictor = Predictor(SCORES["aps"], 0.8)
-    sets = predictor.sets(tensor)
+    sets = predictor.predict_set(tensor)
     assert isinstance(sets, torch.Tensor)
     assert sets.dtype == torch.bool
-    assert sets.tolist() == predictor.sets(PROBS.astype(np.float32)).tolist()
+    assert sets.tolist() == predictor.predict_set(PROBS.astype(np.float32)).tolist()
     assert predictor.sizes(tensor).tolist() == sets.sum(dim=1).tolist()
 
 
@@ -38,13 +38,15 @@ def test_sets_do_not_depend_on_the_precision_of_probabilities(score: str) -> Non
         probs = rng.dirichlet(np.ones(k), 20)
         for threshold in all_scores(SCORES[score], probs.astype(np.float32)).ravel().tolist():
             predictor = Predictor(SCORES[score], threshold)
-            assert np.array_equal(predictor.sets(probs), predictor.sets(probs.astype(np.float32)))
+            assert np.array_equal(
+                predictor.predict_set(probs), predictor.sets(probs.astype(np.float32))
+            )
 
 
 def test_threshold_one_holds_every_label() -> None:
     """The trivial threshold predicts everything, for every score."""
     for score in SCORES.values():
-        assert Predictor(score, 1.0).sets(PROBS, u=np.array([0.0, 1.0])).all()
+        assert Predictor(score, 1.0).predict_set(PROBS, u=np.array([0.0, 1.0])).all()
 
 
 def test_impossible_thresholds_and_probabilities_are_refused() -> None:
@@ -52,4 +54,4 @@ def test_impossible_thresholds_and_probabilities_are_refused() -> None:
     with pytest.raises(BadInput, match=r"threshold is 1\.5"):
         Predictor(SCORES["hps"], 1.5)
     with pytest.raises(BadInput, match="sum to"):
-        Predictor(SCORES["hps"], 0.5).sets(PROBS * 2)
+        Predictor(SCORES["hps"], 0.5).predict_set(PROBS * 2)

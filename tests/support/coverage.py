@@ -73,7 +73,7 @@ class Population:
             )
             inside = np.clip((threshold - least) / (most - least), 0, 1)
         else:
-            inside = Predictor(SCORES[score], threshold).sets(self.probs.astype(dtype))
+            inside = Predictor(SCORES[score], threshold).predict_set(self.probs.astype(dtype))
         return float(self.weights @ (self.ranks * inside).sum(axis=1))
 
 

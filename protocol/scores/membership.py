@@ -1,0 +1,60 @@
+"""Which labels score within a threshold, without the scores of all labels in their own order.
+
+Most scores order the labels of a record, and most sets are its first labels in that order. The
+scores are computed in the order of ranks; the last label within the threshold then says by one
+comparison which labels are in the set. Where a set is no beginning of the order, its flags are put
+back one by one. Either way the sets are those of `confide.protocol.scores.scoring.all_scores`, to
+the bit.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from confide.protocol.scores.base import Score
+from confide.protocol.scores.probabilities import check_shape, check_uniforms, chunks, working
+from confide.protocol.scores.ranking import FullRanking, OrderedRanking
+
+Array = NDArray[Any]
+
+
+def labels_within(
+    score: Score, probs: ArrayLike, threshold: float, *, u: ArrayLike | None = None
+) -> NDArray[np.bool_]:
+    """Return (n, K) flags: the score of the label is at most the threshold."""
+    probs = check_shape(probs)
+    uniforms = check_uniforms(u, len(probs))
+    out = np.empty(probs.shape, dtype=np.bool_)
+    limit, dtype = np.float64(threshold), working(probs.dtype)
+    ordered = len(probs) > 0 and _uses_order(score, probs[:1].astype(dtype), uniforms)
+
+    def fill(rows: slice) -> None:
+        part = probs[rows].astype(dtype, copy=False)
+        own = None if uniforms is None else uniforms[rows]
+        if ordered:
+            _first_labels(score, OrderedRanking(part, own), limit, out=out[rows])
+        else:
+            np.less_equal(np.clip(score(FullRanking(part, own)), 0, 1), limit, out=out[rows])
+
+    for rows in chunks(probs):
+        fill(rows)
+    return out
+
+
+def _uses_order(score: Score, record: Array, uniforms: Array | None) -> bool:
+    """Whether the score reads ranks, or the probability above a label: tried on one record."""
+    ranking = FullRanking(record, None if uniforms is None else uniforms[:1])
+    score(ranking)
+    return ranking.was_sorted
+
+
+def _first_labels(score: Score, ranking: OrderedRanking, limit: Any, *, out: Array) -> None:
+    inside = np.clip(score(ranking), 0, 1) <= limit
+    inside = np.broadcast_to(inside, out.shape)
+    sizes = inside.sum(axis=1, dtype=np.int64)
+    ranking.first(sizes, out=out)
+    # In a beginning of the order, a label within the threshold never follows one beyond it.
+    broken = np.flatnonzero((inside[:, 1:] > inside[:, :-1]).any(axis=1))
+    if len(broken):
+        out[broken] = ranking.unsorted(inside)[broken]
