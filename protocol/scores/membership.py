@@ -29,17 +29,19 @@ def labels_within(
     limit, dtype = np.float64(threshold), working(probs.dtype)
     ordered = len(probs) > 0 and _uses_order(score, probs[:1].astype(dtype), uniforms)
 
-    def fill(rows: slice) -> None:
+    for rows in chunks(probs):
         part = probs[rows].astype(dtype, copy=False)
         own = None if uniforms is None else uniforms[rows]
         if ordered:
             _first_labels(score, OrderedRanking(part, own), limit, out=out[rows])
         else:
-            np.less_equal(np.clip(score(FullRanking(part, own)), 0, 1), limit, out=out[rows])
-
-    for rows in chunks(probs):
-        fill(rows)
+            out[rows] = _scores(score, FullRanking(part, own)) <= limit
     return out
+
+
+def _scores(score: Score, ranking: FullRanking | OrderedRanking) -> Array:
+    """Scores in the precision of the probabilities, whatever that of the uniform numbers."""
+    return np.clip(score(ranking), 0, 1).astype(ranking.probs.dtype, copy=False)
 
 
 def _uses_order(score: Score, record: Array, uniforms: Array | None) -> bool:
@@ -50,10 +52,8 @@ def _uses_order(score: Score, record: Array, uniforms: Array | None) -> bool:
 
 
 def _first_labels(score: Score, ranking: OrderedRanking, limit: Any, *, out: Array) -> None:
-    inside = np.clip(score(ranking), 0, 1) <= limit
-    inside = np.broadcast_to(inside, out.shape)
-    sizes = inside.sum(axis=1, dtype=np.int64)
-    ranking.first(sizes, out=out)
+    inside = np.broadcast_to(_scores(score, ranking) <= limit, out.shape)
+    ranking.first(inside.sum(axis=1, dtype=np.int64), out=out)
     # In a beginning of the order, a label within the threshold never follows one beyond it.
     broken = np.flatnonzero((inside[:, 1:] > inside[:, :-1]).any(axis=1))
     if len(broken):

@@ -39,7 +39,7 @@ def test_sets_do_not_depend_on_the_precision_of_probabilities(score: str) -> Non
         for threshold in all_scores(SCORES[score], probs.astype(np.float32)).ravel().tolist():
             predictor = Predictor(SCORES[score], threshold)
             assert np.array_equal(
-                predictor.predict_set(probs), predictor.sets(probs.astype(np.float32))
+                predictor.predict_set(probs), predictor.predict_set(probs.astype(np.float32))
             )
 
 
