@@ -1,0 +1,1 @@
+"""The names that `import confide` gives."""
