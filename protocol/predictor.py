@@ -1,62 +1,167 @@
-"""Prediction sets from a threshold, for numpy arrays and torch tensors.
+"""From a card, or a threshold, to prediction sets and intervals.
 
-The module works on tensors without importing torch.
+Numpy arrays and torch tensors are accepted; torch is not imported.
 """
 
-import sys
+import warnings
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from confide.protocol.cards.card import Card
+from confide.protocol.cards.trust import Key, trusted_release
 from confide.protocol.errors import BadInput
-from confide.protocol.scores.base import Score
+from confide.protocol.explanation import Explanation, explain_intervals, explain_labels
+from confide.protocol.scores.base import REGRESSION, Score
+from confide.protocol.scores.label_score import LabelScore
 from confide.protocol.scores.membership import labels_within
 from confide.protocol.scores.probabilities import check_probabilities
+from confide.protocol.scores.registry import find_score
+from confide.protocol.scores.regression import residual
+from confide.protocol.tensors import as_array, like
+
+Array = NDArray[Any]
+
+
+class CardWarning(UserWarning):
+    """A card can be used, and does not promise what one expects of a card."""
+
+
+class RunnableModel(Protocol):
+    """A model that predictors run, such as `confide.read_model` returns."""
+
+    @property
+    def digest(self) -> bytes:
+        """The SHA-256 of its file, by which cards name it."""
+
+    def __call__(self, features: Array, *, width: int | None) -> Array:
+        """Return `width` numbers a record, or however many the model returns."""
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """The prediction sets C(x) = {y : S(x, y) <= threshold}; threshold 1 holds every label.
+    """Prediction sets C(x) = {y : S(x, y) <= threshold}, or intervals where y is a number.
 
-    Probabilities are converted to single precision, in which owners score and report them. A
-    threshold may be a score that many records share (that of a rank, for example), and in another
-    precision the same score could lie slightly above it.
+    Without a model, the methods take what a model returned: probabilities of classes, or predicted
+    numbers. With one they take features and run it. Results are converted to single precision, in
+    which owners score and report them: a threshold may be a score that many records share (that of
+    a rank, for example), and in another precision the same score could lie slightly above it.
+
+    `label_count` is the number of labels that a card names, None for any; `remarks` are the
+    limits of the card that the predictor was made from.
     """
 
     score: Score
     threshold: float
+    label_count: int | None = None
+    model: RunnableModel | None = None
+    remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.threshold <= 1.0:
             raise BadInput(f"threshold is {self.threshold!r}; it must lie in [0, 1]")
 
-    def predict_set(self, probs: Any, *, u: Any = None) -> Any:
-        """Return (n, K) booleans of the same kind as the input.
+    @classmethod
+    def from_card(
+        cls,
+        card: Card | Path | str,
+        *,
+        key: Key,
+        model: RunnableModel | None = None,
+        simulation: bool = False,
+    ) -> Self:
+        """Make the predictor of a card, after verifying every clause of it.
 
-        An array gives an array; a tensor gives a tensor on the same device.
+        `key` is the public key that must have signed the card, as 32 bytes or hexadecimal. A card
+        that is not signed, or does not verify, is refused, and so is a model that the card does not
+        name. The card of a simulation is refused unless `simulation` accepts it. A trivial
+        threshold or a contract that was not kept is a `CardWarning`.
         """
-        mask = self._mask(probs, u)
-        return sys.modules["torch"].from_numpy(mask).to(probs.device) if _is_tensor(probs) else mask
+        released, remarks = trusted_release(card, key=key, simulation=simulation)
+        if model is not None and model.digest.hex() != released["model"]:
+            raise BadInput(
+                f"the model has SHA-256 {model.digest.hex()}; accepted is the one that the card "
+                f"was calibrated for, {released['model']}"
+            )
+        for remark in remarks:
+            warnings.warn(remark, CardWarning, stacklevel=2)
+        score, labels = find_score(released["score"]), released["labels"]
+        return cls(score, released["threshold"], labels or None, model, remarks)
 
-    def labels(self, probs: Any, *, u: Any = None) -> list[list[int]]:
+    @property
+    def trivial(self) -> bool:
+        """Whether the threshold is 1: sets hold every label, and intervals are the whole line."""
+        return self.threshold >= 1.0
+
+    def predict_set(self, x: Any, *, u: Any = None) -> Any:
+        """Return (n, K) booleans: the labels of every set.
+
+        An array gives an array; a tensor gives a tensor on the same device. `u` holds the uniform
+        number of each record, for randomised scores; without it they are drawn.
+        """
+        return like(x, self._mask(x, u))
+
+    def predict_labels(self, x: Any, *, u: Any = None) -> list[list[int]]:
         """Return the labels of every set, in order of their index."""
-        return [np.flatnonzero(row).tolist() for row in self._mask(probs, u)]
+        return [np.flatnonzero(row).tolist() for row in self._mask(x, u)]
 
-    def sizes(self, probs: Any, *, u: Any = None) -> NDArray[np.int64]:
-        """Return the number of labels in every set."""
-        return self._mask(probs, u).sum(axis=1, dtype=np.int64)
+    def predict_interval(self, x: Any) -> Any:
+        """Return (n, 2) numbers, the ends of every interval; those of the whole line are infinite.
 
-    def _mask(self, probs: Any, u: Any) -> NDArray[np.bool_]:
-        single = check_probabilities(_as_array(probs)).astype(np.float32, copy=False)
-        uniforms = None if u is None else _as_array(u)
-        return labels_within(self.score, single, self.threshold, u=uniforms)
+        An interval whose low end is above its high one is empty.
+        """
+        low, high = residual(self.score).interval(self.results(x), self.threshold)
+        return like(x, np.stack([low, high], axis=1))
 
+    def sizes(self, x: Any, *, u: Any = None) -> Array:
+        """Return the number of labels in every set, or the width of every interval."""
+        if self._of_numbers:
+            low, high = as_array(self.predict_interval(x)).T
+            return np.maximum(high - low, 0.0)
+        return self._mask(x, u).sum(axis=1, dtype=np.int64)
 
-def _is_tensor(values: Any) -> bool:
-    return "torch" in sys.modules and isinstance(values, sys.modules["torch"].Tensor)
+    def explain(self, x: Any, *, u: Any = None) -> list[Explanation]:
+        """Say of every record why each label is in its set or not, or how its interval was made."""
+        results = self.results(x)
+        if self._of_numbers:
+            return explain_intervals(residual(self.score), results, threshold=self.threshold)
+        score = LabelScore.of(self.score)
+        scores = score.all_scores(results, u=self._uniforms(len(results), u))
+        return explain_labels(score, scores, threshold=self.threshold)
 
+    def results(self, x: Any) -> Array:
+        """Return what the model returns for these features; without a model, x itself, checked."""
+        given = as_array(x)
+        width = self._width
+        found = given if self.model is None else self.model(given, width=width)
+        if self._of_numbers:
+            return found if self.model is None else found.astype(np.float64)
+        found = check_probabilities(found).astype(np.float32, copy=False)
+        if width is not None and found.shape[1] != width:
+            raise BadInput(
+                f"probabilities have {found.shape[1]} columns; accepted is one for each of the "
+                f"card's {width} labels"
+            )
+        return found
 
-def _as_array(values: Any) -> NDArray[Any]:
-    return np.asarray(values.detach().cpu().numpy() if _is_tensor(values) else values)
+    @property
+    def _of_numbers(self) -> bool:
+        return self.score.task == REGRESSION
+
+    @property
+    def _width(self) -> int | None:
+        if not self._of_numbers and self.label_count is None:
+            return None
+        return self.score.width(self.label_count or 0)
+
+    def _mask(self, x: Any, u: Any) -> NDArray[np.bool_]:
+        score, results = LabelScore.of(self.score), self.results(x)
+        return labels_within(score, results, self.threshold, u=self._uniforms(len(results), u))
+
+    def _uniforms(self, n: int, u: Any) -> Array | None:
+        if u is not None:
+            return as_array(u)
+        return np.random.default_rng().random(n) if self.score.randomized else None

@@ -21,7 +21,7 @@ from confide.aggregator.campaigns.report_ids import ReportIds
 from confide.protocol.errors import Refused
 from confide.protocol.methods.base import MOST_RECORDS, Batch, Query, Tally
 from confide.protocol.plan import Plan, digest
-from confide.protocol.scores.registry import SCORES
+from confide.protocol.scores.registry import find_score
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION, parse
 from confide.protocol.wire.packing import check_batch, read_batch
@@ -177,5 +177,5 @@ class Admission:
         """The tally of the answers to the open query so far."""
         if self._query is None:
             raise Refused(wire.Code.WRONG_ROUND)
-        tally: Tally = self._query.tally(self._batches, SCORES[self._plan.score])
+        tally: Tally = self._query.tally(self._batches, find_score(self._plan.score))
         return tally

@@ -16,7 +16,7 @@ from confide.aggregator.storage.stored_campaign import OPEN, Campaign, Round
 from confide.protocol.errors import ConfideError, Refused
 from confide.protocol.methods.base import Batch, Query, Tally
 from confide.protocol.plan import Plan, read_query, write_query
-from confide.protocol.scores.registry import SCORES
+from confide.protocol.scores.registry import find_score
 from confide.protocol.wire.columns import Array
 
 
@@ -40,7 +40,7 @@ class StoredRounds:
     ) -> None:
         self._store, self._campaign, self._rounds = store, campaign, rounds
         self._asking = campaign.state == OPEN and now < campaign.plan.expires.timestamp()
-        self._score = SCORES[campaign.plan.score]
+        self._score = find_score(campaign.plan.score)
 
     def __call__(self, query: Query, number: int) -> Tally:
         if number >= len(self._rounds) and not self._asking:

@@ -23,8 +23,8 @@ from confide.protocol.methods.base import (
 )
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.scores.base import Score
+from confide.protocol.scores.label_score import LabelScore
 from confide.protocol.scores.probabilities import check_probabilities
-from confide.protocol.scores.scoring import all_scores
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import F4, rows
 from confide.protocol.wire.encoding import parse, serialise
@@ -120,7 +120,7 @@ class LabelQuery(Query):
             for name in ("probabilities", "reports")
         )
         u = (names[order, 1] >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        return LabelTally(all_scores(score, probs, u=u), reports)
+        return LabelTally(LabelScore.of(score).all_scores(probs, u=u), reports)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +157,14 @@ class LabelTerms(LocalTerms):
             delta=float(settings["failure-probability"]),
             max_corrupt=int(settings["max-corrupt"]),
         )
+
+    def check(self, *, labels: int, alpha: float) -> None:
+        if not labels:
+            raise BadInput(
+                "method labels has a score of numbers; accepted are scores of labels, or the "
+                "methods bits and central"
+            )
+        super().check(labels=labels, alpha=alpha)
 
     def make_channel(self, *, labels: int) -> LabelChannel:
         return LABEL_CHANNELS[self.channel](k=labels, epsilon=self.epsilon)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from confide.protocol.scores.base import Score
+from confide.protocol.scores.label_score import LabelScore, tempered
 from confide.protocol.scores.probabilities import check_shape, check_uniforms, chunks, working
 from confide.protocol.scores.ranking import FullRanking, OrderedRanking
 
@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 
 def labels_within(
-    score: Score, probs: ArrayLike, threshold: float, *, u: ArrayLike | None = None
+    score: LabelScore, probs: ArrayLike, threshold: float, *, u: ArrayLike | None = None
 ) -> NDArray[np.bool_]:
     """Return (n, K) flags: the score of the label is at most the threshold."""
     probs = check_shape(probs)
@@ -30,7 +30,7 @@ def labels_within(
     ordered = len(probs) > 0 and _uses_order(score, probs[:1].astype(dtype), uniforms)
 
     for rows in chunks(probs):
-        part = probs[rows].astype(dtype, copy=False)
+        part = tempered(probs[rows], score.temperature).astype(dtype, copy=False)
         own = None if uniforms is None else uniforms[rows]
         if ordered:
             _first_labels(score, OrderedRanking(part, own), limit, out=out[rows])
@@ -39,19 +39,19 @@ def labels_within(
     return out
 
 
-def _scores(score: Score, ranking: FullRanking | OrderedRanking) -> Array:
+def _scores(score: LabelScore, ranking: FullRanking | OrderedRanking) -> Array:
     """Scores in the precision of the probabilities, whatever that of the uniform numbers."""
     return np.clip(score(ranking), 0, 1).astype(ranking.probs.dtype, copy=False)
 
 
-def _uses_order(score: Score, record: Array, uniforms: Array | None) -> bool:
+def _uses_order(score: LabelScore, record: Array, uniforms: Array | None) -> bool:
     """Whether the score reads ranks, or the probability above a label: tried on one record."""
     ranking = FullRanking(record, None if uniforms is None else uniforms[:1])
     score(ranking)
     return ranking.was_sorted
 
 
-def _first_labels(score: Score, ranking: OrderedRanking, limit: Any, *, out: Array) -> None:
+def _first_labels(score: LabelScore, ranking: OrderedRanking, limit: Any, *, out: Array) -> None:
     inside = np.broadcast_to(_scores(score, ranking) <= limit, out.shape)
     ranking.first(inside.sum(axis=1, dtype=np.int64), out=out)
     # In a beginning of the order, a label within the threshold never follows one beyond it.

@@ -14,7 +14,7 @@ def test_sets_hold_the_labels_within_the_threshold() -> None:
     """Boolean matrix, lists and sizes tell the same sets."""
     predictor = Predictor(SCORES["hps"], 0.65)
     assert predictor.predict_set(PROBS).tolist() == [[True, False, False], [True, True, False]]
-    assert predictor.labels(PROBS) == [[0], [0, 1]]
+    assert predictor.predict_labels(PROBS) == [[0], [0, 1]]
     assert predictor.sizes(PROBS).tolist() == [1, 2]
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from confide.protocol.scores.base import Score
+from confide.protocol.scores.label_score import LabelScore
 from confide.protocol.scores.membership import labels_within
-from confide.protocol.scores.registry import SCORES
+from confide.protocol.scores.registry import SCORES, find_label_score
 from confide.protocol.scores.scoring import all_scores
 
 # The first and the last labels conform best: no set is a beginning of the order.
-ENDS = Score("ends", lambda ranking: 1 - abs(2 * ranking.rank / (ranking.labels - 1) - 1))
+ENDS = LabelScore("ends", lambda ranking: 1 - abs(2 * ranking.rank / (ranking.labels - 1) - 1))
 
 
 def some(k: int, *, rounded: int | None) -> NDArray[Any]:
@@ -24,9 +24,13 @@ def some(k: int, *, rounded: int | None) -> NDArray[Any]:
     return probs
 
 
-@pytest.mark.parametrize("score", [*SCORES.values(), ENDS], ids=lambda score: score.name)
+@pytest.mark.parametrize(
+    "score",
+    [*SCORES.values(), find_label_score("aps temperature=1.7"), ENDS],
+    ids=lambda score: score.text,
+)
 @pytest.mark.parametrize("k", [2, 3, 26, 300])
-def test_flags_are_those_of_the_scores(score: Score, k: int) -> None:
+def test_flags_are_those_of_the_scores(score: LabelScore, k: int) -> None:
     """Over all scores, with ties and without, in both precisions, thresholds that are scores."""
     for dtype in (np.float32, np.float64):
         for rounded in (None, 4):

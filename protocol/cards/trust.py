@@ -1,0 +1,81 @@
+"""Decides whether the threshold of a card may be used, before anything is predicted with it."""
+
+from pathlib import Path
+
+from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Card, Layer, read_card
+from confide.protocol.errors import BadInput
+
+Key = bytes | str
+
+SIMULATION = (
+    "SIMULATION ONLY: the randomness behind this card was not the operating system's, so nothing "
+    "about it is private"
+)
+TRIVIAL = (
+    "the threshold is TRIVIAL: sets hold every label and intervals are the whole line, whatever "
+    "the model says"
+)
+
+
+def trusted_release(
+    card: Card | Path | str, *, key: Key, simulation: bool
+) -> tuple[Layer, tuple[str, ...]]:
+    """Return what a card released and its limits, or refuse the card.
+
+    It must be signed by the key, and every clause must verify. A simulation must be accepted
+    explicitly.
+    """
+    # The verifier loads scipy, which predicting does not need.
+    from confide.protocol.cards.verify.card import verify
+
+    found = card if isinstance(card, Card) else read_card(Path(card))
+    where = "the card" if isinstance(card, Card) else str(card)
+    wanted = public_key(key)
+    if not found.signature:
+        raise BadInput(
+            f"{where} is not signed, so nobody vouches for it; accepted is a card signed by "
+            f"{wanted.hex()}"
+        )
+    broken = [finding for finding in verify(found, key=wanted) if not finding.holds]
+    if broken:
+        first = f"{broken[0].clause}: {broken[0].detail}"
+        others = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
+        raise BadInput(
+            f"{where} does not verify ({first[:200]}{others}); accepted is a card whose every "
+            f"clause holds, signed by {wanted.hex()}"
+        )
+    released: Layer | None = found.formal["released"]
+    if released is None:
+        raise BadInput(
+            f"{where} is about a search for a contract and has no threshold; accepted is the card "
+            "of a calibration"
+        )
+    if found.formal["decision"] == "simulation" and not simulation:
+        raise BadInput(
+            f"{where} is of a simulation. {SIMULATION}; accepted is a card of a real calibration, "
+            "or say that this is what you want (simulation=True, --simulation)"
+        )
+    return released, _limits(found.formal)
+
+
+def public_key(key: Key) -> bytes:
+    """Read a public key, given as 32 bytes or in hexadecimal."""
+    try:
+        found = bytes.fromhex(key) if isinstance(key, str) else bytes(key)
+    except (TypeError, ValueError):
+        found = b""
+    if len(found) != 32:
+        shown = repr(key) if len(repr(key)) <= 80 else f"{repr(key)[:80]}..."
+        raise BadInput(f"key is {shown}; accepted is a public key: 64 hexadecimal digits")
+    return found
+
+
+def _limits(formal: Layer) -> tuple[str, ...]:
+    """What the card does not promise, in words; nothing if the contract is kept."""
+    failed = [name for name in formal["failed"] if name not in (RANDOMNESS, INFORMATIVE)]
+    remarks = [SIMULATION] if formal["decision"] == "simulation" else []
+    if INFORMATIVE in formal["failed"]:
+        remarks.append(TRIVIAL)
+    if failed:
+        remarks.append(f"the contract of this card is NOT KEPT: {', '.join(failed)} failed")
+    return tuple(remarks)

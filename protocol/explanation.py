@@ -1,0 +1,103 @@
+"""Why a label is in a prediction set or not, and how an interval was made: record by record."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from confide.protocol.scores.label_score import LabelScore
+from confide.protocol.scores.regression import Residual
+
+# The labels of a record that are printed: those of the set, and the closest beyond it.
+_BEYOND = 3
+
+
+@dataclass(frozen=True)
+class LabelReason:
+    """A label and its score; it is in the set if that is at most the threshold."""
+
+    label: int
+    score: float
+    inside: bool
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A record's set or interval, and the reason for it; printed, it says so in words.
+
+    `reasons` are all labels of the record, lowest score first. An interval has none.
+    """
+
+    record: int
+    score: str
+    threshold: float
+    reasons: tuple[LabelReason, ...] = ()
+    interval: tuple[float, float] | None = None
+    results: tuple[float, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join(self._interval_lines() if self.interval else self._label_lines())
+
+    def _label_lines(self) -> list[str]:
+        inside = [reason for reason in self.reasons if reason.inside]
+        beyond = [reason for reason in self.reasons if not reason.inside]
+        size = "1 label" if len(inside) == 1 else f"{len(inside)} labels"
+        lines = [f"record {self.record}: {size} with {self.score} <= {self.threshold:.6g}"]
+        lines += [f"  {one.label:>5}  in   {one.score:.6g}" for one in inside]
+        lines += [f"  {one.label:>5}  out  {one.score:.6g}" for one in beyond[:_BEYOND]]
+        rest = len(beyond) - _BEYOND
+        return lines + ([f"  {rest} more are out, with higher scores"] if rest > 0 else [])
+
+    def _interval_lines(self) -> list[str]:
+        assert self.interval is not None
+        low, high = self.interval
+        given = ", ".join(f"{result:.6g}" for result in self.results)
+        found = f"{low:.6g} to {high:.6g}"
+        if math.isinf(low):
+            found = "the whole line: at threshold 1 nothing is ruled out"
+        elif low > high:
+            found = "empty: the model's quantiles are farther apart than the threshold allows"
+        return [
+            f"record {self.record}: {found}",
+            f"  the model says {given}; in are numbers with {self.score} <= {self.threshold:.6g}",
+        ]
+
+
+def explain_labels(
+    score: LabelScore, scores: NDArray[Any], *, threshold: float
+) -> list[Explanation]:
+    """Explain the set of every record from the scores of its labels."""
+    order = np.argsort(scores, axis=1, kind="stable")
+    limit = np.float64(threshold)
+    return [
+        Explanation(
+            record,
+            score.text,
+            threshold,
+            tuple(
+                LabelReason(label, float(row[label]), bool(row[label] <= limit))
+                for label in labels.tolist()
+            ),
+        )
+        for record, (row, labels) in enumerate(zip(scores, order, strict=True))
+    ]
+
+
+def explain_intervals(
+    score: Residual, results: ArrayLike, *, threshold: float
+) -> list[Explanation]:
+    """Explain the interval of every record from what the model returned for it."""
+    found = score.checked(results)
+    low, high = score.interval(results, threshold)
+    return [
+        Explanation(
+            record,
+            score.text,
+            threshold,
+            interval=(float(low[record]), float(high[record])),
+            results=tuple(np.atleast_1d(found[record]).tolist()),
+        )
+        for record in range(len(found))
+    ]
