@@ -23,10 +23,10 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from confide.client.records.models import Model
 from confide.client.records.records import Records
 from confide.client.records.score_cache import probabilities
-from confide.client.records.session import Session
+from confide.protocol.models.model_file import Model
+from confide.protocol.models.session import Session
 from tests.support.graphs import in_batches, network, one_by_one
 
 FEATURES, LABELS = 16, 26

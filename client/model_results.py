@@ -3,11 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
-from confide.client.records.models import Model
 from confide.client.records.records import Records
 from confide.client.records.score_cache import head_inputs, probabilities
 from confide.protocol.errors import Refused
 from confide.protocol.exact.lattice import MOST_BATCH
+from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import Array

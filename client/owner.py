@@ -7,10 +7,10 @@ from pathlib import Path
 
 from confide.client.home import Home
 from confide.client.ledger.ledger import Ledger
-from confide.client.records.models import Model
 from confide.client.records.reader import read_records
 from confide.client.respond import Respondent
 from confide.protocol.exact.sampling import os_entropy
+from confide.protocol.models.model_file import Model
 
 Stamp = tuple[int, ...] | None
 

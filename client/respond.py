@@ -20,12 +20,12 @@ from confide.client.ledger.ledger import Ledger
 from confide.client.model_results import ModelResults
 from confide.client.participants import Participants
 from confide.client.policy import Policy
-from confide.client.records.models import Model
 from confide.client.records.records import Records
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.sampling import SEEDED, Entropy, randomness
 from confide.protocol.methods.base import Batch
 from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan, open_plan, query_digest, read_query, signer
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import Array

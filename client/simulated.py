@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
-from confide.client.records.models import Model
 from confide.client.records.records import Records
 from confide.client.respond import Respondent
 from confide.protocol.embedded import deal, owned, predictions
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy
 from confide.protocol.methods.registry import METHODS
+from confide.protocol.models.model_file import Model
 from confide.protocol.simulated import EMBEDDED_MODEL, RUN_FOLDER, SIMULATION_PUBLIC
 
 SIMULATION_POLICY = Policy(

@@ -24,7 +24,7 @@ WIDTH, COLUMN, BOX, HEIGHT, ROW, TOP = 1155, 345, 154, 88, 112, 96
 GUTTER = COLUMN - 16 - 2 * BOX
 SIMULATION_TOP = TOP + 6 * ROW + 34
 END = SIMULATION_TOP + HEIGHT + 66
-BESIDE = "beside the rooms"
+BESIDE, LINES, DEALT = "beside the rooms", "command_line option_groups", "embedded simulated"
 STYLE = """text{font:12px system-ui,sans-serif;fill:#1f2933}.n{font-weight:600}
 .s{font-size:9.5px;fill:#52606d}.p{font-size:15px;font-weight:600}
 .c{fill:#f5f7fa;stroke:#cbd2d9}.b{fill:#fff;stroke:#7b8794}
@@ -65,7 +65,7 @@ client 1 1 owner: folder and records opened: owner home
 client 0 2 respond: one query, one answer: respond chosen_records model_results participants
 client 1 2 policy: what the owner allows: policy explain
 client 0 3 ledger: what each record has spent
-client 1 3 records: files, models, scores
+client 1 3 records: files, cached scores
 client 0 4 training: DP-SGD at the owner
 client 1 4 erm: linear models, exact noise
 protocol 0 0 cards/verify: decides a card again
@@ -76,10 +76,10 @@ protocol 0 2 methods: terms, queries, tallies
 protocol 1 2 wire: messages as bytes
 protocol 0 3 channels: local randomisers
 protocol 1 3 scores: conformity scores
-protocol 0 4 architectures: networks by name
+protocol 0 4 architectures: networks, ONNX models: architectures models
 protocol 1 4 privacy: the cost of mechanisms
 protocol 0 5 exact: exact arithmetic, sampling
-protocol 1 5 {BESIDE}:: errors files terminal command_line option_groups version embedded simulated
+protocol 1 5 {BESIDE}:: errors files terminal {LINES} version record_columns {DEALT}
 aggregator 0 0 cli: two command lines: cli __main__
 aggregator 1 0 flower_app: Flower's server side
 aggregator 0 1 server: gRPC, advance of campaigns

@@ -9,12 +9,12 @@ import typer
 from confide.client.cli.options import DEFAULT_HOME, Folder, Yes, confirm
 from confide.client.home import Home
 from confide.client.policy import list_in
-from confide.client.records.models import Model
-from confide.client.records.scorer import check_model
 from confide.protocol.architectures.factories import is_factory, source_digest
 from confide.protocol.command_line import CommandLine
 from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
+from confide.protocol.models.model_file import Model
+from confide.protocol.models.scorer import check_model
 from confide.protocol.terminal import clear_errors
 
 allow_app = CommandLine("Add an aggregator, a model or a network to the policy.")

@@ -13,12 +13,12 @@ from confide.client.explain import REASONS
 from confide.client.home import Home
 from confide.client.ledger.ledger import Ledger
 from confide.client.owner import open_owner
-from confide.client.records.models import Model
-from confide.client.records.scorer import check_model
 from confide.client.transport.contribution import Contribution, Left
 from confide.client.transport.grpc_client import Aggregator
 from confide.client.transport.retry import Unreachable
 from confide.protocol.errors import BadInput, Refused
+from confide.protocol.models.model_file import Model
+from confide.protocol.models.scorer import check_model
 from confide.protocol.plan import Plan, open_plan
 from confide.protocol.wire import wire_pb2 as wire
 

@@ -13,10 +13,10 @@ from rich.text import Text
 
 from confide.client.cli.options import DEFAULT_HOME, Folder
 from confide.client.home import Home
-from confide.client.records.models import Model
 from confide.client.records.reader import read_records
-from confide.client.records.scorer import check_model
 from confide.protocol.errors import BadInput
+from confide.protocol.models.model_file import Model
+from confide.protocol.models.scorer import check_model
 from confide.protocol.terminal import clear_errors
 
 HEADINGS = (

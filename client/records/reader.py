@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.client.records.formats import READERS, Columns
 from confide.client.records.ids import EXACT, WHY_ID, normal_id
 from confide.client.records.records import Records
 from confide.protocol.errors import BadInput
+from confide.protocol.record_columns import READERS, Columns
 
 Array = NDArray[Any]
 

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.client.records.models import Model
 from confide.client.records.records import Records
-from confide.client.records.results import NUMBERS, PROBABILITIES, ResultKind
-from confide.client.records.scorer import Progress, score
 from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
+from confide.protocol.models.model_file import Model
+from confide.protocol.models.results import NUMBERS, PROBABILITIES, ResultKind
+from confide.protocol.models.scorer import Progress, score
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from confide.client.records.models import Model
 from confide.client.records.records import Records
 from confide.client.training.checkpoint import about
 from confide.client.training.descent import Schedule
@@ -32,6 +31,7 @@ from confide.protocol.architectures.registry import open_network, read_architect
 from confide.protocol.errors import BadInput, check_epsilon, check_probability
 from confide.protocol.exact.lattice import MOST_WEIGHTS
 from confide.protocol.methods.training import LIMITS, MOST_STEPS, check_limit
+from confide.protocol.models.model_file import Model
 from confide.protocol.privacy.renyi import REPLACE_ONE, training_epsilon, training_noise
 from confide.protocol.terminal import printable
 

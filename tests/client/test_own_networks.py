@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from confide.client.__main__ import main
-from confide.client.records.models import Model
 from confide.client.training import own_training
 from confide.client.training.networks import load_weights
 from confide.client.training.own_training import OwnTraining
 from confide.client.training.weights_file import unpack_weights
 from confide.protocol.architectures.base import Network, scaled
+from confide.protocol.models.model_file import Model
 from tests.support.commands import run_main
 from tests.support.factories import forget, installed
 from tests.support.mutants import mutant

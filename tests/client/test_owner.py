@@ -16,11 +16,11 @@ from confide.client.flower_app import app
 from confide.client.home import Home
 from confide.client.policy import list_in
 from confide.client.records import score_cache
-from confide.client.records.models import Model
 from confide.client.records.reader import read_records
-from confide.client.records.scorer import score
 from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.bits import BitQuery
+from confide.protocol.models.model_file import Model
+from confide.protocol.models.scorer import score
 from confide.protocol.plan import digest, sign_plan, write_query
 from confide.protocol.simulated import CONTENT
 from confide.protocol.wire import wire_pb2 as wire

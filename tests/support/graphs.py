@@ -9,10 +9,10 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from confide.client.records.models import Model
-from confide.client.records.results import valid_rows
-from confide.client.records.scorer import STEP
-from confide.client.records.session import Session
+from confide.protocol.models.model_file import Model
+from confide.protocol.models.results import valid_rows
+from confide.protocol.models.scorer import STEP
+from confide.protocol.models.session import Session
 
 FLOAT = onnx.TensorProto.FLOAT
 node: Any = onnx.helper.make_node

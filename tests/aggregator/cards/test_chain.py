@@ -17,7 +17,6 @@ from confide.aggregator.campaigns.driver import Outcome, run_campaign, run_train
 from confide.aggregator.cards.issue import campaign_card
 from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
-from confide.client.records.models import Model
 from confide.client.records.records import Records
 from confide.client.respond import Respondent
 from confide.protocol.architectures.export import to_onnx
@@ -29,6 +28,7 @@ from confide.protocol.methods.bits import BitTerms
 from confide.protocol.methods.central import CentralTerms
 from confide.protocol.methods.labels import LabelTerms
 from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan, digest, write_query
 from confide.protocol.privacy.renyi import training_epsilon
 from confide.protocol.wire import wire_pb2 as wire

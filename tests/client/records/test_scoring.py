@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from confide.client.records.models import Model
 from confide.client.records.records import Records
 from confide.client.records.score_cache import probabilities
-from confide.client.records.scorer import STEP
 from confide.protocol.errors import BadInput
+from confide.protocol.models.model_file import Model
+from confide.protocol.models.scorer import STEP
 from tests.support.graphs import (
     WEIGHTS,
     linear,

@@ -15,7 +15,6 @@ from confide.client.cli.app import app as client_app
 from confide.client.explain import explain
 from confide.client.ledger.ledger import Ledger
 from confide.client.records import score_cache
-from confide.client.records.models import Model
 from confide.client.records.records import Records
 from confide.client.records.score_cache import head_inputs, probabilities
 from confide.client.respond import Respondent
@@ -23,6 +22,7 @@ from confide.protocol.channels.bit import Bit
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.bits import BitQuery, BitTerms
 from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan, digest, write_query
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse

@@ -9,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 
 from confide.aggregator.campaigns.training_result import model_file
-from confide.client.records.models import Model
-from confide.client.records.results import clipped_rows
 from confide.protocol.architectures.base import BuiltIn, canonical, scaled
 from confide.protocol.architectures.export import predict_file, to_onnx
 from confide.protocol.architectures.registry import built_in, read_architecture
 from confide.protocol.errors import BadInput
+from confide.protocol.models.model_file import Model
+from confide.protocol.models.results import clipped_rows
 from tests.protocol.architectures.test_networks import drawn, loaded
 from tests.support.graphs import FLOAT, constant, linear, model, node, proto, value
 from tests.support.heads import BACKBONE, INPUTS, PLAN, backbone, opset, outputs, stretched

@@ -8,7 +8,6 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from confide.client.records.models import Model
 from confide.protocol.architectures.base import (
     BuiltIn,
     canonical,
@@ -21,6 +20,7 @@ from confide.protocol.architectures.convolutions import groups
 from confide.protocol.architectures.export import predict_file, to_onnx
 from confide.protocol.architectures.registry import NETWORKS, built_in, read_architecture, register
 from confide.protocol.errors import BadInput
+from confide.protocol.models.model_file import Model
 
 DESCRIBED = [
     ("linear", 16, 26),

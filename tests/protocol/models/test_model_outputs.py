@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from confide.client.records.models import Model
-from confide.client.records.scorer import score
 from confide.protocol.errors import BadInput
+from confide.protocol.models.model_file import Model
+from confide.protocol.models.scorer import score
 from confide.protocol.scores.probabilities import check_probabilities
 from tests.support.graphs import (
     FLOAT,

@@ -10,7 +10,7 @@ in no standard. Missing on purpose:
 - operators on text, images and optional values, and those of training, which a score does not need.
 
 Dropout and BatchNormalization are functions of their inputs only outside training mode;
-`confide.client.records.graph_check` checks that.
+`confide.protocol.models.graph_check` checks that.
 """
 
 _ONNX = """

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from confide.client.records.models import Model
-from confide.client.records.scorer import score
 from confide.protocol.errors import BadInput
+from confide.protocol.models.model_file import Model
+from confide.protocol.models.scorer import score
 from tests.support.graphs import (
     FLOAT,
     constant,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from confide.client.records.models import Model
 from confide.protocol.errors import BadInput
+from confide.protocol.models.model_file import Model
 from confide.protocol.scores.probabilities import check_probabilities
 from tests.support.graphs import constant, linear, model, node, of_bytes, one_by_one, proto
 from tests.support.models import PLAIN, RECORDS, in_branch

@@ -5,8 +5,8 @@ import onnx
 import onnxruntime
 import pytest
 
-from confide.client.records.operators import OPERATORS
 from confide.protocol.errors import BadInput
+from confide.protocol.models.operators import OPERATORS
 from tests.support.graphs import WEIGHTS, constant, linear, model, node, one_by_one, proto
 from tests.support.models import PLAIN, RECORDS, in_branch, softmax
 

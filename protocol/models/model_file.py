@@ -1,11 +1,11 @@
 """A model that scores records: an ONNX graph in one piece of bytes, named by their SHA-256.
 
 A model comes from outside and runs on private records, so it is treated as hostile:
-`confide.client.records.graph_check` refuses graphs that could reach beyond one record, and
-`confide.client.records.session` runs the accepted graph on one record a call.
+`confide.protocol.models.graph_check` refuses graphs that could reach beyond one record, and
+`confide.protocol.models.session` runs the accepted graph on one record a call.
 
 Not closed: how long a record takes. A model may also exploit a fault of onnxruntime itself;
-`confide.client.records.scorer` runs models in another process, so that nobody notices one that
+`confide.protocol.models.scorer` runs models in another process, so that nobody notices one that
 ends its process or takes too much memory or time.
 """
 
@@ -13,9 +13,9 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from confide.client.records.graph_check import checked_graph
-from confide.client.records.session import Session, load_runtime
 from confide.protocol.errors import BadInput
+from confide.protocol.models.graph_check import checked_graph
+from confide.protocol.models.session import Session, load_runtime
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.client.records.models import Model
-from confide.client.records.results import PROBABILITIES, RESULT_KINDS, ResultKind
-from confide.client.records.session import Session
 from confide.protocol.errors import BadInput
+from confide.protocol.models.model_file import Model
+from confide.protocol.models.results import PROBABILITIES, RESULT_KINDS, ResultKind
+from confide.protocol.models.session import Session
 
 Array = NDArray[Any]
 Progress = Callable[[int, int], None]
@@ -97,7 +97,7 @@ def _scorer() -> subprocess.Popen[bytes]:
     """Start a scorer process; onnxruntime's messages, which may hold values, are thrown away."""
     path = os.pathsep.join(filter(None, sys.path))
     return subprocess.Popen(
-        [sys.executable, "-c", "from confide.client.records.scorer import main; main()"],
+        [sys.executable, "-c", "from confide.protocol.models.scorer import main; main()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -7,8 +7,8 @@ next. The accepted parts are written again, and only that copy is given to onnxr
 from collections.abc import Iterator
 from typing import Any
 
-from confide.client.records.operators import OPERATORS
 from confide.protocol.errors import BadInput
+from confide.protocol.models.operators import OPERATORS
 
 # Fields that do not change what a graph computes; they are dropped.
 COMMENTS = ("doc_string", "metadata_props", "configuration", "device_configurations")

@@ -1,6 +1,6 @@
 """A checked model in onnxruntime: one record a call, or many at once for a vetted model.
 
-A call that fails leaves NaN for its record; `confide.client.records.results` makes all rows valid.
+A call that fails leaves NaN for its record; `confide.protocol.models.results` makes all rows valid.
 """
 
 from collections.abc import Callable
