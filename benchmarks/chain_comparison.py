@@ -25,7 +25,7 @@ from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.methods.mean_weights import TrainingTally
 from confide.protocol.methods.training import TrainingQuery, TrainingTerms
 from confide.protocol.plan import Plan
-from confide.protocol.predictor import Predictor
+from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.privacy.renyi import training_noise
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import true_scores

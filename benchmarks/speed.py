@@ -29,7 +29,7 @@ from confide.aggregator.procedures.nonprivate import split_conformal
 from confide.aggregator.procedures.sweep import noise_aware_threshold
 from confide.protocol.channels.randomized_response import KaryRR
 from confide.protocol.exact.sampling import os_entropy
-from confide.protocol.predictor import Predictor
+from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import true_scores
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from confide.protocol.cards.card import Card, read_card
     from confide.protocol.cards.verify.card import verify
     from confide.protocol.plan import Plan, open_plan, sign_plan
-    from confide.protocol.predictor import Predictor
+    from confide.protocol.prediction.predictor import Predictor
     from confide.protocol.scores.registry import SCORES, find_label_score
     from confide.protocol.scores.scoring import all_scores, true_scores
     from confide.simulation.driver import BitUsers, LabelUsers, drive
@@ -31,7 +31,7 @@ _HOMES = {
     "confide.protocol.cards.card": ("Card", "read_card"),
     "confide.protocol.cards.verify.card": ("verify",),
     "confide.protocol.plan": ("Plan", "open_plan", "sign_plan"),
-    "confide.protocol.predictor": ("Predictor",),
+    "confide.protocol.prediction.predictor": ("Predictor",),
     "confide.protocol.scores.registry": ("SCORES", "find_label_score"),
     "confide.protocol.scores.scoring": ("all_scores", "true_scores"),
     "confide.simulation.driver": ("BitUsers", "LabelUsers", "drive"),

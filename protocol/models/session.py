@@ -59,6 +59,11 @@ class Session:
         )
         self._width = last.shape[-1] if last.shape else None
 
+    @property
+    def width(self) -> int | None:
+        """The numbers a record that the model declares to return; None if it declares none."""
+        return self._width if isinstance(self._width, int) else None
+
     def accept(self, shape: tuple[int, ...], labels: int) -> None:
         """Refuse features, or a number of labels, that the model does not declare.
 

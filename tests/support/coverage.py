@@ -23,7 +23,7 @@ from confide.protocol.methods.base import Terms
 from confide.protocol.methods.registry import METHODS as METHODS_BY_NAME
 from confide.protocol.methods.registry import local_variants
 from confide.protocol.plan import Plan
-from confide.protocol.predictor import Predictor
+from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import all_scores, true_scores
 from confide.simulation.driver import BitUsers, LabelUsers, drive

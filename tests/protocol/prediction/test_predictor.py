@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from confide.protocol.errors import BadInput
-from confide.protocol.predictor import Predictor
+from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import all_scores
 

@@ -6,7 +6,7 @@ Numpy arrays and torch tensors are accepted; torch is not imported.
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,12 @@ from numpy.typing import NDArray
 from confide.protocol.cards.card import Card
 from confide.protocol.cards.trust import Key, trusted_release
 from confide.protocol.errors import BadInput
-from confide.protocol.explanation import Explanation, explain_intervals, explain_labels
+from confide.protocol.prediction.batches import BatchModel, read_model
+from confide.protocol.prediction.explanation import (
+    RecordExplanation,
+    explain_intervals,
+    explain_labels,
+)
 from confide.protocol.scores.base import REGRESSION, Score
 from confide.protocol.scores.label_score import LabelScore
 from confide.protocol.scores.membership import labels_within
@@ -28,17 +33,6 @@ Array = NDArray[Any]
 
 class CardWarning(UserWarning):
     """A card can be used, and does not promise what one expects of a card."""
-
-
-class RunnableModel(Protocol):
-    """A model that predictors run, such as `confide.read_model` returns."""
-
-    @property
-    def digest(self) -> bytes:
-        """The SHA-256 of its file, by which cards name it."""
-
-    def __call__(self, features: Array, *, width: int | None) -> Array:
-        """Return `width` numbers a record, or however many the model returns."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +51,7 @@ class Predictor:
     score: Score
     threshold: float
     label_count: int | None = None
-    model: RunnableModel | None = None
+    model: BatchModel | None = None
     remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -70,26 +64,28 @@ class Predictor:
         card: Card | Path | str,
         *,
         key: Key,
-        model: RunnableModel | None = None,
+        model: BatchModel | Path | str | None = None,
         simulation: bool = False,
     ) -> Self:
         """Make the predictor of a card, after verifying every clause of it.
 
         `key` is the public key that must have signed the card, as 32 bytes or hexadecimal. A card
-        that is not signed, or does not verify, is refused, and so is a model that the card does not
-        name. The card of a simulation is refused unless `simulation` accepts it. A trivial
-        threshold or a contract that was not kept is a `CardWarning`.
+        that is not signed, or does not verify, is refused, and so is a model (an ONNX file, or
+        what `confide.read_model` returns) that the card does not name. The card of a simulation is
+        refused unless `simulation` accepts it. A trivial threshold, or a contract that was not
+        kept, is a `CardWarning`.
         """
         released, remarks = trusted_release(card, key=key, simulation=simulation)
-        if model is not None and model.digest.hex() != released["model"]:
+        chosen = read_model(model) if isinstance(model, str | Path) else model
+        if chosen is not None and chosen.digest.hex() != released["model"]:
             raise BadInput(
-                f"the model has SHA-256 {model.digest.hex()}; accepted is the one that the card "
+                f"the model has SHA-256 {chosen.digest.hex()}; accepted is the one that the card "
                 f"was calibrated for, {released['model']}"
             )
         for remark in remarks:
             warnings.warn(remark, CardWarning, stacklevel=2)
         score, labels = find_score(released["score"]), released["labels"]
-        return cls(score, released["threshold"], labels or None, model, remarks)
+        return cls(score, released["threshold"], labels or None, chosen, remarks)
 
     @property
     def trivial(self) -> bool:
@@ -123,7 +119,7 @@ class Predictor:
             return np.maximum(high - low, 0.0)
         return self._mask(x, u).sum(axis=1, dtype=np.int64)
 
-    def explain(self, x: Any, *, u: Any = None) -> list[Explanation]:
+    def explain(self, x: Any, *, u: Any = None) -> list[RecordExplanation]:
         """Say of every record why each label is in its set or not, or how its interval was made."""
         results = self.results(x)
         if self._of_numbers:

@@ -24,7 +24,7 @@ class LabelReason:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class RecordExplanation:
     """A record's set or interval, and the reason for it; printed, it says so in words.
 
     `reasons` are all labels of the record, lowest score first. An interval has none.
@@ -67,12 +67,12 @@ class Explanation:
 
 def explain_labels(
     score: LabelScore, scores: NDArray[Any], *, threshold: float
-) -> list[Explanation]:
+) -> list[RecordExplanation]:
     """Explain the set of every record from the scores of its labels."""
     order = np.argsort(scores, axis=1, kind="stable")
     limit = np.float64(threshold)
     return [
-        Explanation(
+        RecordExplanation(
             record,
             score.text,
             threshold,
@@ -87,12 +87,12 @@ def explain_labels(
 
 def explain_intervals(
     score: Residual, results: ArrayLike, *, threshold: float
-) -> list[Explanation]:
+) -> list[RecordExplanation]:
     """Explain the interval of every record from what the model returned for it."""
     found = score.checked(results)
     low, high = score.interval(results, threshold)
     return [
-        Explanation(
+        RecordExplanation(
             record,
             score.text,
             threshold,

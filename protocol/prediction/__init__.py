@@ -1,0 +1,1 @@
+"""From cards to prediction sets and intervals: arrays, models and files."""

@@ -1,0 +1,1 @@
+"""From cards to predictions."""
