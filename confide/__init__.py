@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from confide import metrics, plots
     from confide.aggregator.campaigns.driver import run_campaign
     from confide.aggregator.campaigns.plans import make_plan
-    from confide.aggregator.procedures.registry import plan_procedure
     from confide.protocol.cards.card import Card, read_card
     from confide.protocol.cards.verify.card import verify
+    from confide.protocol.errors import BadInput
     from confide.protocol.plan import Plan, open_plan, sign_plan
-    from confide.protocol.prediction.predictor import Predictor
-    from confide.protocol.scores.registry import SCORES, find_label_score
-    from confide.protocol.scores.scoring import all_scores, true_scores
-    from confide.simulation.driver import BitUsers, LabelUsers, drive
+    from confide.protocol.prediction.batches import read_model
+    from confide.protocol.prediction.predictor import CardWarning, Predictor
+    from confide.protocol.scores.registry import find_score
+    from confide.simulation.calibration import Calibration, calibrate
+    from confide.simulation.evaluation import Evaluation, compare, evaluate
 
 # A Flower bundle carries no symbolic links: there the packages lie beside this one.
 if not Path(__file__).with_name("protocol").exists():
@@ -27,39 +29,50 @@ if not Path(__file__).with_name("protocol").exists():
 _HOMES = {
     "confide.aggregator.campaigns.driver": ("run_campaign",),
     "confide.aggregator.campaigns.plans": ("make_plan",),
-    "confide.aggregator.procedures.registry": ("plan_procedure",),
     "confide.protocol.cards.card": ("Card", "read_card"),
     "confide.protocol.cards.verify.card": ("verify",),
+    "confide.protocol.errors": ("BadInput",),
     "confide.protocol.plan": ("Plan", "open_plan", "sign_plan"),
-    "confide.protocol.prediction.predictor": ("Predictor",),
-    "confide.protocol.scores.registry": ("SCORES", "find_label_score"),
-    "confide.protocol.scores.scoring": ("all_scores", "true_scores"),
-    "confide.simulation.driver": ("BitUsers", "LabelUsers", "drive"),
+    "confide.protocol.prediction.batches": ("read_model",),
+    "confide.protocol.prediction.predictor": ("CardWarning", "Predictor"),
+    "confide.protocol.scores.registry": ("find_score",),
+    "confide.simulation.calibration": ("Calibration", "calibrate"),
+    "confide.simulation.evaluation": ("Evaluation", "compare", "evaluate"),
 }
+_MODULES = ("metrics", "plots")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "SCORES",
-    "BitUsers",
+    "BadInput",
+    "Calibration",
     "Card",
-    "LabelUsers",
+    "CardWarning",
+    "Evaluation",
     "Plan",
     "Predictor",
-    "all_scores",
-    "drive",
-    "find_label_score",
+    "calibrate",
+    "compare",
+    "evaluate",
+    "find_score",
     "make_plan",
+    "metrics",
     "open_plan",
-    "plan_procedure",
+    "plots",
     "read_card",
+    "read_model",
     "run_campaign",
     "sign_plan",
-    "true_scores",
     "verify",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,25 +6,10 @@ threshold with a certificate; the predictor turns the threshold into sets of lab
 
 import numpy as np
 
-from confide import BitUsers, Predictor, drive, find_label_score, make_plan, plan_procedure
-from confide.aggregator.procedures.central import draw_afresh
+import confide
 from confide.protocol.embedded import predictions
-from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.simulated import ALWAYS
 
 RECORDS = 12_000
-SETTINGS = {
-    "score": "hps",
-    "labels": 26,
-    "alpha": 0.1,
-    "epsilon": 2.0,
-    "failure-probability": 0.1,
-    "max-corrupt": 0,
-    "records": RECORDS,
-    "minimum-reports": 100,
-    "minimum-owners": 1,
-    "model": "00" * 32,
-}
 
 
 def main() -> None:
@@ -32,20 +17,15 @@ def main() -> None:
     order = np.random.default_rng(1).permutation(len(labels))
     held, unseen = order[:RECORDS], order[RECORDS:]
 
-    plan = make_plan("bits:certified", SETTINGS, title="example", valid=ALWAYS)
-    score = find_label_score(plan.score)
-    users = BitUsers(score.true_scores(probs[held], labels[held]), SeededEntropy("example", 1))
-    certificate = drive(plan_procedure(plan, draw_afresh), users)
-
-    predictor = Predictor(score, certificate.threshold)
-    sets = predictor.predict_set(probs[unseen])
-    covered = sets[np.arange(len(unseen)), labels[unseen]].mean()
+    made = confide.calibrate(probs[held], labels[held], method="bits", epsilon=2.0, alpha=0.1)
+    sets = made.predictor.predict_set(probs[unseen])
+    certificate = made.certificate
     print(f"promised coverage: {certificate.level:.3f} ({certificate.kind})")
     print(f"exact epsilon: {certificate.epsilon:.3f}")
-    print(f"threshold: {certificate.threshold:.3f}")
-    print(f"test coverage: {covered:.3f}")
-    print(f"mean set size: {sets.sum(axis=1).mean():.2f}")
-    print(f"first set: {predictor.predict_labels(probs[unseen[:1]])[0]}")
+    print(f"threshold: {made.threshold:.3f}")
+    print(f"test coverage: {confide.metrics.coverage(sets, labels[unseen]):.3f}")
+    print(f"mean set size: {confide.metrics.mean_size(sets):.2f}")
+    print(made.predictor.explain(probs[unseen[:1]])[0])
 
 
 if __name__ == "__main__":

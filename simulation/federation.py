@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -29,13 +28,11 @@ import psutil
 import confide
 from confide.protocol.errors import ConfideError
 from confide.protocol.simulated import RUN_FOLDER
+from confide.simulation.defaults import APP
 from confide.simulation.interrupts import interrupts
 
 # The folder that the package is imported from, be it a checkout or where a wheel was installed.
 PACKAGES = Path(confide.__file__).parent.parent
-# The project's own pyproject.toml, which is what Flower reads an app's components and configuration
-# from.
-APP = Path(__file__).with_name("flower.toml")
 # Where Flower keeps its state; a separate folder tells the processes of this federation from
 # others.
 HOME = "FLWR_HOME"
@@ -48,12 +45,6 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-
-
-def run_defaults() -> dict[str, Any]:
-    """The run configuration of the app, as it stands without any override."""
-    app: dict[str, Any] = tomllib.loads(APP.read_text())["tool"]["flwr"]["app"]
-    return dict(app["config"])
 
 
 class RunFailed(ConfideError):

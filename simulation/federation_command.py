@@ -23,10 +23,11 @@ from confide.protocol.option_groups import grouped
 from confide.protocol.simulated import ALWAYS, EMBEDDED_MODEL, SIMULATION_PUBLIC
 from confide.protocol.terminal import clear_errors, columns
 from confide.simulation.chain_options import CHAIN, TrainingOptions
+from confide.simulation.defaults import run_defaults
 from confide.simulation.evaluate.command import given_options
 from confide.simulation.evaluate.options import Renamed
 from confide.simulation.evaluate.table import LEGEND
-from confide.simulation.federation import RunFailed, run_defaults
+from confide.simulation.federation import RunFailed
 from confide.simulation.federation import federation as own_federation
 from confide.simulation.report import write_report
 

@@ -71,7 +71,8 @@ KINDS = {
     "channel": _TEXT,
     "mechanism": _TEXT,
     "model": Kind(_is_digest, "the SHA-256 of the model file, 64 hexadecimal digits"),
-    "labels": _whole(2, MOST_LABELS),
+    # 0 is for scores of numbers, which have no labels.
+    "labels": _whole(0, MOST_LABELS),
     "bins": _whole(2, MOST_BINS),
     "records": _whole(1, MOST_REPORTS),
     "minimum-reports": _whole(0, MOST_REPORTS),

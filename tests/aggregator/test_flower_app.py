@@ -15,7 +15,7 @@ from confide.aggregator.campaigns.run_plans import Plans
 from confide.aggregator.flower_app import read_reply
 from confide.protocol.errors import BadInput
 from confide.protocol.plan import Plan
-from confide.simulation.federation import run_defaults
+from confide.simulation.defaults import run_defaults
 from tests.support.federations import CAMPAIGNS
 from tests.support.places import ROOT
 
@@ -43,7 +43,7 @@ import numpy as np
 from flwr.supercore.task_identity import TaskIdentity
 from threadpoolctl import threadpool_limits
 from confide.aggregator import flower_app
-from confide.simulation.federation import run_defaults
+from confide.simulation.defaults import run_defaults
 
 def fork():
     if (child := os.fork()) == 0:

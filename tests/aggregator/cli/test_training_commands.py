@@ -10,7 +10,7 @@ import pytest
 from confide.aggregator.campaigns.settings import KINDS, belongs, check
 from confide.aggregator.keys import SIGNING_KEY
 from confide.protocol.errors import BadInput
-from confide.simulation.federation import run_defaults
+from confide.simulation.defaults import run_defaults
 from tests.support.operator import said
 from tests.support.owners import PUBLIC as PUBLIC_KEY
 from tests.support.pages import get

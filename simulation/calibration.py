@@ -1,0 +1,229 @@
+"""Calibration of arrays in one process, by the procedures that campaigns run."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from numpy.typing import NDArray
+
+from confide.aggregator.campaigns.driver import Outcome, RecordedTallies, conclude, run_procedure
+from confide.aggregator.campaigns.plans import make_plan, valid_from
+from confide.aggregator.campaigns.settings import belongs, check_used
+from confide.aggregator.cards.issue import campaign_card
+from confide.aggregator.procedures.nonprivate import split_conformal
+from confide.aggregator.procedures.registry import plan_procedure
+from confide.aggregator.quantiles.base import Mechanism, Release
+from confide.aggregator.quantiles.histogram import Histogram
+from confide.protocol.cards.card import Card
+from confide.protocol.certificate import Certificate
+from confide.protocol.errors import BadInput, check_choice
+from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy
+from confide.protocol.methods.central import TRUSTED
+from confide.protocol.methods.registry import local_variants
+from confide.protocol.plan import Plan
+from confide.protocol.prediction.predictor import Predictor
+from confide.protocol.scores.base import REGRESSION, Score
+from confide.protocol.scores.label_score import LabelScore
+from confide.protocol.scores.probabilities import check_probabilities
+from confide.protocol.scores.registry import find_score
+from confide.protocol.simulated import ALWAYS
+from confide.protocol.tensors import as_array
+from confide.simulation.defaults import run_defaults
+from confide.simulation.driver import BitUsers, CountingOwner, LabelUsers
+
+Array = NDArray[Any]
+
+NON_PRIVATE = "non-private"
+
+
+def variants() -> dict[str, tuple[str, ...]]:
+    """The methods that calibrate arrays, each with its variants, the default one first."""
+    return {**local_variants(), "central": (TRUSTED,)}
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A threshold with its certificate, and what can be made of it.
+
+    `outcome` and `plan` are those of the campaign that was run; a calibration without privacy has
+    none.
+    """
+
+    score: Score
+    certificate: Certificate
+    label_count: int | None
+    plan: Plan | None = None
+    outcome: Outcome | None = None
+
+    @property
+    def threshold(self) -> float:
+        return self.certificate.threshold
+
+    @property
+    def predictor(self) -> Predictor:
+        """The predictor of this threshold, which takes what the model returns."""
+        return Predictor(self.score, self.threshold, self.label_count)
+
+    def card(self, key: Ed25519PrivateKey, *, diagnostic: dict[str, Any] | None = None) -> Card:
+        """Issue the signed card of this calibration, which anybody can verify and predict with.
+
+        `diagnostic` holds what was measured on other records, such as coverage and mean_size.
+        """
+        if self.plan is None or self.outcome is None:
+            raise BadInput("a calibration without privacy has no card; accepted is another method")
+        issued = datetime.now(UTC)
+        return campaign_card(
+            self.plan, self.outcome, diagnostic=diagnostic or {}, issued=issued
+        ).sign(key)
+
+    def __str__(self) -> str:
+        made = self.certificate
+        promise = f"coverage of at least {made.level:g} ({made.kind})"
+        cost = "not private" if made.epsilon is None else f"epsilon {made.epsilon:.4f}"
+        why = f"; trivial: {made.reason}" if made.trivial else ""
+        return (
+            f"{made.method} {made.variant}, score {self.score.text}: threshold "
+            f"{self.threshold:.6g} from {made.n:,} records, {promise}, {cost}{why}"
+        )
+
+
+def calibrate(
+    results: Any,
+    truth: Any,
+    *,
+    score: str = "hps",
+    method: str = "bits",
+    epsilon: float = 1.0,
+    alpha: float = 0.1,
+    model: Path | str | None = None,
+    name: str = "calibration in process",
+    seed: int | None = None,
+    **settings: Any,
+) -> Calibration:
+    """Calibrate a model on records that are all here, as a campaign would on many owners'.
+
+    `results` is what the model returned for the records: probabilities (n, K), or numbers as the
+    score reads them, (n,) or (n, 2). `truth` holds the labels, or the numbers, that were observed.
+    `method` is `bits`, `labels` or `central`, perhaps with a variant (`bits:one-shot`), or
+    `non-private`. `settings` are the method's own: `failure_probability`, `max_corrupt`, `channel`,
+    `mechanism`, `bins`, `beta`, `privacy_delta`. `model` is the ONNX file that cards shall name.
+
+    Randomness is the operating system's. A `seed` repeats a run, and makes its card a simulation.
+    """
+    found, observed = as_array(results), as_array(truth)
+    chosen = find_score(score)
+    labels = 0
+    if chosen.task != REGRESSION:
+        found = check_probabilities(found).astype(np.float32, copy=False)
+        labels = found.shape[1]
+    rng = np.random.default_rng(seed)
+    # Users are asked in the order of their positions, which must not depend on their records.
+    order = rng.permutation(len(observed))
+    if len(found) != len(observed):
+        raise BadInput(f"{len(found)} results with {len(observed)} truths; accepted is one each")
+    u = rng.random(len(observed)) if chosen.randomized else None
+    records = _Records(chosen, found[order], observed[order], u)
+    if method == NON_PRIVATE:
+        check_used([_kebab(key) for key in settings], [method], belongs())
+        return Calibration(chosen, split_conformal(records.own, alpha=alpha), labels or None)
+    plan = _plan(
+        method,
+        {"score": score, "epsilon": epsilon, "alpha": alpha, "labels": labels}
+        | {"records": max(1, len(observed)), "model": _digest(model)},
+        settings=settings,
+        name=name,
+        seeded=seed is not None,
+    )
+    entropy: Entropy = os_entropy if seed is None else SeededEntropy("calibrate", seed)
+    outcome = _run(plan, USERS[plan.method](records, entropy), entropy)
+    return Calibration(chosen, outcome.certificate, labels or None, plan, outcome)
+
+
+@dataclass(frozen=True)
+class _Records:
+    """Records in the order in which they are asked."""
+
+    score: Score
+    results: Array
+    truth: Array
+    u: Array | None
+
+    @property
+    def own(self) -> Array:
+        return self.score.true_scores(self.results, self.truth, u=self.u)
+
+    @property
+    def every(self) -> Array:
+        return LabelScore.of(self.score).all_scores(self.results, u=self.u)
+
+
+# The users of every method, in arrays.
+USERS: dict[str, Callable[[_Records, Entropy], Callable[[Any], Any]]] = {
+    "bits": lambda records, entropy: BitUsers(records.own, entropy),
+    "labels": lambda records, entropy: LabelUsers(records.every, records.truth, entropy),
+    "central": lambda records, entropy: CountingOwner(records.own),
+}
+
+
+def _plan(
+    method: str, shared: dict[str, Any], *, settings: dict[str, Any], name: str, seeded: bool
+) -> Plan:
+    asked, _, variant = method.partition(":")
+    check_choice("method", asked, (*variants(), NON_PRIVATE))
+    if variant:
+        check_choice(f"variant of {asked}", variant, variants()[asked])
+    campaign = f"{asked}:{variant or variants()[asked][0]}"
+    given = {_kebab(key): value for key, value in settings.items()}
+    only = belongs()
+    unknown = next((key for key in given if key not in only), None)
+    if unknown is not None:
+        accepted = sorted(key for key, owners in only.items() if {asked, campaign} & {*owners})
+        raise BadInput(
+            f"{unknown.replace('-', '_')} is no setting of {campaign}; accepted: "
+            f"{', '.join(key.replace('-', '_') for key in accepted)}"
+        )
+    check_used(given, [campaign], only)
+    fixed = {"minimum-reports": 0, "minimum-owners": 1, "train-share": 0.0}
+    return make_plan(
+        campaign,
+        run_defaults() | fixed | shared | given,
+        title=name,
+        valid=ALWAYS if seeded else valid_from(datetime.now(UTC), days=1),
+    )
+
+
+def _run(plan: Plan, users: Callable[[Any], Any], entropy: Entropy) -> Outcome:
+    """Run the plan's procedure on users in arrays, who count as one owner."""
+
+    def draw(mechanism: Mechanism, counts: Histogram, rank: int) -> Release:
+        return mechanism.release(counts, rank, entropy)
+
+    recorded = RecordedTallies(plan, lambda query, _: users(query))
+    certificate: Certificate = run_procedure(plan_procedure(plan, draw), recorded)
+    return conclude(
+        plan,
+        certificate,
+        received={"OK": 1},
+        seeded=entropy is not os_entropy,
+        crowds=recorded.crowds,
+        sizes=recorded.sizes or [certificate.n],
+    )
+
+
+def _digest(model: Path | str | None) -> str:
+    """The SHA-256 of the model's file; zeros if there is none."""
+    if model is None:
+        return "00" * 32
+    try:
+        return hashlib.sha256(Path(model).read_bytes()).hexdigest()
+    except OSError as error:
+        raise BadInput(f"model {model} cannot be read: {error.strerror}") from None
+
+
+def _kebab(name: str) -> str:
+    return name.replace("_", "-")

@@ -1,0 +1,126 @@
+"""Calibration of one's own arrays in process."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import confide
+from confide.protocol.embedded import predictions
+from confide.protocol.errors import BadInput
+from confide.protocol.exact.sampling import OPERATING_SYSTEM, SEEDED
+from tests.support.cards import KEY, broken
+
+PUBLIC = KEY.public_key().public_bytes_raw()
+
+
+def uniform(n: int, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Records whose hps score is uniform: the coverage of a threshold is the threshold."""
+    scores = np.random.default_rng(seed).random(n).astype(np.float32)
+    return np.stack([1 - scores, scores], axis=1), np.zeros(n, dtype=np.int64)
+
+
+@pytest.mark.parametrize("method", ["bits", "labels"])
+def test_coverage_fails_as_seldom_as_promised(method: str) -> None:
+    """The failure probability is 0.1; 15 of 40 would happen with probability below 1e-5."""
+    thresholds = [
+        confide.calibrate(*uniform(1500, seed), method=method, epsilon=4.0, seed=seed).threshold
+        for seed in range(40)
+    ]
+    assert sum(threshold < 0.9 for threshold in thresholds) < 15
+    assert np.mean(thresholds) < 0.97
+
+
+def test_marginal_coverage_is_met_on_average() -> None:
+    """The mean of 40 thresholds, each within 1 of 0.9, is above 0.9 less 4 standard errors."""
+    thresholds = [
+        confide.calibrate(*uniform(1500, seed), method="central", seed=seed).threshold
+        for seed in range(40)
+    ]
+    error = np.sqrt(0.9 * 0.1 / 1500 / 40) + 1 / 1024
+    assert 0.9 - 4 * error <= np.mean(thresholds) < 0.93
+
+
+def test_randomness_is_the_operating_systems_unless_seeded() -> None:
+    """A seed repeats a run and is stamped on it; without one two runs differ."""
+    records = uniform(2000, 1)
+    first, again = (confide.calibrate(*records, seed=5) for _ in range(2))
+    assert first.certificate == again.certificate
+    assert first.certificate.randomness == SEEDED
+    free = {confide.calibrate(*records).threshold for _ in range(3)}
+    assert len(free) > 1
+    assert confide.calibrate(*records).certificate.randomness == OPERATING_SYSTEM
+    assert confide.calibrate(*records, method="central").certificate.randomness == OPERATING_SYSTEM
+
+
+@pytest.mark.parametrize("method", ["bits", "bits:one-shot", "labels", "central"])
+def test_every_method_issues_a_card_that_verifies(method: str) -> None:
+    """And the card names the calibrated model."""
+    probs, labels = predictions()
+    made = confide.calibrate(probs[:4000], labels[:4000], method=method, epsilon=4.0, name="mine")
+    card = made.card(KEY, diagnostic={"coverage": 0.9})
+    assert broken(card, key=PUBLIC) == []
+    assert card.formal["contract"]["name"] == "mine"
+    assert card.formal["decision"] == "feasible"
+    assert card.formal["released"]["threshold"] == made.threshold
+
+
+def test_numbers_are_calibrated_too() -> None:
+    """CQR intervals of two columns cover the targets, and torch tensors are taken."""
+    rng = np.random.default_rng(2)
+    targets = rng.normal(size=6000)
+    bands = np.stack([np.full(6000, -0.5), np.full(6000, 0.5)], axis=1)
+    made = confide.calibrate(
+        torch.from_numpy(bands[:4000]), targets[:4000], score="cqr bound=4", epsilon=4.0, seed=1
+    )
+    found = made.predictor.predict_interval(bands[4000:])
+    assert confide.metrics.coverage(found, targets[4000:]) > 0.88
+    assert confide.metrics.mean_width(found) < 5
+
+
+def test_without_privacy_there_is_no_card() -> None:
+    """Split conformal prediction is there to compare with."""
+    made = confide.calibrate(*uniform(999, 3), method="non-private")
+    assert made.threshold == pytest.approx(0.9, abs=0.05)
+    assert "not private" in str(made)
+    with pytest.raises(BadInput, match="has no card"):
+        made.card(KEY)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"method": "bit"}, "method is 'bit'; accepted: labels, bits, central, non-private"),
+        ({"method": "bits:best"}, "variant of bits is 'best'"),
+        ({"method": "central:owner-noised"}, "variant of central"),
+        ({"score": "hpz"}, "score is 'hpz'"),
+        ({"bins": 10}, "bins is given, which bits:certified does not use"),
+        ({"epsilons": 1}, "epsilons is no setting of bits:certified; accepted: failure_prob"),
+        ({"alpha": 2}, "alpha is 2"),
+        ({"model": "none.onnx"}, "cannot be read"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(given: dict[str, Any], words: str) -> None:
+    """With what was found and what is accepted."""
+    with pytest.raises(BadInput, match=words):
+        confide.calibrate(*uniform(100, 1), **given)
+    with pytest.raises(BadInput, match="99 truths"):
+        confide.calibrate(uniform(100, 1)[0], uniform(99, 1)[1])
+
+
+def test_evaluations_say_what_privacy_costs() -> None:
+    """The measured coverage is the promised one or more, and less epsilon gives larger sets."""
+    probs, labels = predictions()
+    found = confide.compare(
+        probs, labels, methods=["bits"], epsilons=[1.0, 4.0], trials=3, n=4000, seed=1
+    )
+    assert [one.epsilon for one in found] == [None, 1.0, 4.0]
+    plain, low, high = found
+    assert plain.size < high.size < low.size
+    assert all(one.coverage > 0.88 for one in found)
+    assert (low.kind, low.trivial, low.n) == ("PAC", 0.0, 4000)
+    assert str(high).startswith("bits, epsilon 4: coverage 0.9")
+    with pytest.raises(BadInput, match="n is 16000"):
+        confide.evaluate(probs, labels, n=16_000)

@@ -1,0 +1,67 @@
+"""Plots draw what the metrics say."""
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+import confide
+from confide.protocol.embedded import predictions
+from confide.protocol.errors import BadInput
+
+mpl.use("Agg")
+
+
+@pytest.fixture(autouse=True)
+def closed() -> object:
+    from matplotlib import pyplot as plt
+
+    yield
+    plt.close("all")
+
+
+def test_sets_are_drawn_by_size_class_and_owner() -> None:
+    """Bars have the heights of the counts and shares."""
+    probs, labels = predictions()
+    sets = confide.Predictor(confide.find_score("hps"), 0.98).predict_set(probs)
+    drawn = confide.plots.set_sizes(sets, labels)
+    heights = [bar.get_height() for bar in drawn.containers[0]]
+    assert heights == np.bincount(sets.sum(axis=1), minlength=27).tolist()
+    assert "mean size" in drawn.get_title()
+    bars = confide.plots.by_class(sets, labels, alpha=0.1).containers[0]
+    assert [bar.get_height() for bar in bars] == pytest.approx(
+        confide.metrics.class_coverage(sets, labels)
+    )
+    owners = np.arange(len(labels)) % 3
+    assert len(confide.plots.by_owner(sets, labels, owners, alpha=0.1).containers[0]) == 3
+
+
+def test_the_cost_of_privacy_is_drawn() -> None:
+    """A line a method, and a dashed one without privacy."""
+    probs, labels = predictions()
+    found = confide.compare(
+        probs[:3000], labels[:3000], methods=["bits"], epsilons=[1.0, 4.0], trials=1, seed=1
+    )
+    left, right = confide.plots.against_epsilon(found)
+    assert [text.get_text() for text in right.get_legend().get_texts()] == ["non-private", "bits"]
+    assert left.lines[1].get_ydata() == pytest.approx([one.coverage for one in found[1:]])
+    with pytest.raises(BadInput, match="no evaluations"):
+        confide.plots.against_epsilon([])
+
+
+def test_the_trail_of_a_search_ends_at_its_threshold() -> None:
+    """Every threshold that was tried is drawn; a release of counts tried none."""
+    probs, labels = predictions()
+    made = confide.calibrate(probs[:4000], labels[:4000], epsilon=4.0, seed=1)
+    drawn = confide.plots.trail(made)
+    assert drawn.lines[0].get_ydata().tolist() == [r.threshold for r in made.certificate.rungs]
+    assert drawn.lines[-1].get_ydata()[0] == made.threshold
+    with pytest.raises(BadInput, match="tried no thresholds"):
+        confide.plots.trail(confide.calibrate(probs, labels, method="central", seed=1))
+
+
+def test_intervals_are_drawn() -> None:
+    """Covered and missed targets are told apart; whole lines cannot be drawn."""
+    drawn = confide.plots.intervals([[0.0, 1.0], [2.0, 3.0]], [0.5, 9.0])
+    assert [len(line.get_xdata()) for line in drawn.lines] == [1, 1]
+    with pytest.raises(BadInput, match="whole line"):
+        confide.plots.intervals([[-np.inf, np.inf]])
