@@ -13,6 +13,9 @@ from confide.protocol.errors import BadInput
 
 Array = NDArray[Any]
 
+# Columns of a model's results for numbers that count as such only together.
+PREDICTED = (("prediction",), ("prediction", "scale"), ("lower", "upper"))
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -24,7 +27,14 @@ class Columns:
 
 
 def _npz(path: Path) -> Columns:
-    renamed = {"labels": "label", "ids": "id", "persons": "person"}
+    renamed = {
+        "labels": "label",
+        "ids": "id",
+        "persons": "person",
+        "targets": "target",
+        "predictions": "prediction",
+        "scales": "scale",
+    }
     with np.load(path, allow_pickle=False) as archive:
         found = {name: archive[name] for name in archive}
     _check_once([renamed.get(name, name) for name in found])
@@ -76,15 +86,21 @@ def _check_once(names: list[str]) -> None:
 
 
 def _table(columns: Mapping[str, Sequence[Any] | Array]) -> dict[str, Array]:
-    """Columns `id`, `person` and `label`, and all others as one array.
+    """Columns `id`, `person`, `label` and `target`, predictions, and all others as one array.
 
-    The others are probabilities if they are named p0, p1, ..., else features.
+    Predictions of numbers have the names in `PREDICTED`; in a file that has labels and no targets,
+    these are features like others. The others are probabilities if they are named p0, p1, ..., else
+    features.
     """
     named: dict[str, Array] = {
         name: np.asarray(columns[name]) for name in ("id", "person") if name in columns
     }
     if "label" in columns:
         named["label"] = np.asarray(columns["label"]).astype(np.float64)
+    numbers = {"target"} & set(columns)
+    if numbers or "label" not in columns:
+        numbers |= {name for group in PREDICTED if set(group) <= set(columns) for name in group}
+    named |= {name: _numbers(columns[name]) for name in columns if name in numbers}
     others = [name for name in columns if name not in named]
     if not others:
         return named
@@ -96,6 +112,14 @@ def _table(columns: Mapping[str, Sequence[Any] | Array]) -> dict[str, Array]:
     if values.ndim != 2:
         raise BadInput("it has columns of lists; accepted is a number a record and column")
     return named | {kind: values.T}
+
+
+def _numbers(column: Sequence[Any] | Array) -> Array:
+    """Numbers of records; one that is missing is NaN."""
+    values = np.asarray(column)
+    if values.dtype.kind == "U":
+        values = np.where(np.char.strip(values) == "", "nan", values)
+    return values.astype(np.float64)
 
 
 READERS: dict[str, Callable[[Path], Columns]] = {".npz": _npz, ".csv": _csv, ".parquet": _parquet}

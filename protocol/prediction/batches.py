@@ -58,3 +58,14 @@ class BatchModel:
 def read_model(path: Path | str) -> BatchModel:
     """Read an ONNX file with all weights inside, check its graph and make it ready to run."""
     return BatchModel(Model.read(Path(path)), str(path))
+
+
+def checked_model(model: BatchModel | Path | str, digest: bytes) -> BatchModel:
+    """Return the model if it has this digest; the file of another one is not even parsed."""
+    found = model if isinstance(model, BatchModel) else Model.read(Path(model))
+    if found.digest != digest:
+        raise BadInput(
+            f"the model has SHA-256 {found.digest.hex()}; accepted is the one that the card was "
+            f"calibrated for, {digest.hex()}"
+        )
+    return found if isinstance(found, BatchModel) else BatchModel(found, str(model))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from confide.protocol.cards.card import Card
 from confide.protocol.cards.trust import Key, trusted_release
 from confide.protocol.errors import BadInput
-from confide.protocol.prediction.batches import BatchModel, read_model
+from confide.protocol.prediction.batches import BatchModel, Progress, checked_model
 from confide.protocol.prediction.explanation import (
     RecordExplanation,
     explain_intervals,
@@ -76,12 +76,8 @@ class Predictor:
         kept, is a `CardWarning`.
         """
         released, remarks = trusted_release(card, key=key, simulation=simulation)
-        chosen = read_model(model) if isinstance(model, str | Path) else model
-        if chosen is not None and chosen.digest.hex() != released["model"]:
-            raise BadInput(
-                f"the model has SHA-256 {chosen.digest.hex()}; accepted is the one that the card "
-                f"was calibrated for, {released['model']}"
-            )
+        named = bytes.fromhex(released["model"])
+        chosen = None if model is None else checked_model(model, named)
         for remark in remarks:
             warnings.warn(remark, CardWarning, stacklevel=2)
         score, labels = find_score(released["score"]), released["labels"]
@@ -91,6 +87,11 @@ class Predictor:
     def trivial(self) -> bool:
         """Whether the threshold is 1: sets hold every label, and intervals are the whole line."""
         return self.threshold >= 1.0
+
+    @property
+    def of_labels(self) -> bool:
+        """Whether it predicts sets of labels, not intervals of numbers."""
+        return self.score.task != REGRESSION
 
     def predict_set(self, x: Any, *, u: Any = None) -> Any:
         """Return (n, K) booleans: the labels of every set.
@@ -114,7 +115,7 @@ class Predictor:
 
     def sizes(self, x: Any, *, u: Any = None) -> Array:
         """Return the number of labels in every set, or the width of every interval."""
-        if self._of_numbers:
+        if not self.of_labels:
             low, high = as_array(self.predict_interval(x)).T
             return np.maximum(high - low, 0.0)
         return self._mask(x, u).sum(axis=1, dtype=np.int64)
@@ -122,18 +123,17 @@ class Predictor:
     def explain(self, x: Any, *, u: Any = None) -> list[RecordExplanation]:
         """Say of every record why each label is in its set or not, or how its interval was made."""
         results = self.results(x)
-        if self._of_numbers:
+        if not self.of_labels:
             return explain_intervals(residual(self.score), results, threshold=self.threshold)
         score = LabelScore.of(self.score)
         scores = score.all_scores(results, u=self._uniforms(len(results), u))
         return explain_labels(score, scores, threshold=self.threshold)
 
-    def results(self, x: Any) -> Array:
+    def results(self, x: Any, *, progress: Progress | None = None) -> Array:
         """Return what the model returns for these features; without a model, x itself, checked."""
-        given = as_array(x)
-        width = self._width
-        found = given if self.model is None else self.model(given, width=width)
-        if self._of_numbers:
+        given, width = as_array(x), self._width
+        found = given if self.model is None else self.model(given, width=width, progress=progress)
+        if not self.of_labels:
             return found if self.model is None else found.astype(np.float64)
         found = check_probabilities(found).astype(np.float32, copy=False)
         if width is not None and found.shape[1] != width:
@@ -144,12 +144,8 @@ class Predictor:
         return found
 
     @property
-    def _of_numbers(self) -> bool:
-        return self.score.task == REGRESSION
-
-    @property
     def _width(self) -> int | None:
-        if not self._of_numbers and self.label_count is None:
+        if self.of_labels and self.label_count is None:
             return None
         return self.score.width(self.label_count or 0)
 

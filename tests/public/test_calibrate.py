@@ -120,7 +120,7 @@ def test_evaluations_say_what_privacy_costs() -> None:
     plain, low, high = found
     assert plain.size < high.size < low.size
     assert all(one.coverage > 0.88 for one in found)
-    assert (low.kind, low.trivial, low.n) == ("PAC", 0.0, 4000)
+    assert (high.kind, high.trivial, high.n) == ("PAC", 0.0, 4000)
     assert str(high).startswith("bits, epsilon 4: coverage 0.9")
     with pytest.raises(BadInput, match="n is 16000"):
         confide.evaluate(probs, labels, n=16_000)

@@ -1,0 +1,87 @@
+"""Reads a file of records to predict: results of a model, or features; a truth is not needed."""
+
+import csv
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confide.protocol.errors import BadInput
+from confide.protocol.record_columns import READERS
+from confide.protocol.scores.base import REGRESSION, Score
+from confide.protocol.scores.regression import residual
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class NewRecords:
+    """Records of a file, by row.
+
+    `given` is what a predictor takes: results of the model, or features if it has a model. `ids`
+    and `truth` are None where the file has none; a truth serves to measure coverage.
+    """
+
+    given: Array
+    ids: list[Any] | None
+    truth: Array | None
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+
+def read_new_records(path: Path, score: Score, *, features: bool) -> NewRecords:
+    """Read the records of a file: their features, or the results that this score reads."""
+    accepted = f"accepted are .npz, .csv and .parquet with {_wanted(score, features=features)}"
+    if path.suffix not in READERS:
+        raise BadInput(f"{path} ends in {path.suffix or 'nothing'!r}; {accepted}")
+    if not path.exists():
+        raise BadInput(f"{path} does not exist; {accepted}")
+    try:
+        arrays = READERS[path.suffix](path).arrays
+        return _records(arrays, score, features=features)
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}; {accepted}") from None
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        KeyError,
+        TypeError,
+        zipfile.BadZipFile,
+        csv.Error,
+    ) as error:
+        raise BadInput(f"{path} cannot be read: {error}; {accepted}") from None
+
+
+def _wanted(score: Score, *, features: bool) -> str:
+    if features:
+        return "features, and `id` if you like"
+    if score.task == REGRESSION:
+        named = " and ".join(f"`{name}`" for name in residual(score).columns)
+        return f"{named}, and `id` if you like; features need a model"
+    return "probabilities `p0`, `p1`, ..., and `id` if you like; features need a model"
+
+
+def _records(arrays: dict[str, Array], score: Score, *, features: bool) -> NewRecords:
+    numbers = score.task == REGRESSION
+    names = ("features",) if features else residual(score).columns if numbers else ("probs",)
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise BadInput(f"it has {', '.join(sorted(arrays))}; missing: {', '.join(missing)}")
+    found = [arrays[name] for name in names]
+    given = found[0] if len(found) == 1 else np.column_stack(found)
+    truth, ids = arrays.get("target" if numbers else "label"), arrays.get("id")
+    for what, rows in (("id", ids), ("truth", truth)):
+        if rows is not None and rows.shape != given.shape[:1]:
+            raise BadInput(f"{what} has shape {rows.shape} for {len(given)} records")
+    if given.dtype.kind not in "fiub" or not np.isfinite(given).all():
+        raise BadInput(f"{names[0]} hold values that are no finite numbers")
+    if not numbers and truth is not None:
+        if truth.dtype.kind not in "fiub" or not np.array_equal(truth, np.rint(truth)):
+            raise BadInput("labels are no whole numbers")
+        truth = truth.astype(np.int64)
+    return NewRecords(given, None if ids is None else ids.tolist(), truth)

@@ -1,0 +1,185 @@
+"""`confide predict`: from a card and a file to a file of sets or intervals."""
+
+import csv
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+import confide
+from confide.__main__ import main as confide_main
+from confide.protocol.embedded import predictions
+from tests.support.cards import KEY, OTHER
+from tests.support.commands import run_main
+from tests.support.models import PLAIN, softmax
+
+PUBLIC = KEY.public_key().public_bytes_raw().hex()
+FEATURES = np.random.default_rng(4).normal(size=(3000, 2)).astype(np.float32)
+WEIGHTS = np.array([[0.5, -0.5, 0.0], [0.1, 0.2, 0.3]], dtype=np.float32)
+
+
+def predict(folder: Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command on files of a folder; an option that is None is left out."""
+    given = {"card": "card.json", "key": PUBLIC, "data": "new.npz", "out": "out.csv"} | options
+    words: list[str | Path] = []
+    for name, value in given.items():
+        if value is not None and value is not False:
+            at = value if name in ("key", "explain") or value is True else folder / value
+            words += [f"--{name}"] if value is True else [f"--{name}", str(at)]
+    return run_main(confide_main, "predict", *words)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Cards of letters, of a model on features and of numbers, and records in every format."""
+    place = tmp_path_factory.mktemp("predict")
+    probs, labels = predictions()
+    card = confide.calibrate(probs[:4000], labels[:4000], epsilon=4.0).card(KEY)
+    (place / "card.json").write_text(card.to_json())
+    (place / "unsigned.json").write_text(replace(card, key=b"", signature=b"").to_json())
+    (place / "foreign.json").write_text(card.sign(OTHER).to_json())
+    (place / "seeded.json").write_text(
+        confide.calibrate(probs[:2000], labels[:2000], epsilon=4.0, seed=1).card(KEY).to_json()
+    )
+    new = probs[4000:4300]
+    np.savez(place / "new.npz", probs=new, labels=labels[4000:4300])
+    columns = {f"p{k}": new[:, k] for k in range(26)}
+    names = [f"patient {i}" for i in range(len(new))]
+    pyarrow.parquet.write_table(pyarrow.table({"id": names, **columns}), place / "new.parquet")
+    with (place / "new.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["id", *columns])
+        rows.writerows([name, *row] for name, row in zip(names, new.tolist(), strict=True))
+    (place / "model.onnx").write_bytes(PLAIN.data)
+    (place / "other.onnx").write_bytes(PLAIN.data + b"\x00")
+    scored = softmax(FEATURES @ WEIGHTS)
+    truth = np.array([np.random.default_rng(i).choice(3, p=p) for i, p in enumerate(scored)])
+    made = confide.calibrate(scored, truth, epsilon=4.0, model=place / "model.onnx")
+    (place / "features.json").write_text(made.card(KEY).to_json())
+    np.savez(place / "features.npz", features=FEATURES[:100])
+    targets = np.random.default_rng(1).normal(size=4000)
+    bands = np.stack([np.full(4000, -0.5), np.full(4000, 0.5)], axis=1)
+    numbers = confide.calibrate(bands, targets, score="cqr bound=4", epsilon=4.0).card(KEY)
+    (place / "numbers.json").write_text(numbers.to_json())
+    (place / "numbers.csv").write_text("id,lower,upper,target\na,-1,1,0\nb,0,2,99\n")
+    return place
+
+
+def test_every_format_gives_the_sets_of_the_predictor(folder: Path) -> None:
+    """npz, csv and parquet in; parquet, csv, npz and jsonl out; ids where there are any."""
+    predictor = confide.Predictor.from_card(folder / "card.json", key=PUBLIC)
+    wanted = predictor.predict_labels(predictions()[0][4000:4300])
+    for data in ("new.npz", "new.csv", "new.parquet"):
+        for ending in ("parquet", "csv", "npz", "jsonl"):
+            done = predict(folder, data=data, out=f"sets.{ending}")
+            assert done.returncode == 0, done.stderr
+            named, found = read(folder / f"sets.{ending}")
+            assert found == wanted
+            if data != "new.npz":
+                assert named == [f"patient {i}" for i in range(300)]
+    assert "300 sets of " in done.stdout
+
+
+def read(path: Path) -> tuple[list[Any], list[list[int]]]:
+    """The ids and labels of a written file."""
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as archive:
+            ids = archive["ids"].tolist() if "ids" in archive else []
+            return ids, [np.flatnonzero(row).tolist() for row in archive["sets"]]
+    if path.suffix == ".parquet":
+        table = pyarrow.parquet.read_table(path).to_pydict()
+        assert table["size"] == [len(labels) for labels in table["labels"]]
+        return table["id"], table["labels"]
+    if path.suffix == ".jsonl":
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        return [line["id"] for line in lines], [line["labels"] for line in lines]
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [row["id"] for row in rows], [list(map(int, row["labels"].split())) for row in rows]
+
+
+def test_coverage_is_said_where_the_file_knows_the_truth(folder: Path) -> None:
+    """And the first records are explained if asked."""
+    done = predict(folder, explain=2)
+    assert "they cover 0.9" in done.stdout
+    assert done.stdout.count("record ") == 2
+    assert "  out  " in done.stdout
+
+
+def test_a_model_turns_features_into_sets(folder: Path) -> None:
+    """The model is the card's, to the byte; records are run many at a call."""
+    done = predict(
+        folder, card="features.json", data="features.npz", model="model.onnx", out="f.npz"
+    )
+    assert done.returncode == 0, done.stderr
+    predictor = confide.Predictor.from_card(
+        folder / "features.json", key=PUBLIC, model=folder / "model.onnx"
+    )
+    assert read(folder / "f.npz")[1] == predictor.predict_labels(FEATURES[:100])
+    plain = confide.Predictor(predictor.score, predictor.threshold)
+    scored = softmax(FEATURES[:100] @ WEIGHTS)
+    assert plain.predict_labels(scored) == predictor.predict_labels(FEATURES[:100])
+
+
+def test_intervals_are_written(folder: Path) -> None:
+    """A card of numbers gives the ends of intervals; the second target is far outside."""
+    done = predict(folder, card="numbers.json", data="numbers.csv", out="i.csv")
+    assert done.returncode == 0, done.stderr
+    assert "they cover 0.5000" in done.stdout
+    with (folder / "i.csv").open(newline="") as file:
+        low = [float(row["low"]) for row in csv.DictReader(file)]
+    assert low[1] - low[0] == pytest.approx(1.0)
+
+
+def test_a_simulation_is_said_in_capitals(folder: Path) -> None:
+    """It is refused without the flag, and warned of with it."""
+    done = predict(folder, card="seeded.json", out="s.csv")
+    assert done.returncode == 2
+    assert "SIMULATION ONLY" in done.stderr
+    done = predict(folder, card="seeded.json", out="s.csv", simulation=True)
+    assert done.returncode == 0
+    assert "WARNING: SIMULATION ONLY" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"card": "unsigned.json"}, "is not signed"),
+        ({"card": "foreign.json"}, "does not verify (signer"),
+        ({"card": "none.json"}, "cannot be read"),
+        ({"key": "00" * 32}, "signer"),
+        ({"key": "word"}, "key is 'word'"),
+        ({"model": "model.onnx"}, "the model has SHA-256"),
+        ({"card": "features.json", "model": "other.onnx", "data": "features.npz"}, "SHA-256"),
+        ({"card": "features.json", "data": "features.npz"}, "missing: probs"),
+        ({"card": "features.json", "model": "model.onnx"}, "missing: features"),
+        ({"card": "numbers.json"}, "missing: lower, upper"),
+        ({"data": "none.npz"}, "does not exist"),
+        ({"data": "card.json"}, "ends in '.json'"),
+        ({"data": "garbage.npz"}, "cannot be read"),
+        ({"data": "wrong.npz"}, "sum to 2"),
+        ({"data": "unknown.npz"}, "labels run from 99"),
+        ({"out": "x.xlsx"}, "accepted: .parquet, .csv, .npz, .jsonl"),
+        ({"out": "none/x.csv"}, "its folder does not exist"),
+        ({"out": "new.npz"}, "is also read"),
+    ],
+)
+def test_whatever_is_wrong_is_said_before_anything_is_written(
+    folder: Path, options: dict[str, Any], words: str
+) -> None:
+    """One line, exit code 2, and no file."""
+    (folder / "garbage.npz").write_bytes(b"PK not a zip")
+    probs = predictions()[0][:2]
+    np.savez(folder / "wrong.npz", probs=probs * 2)
+    np.savez(folder / "unknown.npz", probs=probs, labels=[99, 99])
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    done = predict(folder, **{"out": "never.csv"} | options)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
