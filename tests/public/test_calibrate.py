@@ -11,6 +11,7 @@ import confide
 from confide.protocol.embedded import predictions
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SEEDED
+from tests.support.calibrated import calibrated
 from tests.support.cards import KEY, broken
 
 PUBLIC = KEY.public_key().public_bytes_raw()
@@ -59,7 +60,7 @@ def test_randomness_is_the_operating_systems_unless_seeded() -> None:
 def test_every_method_issues_a_card_that_verifies(method: str) -> None:
     """And the card names the calibrated model."""
     probs, labels = predictions()
-    made = confide.calibrate(probs[:4000], labels[:4000], method=method, epsilon=4.0, name="mine")
+    made = calibrated(probs[:4000], labels[:4000], method=method, name="mine")
     card = made.card(KEY, diagnostic={"coverage": 0.9})
     assert broken(card, key=PUBLIC) == []
     assert card.formal["contract"]["name"] == "mine"

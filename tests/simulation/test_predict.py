@@ -14,6 +14,7 @@ import pytest
 import confide
 from confide.__main__ import main as confide_main
 from confide.protocol.embedded import predictions
+from tests.support.calibrated import calibrated_card
 from tests.support.cards import KEY, OTHER
 from tests.support.commands import run_main
 from tests.support.models import PLAIN, softmax
@@ -39,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Cards of letters, of a model on features and of numbers, and records in every format."""
     place = tmp_path_factory.mktemp("predict")
     probs, labels = predictions()
-    card = confide.calibrate(probs[:4000], labels[:4000], epsilon=4.0).card(KEY)
+    card = calibrated_card(probs[:4000], labels[:4000])
     (place / "card.json").write_text(card.to_json())
     (place / "unsigned.json").write_text(replace(card, key=b"", signature=b"").to_json())
     (place / "foreign.json").write_text(card.sign(OTHER).to_json())
@@ -59,12 +60,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "other.onnx").write_bytes(PLAIN.data + b"\x00")
     scored = softmax(FEATURES @ WEIGHTS)
     truth = np.array([np.random.default_rng(i).choice(3, p=p) for i, p in enumerate(scored)])
-    made = confide.calibrate(scored, truth, epsilon=4.0, model=place / "model.onnx")
-    (place / "features.json").write_text(made.card(KEY).to_json())
+    made = calibrated_card(scored, truth, model=place / "model.onnx")
+    (place / "features.json").write_text(made.to_json())
     np.savez(place / "features.npz", features=FEATURES[:100])
     targets = np.random.default_rng(1).normal(size=4000)
     bands = np.stack([np.full(4000, -0.5), np.full(4000, 0.5)], axis=1)
-    numbers = confide.calibrate(bands, targets, score="cqr bound=4", epsilon=4.0).card(KEY)
+    numbers = calibrated_card(bands, targets, score="cqr bound=4")
     (place / "numbers.json").write_text(numbers.to_json())
     (place / "numbers.csv").write_text("id,lower,upper,target\na,-1,1,0\nb,0,2,99\n")
     return place
@@ -106,7 +107,10 @@ def read(path: Path) -> tuple[list[Any], list[list[int]]]:
 def test_coverage_is_said_where_the_file_knows_the_truth(folder: Path) -> None:
     """And the first records are explained if asked."""
     done = predict(folder, explain=2)
-    assert "they cover 0.9" in done.stdout
+    predictor = confide.Predictor.from_card(folder / "card.json", key=PUBLIC)
+    probs, labels = (part[4000:4300] for part in predictions())
+    covered = confide.metrics.coverage(predictor.predict_set(probs), labels)
+    assert f"they cover {covered:.4f} of the truth" in done.stdout
     assert done.stdout.count("record ") == 2
     assert "  out  " in done.stdout
 

@@ -13,6 +13,7 @@ from confide.protocol.cards.card import Card
 from confide.protocol.embedded import predictions
 from confide.protocol.errors import BadInput
 from confide.simulation.calibration import Calibration
+from tests.support.calibrated import calibrated, calibrated_card
 from tests.support.campaign_cards import forged
 from tests.support.cards import KEY, OTHER, make_card
 
@@ -22,7 +23,7 @@ PUBLIC = KEY.public_key().public_bytes_raw()
 @pytest.fixture(scope="module")
 def made() -> Calibration:
     probs, labels = predictions()
-    return calibrate(probs[:4000], labels[:4000], method="bits", epsilon=4.0)
+    return calibrated(probs[:4000], labels[:4000])
 
 
 @pytest.fixture(scope="module")
@@ -85,12 +86,12 @@ def test_a_simulation_must_be_accepted() -> None:
 def test_a_trivial_threshold_and_a_broken_contract_are_said() -> None:
     """A threshold of 1 predicts every label; the published method promises less than asked."""
     probs, labels = predictions()
-    trivial = calibrate(probs[:50], labels[:50], epsilon=0.1).card(KEY)
+    trivial = calibrated_card(probs[:50], labels[:50], epsilon=0.1)
     with pytest.warns(CardWarning, match="TRIVIAL"):
         predictor = Predictor.from_card(trivial, key=PUBLIC)
     assert predictor.trivial
     assert predictor.predict_set(probs[:3]).all()
-    weak = calibrate(probs[:4000], labels[:4000], method="bits:published").card(KEY)
+    weak = calibrated_card(probs[:4000], labels[:4000], method="bits:published")
     with pytest.warns(CardWarning, match="NOT KEPT: coverage"):
         Predictor.from_card(weak, key=PUBLIC)
 
@@ -109,9 +110,9 @@ def test_intervals_and_sets_are_not_mixed_up(card: Card) -> None:
         predictor.predict_interval([1.0])
     rng = np.random.default_rng(0)
     targets = rng.normal(size=3000)
-    numbers = calibrate(
+    numbers = calibrated_card(
         targets + rng.normal(size=3000), targets, score="absolute-residual bound=10"
-    ).card(KEY)
+    )
     predictor = Predictor.from_card(numbers, key=PUBLIC)
     with pytest.raises(BadInput, match="accepted is one of labels"):
         predictor.predict_set([[0.5, 0.5]])
