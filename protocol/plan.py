@@ -95,25 +95,31 @@ class Plan:
 
     @property
     def method(self) -> str:
+        """The name of the method that answers the plan."""
         return self.terms.method
 
     @property
     def variant(self) -> str:
+        """The form of the method."""
         return self.terms.variant
 
     @property
     def epsilon(self) -> float:
+        """The privacy loss allowed a record."""
         return self.terms.epsilon
 
     @property
     def privacy_delta(self) -> float:
+        """The delta of that loss; 0 if it is pure."""
         return self.terms.privacy_delta
 
     @property
     def max_corrupt(self) -> int:
+        """The number of reports that may be lies."""
         return self.terms.max_corrupt
 
     def to_bytes(self) -> bytes:
+        """Return the bytes that are signed, whose digest names the campaign."""
         shared = {name: getattr(self, name) for name in _SHARED}
         moments = {name: int(getattr(self, name).timestamp()) for name in ("issued", "expires")}
         own = {"method": self.method, "terms": self.terms.to_bytes()}

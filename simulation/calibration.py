@@ -62,6 +62,7 @@ class Calibration:
 
     @property
     def threshold(self) -> float:
+        """The number that a score must not exceed for its label to be in the set."""
         return self.certificate.threshold
 
     @property

@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Annotated, Any
 
 import typer
@@ -30,6 +31,7 @@ from confide.simulation.evaluate.table import LEGEND
 from confide.simulation.federation import RunFailed
 from confide.simulation.federation import federation as own_federation
 from confide.simulation.report import write_report
+from confide.simulation.sample_predictions import sample_predictions
 
 DEMO_CAMPAIGNS = "labels:published-star labels:certified bits:published-star bits:certified"
 
@@ -197,6 +199,7 @@ def federation_command(
         print(f"{about}\n\n{as_text(rows, width=columns())}\n\n{LEGEND}")
         _print_trained(found)
         _verify_cards(out)
+        print(_predict_some(out, owners))
         print(f"report: {page}")
 
 
@@ -232,6 +235,22 @@ def _verify_cards(out: Path) -> None:
         broken = [finding.clause for finding in findings if not finding.holds]
         holds = f"verified, {len(findings)} clauses hold. {headline(card)}"
         print(f"card: {path}: {f'FAILS {broken}' if broken else holds}")
+
+
+def _predict_some(out: Path, owners: OwnerOptions) -> str:
+    """Predict three embedded records that were dealt to nobody."""
+    probs, labels = predictions()
+    _, rest = deal(
+        labels,
+        owners=1,
+        records=owners.records,
+        replacement=owners.replacement,
+        seed=max(owners.seed, 0),
+    )
+    few = rest[:3]
+    return sample_predictions(
+        out, probs[few], labels[few], model=EMBEDDED_MODEL, names=ascii_uppercase
+    )
 
 
 def run_federation(

@@ -63,11 +63,13 @@ class Card:
         return replace(self, diagnostic=kept, view=PUBLIC, key=b"", signature=b"")
 
     def sign(self, key: Ed25519PrivateKey) -> "Card":
+        """Return the card with a signature of this key over all of its layers."""
         signature = key.sign(_SIGNED + canonical(self.content()))
         return replace(self, key=key.public_key().public_bytes_raw(), signature=signature)
 
     @property
     def signature_holds(self) -> bool:
+        """Whether the signature is that of the card's own key, over exactly this content."""
         if _of_small_order(self.key):
             return False
         try:
@@ -79,6 +81,7 @@ class Card:
         return True
 
     def to_json(self) -> str:
+        """Return the card as it is published."""
         signed = {"key": self.key.hex(), "signature": self.signature.hex()}
         return json.dumps(self.content() | {"signed": signed}, indent=2, allow_nan=False) + "\n"
 

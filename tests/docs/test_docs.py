@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import confide
 from confide.protocol.wire.service import SERVICE
 from tests.support.places import ROOT
 
@@ -52,6 +53,8 @@ def defined(body: list[ast.stmt]) -> dict[str, list[ast.stmt]]:
 def exists(dotted: str) -> bool:
     """Whether a dotted name is a package, a module, or something that a module defines."""
     parts = dotted.split(".")[1:]
+    if parts[0] in confide.__all__:
+        return exists_in(confide, parts)
     for length in range(len(parts), 0, -1):
         place = ROOT.joinpath(*parts[:length])
         if place.is_dir():
@@ -65,6 +68,34 @@ def exists(dotted: str) -> bool:
             names = defined(names[name])
         return True
     return False
+
+
+def exists_in(place: object, parts: list[str]) -> bool:
+    """Whether a public name, and what is asked of it, can be reached from the package."""
+    for part in parts:
+        if not hasattr(place, part):
+            return False
+        place = getattr(place, part)
+    return True
+
+
+def test_the_api_page_is_what_the_script_writes(tmp_path: Path) -> None:
+    """Write it again with `python docs/write_api.py` after public names or docstrings change."""
+    subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "write_api.py"), str(tmp_path / "now.md")],
+        check=True,
+        timeout=60,
+    )
+    assert (ROOT / "docs" / "api.md").read_text() == (tmp_path / "now.md").read_text()
+
+
+def test_every_public_name_is_documented() -> None:
+    """Functions, classes, and their members have a docstring."""
+    page = (ROOT / "docs" / "api.md").read_text()
+    for part in page.split("\n##")[1:]:
+        head, _, body = part.partition("\n")
+        words = re.sub(r"```.*?```", "", body, flags=re.DOTALL).strip()
+        assert words, head
 
 
 def test_paths_exist(page: Path) -> None:
