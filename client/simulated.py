@@ -27,6 +27,7 @@ SIMULATION_POLICY = Policy(
     epsilon_per_record=40.0,
     epsilon_per_campaign=40.0,
     methods=frozenset(METHODS),
+    probabilities_may_leave=True,
     features_may_leave=True,
     minimum_group=1,
     aggregators=frozenset({SIMULATION_PUBLIC}),

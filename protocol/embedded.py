@@ -47,18 +47,37 @@ def letters() -> tuple[Floats, Array]:
     return features, np.array([ord(record[0]) - ord("A") for record in records])
 
 
+@cache
+def embedded_model() -> bytes:
+    """Return the embedded model as an ONNX file, for an aggregator that scores."""
+    from confide.protocol.architectures.export import to_onnx
+    from confide.protocol.architectures.stacks import Linear
+
+    features, labels = letters()
+    own = slice(None, PROVIDER_RECORDS)
+    slopes, offsets = _coefficients(features[own], labels[own])
+    # The file has features from -1 to 1.
+    matrix, bias = slopes.T / 2, offsets + slopes.sum(axis=0) / 2
+    network = Linear.of({}, features=features.shape[1], outputs=len(bias))
+    weights = np.concatenate([matrix.reshape(-1), bias]).astype(np.float32)
+    return to_onnx(network, weights, centre=0.5)
+
+
 def discriminant(features: Floats, labels: Array, unseen: Floats) -> Floats:
     """Return class probabilities under Gaussian classes that share one covariance."""
+    slopes, offsets = _coefficients(features, labels)
+    logits = unseen @ slopes + offsets
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+
+def _coefficients(features: Floats, labels: Array) -> tuple[Floats, Floats]:
+    """Return the slopes and the offsets of linear discriminant analysis."""
     means = np.array([features[labels == label].mean(axis=0) for label in range(labels.max() + 1)])
     within = features - means[labels]
     slopes = np.linalg.solve(within.T @ within / len(features), means.T)
-    logits = (
-        unseen @ slopes
-        - 0.5 * np.sum(means.T * slopes, axis=0)
-        + np.log(np.bincount(labels) / len(labels))
-    )
-    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+    offsets = np.log(np.bincount(labels) / len(labels)) - 0.5 * np.sum(means.T * slopes, axis=0)
+    return slopes, offsets
 
 
 def deal(

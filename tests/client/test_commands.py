@@ -15,7 +15,7 @@ from tests.support.servers import client
 def test_what_probabilities_may_say_is_said(tmp_path: Path) -> None:
     """12. `explain` tells the owner that a model's probabilities may be the features in other
     words."""
-    place = home(tmp_path, methods='["labels"]', features_may_leave="true")
+    place = home(tmp_path, methods='["labels"]', probabilities_may_leave="true")
     (tmp_path / "plan.bin").write_bytes(sign_plan(changed(PLAN, terms=LABELS), KEY))
     assert (
         "may spell out the features" in client("explain", tmp_path / "plan.bin", "--home", place)[1]

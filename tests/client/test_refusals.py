@@ -61,7 +61,7 @@ def test_plans_that_are_not_in_order_are_refused(
         (replace(POLICY, methods=frozenset({"labels"})), PLAN, "METHOD_NOT_ALLOWED"),
         (replace(POLICY, epsilon_per_campaign=3.9), PLAN, "EPSILON_PER_CAMPAIGN"),
         (replace(POLICY, epsilon_per_record=3.9), PLAN, "EPSILON_PER_RECORD"),
-        (replace(POLICY, features_may_leave=False), LABEL_PLAN, "FEATURES_MAY_NOT_LEAVE"),
+        (replace(POLICY, probabilities_may_leave=False), LABEL_PLAN, "PROBABILITIES_MAY_NOT_LEAVE"),
         (replace(POLICY, models=frozenset({b"m" * 32})), PLAN, "MODEL_NOT_ALLOWED"),
         (replace(POLICY, models=frozenset()), PLAN, "MODEL_NOT_ALLOWED"),
         (replace(POLICY, minimum_group=2_001), PLAN, "GROUP_TOO_SMALL"),
