@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from confide.client.records.records import Records
 from confide.protocol.exact.sampling import Entropy
 from confide.protocol.plan import Plan
-from confide.protocol.scores.registry import SCORES
-from confide.protocol.scores.scoring import true_scores
+from confide.protocol.scores.registry import find_score
 from confide.protocol.wire.columns import Array
 
 
@@ -52,17 +51,10 @@ class ChosenRecords:
         return np.clip(chosen.astype(np.float64), -largest, largest).astype(np.float32)
 
     def scores(self) -> Array:
-        """Return the scores, which depend on the record, the plan and the owner's secret only.
-
-        A label that the plan does not have is never covered, so its score is 1: an error would
-        reveal that somebody has it.
-        """
-        scores, labels = np.ones(len(self)), self.labels
-        known = (labels >= 0) & (labels < self.plan.labels)
-        score, places = SCORES[self.plan.score], self.places[known]
-        u = self.units(places) if score.randomized else None
-        scores[known] = true_scores(score, self._probabilities(places), labels[known], u=u)
-        return scores
+        """Return the scores, which depend on the record, the plan and the owner's secret only."""
+        score = find_score(self.plan.score)
+        u = self.units(self.places) if score.randomized else None
+        return score.owned_scores(self._probabilities(self.places), self.labels, u=u)
 
     def train(self, weights: Array) -> Array:
         """Return the weights after this owner's private steps of DP-SGD."""

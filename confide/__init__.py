@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from confide.protocol.cards.verify.card import verify
     from confide.protocol.plan import Plan, open_plan, sign_plan
     from confide.protocol.predictor import Predictor
-    from confide.protocol.scores.registry import SCORES
+    from confide.protocol.scores.registry import SCORES, find_label_score
     from confide.protocol.scores.scoring import all_scores, true_scores
     from confide.simulation.driver import BitUsers, LabelUsers, drive
 
@@ -32,7 +32,7 @@ _HOMES = {
     "confide.protocol.cards.verify.card": ("verify",),
     "confide.protocol.plan": ("Plan", "open_plan", "sign_plan"),
     "confide.protocol.predictor": ("Predictor",),
-    "confide.protocol.scores.registry": ("SCORES",),
+    "confide.protocol.scores.registry": ("SCORES", "find_label_score"),
     "confide.protocol.scores.scoring": ("all_scores", "true_scores"),
     "confide.simulation.driver": ("BitUsers", "LabelUsers", "drive"),
 }
@@ -47,6 +47,7 @@ __all__ = [
     "Predictor",
     "all_scores",
     "drive",
+    "find_label_score",
     "make_plan",
     "open_plan",
     "plan_procedure",

@@ -6,7 +6,7 @@ threshold with a certificate; the predictor turns the threshold into sets of lab
 
 import numpy as np
 
-from confide import SCORES, BitUsers, Predictor, drive, make_plan, plan_procedure, true_scores
+from confide import BitUsers, Predictor, drive, find_label_score, make_plan, plan_procedure
 from confide.aggregator.procedures.central import draw_afresh
 from confide.protocol.embedded import predictions
 from confide.protocol.exact.sampling import SeededEntropy
@@ -33,8 +33,8 @@ def main() -> None:
     held, unseen = order[:RECORDS], order[RECORDS:]
 
     plan = make_plan("bits:certified", SETTINGS, title="example", valid=ALWAYS)
-    score = SCORES[plan.score]
-    users = BitUsers(true_scores(score, probs[held], labels[held]), SeededEntropy("example", 1))
+    score = find_label_score(plan.score)
+    users = BitUsers(score.true_scores(probs[held], labels[held]), SeededEntropy("example", 1))
     certificate = drive(plan_procedure(plan, draw_afresh), users)
 
     predictor = Predictor(score, certificate.threshold)

@@ -11,13 +11,13 @@ from confide.aggregator.procedures.bits import certified
 from confide.protocol.channels.bit import Bit
 from confide.protocol.embedded import predictions
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.scores.base import Score
+from confide.protocol.scores.label_score import LabelScore
 from confide.protocol.scores.registry import register
 
 RECORDS = 12_000
 
 # The probability of a label against the largest of the record.
-RATIO = register(Score("ratio", lambda ranking: 1 - ranking.own / ranking.top))
+RATIO = register(LabelScore("ratio", lambda ranking: 1 - ranking.own / ranking.top))
 
 
 def measured(name: str) -> tuple[float, float]:

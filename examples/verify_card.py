@@ -7,7 +7,7 @@ without one any signature that holds is accepted.
 import sys
 from pathlib import Path
 
-from confide import SCORES, Predictor, read_card, verify
+from confide import Predictor, find_label_score, read_card, verify
 
 
 def main(path: str, key: str | None = None) -> int:
@@ -22,7 +22,7 @@ def main(path: str, key: str | None = None) -> int:
     if failed:
         return 1
     released = card.formal["released"]
-    predictor = Predictor(SCORES[released["score"]], released["threshold"])
+    predictor = Predictor(find_label_score(released["score"]), released["threshold"])
     print(f"decision: {card.formal['decision']}")
     print(f"signed by: {card.key.hex()}")
     print(f"score: {released['score']}")

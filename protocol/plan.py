@@ -12,10 +12,10 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from confide.protocol.channels.base import MOST_LABELS
-from confide.protocol.errors import BadInput, Refused, check_choice, check_probability
+from confide.protocol.errors import BadInput, Refused, check_probability
 from confide.protocol.methods.base import MOST_RECORDS, Query, Terms, check_slice
 from confide.protocol.methods.registry import METHODS
-from confide.protocol.scores.registry import SCORES
+from confide.protocol.scores.registry import check_text, find_score
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION, parse, serialise
 
@@ -30,7 +30,8 @@ class Plan:
     Every field is public and covered by the signature. If a campaign of this federation trained the
     model, `training` is the digest of its plan. `share` is the slice of [0, 1) of the records that
     take part; a training and the calibrations of its model split records by the same positions
-    (`split_name`), so that disjoint slices are disjoint records.
+    (`split_name`), so that disjoint slices are disjoint records. `score` is the whole text of a
+    score, and `labels` is 0 if it is one of numbers.
     """
 
     campaign: str
@@ -48,10 +49,11 @@ class Plan:
     share: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        check_choice("score", self.score, SCORES)
+        check_text(self.score)
         check_probability("alpha", self.alpha)
-        if not 2 <= self.labels <= MOST_LABELS:
-            raise BadInput(f"labels is {self.labels}; accepted are 2 to {MOST_LABELS}")
+        find_score(self.score).check_labels(self.labels)
+        if self.labels > MOST_LABELS:
+            raise BadInput(f"labels is {self.labels}; accepted are at most {MOST_LABELS}")
         if not 1 <= len(self.campaign) <= 200 or not self.campaign.isprintable():
             raise BadInput(
                 f"campaign is {self.campaign[:200]!r}; accepted are 1 to 200 printable characters"
@@ -85,6 +87,11 @@ class Plan:
                 raise BadInput(f"share is {self.share}; accepted are two numbers, or none")
             check_slice(*self.share)
         self.terms.check(labels=self.labels, alpha=self.alpha)
+
+    @property
+    def task(self) -> str:
+        """What is predicted: labels (classification), or numbers (regression)."""
+        return find_score(self.score).task
 
     @property
     def method(self) -> str:

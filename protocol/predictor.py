@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
-from confide.protocol.scores.base import Score
+from confide.protocol.scores.label_score import LabelScore
 from confide.protocol.scores.probabilities import check_probabilities
-from confide.protocol.scores.scoring import all_scores
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Predictor:
     precision the same score could lie slightly above it.
     """
 
-    score: Score
+    score: LabelScore
     threshold: float
 
     def __post_init__(self) -> None:
@@ -50,7 +49,7 @@ class Predictor:
 
     def _mask(self, probs: Any, u: Any) -> NDArray[np.bool_]:
         single = check_probabilities(_as_array(probs)).astype(np.float32, copy=False)
-        scores = all_scores(self.score, single, u=None if u is None else _as_array(u))
+        scores = self.score.all_scores(single, u=None if u is None else _as_array(u))
         return scores <= np.float64(self.threshold)
 
 

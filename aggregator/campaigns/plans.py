@@ -12,6 +12,7 @@ from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.methods.base import Terms
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.plan import Plan, digest
+from confide.protocol.scores.registry import find_score
 
 Validity = tuple[datetime, datetime]
 
@@ -43,7 +44,7 @@ def make_plan(
     plan = Plan(
         campaign=title,
         terms=METHODS[method].from_settings(variant, config),
-        score=str(config["score"]),
+        score=find_score(str(config["score"])).text,
         labels=int(config["labels"]),
         alpha=float(config["alpha"]),
         expected_records=_expected(int(config["records"]), share),

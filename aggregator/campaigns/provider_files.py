@@ -13,8 +13,7 @@ from confide.protocol.methods.in_clear import AGGREGATOR
 from confide.protocol.models.model_file import Model
 from confide.protocol.models.scorer import score as run_model
 from confide.protocol.record_columns import READERS
-from confide.protocol.scores.registry import SCORES
-from confide.protocol.scores.scoring import all_scores
+from confide.protocol.scores.registry import find_label_score
 from confide.protocol.wire.columns import Array
 
 ACCEPTED = "accepted are .npz, .csv and .parquet with probabilities `p0`, `p1`, ... or features"
@@ -32,7 +31,7 @@ def with_provider_files(config: dict[str, Any]) -> tuple[dict[str, Any], bytes |
     data = str(config.get("provider-data", ""))
     if data:
         probs = _probabilities(Path(data), model, labels=int(config["labels"]))
-        scores = all_scores(SCORES[str(config["score"])], probs, u=_spread(len(probs)))
+        scores = find_label_score(str(config["score"])).all_scores(probs, u=_spread(len(probs)))
         config["ladder"] = even_in_size(scores).tolist()
     return config, None if model is None else model.data
 

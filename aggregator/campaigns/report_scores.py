@@ -7,8 +7,8 @@ from confide.protocol.methods.base import ReportScores
 from confide.protocol.models.model_file import Model
 from confide.protocol.models.scorer import score as run_model
 from confide.protocol.plan import Plan
-from confide.protocol.scores.registry import SCORES
-from confide.protocol.scores.scoring import all_scores
+from confide.protocol.scores.label_score import LabelScore
+from confide.protocol.scores.registry import find_score
 from confide.protocol.wire.columns import Array
 
 
@@ -20,9 +20,9 @@ def report_scores(plan: Plan, model: bytes | None = None) -> ReportScores:
     it gets many records at once; the records are others', so one on which it fails gets the scores
     of a model that knows nothing.
     """
-    score = SCORES[plan.score]
+    score = find_score(plan.score)
     if not plan.terms.sent_features:
-        return lambda probs, u: all_scores(score, probs, u=u)
+        return lambda probs, u: LabelScore.of(score).all_scores(probs, u=u)
     secret = None if model is None else Model(model, plan.model)
 
     def scored(features: Array, u: Array) -> Array:
@@ -32,7 +32,7 @@ def report_scores(plan: Plan, model: bytes | None = None) -> ReportScores:
                 f"{plan.model.hex()} is not here; accepted is its file"
             )
         probs = run_model(secret, features, labels=plan.labels, vetted=True, flat=True)
-        return all_scores(score, probs, u=u)
+        return LabelScore.of(score).all_scores(probs, u=u)
 
     return scored
 

@@ -16,7 +16,7 @@ from confide.protocol.architectures.export import predict_file, to_onnx
 from confide.protocol.certificate import Certificate
 from confide.protocol.embedded import deal, owned, predictions
 from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.scores.registry import SCORES
+from confide.protocol.scores.registry import find_label_score
 from confide.protocol.scores.scoring import all_scores, true_scores
 
 Row = dict[str, Any]
@@ -86,8 +86,8 @@ def simulated(
     _, rest = deal(labels, owners=1, records=records, replacement=replacement, seed=max(seed, 0))
     u = np.random.default_rng(max(seed, 0)).random(len(labels))[rest]
     threshold = np.float64(certificate.threshold)
-    own = true_scores(SCORES[score], probs[rest], labels[rest], u=u)
-    every = all_scores(SCORES[score], probs[rest], u=u)
+    own = true_scores(find_label_score(score), probs[rest], labels[rest], u=u)
+    every = all_scores(find_label_score(score), probs[rest], u=u)
     return {
         "coverage": float(np.mean(own <= threshold)),
         "mean_size": float((every <= threshold).sum(axis=1).mean()),
@@ -119,7 +119,7 @@ def non_private(*, score: str, alpha: float, records: int, replacement: bool, se
     )
     u = np.random.default_rng(max(seed, 0)).random(len(labels))[dealt]
     certificate = split_conformal(
-        true_scores(SCORES[score], probs[dealt], labels[dealt], u=u), alpha=alpha
+        true_scores(find_label_score(score), probs[dealt], labels[dealt], u=u), alpha=alpha
     )
     measured = simulated(
         certificate, score=score, records=records, replacement=replacement, seed=seed

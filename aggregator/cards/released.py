@@ -7,24 +7,29 @@ from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Layer
 from confide.protocol.certificate import Certificate
 from confide.protocol.exact.sampling import OPERATING_SYSTEM
 from confide.protocol.plan import Plan
+from confide.protocol.scores.base import Score
+from confide.protocol.scores.registry import find_score
 
 
 @dataclass(frozen=True)
 class Released:
     """A threshold, its score and its model, and the source of the noise behind the threshold.
 
-    `model` is the SHA-256 of the model's bytes.
+    `model` is the SHA-256 of the model's bytes; `labels` is 0 for a score of numbers.
     """
 
     model: bytes
-    score: str
+    score: Score
+    labels: int
     threshold: float
     randomness: str
 
     def layer(self) -> Layer:
         return {
             "model": self.model.hex(),
-            "score": self.score,
+            "task": self.score.task,
+            "score": self.score.text,
+            "labels": self.labels,
             "threshold": self.threshold,
             "randomness": self.randomness,
         }
@@ -40,7 +45,13 @@ class Released:
 
 def campaign_released(plan: Plan, certificate: Certificate) -> Released:
     """The result that a campaign released."""
-    return Released(plan.model, plan.score, certificate.threshold, certificate.randomness)
+    return Released(
+        plan.model,
+        find_score(plan.score),
+        plan.labels,
+        certificate.threshold,
+        certificate.randomness,
+    )
 
 
 def decision(failed: Iterable[str]) -> str:

@@ -238,6 +238,14 @@ class LabelTerms(LocalTerms):
             ladder=tuple(settings.get("ladder", ())) if variant == "certified" else (),
         )
 
+    def check(self, *, labels: int, alpha: float) -> None:
+        if not labels:
+            raise BadInput(
+                "method labels has a score of numbers; accepted are scores of labels, or the "
+                "methods bits and central"
+            )
+        super().check(labels=labels, alpha=alpha)
+
     def make_channel(self, *, labels: int) -> LabelChannel:
         alphabet = self.clear(labels=labels).alphabet
         return LABEL_CHANNELS[self.channel](k=alphabet, epsilon=self.epsilon)

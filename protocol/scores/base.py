@@ -1,28 +1,83 @@
-"""The type of a classification score."""
+"""The interface of scores: what a plan names, owners compute, and predictions are made with."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from confide.protocol.scores.ranking import Ranking
+from confide.protocol.errors import BadInput
 
 Array = NDArray[Any]
 
+CLASSIFICATION, REGRESSION = "classification", "regression"
+TASKS = (CLASSIFICATION, REGRESSION)
 
-@dataclass(frozen=True)
-class Score:
-    """A conformity score in [0, 1], lower conforming better: an elementwise function of a ranking.
 
-    `randomized` says whether it uses the ranking's uniform number `u`; only then do owners draw
-    one. `parameters` are the keyword arguments the function is called with.
+class Score(ABC):
+    """A conformity score in [0, 1], lower conforming better, with its constants.
+
+    Constants are public and fixed in the plan: a score is a function of one record, its model's
+    results and, if `randomized`, of one uniform number that only the owner can predict.
     """
 
+    task: ClassVar[str]
     name: str
-    function: Callable[..., Array]
-    randomized: bool = False
-    parameters: Mapping[str, float] = field(default_factory=dict, hash=False)
+    randomized: bool
 
-    def __call__(self, ranking: Ranking) -> Array:
-        return self.function(ranking, **self.parameters)
+    @property
+    @abstractmethod
+    def constants(self) -> Mapping[str, float]:
+        """The constants that are part of the score's text, in their order."""
+
+    @property
+    def text(self) -> str:
+        """The name with the constants, as plans and cards hold it: one text for one score."""
+        return " ".join(
+            [self.name, *(f"{key}={_number(at)}" for key, at in self.constants.items())]
+        )
+
+    @abstractmethod
+    def with_constants(self, given: Mapping[str, float]) -> Self:
+        """Return this score with these constants; refuse unknown ones and values out of bounds."""
+
+    @abstractmethod
+    def check_labels(self, labels: int) -> None:
+        """Refuse a number of labels that a plan with this score cannot have."""
+
+    @abstractmethod
+    def width(self, labels: int) -> int:
+        """Return how many numbers a model returns for a record."""
+
+    @abstractmethod
+    def true_scores(self, results: ArrayLike, truth: ArrayLike, *, u: ArrayLike | None) -> Array:
+        """Return the (n,) scores of the truth; refuse results or truth that are not valid."""
+
+    @abstractmethod
+    def owned_scores(self, results: Array, truth: Array, *, u: Array | None) -> Array:
+        """Return the (n,) scores of an owner's records, whatever these hold.
+
+        A truth that cannot be covered scores 1: an error would reveal that some record has it.
+        """
+
+
+def check_constants(
+    name: str, given: Mapping[str, float], limits: Mapping[str, tuple[float, float]]
+) -> None:
+    """Refuse a constant that the score does not have, or a value outside its limits."""
+    for key, value in given.items():
+        if key not in limits:
+            accepted = ", ".join(limits)
+            raise BadInput(f"score {name} has no constant {key[:40]!r}; accepted: {accepted}")
+        least, most = limits[key]
+        if not (math.isfinite(value) and least <= value <= most):
+            raise BadInput(
+                f"{key} of score {name} is {value!r}; accepted is a number from {least:g} to "
+                f"{most:g}"
+            )
+
+
+def _number(value: float) -> str:
+    """Write a number in one way: whole numbers without a point."""
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))

@@ -1,11 +1,11 @@
-"""The built-in classification scores: their functions, and the `Score` values made from them."""
+"""The built-in scores of labels: their functions, and the `LabelScore` values made of them."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.protocol.scores.base import Score
+from confide.protocol.scores.label_score import LabelScore
 from confide.protocol.scores.ranking import Ranking
 
 Array = NDArray[Any]
@@ -51,11 +51,19 @@ def top_k(r: Ranking) -> Array:
     return (r.rank + 1) / r.labels
 
 
+# A larger penalty would leave no digits of single precision for the probabilities.
+_PENALTY = (0.0, 100.0)
+
 BUILT_IN = (
-    Score("hps", hps),
-    Score("aps", aps),
-    Score("aps-randomized", aps_randomized, randomized=True),
-    Score("raps", raps, parameters={"penalty": 0.01, "free_ranks": 5}),
-    Score("saps", saps, parameters={"penalty": 0.1}),
-    Score("top-k", top_k),
+    LabelScore("hps", hps),
+    LabelScore("aps", aps),
+    LabelScore("aps-randomized", aps_randomized, randomized=True),
+    LabelScore(
+        "raps",
+        raps,
+        parameters={"penalty": 0.01, "free_ranks": 5},
+        limits={"penalty": _PENALTY, "free_ranks": (0, 1e6)},
+    ),
+    LabelScore("saps", saps, parameters={"penalty": 0.1}, limits={"penalty": _PENALTY}),
+    LabelScore("top-k", top_k),
 )

@@ -1,26 +1,27 @@
-"""Regression scores in [0, 1], and the intervals of a threshold.
+"""Scores of numbers in [0, 1], and the intervals of a threshold.
 
-The bound of a score is public and never taken from the data.
+The bound of a score is public and never taken from the data. A target whose score is at most the
+threshold always lies in the interval: its ends are rounded outward.
 """
 
 import math
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from confide.protocol.errors import BadInput
+from confide.protocol.scores.base import REGRESSION, Score, check_constants
 
 Array = NDArray[Any]
 
-ABSOLUTE_RESIDUAL = "absolute-residual"
-
-
-def _check_bound(bound: float) -> None:
-    if not (math.isfinite(bound) and bound > 0):
-        raise BadInput(f"the public bound is {bound!r}; it must be a finite number above 0")
+# No residual that is a number of single precision overflows when divided by such a bound.
+BOUNDS = (1e-12, 1e12)
+# More than the relative errors of the few operations behind a score, in units of 2^-53.
+_ROUNDING = 16 * 2.0**-53
 
 
 def _numbers(what: str, values: ArrayLike) -> NDArray[np.float64]:
@@ -47,76 +48,170 @@ def column(what: str, values: ArrayLike) -> NDArray[np.float64]:
     return found
 
 
-def _quantiles(values: ArrayLike) -> NDArray[np.float64]:
+def _pair(values: ArrayLike, *, columns: str) -> NDArray[np.float64]:
     found = _numbers("predictions", values)
     if found.ndim != 2 or found.shape[1] != 2:
-        raise BadInput(
-            f"predictions have shape {found.shape}; CQR takes two columns, lower and upper quantile"
-        )
+        raise BadInput(f"predictions have shape {found.shape}; accepted are two columns, {columns}")
     return found
 
 
-def _check_rows(predictions: Array, targets: Array) -> None:
-    if len(predictions) != len(targets):
-        raise BadInput(
-            f"{len(predictions)} predictions with {len(targets)} targets; accepted is a target a "
-            "prediction"
-        )
-
-
 @dataclass(frozen=True)
-class AbsoluteResidual:
-    """min(|y - f(x)| / bound, 1)."""
+class Residual(Score):
+    """A score of numbers with a public bound, at which scores are clipped to 1.
 
-    bound: float
-
-    def __post_init__(self) -> None:
-        _check_bound(self.bound)
-
-    def true_scores(self, predictions: ArrayLike, targets: ArrayLike) -> Array:
-        predictions, targets = column("predictions", predictions), column("targets", targets)
-        _check_rows(predictions, targets)
-        return np.minimum(np.abs(targets - predictions) / self.bound, 1.0)
-
-    def interval(self, predictions: ArrayLike, threshold: float) -> tuple[Array, Array]:
-        """Return the interval of all y whose score is at most the threshold.
-
-        At 1 that is the whole line, because scores are clipped there.
-        """
-        predictions = column("predictions", predictions)
-        half = math.inf if threshold >= 1 else threshold * self.bound
-        return predictions - half, predictions + half
-
-
-@dataclass(frozen=True)
-class QuantileResidual:
-    """CQR (Romano, Patterson, Candes 2019).
-
-    v = max(lo - y, y - hi), clipped to +-bound and moved to [0, 1].
+    A threshold of 1 or more gives the whole line.
     """
 
     bound: float
 
-    def __post_init__(self) -> None:
-        _check_bound(self.bound)
+    task: ClassVar[str] = REGRESSION
+    randomized = False
+    # The columns of a model's results, by the names that files of records give them.
+    columns: ClassVar[tuple[str, ...]]
 
-    def true_scores(self, predictions: ArrayLike, targets: ArrayLike) -> Array:
-        predictions, targets = _quantiles(predictions), column("targets", targets)
-        _check_rows(predictions, targets)
-        excess = np.maximum(predictions[:, 0] - targets, targets - predictions[:, 1])
+    def __post_init__(self) -> None:
+        check_constants(self.name, {"bound": self.bound}, {"bound": BOUNDS})
+
+    @classmethod
+    def of(cls, given: Mapping[str, float]) -> Self:
+        """Make the score from its constants."""
+        if "bound" not in given:
+            raise BadInput(
+                f"score {cls.name} needs a public bound, known without the records; accepted is: "
+                f"{cls.name} bound=NUMBER"
+            )
+        check_constants(cls.name, given, {"bound": BOUNDS})
+        return cls(float(given["bound"]))
+
+    @property
+    def constants(self) -> Mapping[str, float]:
+        return {"bound": self.bound}
+
+    def with_constants(self, given: Mapping[str, float]) -> Self:
+        return self.of({**self.constants, **given})
+
+    def check_labels(self, labels: int) -> None:
+        if labels != 0:
+            raise BadInput(
+                f"labels is {labels} with score {self.name}, which has none: accepted is 0"
+            )
+
+    def width(self, labels: int) -> int:
+        return len(self.columns)
+
+    def true_scores(
+        self, results: ArrayLike, truth: ArrayLike, *, u: ArrayLike | None = None
+    ) -> Array:
+        found, targets = self.checked(results), column("targets", truth)
+        if len(found) != len(targets):
+            raise BadInput(
+                f"{len(found)} predictions with {len(targets)} targets; accepted is a target a "
+                "prediction"
+            )
+        return self._scores(found, targets)
+
+    def owned_scores(self, results: Array, truth: Array, *, u: Array | None) -> Array:
+        """A target or a result that is no finite number is never covered: its score is 1."""
+        scores = np.ones(len(truth))
+        whole = np.isfinite(truth) & np.isfinite(results).all(axis=1)
+        found = results[whole].astype(np.float64)
+        scores[whole] = self._scores(
+            found[:, 0] if len(self.columns) == 1 else found, truth[whole].astype(np.float64)
+        )
+        return scores
+
+    @abstractmethod
+    def checked(self, results: ArrayLike) -> NDArray[np.float64]:
+        """Return a model's results as this score reads them, or raise `BadInput`."""
+
+    @abstractmethod
+    def _scores(self, results: NDArray[np.float64], targets: NDArray[np.float64]) -> Array:
+        """Return the scores of finite results and targets."""
+
+    @abstractmethod
+    def interval(self, results: ArrayLike, threshold: float) -> tuple[Array, Array]:
+        """Return an interval that holds every y whose score is at most the threshold."""
+
+
+class AbsoluteResidual(Residual):
+    """min(|y - f(x)| / bound, 1)."""
+
+    name = "absolute-residual"
+    columns: ClassVar[tuple[str, ...]] = ("prediction",)
+
+    def checked(self, results: ArrayLike) -> NDArray[np.float64]:
+        return column("predictions", results)
+
+    def _scores(self, results: NDArray[np.float64], targets: NDArray[np.float64]) -> Array:
+        return np.minimum(np.abs(targets - results) / self.bound, 1.0)
+
+    def interval(self, results: ArrayLike, threshold: float) -> tuple[Array, Array]:
+        found = self.checked(results)
+        return _outward(found, found, _length(threshold) * self.bound)
+
+
+class NormalisedResidual(Residual):
+    """min(|y - f(x)| / (s(x) bound), 1), s(x) the scale that the model predicts (Lei et al. 2018).
+
+    A scale below 0 counts as 0: then only f(x) itself conforms.
+    """
+
+    name = "normalised-residual"
+    columns: ClassVar[tuple[str, ...]] = ("prediction", "scale")
+
+    def checked(self, results: ArrayLike) -> NDArray[np.float64]:
+        return _pair(results, columns="prediction and scale")
+
+    def _scores(self, results: NDArray[np.float64], targets: NDArray[np.float64]) -> Array:
+        distance = np.abs(targets - results[:, 0])
+        unit = np.maximum(results[:, 1], 0.0) * self.bound
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            return np.where(distance == 0, 0.0, np.minimum(distance / unit, 1.0))
+
+    def interval(self, results: ArrayLike, threshold: float) -> tuple[Array, Array]:
+        found = self.checked(results)
+        length = _length(threshold)
+        unit = np.maximum(found[:, 1], 0.0) * self.bound
+        half = np.full(len(found), math.inf) if length == math.inf else length * unit
+        return _outward(found[:, 0], found[:, 0], half)
+
+
+class QuantileResidual(Residual):
+    """CQR (Romano, Patterson, Candes 2019).
+
+    v = max(lo - y, y - hi), clipped to +-bound and moved to [0, 1]. If the ends of its interval
+    cross, the interval is empty.
+    """
+
+    name = "cqr"
+    columns: ClassVar[tuple[str, ...]] = ("lower", "upper")
+
+    def checked(self, results: ArrayLike) -> NDArray[np.float64]:
+        return _pair(results, columns="lower and upper quantile")
+
+    def _scores(self, results: NDArray[np.float64], targets: NDArray[np.float64]) -> Array:
+        excess = np.maximum(results[:, 0] - targets, targets - results[:, 1])
         return np.clip((excess / self.bound + 1) / 2, 0.0, 1.0)
 
-    def interval(self, predictions: ArrayLike, threshold: float) -> tuple[Array, Array]:
-        """Return the interval of all y whose score is at most the threshold.
-
-        At 1 that is the whole line; if the ends cross, the interval is empty.
-        """
-        predictions = _quantiles(predictions)
-        shift = math.inf if threshold >= 1 else (2 * threshold - 1) * self.bound
-        return predictions[:, 0] - shift, predictions[:, 1] + shift
+    def interval(self, results: ArrayLike, threshold: float) -> tuple[Array, Array]:
+        found = self.checked(results)
+        # The score moves excesses by 1, so its rounding is relative to the bound.
+        shift = (2 * _length(threshold) - 1) * self.bound + self.bound * _ROUNDING
+        return _outward(found[:, 0], found[:, 1], shift)
 
 
-REGRESSION_SCORES: dict[str, Callable[..., AbsoluteResidual | QuantileResidual]] = {
-    "residual": AbsoluteResidual,
-    "cqr": QuantileResidual,
+def _length(threshold: float) -> float:
+    return math.inf if threshold >= 1 else threshold
+
+
+def _outward(
+    low: NDArray[np.float64], high: NDArray[np.float64], shift: float | NDArray[np.float64]
+) -> tuple[Array, Array]:
+    """Move the ends apart by the shift and a little more, so that rounding loses no target."""
+    wider = shift + np.abs(shift) * _ROUNDING
+    return np.nextafter(low - wider, -math.inf), np.nextafter(high + wider, math.inf)
+
+
+RESIDUALS: dict[str, type[Residual]] = {
+    score.name: score for score in (AbsoluteResidual, NormalisedResidual, QuantileResidual)
 }

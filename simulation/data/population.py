@@ -17,7 +17,7 @@ from confide.client.training.scaling import public_scaling
 from confide.protocol.embedded import letters, predictions
 from confide.protocol.errors import BadInput
 from confide.protocol.scores.probabilities import check_labels, check_probabilities
-from confide.protocol.scores.registry import SCORES
+from confide.protocol.scores.registry import find_label_score
 from confide.protocol.scores.regression import AbsoluteResidual, column
 from confide.protocol.scores.scoring import all_scores, true_scores
 from confide.simulation.data.limits import Limits
@@ -63,7 +63,7 @@ class Population:
         return len(self.labels)
 
     def scored(self, score: str, u: Array) -> Scored:
-        ranked = SCORES[score]
+        ranked = find_label_score(score)
         own = true_scores(ranked, self.probs, self.labels, u=u)
         return Scored(own, all_scores(ranked, self.probs, u=u), 1.0)
 
@@ -78,7 +78,7 @@ class Predictions:
     bound: float
 
     def __post_init__(self) -> None:
-        self.scored("residual", np.empty(0))
+        self.scored("", np.empty(0))
 
     def __len__(self) -> int:
         return len(self.targets)

@@ -15,7 +15,7 @@ from confide.protocol.errors import BadInput, check_choice, check_epsilon, check
 from confide.protocol.exact.grids import check_bins, uniform_grid
 from confide.protocol.exact.sampling import Entropy
 from confide.protocol.methods.central import TRUSTED, CentralTerms
-from confide.protocol.scores.registry import SCORES
+from confide.protocol.scores.registry import find_label_score
 from confide.simulation.data.population import Population, Predictions
 from confide.simulation.driver import CountingOwner, drive
 from confide.simulation.evaluate.trials import Repeated, Row, measured
@@ -38,7 +38,7 @@ class Central(Repeated):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("mechanism", self.variant, MECHANISMS)
-        check_choice("score", self.score, SCORES)
+        find_label_score(self.score)
         check_epsilon(self.epsilon)
         check_probability("beta", self.beta)
         check_bins(self.bins)

@@ -24,8 +24,8 @@ from confide.protocol.methods.training import NOISE
 from confide.protocol.privacy.budgets import Budget
 from confide.protocol.privacy.losses import AccountedMechanism, SampledGaussian
 from confide.protocol.privacy.profiles import PLD
-from confide.protocol.scores.registry import SCORES
-from confide.protocol.scores.regression import ABSOLUTE_RESIDUAL
+from confide.protocol.scores.registry import find_label_score
+from confide.protocol.scores.regression import AbsoluteResidual
 from confide.simulation.data.population import Lessons
 from confide.simulation.evaluate.learners import Fitted, Learner, Rows
 from confide.simulation.evaluate.linear import LinearFit, LinearRecipe
@@ -109,7 +109,7 @@ class FullData(Repeated):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("variant of full-data", self.variant, PIPELINES)
-        check_choice("score", self.score, SCORES)
+        find_label_score(self.score)
 
     def learner(self, records: Lessons) -> Learner:
         """The learner on features by public limits, or by private bounds within these."""
@@ -187,7 +187,12 @@ class FullData(Repeated):
         shown = {name: trial[name] for name in ("coverage", "mean_size") if trial[name] is not None}
         released = Released(
             bytes.fromhex(trial["model"]),
-            self.score if records.bound is None else ABSOLUTE_RESIDUAL,
+            (
+                find_label_score(self.score)
+                if records.bound is None
+                else AbsoluteResidual(records.bound)
+            ),
+            0 if records.bound is not None else int(records.targets.max()) + 1,
             trial["threshold"],
             result["arguments"]["randomness"],
         )

@@ -19,7 +19,7 @@ from confide.protocol.exact.sampling import Entropy
 from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTally
 from confide.protocol.methods.labels import LabelProcedure
 from confide.protocol.methods.registry import local_variants
-from confide.protocol.scores.registry import SCORES
+from confide.protocol.scores.registry import find_label_score
 from confide.protocol.scores.scoring import all_scores, true_scores
 from confide.simulation.data.population import Population
 from confide.simulation.driver import BitUsers, LabelUsers, drive
@@ -46,7 +46,7 @@ class Local(Repeated):
             self.variant,
             (*local_variants()[self.method], "non-private"),
         )
-        check_choice("score", self.score, SCORES)
+        find_label_score(self.score)
         accepted = (AUTO, *self._on_arrays.channels)
         check_choice(f"channel of {self.method}", self.channel, accepted)
         super().__post_init__()
@@ -76,7 +76,7 @@ class Local(Repeated):
     def run(self, records: Population) -> Iterator[Row]:
         channel = self.make_channel(records.probs.shape[1])
         rng = np.random.default_rng(self.seed)
-        score, u = SCORES[self.score], rng.random(len(records))
+        score, u = find_label_score(self.score), rng.random(len(records))
         splits = self.splits(records, rng)
         every = all_scores(score, records.probs, u=u)
         own = true_scores(score, records.probs, records.labels, u=u)

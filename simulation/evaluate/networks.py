@@ -19,7 +19,7 @@ from confide.protocol.exact.sampling import Entropy
 from confide.protocol.privacy.budgets import Budget, noise_multiplier
 from confide.protocol.privacy.losses import AccountedMechanism, SampledGaussian
 from confide.protocol.scores.probabilities import check_labels
-from confide.protocol.scores.registry import SCORES
+from confide.protocol.scores.registry import find_label_score
 from confide.protocol.scores.regression import AbsoluteResidual
 from confide.protocol.scores.scoring import all_scores, true_scores
 from confide.simulation.evaluate.learners import Rows
@@ -119,11 +119,11 @@ class Labels:
 
     def scores(self, outputs: Tensor, rows: Rows) -> NDArray[Any]:
         return true_scores(
-            SCORES[self.score], self._probs(outputs), self.labels[rows], u=_uniform(rows)
+            find_label_score(self.score), self._probs(outputs), self.labels[rows], u=_uniform(rows)
         )
 
     def sizes(self, outputs: Tensor, rows: Rows, threshold: float) -> NDArray[Any]:
-        every = all_scores(SCORES[self.score], self._probs(outputs), u=_uniform(rows))
+        every = all_scores(find_label_score(self.score), self._probs(outputs), u=_uniform(rows))
         return np.count_nonzero(every <= threshold, axis=1)
 
     def _probs(self, outputs: Tensor) -> NDArray[Any]:

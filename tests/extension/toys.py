@@ -36,10 +36,10 @@ from confide.protocol.methods.base import (
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.plan import Plan
 from confide.protocol.scores import registry as scores
-from confide.protocol.scores.base import Score
+from confide.protocol.scores.label_score import LabelScore
 from confide.protocol.wire import wire_pb2 as wire
 
-SQUARE = Score("toy-square", lambda ranking: (1 - ranking.own) ** 2)
+SQUARE = LabelScore("toy-square", lambda ranking: (1 - ranking.own) ** 2)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def planned(card: Card) -> Iterator[Finding]:
         return
     yield from _contributors(card, plan)
     yield from chain(formal, plan)
-    stated = {"released": {"model": plan.model.hex(), "score": plan.score}}
+    stated = {"released": {"model": plan.model.hex(), "score": plan.score, "labels": plan.labels}}
     stated |= STATED[formal["track"]](plan)
     for part, fields in stated.items():
         found = formal["searched"][0] if part == "searched/0" else formal[part]

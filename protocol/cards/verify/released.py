@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 
 from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify.findings import Finding, same
+from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import OPERATING_SYSTEM
-from confide.protocol.scores.registry import SCORES
-from confide.protocol.scores.regression import ABSOLUTE_RESIDUAL
+from confide.protocol.scores.registry import check_text, find_score
 
 
 def released_flags(released: Layer | None) -> dict[str, bool]:
@@ -24,11 +24,20 @@ def released_flags(released: Layer | None) -> dict[str, bool]:
 
 
 def released_score(formal: Layer) -> Iterator[Finding]:
-    """Check that the score is known; regression scores are for full-data cards only."""
-    known = [*SCORES, ABSOLUTE_RESIDUAL] if formal["track"] == "full-data" else [*SCORES]
-    yield Finding(
-        "released/score", formal["released"]["score"] in known, f"one of {', '.join(known)}"
-    )
+    """Check that the score is known and has all its constants, and that task and labels fit it."""
+    released = formal["released"]
+    try:
+        check_text(released["score"])
+    except BadInput as error:
+        yield Finding("released/score", False, str(error))
+        return
+    score = find_score(released["score"])
+    yield Finding("released/score", True, f"known, with its constants: {score.text}")
+    yield same("released/task", released["task"], score.task)
+    try:
+        score.check_labels(released["labels"])
+    except BadInput as error:
+        yield Finding("released/labels", False, str(error))
 
 
 def decided(formal: Layer, flags: Mapping[str, bool], failed: list[str]) -> Iterator[Finding]:

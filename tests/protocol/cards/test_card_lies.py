@@ -71,7 +71,8 @@ def free(track: str, place: tuple[Any, ...]) -> bool:
     if track in ("trusted", "owner-noised"):
         return name in ("owners", "complete")
     if track == "full-data":
-        return place in (("contract", "name"), ("contract", "epsilon")) or part == "profile"
+        known = (("contract", "name"), ("contract", "epsilon"), ("released", "labels"))
+        return place in known or part == "profile"
     if track in ("searched", "infeasible"):
         unused = ("owners", "noise_variance", "epsilon_train", "delta_train", "bins")
         return name in ("name", "max_inflation") or (part == "searched" and name in unused)

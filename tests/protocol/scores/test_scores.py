@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 
 from confide.protocol.cards.verify.released import released_score
 from confide.protocol.errors import BadInput
-from confide.protocol.scores.base import Score
+from confide.protocol.scores.label_score import LabelScore
 from confide.protocol.scores.probabilities import check_labels, check_probabilities
-from confide.protocol.scores.registry import SCORES, register
-from confide.protocol.scores.regression import REGRESSION_SCORES, AbsoluteResidual, QuantileResidual
+from confide.protocol.scores.registry import SCORES, find_label_score, register
 from confide.protocol.scores.scoring import all_scores, true_scores
 from tests.support.owners import PLAN
 
@@ -115,66 +114,24 @@ def test_what_is_not_a_label_is_refused(bad: list[Any]) -> None:
         check_labels(np.array(bad), n=2, k=3)
 
 
-def test_regression_intervals_hold_exactly_the_conforming_targets() -> None:
-    """For both scores, y lies in the interval at q exactly when its score is at most q."""
-    rng = np.random.default_rng(1)
-    targets = rng.normal(0, 1, 4_000)
-    ends = np.sort(rng.normal(0, 1, (4_000, 2)), axis=1)
-    for name, predictions in (("residual", ends[:, 0]), ("cqr", ends)):
-        score = REGRESSION_SCORES[name](bound=3.0)
-        values = score.true_scores(predictions, targets)
-        for q in (0.0, 0.3, 0.6, 1.0):
-            low, high = score.interval(predictions, q)
-            inside = (low - 1e-12 <= targets) & (targets <= high + 1e-12)
-            assert np.array_equal(inside, values <= q + 1e-12)
-
-
-def test_small_integers_do_not_wrap_around() -> None:
-    """Predictions and targets of narrow types are taken as numbers."""
-    residual = AbsoluteResidual(bound=100.0)
-    assert residual.true_scores(
-        np.array([5], dtype=np.uint8), np.array([3], dtype=np.uint8)
-    ).tolist() == [0.02]
-    assert residual.true_scores(
-        np.array([100], dtype=np.int8), np.array([-100], dtype=np.int8)
-    ).tolist() == [1.0]
-
-
-@pytest.mark.parametrize("bound", [0.0, -1.0, float("inf"), float("nan")])
-def test_regression_bounds_must_be_public_numbers(bound: float) -> None:
-    """A bound that is not positive and finite is refused."""
-    for make in (AbsoluteResidual, QuantileResidual):
-        with pytest.raises(BadInput, match="public bound"):
-            make(bound=bound)
-
-
-def test_regression_targets_must_match() -> None:
-    """A missing target, a NaN and a CQR prediction with one column are refused."""
-    with pytest.raises(
-        BadInput, match="3 predictions with 2 targets; accepted is a target a prediction"
-    ):
-        AbsoluteResidual(bound=1.0).true_scores(np.zeros(3), np.zeros(2))
-    with pytest.raises(BadInput, match="finite"):
-        AbsoluteResidual(bound=1.0).true_scores(np.zeros(2), np.array([0.0, np.nan]))
-    with pytest.raises(BadInput, match="two columns"):
-        QuantileResidual(bound=1.0).true_scores(np.zeros(2), np.zeros(2))
-
-
 def test_a_score_registered_by_a_test_serves_a_plan() -> None:
-    """Once registered, a plan names it, its parameters reach its function, and its name is
-    taken."""
-    toy = Score("toy-power", lambda r, *, power: (1 - r.own) ** power, parameters={"power": 2.0})
-    with pytest.raises(BadInput, match="score is 'toy-power'"):
-        replace(PLAN, score=toy.name)
+    """Once registered, a plan names it with its constants, these reach its function, and its name
+    is taken."""
+    toy = LabelScore(
+        "toy-power", lambda r, *, power: (1 - r.own) ** power, parameters={"power": 2.0}
+    )
+    with pytest.raises(BadInput, match="score is 'toy-power power=3'"):
+        replace(PLAN, score="toy-power power=3")
     register(toy)
     try:
-        plan = replace(PLAN, score=toy.name)
-        assert not SCORES[plan.score].randomized
-        assert all_scores(SCORES[plan.score], EXAMPLE).tolist() == ((1 - EXAMPLE) ** 2).tolist()
+        plan = replace(PLAN, score="toy-power power=3")
+        score = find_label_score(plan.score)
+        assert not score.randomized
+        assert all_scores(score, EXAMPLE).tolist() == ((1 - EXAMPLE) ** 3).tolist()
         with pytest.raises(BadInput, match="'toy-power' is taken"):
             register(toy)
-        formal = {"track": "local", "released": {"score": toy.name}}
-        assert [finding.holds for finding in released_score(formal)] == [True]
+        released = {"score": plan.score, "task": "classification", "labels": 2}
+        assert all(finding.holds for finding in released_score({"released": released}))
     finally:
         del SCORES[toy.name]
-    assert [finding.holds for finding in released_score(formal)] == [False]
+    assert [finding.holds for finding in released_score({"released": released})] == [False]

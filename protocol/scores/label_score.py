@@ -1,0 +1,121 @@
+"""Scores of labels: elementwise functions of a ranking of the labels by probability."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from confide.protocol.errors import BadInput
+from confide.protocol.scores.base import CLASSIFICATION, Score, check_constants
+from confide.protocol.scores.probabilities import (
+    check_labels,
+    check_shape,
+    check_uniforms,
+    chunks,
+    working,
+)
+from confide.protocol.scores.ranking import FullRanking, Ranking, TrueRanking
+
+Array = NDArray[Any]
+
+# Powers of probabilities are far from overflow within these.
+TEMPERATURE = (0.05, 20.0)
+# The limits of a constant whose score states none.
+ANY = (-1e6, 1e6)
+
+
+@dataclass(frozen=True)
+class LabelScore(Score):
+    """A score of labels.
+
+    `randomized` says whether it uses the ranking's uniform number `u`; only then do owners draw
+    one. `parameters` are the keyword arguments the function is called with, and `limits` the values
+    that a plan may give them. Probabilities are raised to the power 1/`temperature` first, and
+    divided by their sum (temperature scaling, Guo et al. 2017).
+    """
+
+    name: str
+    function: Callable[..., Array]
+    randomized: bool = False
+    parameters: Mapping[str, float] = field(default_factory=dict, hash=False)
+    limits: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
+    temperature: float = 1.0
+
+    task: ClassVar[str] = CLASSIFICATION
+
+    @classmethod
+    def of(cls, score: Score) -> Self:
+        """Return a score as one of labels; refuse one of numbers."""
+        if not isinstance(score, cls):
+            raise BadInput(
+                f"score is {score.text!r}, of the task {score.task}; accepted is one of labels"
+            )
+        return score
+
+    @property
+    def constants(self) -> Mapping[str, float]:
+        """The parameters, and the temperature unless it is 1, which changes nothing."""
+        tempered = {} if self.temperature == 1 else {"temperature": self.temperature}
+        return {**self.parameters, **tempered}
+
+    def with_constants(self, given: Mapping[str, float]) -> Self:
+        limits = {name: self.limits.get(name, ANY) for name in self.parameters}
+        check_constants(self.name, given, limits | {"temperature": TEMPERATURE})
+        own = {name: given.get(name, value) for name, value in self.parameters.items()}
+        return replace(
+            self, parameters=own, temperature=float(given.get("temperature", self.temperature))
+        )
+
+    def check_labels(self, labels: int) -> None:
+        if labels < 2:
+            raise BadInput(f"labels is {labels} with score {self.name}; accepted are 2 or more")
+
+    def width(self, labels: int) -> int:
+        return labels
+
+    def true_scores(
+        self, results: ArrayLike, truth: ArrayLike, *, u: ArrayLike | None = None
+    ) -> Array:
+        """Score the given labels without sorting, equal to `all_scores` to the bit."""
+        probs = check_shape(results)
+        labels = check_labels(truth, n=len(probs), k=probs.shape[1])
+        uniforms = check_uniforms(u, len(probs))
+        ranking = TrueRanking(_tempered(probs, self.temperature), uniforms, labels)
+        return np.clip(self(ranking), 0, 1).astype(working(probs.dtype), copy=False)
+
+    def all_scores(self, results: ArrayLike, *, u: ArrayLike | None = None) -> Array:
+        """Return the (n, K) scores of every label."""
+        probs = check_shape(results)
+        uniforms = check_uniforms(u, len(probs))
+        out = np.empty(probs.shape, dtype=working(probs.dtype))
+        for rows in chunks(probs):
+            part = _tempered(probs[rows], self.temperature).astype(out.dtype, copy=False)
+            out[rows] = np.clip(
+                self(FullRanking(part, None if uniforms is None else uniforms[rows])), 0, 1
+            )
+        return out
+
+    def owned_scores(self, results: Array, truth: Array, *, u: Array | None) -> Array:
+        """A label that the plan does not have is never covered: its score is 1."""
+        scores = np.ones(len(truth))
+        known = (truth >= 0) & (truth < results.shape[1])
+        uniforms = None if u is None else u[known]
+        scores[known] = self.true_scores(results[known], truth[known], u=uniforms)
+        return scores
+
+    def __call__(self, ranking: Ranking) -> Array:
+        return self.function(ranking, **self.parameters)
+
+
+def _tempered(probs: Array, temperature: float) -> Array:
+    """Raise probabilities to 1/temperature and divide by their sum, each row by itself.
+
+    The largest of a row is divided out first, so that the sum is at least 1.
+    """
+    if temperature == 1:
+        return probs
+    exact = probs.astype(np.float64)
+    powers = (exact / exact.max(axis=1, keepdims=True)) ** (1 / temperature)
+    return (powers / powers.sum(axis=1, keepdims=True)).astype(working(probs.dtype), copy=False)
