@@ -62,6 +62,7 @@ def test_plans_that_are_not_in_order_are_refused(
         (replace(POLICY, epsilon_per_campaign=3.9), PLAN, "EPSILON_PER_CAMPAIGN"),
         (replace(POLICY, epsilon_per_record=3.9), PLAN, "EPSILON_PER_RECORD"),
         (replace(POLICY, probabilities_may_leave=False), LABEL_PLAN, "PROBABILITIES_MAY_NOT_LEAVE"),
+        (POLICY, changed(LABEL_PLAN, sent_features=3), "FEATURES_MAY_NOT_LEAVE"),
         (replace(POLICY, models=frozenset({b"m" * 32})), PLAN, "MODEL_NOT_ALLOWED"),
         (replace(POLICY, models=frozenset()), PLAN, "MODEL_NOT_ALLOWED"),
         (replace(POLICY, minimum_group=2_001), PLAN, "GROUP_TOO_SMALL"),

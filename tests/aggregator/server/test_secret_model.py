@@ -14,6 +14,7 @@ import pytest
 from confide.aggregator.campaigns.admission import read_answer
 from confide.aggregator.campaigns.driver import run_campaign
 from confide.aggregator.campaigns.report_scores import check_scoring
+from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.storage.stored_campaign import Settings
 from confide.client.records.records import Records
 from confide.client.respond import Respondent
@@ -22,10 +23,13 @@ from confide.client.transport.retry import Patience
 from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.embedded import embedded_model, owned
-from confide.protocol.errors import BadInput
+from confide.protocol.errors import BadInput, Refused
+from confide.protocol.exact.sampling import SeededEntropy
+from confide.protocol.methods.in_clear import Features
 from confide.protocol.methods.labels import LabelTerms
 from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan, digest, sign_plan, write_query
+from confide.protocol.wire import wire_pb2 as wire
 from tests.support.owners import KEY, POLICY, asking, changed, owner
 from tests.support.owners import PUBLIC as PUBLIC_KEY
 from tests.support.recording import Recorder, shows
@@ -76,14 +80,13 @@ def in_process(tmp_path: Path, asked: Plan) -> Any:
     return run_campaign(asked, asking(sign_plan(asked, KEY), owners), model=embedded_model())
 
 
-@pytest.mark.parametrize("variant", ["certified", "published-star"])
 def test_features_over_the_wire_end_in_the_threshold_of_the_same_reports_in_process(
-    place: Place, tmp_path: Path, variant: str
+    place: Place, tmp_path: Path
 ) -> None:
     """Owners without a model contribute through a proxy; the server is killed before it counts. The
     card has the threshold of the same seeded reports in process, and verifies. The model is in
     no byte that left the aggregator: calls, plan, card and page."""
-    asked = plan(variant)
+    asked = plan()
     made = place.store.create(
         sign_plan(asked, KEY),
         Settings(round_seconds=3600.0, owners=OWNERS + 1),
@@ -106,7 +109,8 @@ def test_features_over_the_wire_end_in_the_threshold_of_the_same_reports_in_proc
         server.kill()
         place.store.close(made.id, now=time.time())
         again = place.serve("--http", "0", insecure=True, port=server.port)
-        eventually(lambda: place.store.card(made.id, PUBLIC))
+        # A server that finds its clock in doubt waits for a minute.
+        eventually(lambda: place.store.card(made.id, PUBLIC), seconds=120)
         place.store.publish(made.id, now=time.time())
         remote = Aggregator(access[0], made.id, patience=Patience(20.0, longest_pause=0.5))
         assert remote.model() is None
@@ -129,6 +133,21 @@ def test_features_over_the_wire_end_in_the_threshold_of_the_same_reports_in_proc
     assert all(row.astype("<f4").tobytes() in sent for row in features[:20])
     assert not shows(embedded_model(), left)
     assert not shows(embedded_model(), sent)
+
+
+@pytest.mark.parametrize("variant", ["published", "published-star"])
+def test_published_variants_have_a_card_that_verifies(tmp_path: Path, variant: str) -> None:
+    """Their slack is that of one label more than the plan has, and the card says who scores."""
+    asked = plan(variant)
+    card = campaign_card(
+        asked, in_process(tmp_path, asked), diagnostic={}, issued=datetime.now(UTC)
+    ).sign(KEY)
+    assert all(finding.holds for finding in verify(card, key=PUBLIC_KEY))
+    formal = card.formal | {"certificate": card.formal["certificate"] | {"scoring": "owner"}}
+    lie = replace(card, formal=formal).sign(KEY)
+    broken = [finding.clause for finding in verify(lie, key=PUBLIC_KEY) if not finding.holds]
+    assert "certificate/scoring" in broken
+    assert "certificate/slack" in broken
 
 
 def test_a_model_that_owners_can_fetch_is_found_in_the_traffic(
@@ -176,3 +195,30 @@ def test_features_of_any_shape_and_size_leave_as_finite_numbers(tmp_path: Path) 
     batch = read_answer(sent, query=query, plan=name, round_=0)
     assert batch.columns["features"].shape == (N, 4)
     assert np.abs(batch.columns["features"]).max() == np.finfo(np.float32).max
+
+
+@pytest.mark.parametrize("wrong", ["nan", "infinite", "fewer", "probabilities"])
+def test_what_no_owner_would_send_is_refused(wrong: str) -> None:
+    """Numbers that are not finite, other counts of them, and probabilities instead of features."""
+    query = LabelTerms.of(plan().terms).query(labels=26)
+    rows = np.zeros((4, 16 - (wrong == "fewer")), dtype="<f4")
+    rows[3, 3] = {"nan": np.nan, "infinite": -np.inf}.get(wrong, 0.0)
+    name = "probabilities" if wrong == "probabilities" else "features"
+    reports = query.channel.pack(
+        query.channel.randomize(np.zeros(4, dtype=np.int64), SeededEntropy("x"))
+    )
+    body = wire.LabelReports(reports=reports, **{name: rows.tobytes()}).SerializeToString()
+    with pytest.raises(Refused):
+        query.check(body, 4, most=100)
+    fine = wire.LabelReports(reports=reports, features=bytes(256)).SerializeToString()
+    query.check(fine, 4, most=100)
+
+
+def test_labels_that_the_plan_does_not_have_are_never_covered() -> None:
+    """Their value of the alphabet scores 1, which no threshold below 1 covers; the others keep
+    the scores that the model gives them."""
+    given = np.full((5, 3), 0.25, dtype=np.float32)
+    whole = Features(3, 16).complete(given)
+    assert (whole[:, 3] == 1).all()
+    np.testing.assert_array_equal(whole[:, :3], given)
+    assert Features(3, 16).foreign(given).tolist() == [3] * 5
