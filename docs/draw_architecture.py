@@ -24,7 +24,11 @@ WIDTH, COLUMN, BOX, HEIGHT, ROW, TOP = 1155, 345, 154, 88, 112, 96
 GUTTER = COLUMN - 16 - 2 * BOX
 SIMULATION_TOP = TOP + 6 * ROW + 34
 END = SIMULATION_TOP + HEIGHT + 66
-BESIDE, LINES, DEALT = "beside the rooms", "command_line option_groups", "embedded simulated"
+BESIDE, LINES, DEALT = (
+    "beside the rooms",
+    "command_line option_groups",
+    "dealing embedded simulated",
+)
 STYLE = """text{font:12px system-ui,sans-serif;fill:#1f2933}.n{font-weight:600}
 .s{font-size:9.5px;fill:#52606d}.p{font-size:15px;font-weight:600}
 .c{fill:#f5f7fa;stroke:#cbd2d9}.b{fill:#fff;stroke:#7b8794}
@@ -79,7 +83,7 @@ protocol 1 3 scores: conformity scores
 protocol 0 4 architectures: networks, ONNX models: architectures models
 protocol 1 4 privacy: the cost of mechanisms
 protocol 0 5 exact: exact arithmetic, sampling
-protocol 1 5 {BESIDE}:: errors files terminal {LINES} version record_columns {DEALT}
+protocol 1 5 {BESIDE}:: errors files terminal {LINES} version record_columns simulated_data {DEALT}
 aggregator 0 0 cli: two command lines: cli __main__
 aggregator 1 0 flower_app: Flower's server side
 aggregator 0 1 server: gRPC, advance of campaigns

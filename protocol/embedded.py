@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.protocol.errors import BadInput
-
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
@@ -78,55 +76,3 @@ def _coefficients(features: Floats, labels: Array) -> tuple[Floats, Floats]:
     slopes = np.linalg.solve(within.T @ within / len(features), means.T)
     offsets = np.log(np.bincount(labels) / len(labels)) - 0.5 * np.sum(means.T * slopes, axis=0)
     return slopes, offsets
-
-
-def deal(
-    labels: Array,
-    *,
-    owners: int,
-    records: int,
-    sizes: str = "1",
-    concentration: float = 0.0,
-    replacement: bool = False,
-    seed: int,
-) -> tuple[list[Array], Array]:
-    """Deal `records` of the records with these labels to owners; return shares and test records.
-
-    Records are dealt at random, in proportion to `sizes` (numbers repeated over the owners: "1" is
-    even, "1 1 10" makes every third owner ten times as large). With a positive concentration each
-    owner has label frequencies of its own, drawn from a Dirichlet distribution around its size: the
-    smaller the concentration, the less alike the owners are. With replacement, records are
-    independent draws from the given ones, which are then both the whole population and the test
-    records.
-    """
-    most = 1_000_000 if replacement else len(labels) - 1
-    if not 1 <= records <= most or owners < 1 or concentration < 0:
-        raise BadInput(
-            f"{records} records to {owners} owners, concentration {concentration}; accepted are 1 "
-            f"to {most} records, at least 1 owner and a concentration of 0 or more"
-        )
-    shares = np.resize(_sizes(sizes), owners)
-    shares = shares / shares.sum()
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(labels))
-    dealt, rest = order[:records], order[records:]
-    if replacement:
-        dealt, rest = rng.integers(len(labels), size=records), order
-    if concentration == 0:
-        return np.split(dealt, np.rint(np.cumsum(shares)[:-1] * records).astype(np.int64)), rest
-    weights = rng.dirichlet(concentration * owners * shares, labels.max() + 1)
-    holder = np.array([rng.choice(owners, p=weights[label]) for label in labels[dealt]])
-    return [dealt[holder == owner] for owner in range(owners)], rest
-
-
-def _sizes(text: str) -> Floats:
-    """Parse relative sizes from a text of numbers."""
-    try:
-        sizes = np.array([float(word) for word in text.split()])
-    except ValueError:
-        sizes = np.empty(0)
-    if not sizes.size or not np.all(np.isfinite(sizes) & (sizes > 0)):
-        raise BadInput(
-            f"sizes are {text!r}; accepted are one or more numbers above 0, separated by spaces"
-        )
-    return sizes

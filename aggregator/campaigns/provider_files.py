@@ -1,7 +1,5 @@
 """The model provider's own files that a plan is made from: its model, and records that it holds."""
 
-import csv
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.methods.in_clear import AGGREGATOR
 from confide.protocol.models.model_file import Model
 from confide.protocol.models.scorer import score as run_model
-from confide.protocol.record_columns import READERS
+from confide.protocol.record_columns import read_columns
 from confide.protocol.scores.registry import find_label_score
 from confide.protocol.wire.columns import Array
 
@@ -65,12 +63,7 @@ def _read_model(config: dict[str, Any]) -> Model | None:
 
 def _probabilities(path: Path, model: Model | None, *, labels: int) -> Array:
     """Return the probabilities in a file, or those of the model for the features in it."""
-    if path.suffix not in READERS or not path.exists():
-        raise BadInput(f"provider-data is {path}, which is no such file; {ACCEPTED}")
-    try:
-        arrays = READERS[path.suffix](path).arrays
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, csv.Error) as error:
-        raise BadInput(f"{path} cannot be read: {error}; {ACCEPTED}") from None
+    arrays = read_columns(path, accepted=ACCEPTED).arrays
     probs, features = arrays.get("probs"), arrays.get("features")
     if probs is None and features is not None and model is not None:
         probs = run_model(model, features, labels=labels, vetted=True)
