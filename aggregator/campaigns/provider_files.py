@@ -17,34 +17,37 @@ from confide.protocol.wire.columns import Array
 ACCEPTED = "accepted are .npz, .csv and .parquet with probabilities `p0`, `p1`, ... or features"
 
 
-def with_provider_files(config: dict[str, Any]) -> tuple[dict[str, Any], bytes | None]:
+def with_provider_files(
+    config: dict[str, Any], *, model: bytes | None = None
+) -> tuple[dict[str, Any], bytes | None]:
     """Return the settings with what follows from the files they name, and the file of the model.
 
     `model-file` gives the digest of the model and, if the aggregator scores, how many numbers of a
     record owners send. `provider-data` gives the ladder of a certified labels campaign: thresholds
-    even in set size on records of the provider's own, which therefore are public.
+    even in set size on records of the provider's own, which therefore are public. `model` takes the
+    place of `model-file`.
     """
     config = dict(config)
-    model = _read_model(config)
+    found = _read_model(config, model)
     data = str(config.get("provider-data", ""))
     if data:
-        probs = _probabilities(Path(data), model, labels=int(config["labels"]))
+        probs = _probabilities(Path(data), found, labels=int(config["labels"]))
         scores = find_label_score(str(config["score"])).all_scores(probs, u=_spread(len(probs)))
         config["ladder"] = even_in_size(scores).tolist()
-    return config, None if model is None else model.data
+    return config, None if found is None else found.data
 
 
-def _read_model(config: dict[str, Any]) -> Model | None:
+def _read_model(config: dict[str, Any], given: bytes | None) -> Model | None:
     path, said = str(config.get("model-file", "")), str(config.get("model", ""))
     scored_here = config.get("scoring") == AGGREGATOR
-    if not path:
+    if not path and given is None:
         if scored_here:
             raise BadInput(
                 "scoring is 'aggregator', and model-file is not given; accepted is the ONNX file "
                 "that scores"
             )
         return None
-    model = Model.read(Path(path))
+    model = Model.read(Path(path)) if given is None else Model.of(given)
     if said and said.lower() != model.digest.hex():
         raise BadInput(
             f"model is {said} and model-file {path} has digest {model.digest.hex()}; accepted is "
@@ -52,7 +55,7 @@ def _read_model(config: dict[str, Any]) -> Model | None:
         )
     config["model"] = model.digest.hex()
     if scored_here and not config.get("sent-features"):
-        size = model.open(path).record_size
+        size = model.open(path or "model").record_size
         if size is None:
             raise BadInput(
                 f"{path} does not declare how many numbers a record has; accepted is sent-features"
