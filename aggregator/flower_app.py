@@ -16,15 +16,13 @@ from threadpoolctl import threadpool_limits
 
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import run_campaign, run_training
+from confide.aggregator.campaigns.measurements import Measurements
+from confide.aggregator.campaigns.provider_files import with_provider_files
 from confide.aggregator.campaigns.releases import Audited, Kept
+from confide.aggregator.campaigns.report_scores import check_scoring
 from confide.aggregator.campaigns.run_plans import Plans, TrainedModel, trains
-from confide.aggregator.campaigns.summary import (
-    Row,
-    as_text,
-    non_private,
-    simulated,
-    simulated_accuracy,
-)
+from confide.aggregator.campaigns.simulated_settings import simulated_settings
+from confide.aggregator.campaigns.summary import Row, as_text
 from confide.aggregator.campaigns.training_result import (
     about_text,
     about_training,
@@ -35,9 +33,8 @@ from confide.aggregator.campaigns.training_result import (
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.keys import read_key
 from confide.aggregator.procedures.central import Draw
-from confide.protocol.architectures.export import predict_file
 from confide.protocol.cards.card import AUDITOR
-from confide.protocol.embedded import owned
+from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy, os_entropy
 from confide.protocol.files import write_whole
@@ -88,28 +85,27 @@ class Run:
     ) -> None:
         self._simulation = not config["key-file"]
         self._key = SIMULATION_KEY if self._simulation else read_key(Path(str(config["key-file"])))
+        self.nodes = sorted(grid.get_node_ids())
+        self._measured: Measurements | None = None
+        if self._simulation:
+            config, self._model = simulated_settings(config, owners=len(self.nodes))
+            self._measured = Measurements(config, owners=len(self.nodes), model=self._model)
+        else:
+            config, self._model = with_provider_files(config)
         self._plans = Plans(config, run=run)
         self._grid, self._config, self._run, self._folder = grid, config, run, folder
-        self.nodes = sorted(grid.get_node_ids())
         self.names = self._plans.names
         self._chain = float(config["train-share"]) > 0
         self._trained: TrainedModel | None = None
-
-    @property
-    def _given(self) -> dict[str, Any]:
-        """The settings of a simulation that its measurements need."""
-        return {
-            "score": str(self._config["score"]),
-            "records": int(self._config["records"]),
-            "replacement": bool(self._config["replacement"]),
-            "seed": int(self._config["seed"]),
-        }
+        for name in self.names:
+            # A model that cannot score is refused before anybody is asked.
+            check_scoring(self._plans.make(name), self._model)
 
     def baseline(self) -> list[Row]:
-        """Calibration without privacy of the embedded model, next to which a simulation stands."""
-        if not self._simulation or self._chain:
+        """Calibration without privacy of the same model, next to which a simulation stands."""
+        if self._measured is None or self._chain or all(map(trains, self.names)):
             return []
-        return [non_private(alpha=float(self._config["alpha"]), **self._given)]
+        return [self._measured.non_private(alpha=float(self._config["alpha"]))]
 
     def train(self, name: str) -> None:
         """Run a training, log what it cost, and write the weights, the model and the terms."""
@@ -128,8 +124,8 @@ class Run:
         learned, received = run_training(plan, self._asking(plan))
         about = about_training(plan, learned.owners, received)
         model = model_file(plan, learned.weights, backbone=backbone)
-        if self._simulation:
-            about["accuracy"] = simulated_accuracy(terms, learned.weights, **self._given)
+        if self._measured is not None:
+            about["accuracy"] = self._measured.accuracy(terms, learned.weights)
         log.info(
             "confide: %s",
             {name: value for name, value in about.items() if name not in ("terms", "owners")},
@@ -149,11 +145,8 @@ class Run:
         seed = int(self._config["seed"])
         draw = Audited(kept_draw(self._folder, plan, seed=seed, run=self._run))
         model = b"" if trained is None else trained.model
-        outcome = run_campaign(plan, self._asking(plan, model=model), draw=draw)
-        probs = predict_file(model, owned()[0]) if self._simulation and model else None
-        measured = (
-            simulated(outcome.certificate, probs=probs, **self._given) if self._simulation else {}
-        )
+        outcome = run_campaign(plan, self._asking(plan, model=model), draw=draw, model=self._model)
+        measured, owners = self._measure(outcome.certificate, model)
         card = campaign_card(
             plan,
             outcome,
@@ -168,6 +161,7 @@ class Run:
             "channel": outcome.certificate.mechanism,
             "received": outcome.received,
             **measured,
+            **owners,
         }
         if self._folder is not None:
             file = self._folder / name.replace(":", "-")
@@ -177,6 +171,16 @@ class Run:
                 file.with_suffix(".auditor.json").write_text(audit.sign(self._key).to_json())
             file.with_suffix(".json").write_text(json.dumps(row, indent=2) + "\n")
         return row
+
+    def _measure(
+        self, certificate: Certificate, model: bytes
+    ) -> tuple[dict[str, float], dict[str, list[Row]]]:
+        """Measure a threshold on test records, in all and by owner; nothing in a deployment."""
+        if self._measured is None:
+            return {}, {}
+        results = self._measured.predictions(model) if model else None
+        owners = self._measured.by_owner(certificate, results)
+        return self._measured.of(certificate, results), {"owners": owners}
 
     def _asking(self, plan: Plan, *, model: bytes = b"") -> "Asking":
         return Asking(

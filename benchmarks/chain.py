@@ -59,7 +59,7 @@ from confide.aggregator.procedures.nonprivate import split_conformal
 from confide.protocol.cards.card import Card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.certificate import Certificate
-from confide.protocol.embedded import deal
+from confide.protocol.dealing import deal
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.training import TrainingTerms
 from tests.support.owners import PUBLIC
@@ -147,7 +147,7 @@ def comparisons(terms: TrainingTerms, split: Split) -> list[Row]:
 def measure(data: Records, *, owners: int, folder: Path) -> Row:
     """Run the chain and its comparisons; return the rows and what they are about."""
     records = len(data) - TEST
-    dealt, rest = deal(data.labels, owners=owners, records=records, seed=0)
+    dealt, rest, _ = deal(data.labels, owners=owners, records=records, seed=0)
     shares, test = [data.at(places) for places in dealt], data.at(rest)
     terms = training_terms(data, records=records, owners=owners)
     text = chain_file(terms, data, shared_settings(terms, records=records, owners=owners))

@@ -38,7 +38,8 @@ from confide.client.training.local_round import Trainer, moved
 from confide.client.training.randomness import poisson_batch
 from confide.protocol.architectures.base import Weights
 from confide.protocol.architectures.export import predict_file, to_onnx
-from confide.protocol.embedded import deal, owned
+from confide.protocol.dealing import deal
+from confide.protocol.embedded import owned
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy, SeededEntropy
 from confide.protocol.methods.mean_weights import TrainingTally
@@ -110,7 +111,7 @@ def accuracy(
 ) -> float:
     """How often the model that owners trained is right on the records that nobody was dealt."""
     features, labels = data
-    shares, rest = deal(labels, owners=owners, records=records, seed=seed)
+    shares, rest, _ = deal(labels, owners=owners, records=records, seed=seed)
     entropies = [SeededEntropy("federated training", seed, owner) for owner in range(owners)]
 
     def answers(query: TrainingQuery, _: int) -> TrainingTally:

@@ -43,6 +43,13 @@ class ChosenRecords:
     def probabilities(self) -> Array:
         return self._probabilities(self.places)
 
+    def features(self) -> Array:
+        """Return all numbers of each record; one that float32 cannot hold becomes its largest."""
+        assert self.records.features is not None
+        chosen = self.records.features[self.places].reshape(len(self), -1)
+        largest = np.finfo(np.float32).max
+        return np.clip(chosen.astype(np.float64), -largest, largest).astype(np.float32)
+
     def scores(self) -> Array:
         """Return the scores, which depend on the record, the plan and the owner's secret only."""
         score = find_score(self.plan.score)

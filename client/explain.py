@@ -14,8 +14,11 @@ REASONS: dict[int, str] = {
     wire.Code.EXACT_COUNTS_MAY_NOT_LEAVE: (
         "it needs exact counts, and `exact_counts_may_leave` is false"
     ),
+    wire.Code.PROBABILITIES_MAY_NOT_LEAVE: (
+        "it needs the model's probabilities in clear, and `probabilities_may_leave` is false"
+    ),
     wire.Code.FEATURES_MAY_NOT_LEAVE: (
-        "it needs the model's probabilities in clear, and `features_may_leave` is false"
+        "it needs the records' features in clear, and `features_may_leave` is false"
     ),
     wire.Code.MODEL_NOT_ALLOWED: "its model is not among `models`",
     wire.Code.CODE_NOT_ALLOWED: (

@@ -1,7 +1,8 @@
 """Flower's client side: every message is one query, answered by the owner's `Respondent`.
 
 A node with `home` and `records` in its node configuration is a data owner. A node of a simulation
-has a partition instead and holds a share of the embedded data set.
+has a partition instead and holds a share of the embedded data set, or of the file that the run
+configuration names.
 
 An opened owner is kept between the messages of one process (`confide.client.owner.kept_owner`). A
 SuperNode starts a process for every message, so there each message reads the file of records again;
@@ -74,11 +75,7 @@ def _respondent(context: Context, query: bytes, sent: bytes | None) -> Responden
         run=context.run_id,
         owner=int(node["partition-id"]),
         owners=int(node["num-partitions"]),
-        records=int(config["records"]),
-        sizes=str(config["sizes"]),
-        concentration=float(config["concentration"]),
-        replacement=bool(config["replacement"]),
-        seed=int(config["seed"]),
+        config=dict(config),
         query=query,
         model=sent,
     )

@@ -1,5 +1,6 @@
 """The results of an owner's model for its records, as plans use them."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,9 +49,14 @@ class ModelResults:
 
         Probabilities must be of the plan's model, over as many labels. For training, records must
         have features: as many as the network has inputs, unless a model makes the inputs of them.
+        Where the aggregator scores, they must have as many features as the plan asks for.
         """
         records, terms = self._records, plan.terms
-        if self._runs_model(plan):
+        if terms.sent_features:
+            fits = records.features is not None and (
+                math.prod(records.features.shape[1:]) == terms.sent_features
+            )
+        elif self._runs_model(plan):
             fits = self._model is not None and self._model.digest == plan.model
         elif terms.features is None:
             fits = records.model in (None, plan.model) and (

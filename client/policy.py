@@ -26,13 +26,18 @@ epsilon_per_campaign = 2.0
 delta_per_record = 1e-5
 delta_per_campaign = 1e-6
 
-# bits: one randomised bit a record. labels: the randomised label, with the model's probabilities in
-# clear. central: counts of records, with noise of this machine's own, or exact if you allow it
-# below. training: a model's weights after steps of DP-SGD.
+# bits: one randomised bit a record. labels: the randomised label, with the model's probabilities
+# or the record's features in clear. central: counts of records, with noise of this machine's own,
+# or exact if you allow it below. training: a model's weights after steps of DP-SGD.
 methods = ["bits"]
 
-# Whether a model's probabilities may leave in clear; method labels needs it. Whoever made the model
-# decides what these numbers say: they may spell out the features.
+# Whether a model's probabilities may leave in clear; method labels needs it where this machine
+# scores. Whoever made the model decides what these numbers say: they may spell out the features.
+probabilities_may_leave = false
+
+# Whether the features themselves, all numbers of a record but its label, may leave in clear; method
+# labels needs it where the aggregator scores. No epsilon covers them. Neither clause allows the
+# other.
 features_may_leave = false
 
 # Whether exact counts may leave, to an aggregator you trust to add the noise.
@@ -81,13 +86,14 @@ class Policy:
     epsilon_per_record: float
     epsilon_per_campaign: float
     methods: frozenset[str]
-    features_may_leave: bool
     minimum_group: int
     aggregators: frozenset[bytes]
     models: frozenset[bytes]
     vetted_models: frozenset[bytes] = frozenset()
     delta_per_record: float = 0.0
     delta_per_campaign: float = 0.0
+    probabilities_may_leave: bool = False
+    features_may_leave: bool = False
     exact_counts_may_leave: bool = False
     architectures: frozenset[tuple[str, bytes]] = frozenset()
     trained_models: bool = False
@@ -127,7 +133,9 @@ class Policy:
             > min(self.delta_per_campaign, self.delta_per_record),
             wire.Code.EXACT_COUNTS_MAY_NOT_LEAVE: plan.terms.shows_exact_counts
             and not self.exact_counts_may_leave,
-            wire.Code.FEATURES_MAY_NOT_LEAVE: plan.terms.shows_probabilities
+            wire.Code.PROBABILITIES_MAY_NOT_LEAVE: plan.terms.shows_probabilities
+            and not self.probabilities_may_leave,
+            wire.Code.FEATURES_MAY_NOT_LEAVE: plan.terms.sent_features > 0
             and not self.features_may_leave,
             wire.Code.CODE_NOT_ALLOWED: plan.terms.code is not None
             and plan.terms.code not in self.architectures,
@@ -172,6 +180,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "delta_per_record": (int, float),
     "delta_per_campaign": (int, float),
     "methods": (list,),
+    "probabilities_may_leave": (bool,),
     "features_may_leave": (bool,),
     "exact_counts_may_leave": (bool,),
     "minimum_group": (int,),
@@ -200,6 +209,7 @@ def _policy(values: dict[str, Any]) -> Policy:
         epsilon_per_record=float(values["epsilon_per_record"]),
         epsilon_per_campaign=float(values["epsilon_per_campaign"]),
         methods=frozenset(map(str, values["methods"])),
+        probabilities_may_leave=values["probabilities_may_leave"],
         features_may_leave=values["features_may_leave"],
         minimum_group=values["minimum_group"],
         aggregators=frozenset(_unhex("aggregators", value) for value in values["aggregators"]),

@@ -1,10 +1,13 @@
-"""Simulated owners with shares of the embedded data set.
+"""Simulated owners with shares of the embedded data set, or of a file of one's own.
 
 Their policy trusts the simulation's key and no other.
 """
 
 import os
 import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -15,45 +18,36 @@ from numpy.typing import NDArray
 
 from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
+from confide.client.records.ids import normal_id
 from confide.client.records.records import Records
 from confide.client.respond import Respondent
-from confide.protocol.embedded import deal, owned, predictions
+from confide.protocol.embedded import embedded_model
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy
+from confide.protocol.methods.in_clear import AGGREGATOR
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.models.model_file import Model
-from confide.protocol.simulated import EMBEDDED_MODEL, RUN_FOLDER, SIMULATION_PUBLIC
+from confide.protocol.simulated import (
+    EMBEDDED_MODEL,
+    RESULTS_IN_FILE,
+    RUN_FOLDER,
+    SIMULATION_PUBLIC,
+)
+from confide.protocol.simulated_data import SimulatedData, dealt, simulated_data
 
 SIMULATION_POLICY = Policy(
     epsilon_per_record=40.0,
     epsilon_per_campaign=40.0,
     methods=frozenset(METHODS),
+    probabilities_may_leave=True,
     features_may_leave=True,
     minimum_group=1,
     aggregators=frozenset({SIMULATION_PUBLIC}),
-    models=frozenset({EMBEDDED_MODEL}),
+    models=frozenset({EMBEDDED_MODEL, RESULTS_IN_FILE}),
     delta_per_record=1e-2,
     delta_per_campaign=1e-3,
     exact_counts_may_leave=True,
     trained_models=True,
 )
-
-
-@cache
-def _dealt(
-    *, owners: int, records: int, sizes: str, concentration: float, replacement: bool, seed: int
-) -> list[NDArray[Any]]:
-    """Return every owner's share, dealt once per process."""
-    _, labels = predictions()
-    shares, _ = deal(
-        labels,
-        owners=owners,
-        records=records,
-        sizes=sizes,
-        concentration=concentration,
-        replacement=replacement,
-        seed=max(seed, 0),
-    )
-    return shares
 
 
 def stays_away(*, owner: int, owners: int, dropout: float, seed: int) -> bool:
@@ -66,42 +60,69 @@ def simulated_owner(
     run: int,
     owner: int,
     owners: int,
-    records: int,
-    sizes: str,
-    concentration: float,
-    replacement: bool,
-    seed: int,
+    config: Mapping[str, Any],
     query: bytes,
     model: bytes | None = None,
 ) -> Respondent:
-    """Make an owner with a share of the embedded records and a ledger in the folder of the run.
+    """Make an owner with its share of the records and a ledger in the folder of the run.
 
-    Its records have the embedded model's probabilities, unless another model came with the query,
-    which then scores them. A node is made anew for every query, so the name of a seeded stream
-    includes the query: no two queries share random words.
+    Its records have the results of a model that came with them, unless a model came with the query,
+    or the run configuration names one, which then scores them. A node is made anew for every query,
+    so the name of a seeded stream includes the query: no two queries share random words.
     """
-    probs, labels = predictions()
-    mine = _dealt(
-        owners=owners,
-        records=records,
-        sizes=sizes,
-        concentration=concentration,
-        replacement=replacement,
-        seed=seed,
-    )[owner]
+    data, seed = simulated_data(config), int(config["seed"])
+    mine = dealt(config, owners=owners).shares[owner]
+    scorer = _model(str(config["model-file"])) if model is None else Model.of(model)
     folder = Path(os.environ.get(RUN_FOLDER, tempfile.gettempdir())) / f"confide-run-{run}"
     folder.mkdir(exist_ok=True)
     entropy: Entropy = os_entropy if seed < 0 else SeededEntropy("owner", seed, owner, query.hex())
-    names = tuple(f"{i}/{place}".encode() for i, place in enumerate(mine.tolist()))
-    scored = probs[mine].astype(np.float32) if model is None else None
-    embedded = EMBEDDED_MODEL if model is None else None
+    records = Records(
+        _names(data, mine),
+        None if scorer is not None or data.results is None else _single(data.results[mine]),
+        data.truth[mine],
+        None,
+        None if data.features is None else data.features[mine],
+        None if data.persons is None else tuple(map(normal_id, data.persons[mine].tolist())),
+    )
+    named = {_secret_digest()} if config["scoring"] == AGGREGATOR and not config["data"] else set()
+    if scorer is not None:
+        named.add(scorer.digest)
+    policy = replace(SIMULATION_POLICY, models=SIMULATION_POLICY.models | named)
     return Respondent(
-        records=Records(names, scored, labels[mine], embedded, owned()[0][mine]),
-        model=None if model is None else Model.of(model),
-        cache=None if model is None else folder / f"{owner}-scores",
-        policy=lambda: SIMULATION_POLICY,
+        records=records,
+        model=scorer,
+        cache=None if scorer is None else folder / f"{owner}-scores",
+        policy=lambda: policy,
         ledger=Ledger(folder / f"{owner}.sqlite"),
         secret=owner.to_bytes(32, "little"),
         entropy=entropy,
         now=lambda: datetime.now(UTC),
     )
+
+
+def _names(data: SimulatedData, mine: NDArray[Any]) -> tuple[bytes, ...]:
+    """Return the ids of records; made up if the file has none. A record may be drawn repeatedly."""
+    if data.ids is None:
+        return tuple(f"{i}/{place}".encode() for i, place in enumerate(mine.tolist()))
+    ids = [normal_id(value) for value in data.ids[mine].tolist()]
+    seen: Counter[bytes] = Counter()
+    names = []
+    for name in ids:
+        names.append(name if not seen[name] else b"%b/%d" % (name, seen[name]))
+        seen[name] += 1
+    return tuple(names)
+
+
+def _single(results: NDArray[Any]) -> NDArray[np.float32]:
+    return results.astype(np.float32, copy=False)
+
+
+@cache
+def _model(path: str) -> Model | None:
+    return Model.read(Path(path)) if path else None
+
+
+@cache
+def _secret_digest() -> bytes:
+    """The embedded model as a file: what the plans of an aggregator that scores name."""
+    return Model.of(embedded_model()).digest

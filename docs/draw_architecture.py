@@ -22,9 +22,10 @@ PACKAGES = {
 COLUMNS = {"client": 20, "protocol": 405, "aggregator": 790}
 WIDTH, COLUMN, BOX, HEIGHT, ROW, TOP = 1155, 345, 154, 88, 112, 96
 GUTTER = COLUMN - 16 - 2 * BOX
-SIMULATION_TOP = TOP + 6 * ROW + 34
-END = SIMULATION_TOP + HEIGHT + 66
-BESIDE, LINES, DEALT = "beside the rooms", "command_line option_groups", "embedded simulated"
+END = (SIMULATION_TOP := TOP + 6 * ROW + 34) + HEIGHT + 66
+BESIDE, DEALT = "beside the rooms", "dealing embedded simulated simulated_data record_columns"
+LINES, OPTIONS = "command_line option_groups tensors", "chain_options owner_options"
+OPTIONS += " predict_command sample_predictions defaults"
 STYLE = """text{font:12px system-ui,sans-serif;fill:#1f2933}.n{font-weight:600}
 .s{font-size:9.5px;fill:#52606d}.p{font-size:15px;font-weight:600}
 .c{fill:#f5f7fa;stroke:#cbd2d9}.b{fill:#fff;stroke:#7b8794}
@@ -71,7 +72,7 @@ client 1 4 erm: linear models, exact noise
 protocol 0 0 cards/verify: decides a card again
 protocol 1 0 cards: contract cards
 protocol 0 1 plan: signed plans, queries
-protocol 1 1 certificate: what is promised: certificate predictor
+protocol 1 1 certificate: promises, predictions: certificate prediction
 protocol 0 2 methods: terms, queries, tallies
 protocol 1 2 wire: messages as bytes
 protocol 0 3 channels: local randomisers
@@ -79,7 +80,7 @@ protocol 1 3 scores: conformity scores
 protocol 0 4 architectures: networks, ONNX models: architectures models
 protocol 1 4 privacy: the cost of mechanisms
 protocol 0 5 exact: exact arithmetic, sampling
-protocol 1 5 {BESIDE}:: errors files terminal {LINES} version record_columns {DEALT}
+protocol 1 5 {BESIDE}:: errors files terminal {LINES} version {DEALT}
 aggregator 0 0 cli: two command lines: cli __main__
 aggregator 1 0 flower_app: Flower's server side
 aggregator 0 1 server: gRPC, advance of campaigns
@@ -90,9 +91,9 @@ aggregator 0 3 campaigns: plans, admission, driver
 aggregator 0 4 procedures: calibration without I/O
 aggregator 0 5 quantiles: private quantiles
 aggregator 1 5 {BESIDE}:: binomial keys clock logs process_status
-simulation 0 0 commands: confide: cli federation federation_command interrupts report chain_options
+simulation 0 0 commands: confide: cli federation federation_command interrupts report {OPTIONS}
 simulation 1 0 evaluate: what a method would cost on given records
-simulation 2 0 driver: populations in arrays answer any procedure
+simulation 2 0 driver: arrays answer procedures: driver calibration evaluation
 simulation 3 0 data: embedded, synthetic and own records
 """
 

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.protocol.errors import BadInput
-
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
@@ -47,67 +45,34 @@ def letters() -> tuple[Floats, Array]:
     return features, np.array([ord(record[0]) - ord("A") for record in records])
 
 
+@cache
+def embedded_model() -> bytes:
+    """Return the embedded model as an ONNX file, for an aggregator that scores."""
+    from confide.protocol.architectures.export import to_onnx
+    from confide.protocol.architectures.stacks import Linear
+
+    features, labels = letters()
+    own = slice(None, PROVIDER_RECORDS)
+    slopes, offsets = _coefficients(features[own], labels[own])
+    # The file has features from -1 to 1.
+    matrix, bias = slopes.T / 2, offsets + slopes.sum(axis=0) / 2
+    network = Linear.of({}, features=features.shape[1], outputs=len(bias))
+    weights = np.concatenate([matrix.reshape(-1), bias]).astype(np.float32)
+    return to_onnx(network, weights, centre=0.5)
+
+
 def discriminant(features: Floats, labels: Array, unseen: Floats) -> Floats:
     """Return class probabilities under Gaussian classes that share one covariance."""
-    means = np.array([features[labels == label].mean(axis=0) for label in range(labels.max() + 1)])
-    within = features - means[labels]
-    slopes = np.linalg.solve(within.T @ within / len(features), means.T)
-    logits = (
-        unseen @ slopes
-        - 0.5 * np.sum(means.T * slopes, axis=0)
-        + np.log(np.bincount(labels) / len(labels))
-    )
+    slopes, offsets = _coefficients(features, labels)
+    logits = unseen @ slopes + offsets
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-def deal(
-    labels: Array,
-    *,
-    owners: int,
-    records: int,
-    sizes: str = "1",
-    concentration: float = 0.0,
-    replacement: bool = False,
-    seed: int,
-) -> tuple[list[Array], Array]:
-    """Deal `records` of the records with these labels to owners; return shares and test records.
-
-    Records are dealt at random, in proportion to `sizes` (numbers repeated over the owners: "1" is
-    even, "1 1 10" makes every third owner ten times as large). With a positive concentration each
-    owner has label frequencies of its own, drawn from a Dirichlet distribution around its size: the
-    smaller the concentration, the less alike the owners are. With replacement, records are
-    independent draws from the given ones, which are then both the whole population and the test
-    records.
-    """
-    most = 1_000_000 if replacement else len(labels) - 1
-    if not 1 <= records <= most or owners < 1 or concentration < 0:
-        raise BadInput(
-            f"{records} records to {owners} owners, concentration {concentration}; accepted are 1 "
-            f"to {most} records, at least 1 owner and a concentration of 0 or more"
-        )
-    shares = np.resize(_sizes(sizes), owners)
-    shares = shares / shares.sum()
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(labels))
-    dealt, rest = order[:records], order[records:]
-    if replacement:
-        dealt, rest = rng.integers(len(labels), size=records), order
-    if concentration == 0:
-        return np.split(dealt, np.rint(np.cumsum(shares)[:-1] * records).astype(np.int64)), rest
-    weights = rng.dirichlet(concentration * owners * shares, labels.max() + 1)
-    holder = np.array([rng.choice(owners, p=weights[label]) for label in labels[dealt]])
-    return [dealt[holder == owner] for owner in range(owners)], rest
-
-
-def _sizes(text: str) -> Floats:
-    """Parse relative sizes from a text of numbers."""
-    try:
-        sizes = np.array([float(word) for word in text.split()])
-    except ValueError:
-        sizes = np.empty(0)
-    if not sizes.size or not np.all(np.isfinite(sizes) & (sizes > 0)):
-        raise BadInput(
-            f"sizes are {text!r}; accepted are one or more numbers above 0, separated by spaces"
-        )
-    return sizes
+def _coefficients(features: Floats, labels: Array) -> tuple[Floats, Floats]:
+    """Return the slopes and the offsets of linear discriminant analysis."""
+    means = np.array([features[labels == label].mean(axis=0) for label in range(labels.max() + 1)])
+    within = features - means[labels]
+    slopes = np.linalg.solve(within.T @ within / len(features), means.T)
+    offsets = np.log(np.bincount(labels) / len(labels)) - 0.5 * np.sum(means.T * slopes, axis=0)
+    return slopes, offsets

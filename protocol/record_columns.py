@@ -1,6 +1,7 @@
-"""The columns of npz, csv and parquet files."""
+"""The columns of npz, csv and parquet files, and the checks that every reader of them makes."""
 
 import csv
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,53 @@ class Columns:
     first: int
 
 
-def _npz(path: Path) -> Columns:
+def read_columns(path: Path, *, accepted: str, named: tuple[str, ...] = ()) -> Columns:
+    """Read a file; `named` are columns that stand for themselves, and are no features."""
+    if path.suffix not in READERS:
+        raise BadInput(f"{path} ends in {path.suffix or 'nothing'!r}; {accepted}")
+    if not path.exists():
+        raise BadInput(f"{path} does not exist; {accepted}")
+    try:
+        return READERS[path.suffix](path, named)
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from None
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        KeyError,
+        TypeError,
+        zipfile.BadZipFile,
+        csv.Error,
+    ) as error:
+        raise BadInput(f"{path} cannot be read: {error}; {accepted}") from None
+
+
+def whole_labels(labels: Array) -> Array:
+    """Labels as 64-bit integers, also where a file gave them as floats."""
+    if labels.dtype.kind not in "fiub":
+        raise BadInput(f"labels are of type {labels.dtype}; accepted are whole numbers")
+    if labels.dtype.kind == "f" and not (
+        np.isfinite(labels).all() and np.array_equal(labels, np.rint(labels))
+    ):
+        raise BadInput("labels are not whole numbers")
+    if labels.size and not -(2**63) <= int(labels.min()) <= int(labels.max()) < 2**63:
+        raise BadInput(
+            f"labels run from {labels.min()} to {labels.max()}; accepted are 64-bit integers"
+        )
+    return labels.astype(np.int64)
+
+
+def check_features(features: Array) -> None:
+    """Refuse features that are not finite numbers."""
+    if not (features.dtype.kind in "fiub" and np.isfinite(features).all()):
+        raise BadInput(
+            f"features are of type {features.dtype} or hold values that are not finite; accepted "
+            "are finite numbers"
+        )
+
+
+def _npz(path: Path, named: tuple[str, ...]) -> Columns:
     renamed = {
         "labels": "label",
         "ids": "id",
@@ -38,10 +85,11 @@ def _npz(path: Path) -> Columns:
     with np.load(path, allow_pickle=False) as archive:
         found = {name: archive[name] for name in archive}
     _check_once([renamed.get(name, name) for name in found])
+    _check_named(named, found)
     return Columns({renamed.get(name, name): array for name, array in found.items()}, "row", 1)
 
 
-def _csv(path: Path) -> Columns:
+def _csv(path: Path, named: tuple[str, ...]) -> Columns:
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = list(csv.reader(file))
     if len(rows) < 2:
@@ -53,10 +101,11 @@ def _csv(path: Path) -> Columns:
             f"line {uneven} has another number of fields than the header's {len(header)}"
         )
     _check_once(header)
-    return Columns(_table(dict(zip(header, zip(*body, strict=True), strict=True))), "line", 2)
+    columns = dict(zip(header, zip(*body, strict=True), strict=True))
+    return Columns(_table(columns, named), "line", 2)
 
 
-def _parquet(path: Path) -> Columns:
+def _parquet(path: Path, named: tuple[str, ...]) -> Columns:
     try:
         import pyarrow.parquet
     except ModuleNotFoundError:
@@ -76,7 +125,7 @@ def _parquet(path: Path) -> Columns:
         name: np.array(column.to_pylist(), dtype=floats.get(name, object))
         for name, column in columns.items()
     }
-    return Columns(_table(read), "row", 1)
+    return Columns(_table(read, named), "row", 1)
 
 
 def _check_once(names: list[str]) -> None:
@@ -85,25 +134,34 @@ def _check_once(names: list[str]) -> None:
         raise BadInput(f"it has the column {twice!r} twice")
 
 
-def _table(columns: Mapping[str, Sequence[Any] | Array]) -> dict[str, Array]:
-    """Columns `id`, `person`, `label` and `target`, predictions, and all others as one array.
+def _check_named(named: tuple[str, ...], columns: Mapping[str, Any]) -> None:
+    missing = [name for name in named if name not in columns]
+    if missing:
+        raise BadInput(f"it has columns {sorted(columns)}; missing: {', '.join(missing)}")
+
+
+def _table(
+    columns: Mapping[str, Sequence[Any] | Array], named: tuple[str, ...]
+) -> dict[str, Array]:
+    """Columns `id`, `person`, `label`, `target`, predictions, named ones; others as one array.
 
     Predictions of numbers have the names in `PREDICTED`; in a file that has labels and no targets,
     these are features like others. The others are probabilities if they are named p0, p1, ..., else
     features.
     """
-    named: dict[str, Array] = {
-        name: np.asarray(columns[name]) for name in ("id", "person") if name in columns
+    _check_named(named, columns)
+    single: dict[str, Array] = {
+        name: np.asarray(columns[name]) for name in ("id", "person", *named) if name in columns
     }
     if "label" in columns:
-        named["label"] = np.asarray(columns["label"]).astype(np.float64)
+        single["label"] = np.asarray(columns["label"]).astype(np.float64)
     numbers = {"target"} & set(columns)
     if numbers or "label" not in columns:
         numbers |= {name for group in PREDICTED if set(group) <= set(columns) for name in group}
-    named |= {name: _numbers(columns[name]) for name in columns if name in numbers}
-    others = [name for name in columns if name not in named]
+    single |= {name: _numbers(columns[name]) for name in columns if name in numbers}
+    others = [name for name in columns if name not in single]
     if not others:
-        return named
+        return single
     probabilities = [f"p{i}" for i in range(len(others))]
     kind, chosen = (
         ("probs", probabilities) if set(others) == set(probabilities) else ("features", others)
@@ -111,7 +169,7 @@ def _table(columns: Mapping[str, Sequence[Any] | Array]) -> dict[str, Array]:
     values = np.array([columns[name] for name in chosen], dtype=np.float64)
     if values.ndim != 2:
         raise BadInput("it has columns of lists; accepted is a number a record and column")
-    return named | {kind: values.T}
+    return single | {kind: values.T}
 
 
 def _numbers(column: Sequence[Any] | Array) -> Array:
@@ -122,4 +180,8 @@ def _numbers(column: Sequence[Any] | Array) -> Array:
     return values.astype(np.float64)
 
 
-READERS: dict[str, Callable[[Path], Columns]] = {".npz": _npz, ".csv": _csv, ".parquet": _parquet}
+READERS: dict[str, Callable[[Path, tuple[str, ...]], Columns]] = {
+    ".npz": _npz,
+    ".csv": _csv,
+    ".parquet": _parquet,
+}

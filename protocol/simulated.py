@@ -14,6 +14,8 @@ SIMULATION_KEY = Ed25519PrivateKey.from_private_bytes(
 )
 SIMULATION_PUBLIC = SIMULATION_KEY.public_key().public_bytes_raw()
 EMBEDDED_MODEL = hashlib.sha256(b"confide embedded letter model").digest()
+# Names the model of a file that holds results and does not say which model made them.
+RESULTS_IN_FILE = hashlib.sha256(b"confide results that came with the records").digest()
 CONTENT = "confide"
 # The fixed validity period of plans of a seeded simulation. A plan's digest decides groups, ids and
 # seeded draws, so a plan that held the time of its run could not be run again.

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Annotated, Any
@@ -11,17 +11,20 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from confide.aggregator.campaigns.measurements import Measurements
 from confide.aggregator.campaigns.plans import check_delta_used, make_plan
+from confide.aggregator.campaigns.run_plans import trains
 from confide.aggregator.campaigns.settings import FAILURE, belongs, check_used
-from confide.aggregator.campaigns.summary import as_text, non_private
+from confide.aggregator.campaigns.simulated_settings import simulated_settings
+from confide.aggregator.campaigns.summary import as_text, owners_text
 from confide.aggregator.quantiles.registry import certified_names
 from confide.protocol.cards.card import read_card
 from confide.protocol.cards.page import as_html, headline
 from confide.protocol.cards.verify.card import verify
-from confide.protocol.embedded import deal, predictions
 from confide.protocol.errors import BadInput
 from confide.protocol.option_groups import grouped
-from confide.protocol.simulated import ALWAYS, EMBEDDED_MODEL, SIMULATION_PUBLIC
+from confide.protocol.simulated import ALWAYS, SIMULATION_PUBLIC
+from confide.protocol.simulated_data import simulated_data
 from confide.protocol.terminal import clear_errors, columns
 from confide.simulation.chain_options import CHAIN, TrainingOptions
 from confide.simulation.defaults import run_defaults
@@ -30,66 +33,17 @@ from confide.simulation.evaluate.options import Renamed
 from confide.simulation.evaluate.table import LEGEND
 from confide.simulation.federation import RunFailed
 from confide.simulation.federation import federation as own_federation
+from confide.simulation.owner_options import OwnerOptions
 from confide.simulation.report import write_report
 from confide.simulation.sample_predictions import sample_predictions
 
+# Rows of the table of owners that are printed; the report has all.
+MOST_OWNERS = 40
+OWNERS = (
+    "By owner, on its test records at the published threshold: coverage / mean set size. A\n"
+    "diagnostic of this simulation: the promise is for all records together, not for each owner."
+)
 DEMO_CAMPAIGNS = "labels:published-star labels:certified bits:published-star bits:certified"
-
-
-@dataclass(frozen=True)
-class OwnerOptions:
-    """How many owners there are, and which of the embedded records each of them gets."""
-
-    nodes: Annotated[int, typer.Option(help="data owners, a Flower node each")] = 50
-    records: Annotated[
-        int,
-        typer.Option(
-            help="calibration records in all; the rest of the embedded 16,000 is the test"
-        ),
-    ] = 10_000
-    replacement: Annotated[
-        bool,
-        typer.Option(
-            "--replacement",
-            help="draw records with replacement: any number, and the test is all 16,000",
-        ),
-    ] = False
-    sizes: Annotated[
-        str,
-        typer.Option(
-            help=(
-                'relative sizes, repeated over the nodes: "1" is even, "1 1 10" makes every third '
-                "node larger"
-            )
-        ),
-    ] = "1"
-    concentration: Annotated[
-        float, typer.Option(help="Dirichlet skew of labels over nodes; 0 deals evenly")
-    ] = 0.0
-    dropout: Annotated[float, typer.Option(help="share of nodes that never answer")] = 0.0
-    seed: Annotated[
-        int, typer.Option(help="of dealing and randomisers; -1 draws from the operating system")
-    ] = -1
-
-    def check(self) -> None:
-        """Refuse owners that cannot be dealt records."""
-        if self.nodes < 1 or not 0 <= self.dropout < 1:
-            raise BadInput(
-                f"nodes is {self.nodes}, dropout {self.dropout}; accepted are at least 1 node and "
-                "a dropout from 0 to below 1"
-            )
-        deal(
-            predictions()[1],
-            owners=self.nodes,
-            records=self.records,
-            sizes=self.sizes,
-            concentration=self.concentration,
-            replacement=self.replacement,
-            seed=max(self.seed, 0),
-        )
-
-    def config(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "nodes"}
 
 
 @dataclass(frozen=True)
@@ -113,6 +67,18 @@ class CampaignOptions:
         typer.Option(help="labels, bits: probability, over calibration, that the promise fails"),
     ] = 0.1
     delta: Renamed = None
+    scoring: Annotated[
+        str,
+        typer.Option(
+            help="labels: owner (sends probabilities) or aggregator (gets FEATURES IN CLEAR)"
+        ),
+    ] = "owner"
+    provider_data: Annotated[
+        Path | None,
+        typer.Option(
+            help="labels:certified: the provider's records, on which the ladder is even in size"
+        ),
+    ] = None
     mechanism: Annotated[
         str, typer.Option(help=f"of central:trusted: {', '.join(certified_names())}")
     ] = "rank-exponential"
@@ -145,7 +111,9 @@ class CampaignOptions:
 
     def config(self) -> dict[str, Any]:
         names = [field.name for field in fields(self) if field.name != "delta"]
-        return {name.replace("_", "-"): getattr(self, name) for name in names}
+        own = "" if self.provider_data is None else str(self.provider_data.resolve())
+        given = {name.replace("_", "-"): getattr(self, name) for name in names}
+        return given | {"provider-data": own}
 
 
 @grouped
@@ -159,47 +127,50 @@ def federation_command(
         "out/federation"
     ),
 ) -> None:
-    """A real Flower simulation of many data owners on the embedded data set; exit code 1 if the run
-    fails."""
+    """A real Flower simulation of many data owners, on the embedded data set or on a file of your
+    own; exit code 1 if the run fails."""
     with clear_errors():
         written = given_options(context)
         if training.chain and "--campaigns" not in written:
             asked = replace(asked, campaigns=CHAIN)
         asked.check(written)
-        owners.check()
+        nodes = owners.owners()
         config = asked.config() | owners.config() | training.config()
-        config |= {"model": EMBEDDED_MODEL.hex(), "output": str(out.resolve())}
-        plans = [
-            make_plan(name, run_defaults() | config, title=name, valid=ALWAYS)
-            for name in asked.names
-        ]
+        config |= {"output": str(out.resolve())}
+        # Refused here, and not by a run that has begun.
+        settings, model = simulated_settings(run_defaults() | config, owners=nodes)
+        plans = [make_plan(name, settings, title=name, valid=ALWAYS) for name in asked.names]
         check_delta_used(asked.privacy_delta if "--privacy-delta" in written else None, plans)
-        plain = non_private(
-            score=asked.score,
-            alpha=asked.alpha,
-            records=owners.records,
-            replacement=owners.replacement,
-            seed=owners.seed,
-        )
+        chain = bool(config.get("train-share"))
+        plain, measured = [], None
+        if not chain and not all(map(trains, asked.names)):
+            measured = Measurements(settings, owners=nodes, model=model)
+            plain = [measured.non_private(alpha=asked.alpha)]
         _clear(out, asked.names)
         try:
-            found = run_federation(nodes=owners.nodes, config=config, names=asked.names, out=out)
+            found = run_federation(nodes=nodes, config=config, names=asked.names, out=out)
         except RunFailed as error:
             print(f"error: {error}", file=sys.stderr)
             raise typer.Exit(1) from None
         about = (
-            f"{owners.nodes} nodes, {owners.records:,} records dealt, embedded letters, score "
+            f"{nodes} nodes, {settings['records']:,} records dealt, "
+            f"{simulated_data(settings).name}, score "
             f"{asked.score}, target {1 - asked.alpha:g}, failure probability "
             f"{asked.failure_probability:g}."
         )
-        rows = [row for row in found if "threshold" in row]
-        if not config.get("train-share"):
-            rows = [plain, *rows]
+        rows = [*plain, *(row for row in found if "threshold" in row)]
         page = write_report(out, rows, alpha=asked.alpha, about=about)
-        print(f"{about}\n\n{as_text(rows, width=columns())}\n\n{LEGEND}")
+        if rows:
+            print(f"{about}\n\n{as_text(rows, width=columns())}\n\n{LEGEND}")
+        if rows and owners.data is not None:
+            shown = owners_text(rows, width=columns(), most=MOST_OWNERS)
+            print(f"\n{OWNERS}\n\n{shown}\n")
         _print_trained(found)
         _verify_cards(out)
-        print(_predict_some(out, owners))
+        if measured is not None:
+            names = ascii_uppercase if owners.data is None else None
+            named = bytes.fromhex(str(settings["model"]))
+            print(sample_predictions(out, *measured.few(3), model=named, names=names))
         print(f"report: {page}")
 
 
@@ -235,22 +206,6 @@ def _verify_cards(out: Path) -> None:
         broken = [finding.clause for finding in findings if not finding.holds]
         holds = f"verified, {len(findings)} clauses hold. {headline(card)}"
         print(f"card: {path}: {f'FAILS {broken}' if broken else holds}")
-
-
-def _predict_some(out: Path, owners: OwnerOptions) -> str:
-    """Predict three embedded records that were dealt to nobody."""
-    probs, labels = predictions()
-    _, rest = deal(
-        labels,
-        owners=1,
-        records=owners.records,
-        replacement=owners.replacement,
-        seed=max(owners.seed, 0),
-    )
-    few = rest[:3]
-    return sample_predictions(
-        out, probs[few], labels[few], model=EMBEDDED_MODEL, names=ascii_uppercase
-    )
 
 
 def run_federation(

@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from confide.aggregator.campaigns.summary import COLUMNS, cells, notes
+from confide.aggregator.campaigns.summary import COLUMNS, cells, notes, owner_cells
 from confide.protocol.terminal import check_installed
 
 # Said before a federation runs for minutes. It is loaded for the plot only.
@@ -32,29 +32,36 @@ marginal on average over it.
 Coverage
 and set size are measured on records that took no part. Randomness: {randomness}.</p>
 {plot}
+<h2>Owners</h2>
+<p>Coverage / mean set size on each owner's test records at the published threshold: a diagnostic of
+this simulation. What is promised is for all records together.</p>
+<table><thead><tr>{owners_head}</tr></thead><tbody>{owners}</tbody></table>
 </html>
 """
 
 
 def write_report(folder: Path, rows: list[dict[str, Any]], *, alpha: float, about: str) -> Path:
     """Write set-sizes.svg and report.html into the folder; returns the page."""
-    plot = _plot(rows, alpha)
+    plot, (owners_head, *owners) = _plot(rows, alpha), owner_cells(rows)
     (folder / "set-sizes.svg").write_text(plot)
     page = folder / "report.html"
     page.write_text(
         PAGE.format(
             about=html.escape(about),
             head="".join(f"<th>{name}</th>" for name in COLUMNS),
-            body="".join(
-                "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(row)) + "</tr>"
-                for row in rows
-            ),
+            body="".join(_table_row(cells(row)) for row in rows),
             notes="".join(f"<li>{html.escape(note)}</li>" for note in notes(rows)),
             randomness=html.escape(rows[-1]["randomness"]),
             plot=plot[plot.index("<svg") :],
+            owners_head="".join(f"<th>{html.escape(name)}</th>" for name in owners_head),
+            owners="".join(map(_table_row, owners)),
         )
     )
     return page
+
+
+def _table_row(cells_: list[str]) -> str:
+    return "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells_) + "</tr>"
 
 
 def _plot(rows: list[dict[str, Any]], alpha: float) -> str:

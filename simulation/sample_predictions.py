@@ -1,7 +1,7 @@
 """What a federation ends with: a few records that took no part, predicted with a card it made."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,15 @@ def usable_card(folder: Path, model: bytes) -> Path | None:
 def sample_predictions(
     folder: Path,
     results: NDArray[Any],
-    labels: NDArray[Any],
+    truth: NDArray[Any],
     *,
     model: bytes,
-    names: Sequence[str],
+    names: Sequence[str] | None,
 ) -> str:
-    """Predict these records with a card of the folder; returns what is printed about it."""
+    """Predict these records with a card of the folder; returns what is printed about it.
+
+    `names` are those of the labels; None writes their numbers.
+    """
     path = usable_card(folder, model)
     if path is None:
         return "no card is for this model and keeps its contract, so nothing is predicted"
@@ -42,10 +45,28 @@ def sample_predictions(
         predictor = Predictor.from_card(path, key=SIMULATION_PUBLIC, simulation=True)
     lines = [f"predicted with {path}:"]
     lines += [f"  *** {remark} ***" for remark in (*predictor.remarks, SIGNED)]
-    for i, (chosen, label) in enumerate(
-        zip(predictor.predict_labels(results), labels.tolist(), strict=True)
-    ):
-        inside = " ".join(names[one] for one in chosen) or "(none)"
-        hit = "in the set" if label in chosen else "NOT in the set"
-        lines.append(f"  record {i + 1}: {{ {inside} }}; it is {names[label]}, {hit}")
+    shown = _sets(predictor, results, truth, names) if predictor.of_labels else None
+    for i, line in enumerate(shown or _intervals(predictor, results, truth)):
+        lines.append(f"  record {i + 1}: {line}")
     return "\n".join(lines)
+
+
+def _sets(
+    predictor: Predictor, results: Any, truth: Any, names: Sequence[str] | None
+) -> Iterator[str]:
+    for chosen, label in zip(predictor.predict_labels(results), truth.tolist(), strict=True):
+        inside = " ".join(_name(one, names) for one in chosen) or "(none)"
+        hit = "in the set" if label in chosen else "NOT in the set"
+        yield f"{{ {inside} }}; it is {_name(label, names)}, {hit}"
+
+
+def _intervals(predictor: Predictor, results: Any, truth: Any) -> Iterator[str]:
+    for (low, high), target in zip(
+        predictor.predict_interval(results).tolist(), truth.tolist(), strict=True
+    ):
+        hit = "inside" if low <= target <= high else "NOT inside"
+        yield f"{low:.6g} to {high:.6g}; it is {target:.6g}, {hit}"
+
+
+def _name(label: int, names: Sequence[str] | None) -> str:
+    return str(label) if names is None else names[label]

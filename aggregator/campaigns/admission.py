@@ -18,10 +18,10 @@ from confide.aggregator.campaigns.allowance import (
     most_in_campaign,
 )
 from confide.aggregator.campaigns.report_ids import ReportIds
+from confide.aggregator.campaigns.report_scores import report_scores
 from confide.protocol.errors import Refused
 from confide.protocol.methods.base import MOST_RECORDS, Batch, Query, Tally
 from confide.protocol.plan import Plan, digest
-from confide.protocol.scores.registry import find_score
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION, parse
 from confide.protocol.wire.packing import check_batch, read_batch
@@ -98,7 +98,9 @@ def admitted(
 class Admission:
     """The answers to the queries of one campaign, held in memory."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, model: bytes | None = None) -> None:
+        """`model` is the file that the aggregator scores with, if the plan says that it does."""
+        self._scores = report_scores(plan, model)
         self._plan, self._digest, self._most = plan, digest(plan.to_bytes()), most_in_campaign(plan)
         self._known = ReportIds()
         self._batches: list[Batch] = []
@@ -177,5 +179,5 @@ class Admission:
         """The tally of the answers to the open query so far."""
         if self._query is None:
             raise Refused(wire.Code.WRONG_ROUND)
-        tally: Tally = self._query.tally(self._batches, find_score(self._plan.score))
+        tally: Tally = self._query.tally(self._batches, self._scores)
         return tally

@@ -111,9 +111,14 @@ class Outcome:
     largest: int
 
 
-def run_campaign(plan: Plan, ask: Ask, *, draw: Draw = draw_afresh) -> Outcome:
-    """Run the plan's procedure, and ask the owners its queries now."""
-    intake = Admission(plan)
+def run_campaign(
+    plan: Plan, ask: Ask, *, draw: Draw = draw_afresh, model: bytes | None = None
+) -> Outcome:
+    """Run the plan's procedure, and ask the owners its queries now.
+
+    `model` is the file that the aggregator scores with, if the plan says that it does.
+    """
+    intake = Admission(plan, model=model)
     recorded = RecordedTallies(plan, asked_now(plan, ask, intake))
     certificate = run_procedure(plan_procedure(plan, draw), recorded)
     return conclude(

@@ -61,6 +61,11 @@ def make_plan(
             "the network is a head, and model is not given; accepted is the SHA-256 of the model "
             "whose outputs it is trained on"
         )
+    if training is not None and plan.terms.sent_features:
+        raise BadInput(
+            "scoring is 'aggregator', and the model is one that owners trained; they can score "
+            "with it, so accepted is 'owner', or a campaign of bits"
+        )
     # A plan that the procedure does not accept is refused now, not when the campaign is open.
     next(plan_procedure(plan, draw_afresh), None)
     return plan

@@ -10,6 +10,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.plan import Plan
 from confide.protocol.simulated import ALWAYS, EMBEDDED_MODEL
+from confide.protocol.simulated_data import EMBEDDED_RECORDS
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Plans:
 
     def __init__(self, config: dict[str, Any], *, run: int) -> None:
         self._seeded = int(config["seed"]) >= 0
+        config = config | {"records": int(config["records"]) or EMBEDDED_RECORDS}
         if not config["key-file"]:
             config = config | {"model": config["model"] or EMBEDDED_MODEL.hex()}
         elif self._seeded:

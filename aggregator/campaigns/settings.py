@@ -7,6 +7,7 @@ from confide.protocol.channels.base import MOST_LABELS
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import MOST_BINS
 from confide.protocol.exact.lattice import MOST_WEIGHTS
+from confide.protocol.methods.in_clear import MOST_SENT_FEATURES
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.methods.training import LIMITS
 
@@ -60,6 +61,7 @@ def _is_text(value: Any) -> bool:
 
 
 _TEXT = Kind(_is_text, "text of at most 200 printable characters")
+_PATH = Kind(lambda value: isinstance(value, str) and "\0" not in value, "the path of a file")
 _PROBABILITY = Kind(
     lambda value: type(value) in (int, float) and 0 < value < 1, "a number above 0 and below 1"
 )
@@ -70,6 +72,10 @@ KINDS = {
     "score": _TEXT,
     "channel": _TEXT,
     "mechanism": _TEXT,
+    "scoring": _TEXT,
+    "sent-features": _whole(0, MOST_SENT_FEATURES),
+    "model-file": _PATH,
+    "provider-data": _PATH,
     "model": Kind(_is_digest, "the SHA-256 of the model file, 64 hexadecimal digits"),
     # 0 is for scores of numbers, which have no labels.
     "labels": _whole(0, MOST_LABELS),

@@ -4,20 +4,7 @@ In a simulation the table also has measurements, next to calibration without pri
 """
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-
-from confide.aggregator.procedures.nonprivate import split_conformal
-from confide.protocol.architectures.base import Weights
-from confide.protocol.architectures.export import predict_file, to_onnx
-from confide.protocol.certificate import Certificate
-from confide.protocol.embedded import deal, owned, predictions
-from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.scores.registry import find_label_score
-from confide.protocol.scores.scoring import all_scores, true_scores
 
 Row = dict[str, Any]
 
@@ -68,60 +55,43 @@ def as_text(rows: list[Row], *, width: int | None = None) -> str:
     )
 
 
-def simulated(
-    certificate: Certificate,
-    *,
-    score: str,
-    records: int,
-    replacement: bool,
-    seed: int,
-    probs: NDArray[Any] | None = None,
-) -> dict[str, float]:
-    """Measure coverage and mean set size on the embedded records that were dealt to nobody.
+def owner_cells(rows: list[Row]) -> list[list[str]]:
+    """The lines of a table of owners, with its head: records, and the findings of each campaign.
 
-    `probs` are a model's probabilities of all embedded records; without it, the embedded model's.
+    Coverage and mean set size are those of the owner's test records at the published threshold.
     """
-    embedded, labels = predictions()
-    probs = embedded if probs is None else probs
-    _, rest = deal(labels, owners=1, records=records, replacement=replacement, seed=max(seed, 0))
-    u = np.random.default_rng(max(seed, 0)).random(len(labels))[rest]
-    threshold = np.float64(certificate.threshold)
-    own = true_scores(find_label_score(score), probs[rest], labels[rest], u=u)
-    every = all_scores(find_label_score(score), probs[rest], u=u)
-    return {
-        "coverage": float(np.mean(own <= threshold)),
-        "mean_size": float((every <= threshold).sum(axis=1).mean()),
-    }
+    lines = [["owner", "records", "test", *(str(row["campaign"]) for row in rows)]]
+    for place, one in enumerate(rows[0]["owners"] if rows else []):
+        found = [_owner_cell(row["owners"][place]) for row in rows]
+        lines.append([str(one["owner"]), f"{one['records']:,}", f"{one['test_records']:,}", *found])
+    return lines
 
 
-def simulated_accuracy(
-    terms: TrainingTerms,
-    weights: Weights,
-    *,
-    score: str,
-    records: int,
-    replacement: bool,
-    seed: int,
-) -> float:
-    """Measure the accuracy of a simulated training on the embedded records dealt to nobody."""
-    features, labels = owned()
-    _, rest = deal(labels, owners=1, records=records, replacement=replacement, seed=max(seed, 0))
-    file = to_onnx(terms.network(), weights, centre=terms.centre)
-    found = predict_file(file, features[rest]).argmax(axis=1)
-    return float(np.mean(found == labels[rest]))
+def owners_text(rows: list[Row], *, width: int | None = None, most: int | None = None) -> str:
+    """The table of owners with aligned columns.
+
+    Campaigns are left out from the left, so that lines have at most `width` characters, and owners
+    after the first `most`.
+    """
+    lines, out = owner_cells(rows), []
+    hidden = 0 if most is None else max(0, len(lines) - 1 - most)
+    lines = lines[: len(lines) - hidden]
+    while width is not None and len(lines[0]) > 4 and _breadth(lines) > width:
+        out.append(lines[0][3])
+        lines = [[*line[:3], *line[4:]] for line in lines]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    shown = [
+        "  ".join(cell.ljust(width_) for cell, width_ in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+    notes_ = [f"and {hidden} more owners, in the report"] if hidden else []
+    notes_ += [f"left out at {width} columns: {', '.join(out)}"] if out else []
+    return "\n".join([shown[0], "-" * max(map(len, shown)), *shown[1:], *notes_])
 
 
-def non_private(*, score: str, alpha: float, records: int, replacement: bool, seed: int) -> Row:
-    """A row for split conformal prediction without privacy, on records that a simulation deals."""
-    probs, labels = predictions()
-    (dealt,), _ = deal(
-        labels, owners=1, records=records, replacement=replacement, seed=max(seed, 0)
-    )
-    u = np.random.default_rng(max(seed, 0)).random(len(labels))[dealt]
-    certificate = split_conformal(
-        true_scores(find_label_score(score), probs[dealt], labels[dealt], u=u), alpha=alpha
-    )
-    measured = simulated(
-        certificate, score=score, records=records, replacement=replacement, seed=seed
-    )
-    return {"campaign": "non-private", **asdict(certificate), "channel": None, **measured}
+def _owner_cell(one: Row) -> str:
+    return f"{one['coverage']:.3f} / {one['mean_size']:.2f}" if "coverage" in one else "-"
+
+
+def _breadth(lines: list[list[str]]) -> int:
+    return sum(max(map(len, column)) + 2 for column in zip(*lines, strict=True)) - 2

@@ -40,7 +40,7 @@ def local_formal(plan: Plan, outcome: Outcome) -> Layer:
             "adjacency": certificate.adjacency,
             "unit": certificate.unit,
         },
-        "certificate": _certificate(plan, certificate),
+        "certificate": _certificate(plan, certificate) | {"scoring": terms.scoring},
         "shuffle": _shuffle(certificate, outcome.crowd),
         "plan": plan.to_bytes().hex(),
         "released": released.layer(),

@@ -10,7 +10,9 @@ import numpy as np
 import typer
 
 from confide.aggregator.campaigns.plans import check_delta_used, make_plan, valid_from
-from confide.aggregator.campaigns.settings import belongs, check_used
+from confide.aggregator.campaigns.provider_files import with_provider_files
+from confide.aggregator.campaigns.report_scores import check_scoring
+from confide.aggregator.campaigns.settings import belongs, check, check_used
 from confide.aggregator.campaigns.training_result import weights_file
 from confide.aggregator.cli.plan_options import (
     SETTINGS,
@@ -73,7 +75,8 @@ def create(
     """Sign a plan and store it as a draft; prints the id of the campaign."""
     with clear_errors():
         own = read_settings(file) | given_settings(asked, training)
-        values = with_defaults(own)
+        check(own)
+        values, model = with_provider_files(with_defaults(own))
         name = values["campaign"]
         settings = Settings(
             **{field: values[option] for option, field in SETTINGS.items() if option in values}
@@ -84,7 +87,10 @@ def create(
         )
         check_used(own, [name], belongs())
         check_delta_used(own.get("privacy-delta"), [plan])
-        print(open_store(db).create(sign_plan(plan, read_key(key)), settings, now=time.time()).id)
+        secret = model if plan.terms.sent_features else None
+        check_scoring(plan, secret)
+        signed = sign_plan(plan, read_key(key))
+        print(open_store(db).create(signed, settings, now=time.time(), secret=secret).id)
 
 
 @campaign_app.command("open")

@@ -18,6 +18,10 @@ DEFAULTS: dict[str, Any] = {
     "alpha": 0.1,
     "failure-probability": 0.1,
     "channel": "auto",
+    "scoring": "owner",
+    "sent-features": 0,
+    "model-file": "",
+    "provider-data": "",
     "max-corrupt": 0,
     "minimum-reports": 100,
     "minimum-owners": 1,
@@ -46,10 +50,29 @@ class PlanOptions:
     ] = None
     labels: Annotated[int | None, typer.Option(help="number of labels")] = None
     model: Annotated[str | None, typer.Option(help="SHA-256 of the model file, hexadecimal")] = None
+    model_file: Annotated[
+        str | None,
+        typer.Option(
+            help="the model itself (.onnx), for its SHA-256; kept only if the aggregator scores"
+        ),
+    ] = None
     records: Annotated[int | None, typer.Option(help="records expected in all")] = None
     score: Annotated[str | None, typer.Option(help="hps, aps, ...")] = None
     channel: Annotated[
         str | None, typer.Option(help="channel of a labels campaign; auto is the best")
+    ] = None
+    scoring: Annotated[
+        str | None,
+        typer.Option(
+            help="labels: owner (sends probabilities) or aggregator (gets FEATURES IN CLEAR)"
+        ),
+    ] = None
+    sent_features: Annotated[
+        int | None, typer.Option(help="scoring aggregator: numbers of a record; by the model file")
+    ] = None
+    provider_data: Annotated[
+        str | None,
+        typer.Option(help="labels:certified: own records, on which the ladder is even in set size"),
     ] = None
     epsilon: Annotated[float | None, typer.Option(help="privacy of a record")] = None
     alpha: Annotated[
@@ -131,8 +154,11 @@ def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     """The settings with the defaults of those not given; refused if some have none.
 
     A training names no model file, so it needs no digest of one; for a head it is checked later.
+    The file of a model gives its digest.
     """
     values = DEFAULTS | given
+    if values["model-file"]:
+        values.setdefault("model", "")
     method = str(values.get("campaign", "")).partition(":")[0]
     terms = METHODS.get(method)
     if terms is not None and terms.track is None:

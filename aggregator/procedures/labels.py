@@ -19,6 +19,7 @@ from confide.protocol.certificate import PAC, LabelRung, LocalCertificate
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.channels.registry import label_channels
 from confide.protocol.errors import BadInput, check_probability
+from confide.protocol.methods.in_clear import InClear
 from confide.protocol.methods.labels import LabelProcedure, LabelQuery, LabelTally, LabelTerms
 from confide.protocol.plan import Plan
 
@@ -44,15 +45,16 @@ def published(
     star: bool = False,
     method: str = "sweep",
     max_corrupt: int = 0,
+    shown: InClear | None = None,
 ) -> LabelProcedure:
     """NACP on k-RR labels: LDP-CP-L (level 1 - alpha - Delta), or L* with `star` (level 1 - alpha).
 
     `method="sweep"` finds the exact threshold; `method="bisection"` follows the paper, for
-    reproduction.
+    reproduction. `shown` is what reports come with in clear, probabilities unless it is given.
     """
     _check(alpha, delta, max_corrupt)
     _check_published(channel, method)
-    tally = yield LabelQuery(channel)
+    tally = yield LabelQuery(channel, shown=shown)
     n = len(tally.reports)
     slack = math.inf
     threshold: float | None = None
@@ -136,14 +138,16 @@ def certified(
     delta: float,
     max_corrupt: int = 0,
     ladder: Ladder | None = None,
+    shown: InClear | None = None,
 ) -> LabelProcedure:
     """Walk a public ladder down from 1, and test each rung on all reports by betting.
 
-    The certificate is PAC at 1 - alpha with no Delta.
+    The certificate is PAC at 1 - alpha with no Delta. `shown` is what reports come with in clear,
+    probabilities unless it is given.
     """
     _check(alpha, delta, max_corrupt)
     ladder = public_ladder() if ladder is None else check_ladder(ladder)
-    tally = yield LabelQuery(channel)
+    tally = yield LabelQuery(channel, shown=shown)
     n = len(tally.reports)
     low, high = x_range(channel)
     m0 = (1 - alpha - low) / (high - low)
@@ -184,12 +188,15 @@ def certified(
 def of_plan(plan: Plan) -> LabelProcedure:
     """Make the procedure of a plan of this method."""
     terms = LabelTerms.of(plan.terms)
+    own = {"ladder": np.array(terms.ladder)} if terms.ladder else {}
     return procedure(
         variant=terms.variant,
         channel=terms.make_channel(labels=plan.labels),
         alpha=plan.alpha,
         delta=terms.delta,
         max_corrupt=terms.max_corrupt,
+        shown=terms.clear(labels=plan.labels),
+        **own,
     )
 
 

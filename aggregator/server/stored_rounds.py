@@ -9,6 +9,7 @@ from confide.aggregator.campaigns.admission import Sent, read_answer
 from confide.aggregator.campaigns.driver import RecordedTallies, Running
 from confide.aggregator.campaigns.releases import Audited
 from confide.aggregator.campaigns.report_ids import counted_once
+from confide.aggregator.campaigns.report_scores import report_scores
 from confide.aggregator.procedures.central import Draw
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.aggregator.storage.store import Store
@@ -16,7 +17,6 @@ from confide.aggregator.storage.stored_campaign import OPEN, Campaign, Round
 from confide.protocol.errors import ConfideError, Refused
 from confide.protocol.methods.base import Batch, Query, Tally
 from confide.protocol.plan import Plan, read_query, write_query
-from confide.protocol.scores.registry import find_score
 from confide.protocol.wire.columns import Array
 
 
@@ -40,12 +40,14 @@ class StoredRounds:
     ) -> None:
         self._store, self._campaign, self._rounds = store, campaign, rounds
         self._asking = campaign.state == OPEN and now < campaign.plan.expires.timestamp()
-        self._score = find_score(campaign.plan.score)
+        plan = campaign.plan
+        secret = store.secret_model(plan.model) if plan.terms.sent_features else None
+        self._scores = report_scores(plan, secret)
 
     def __call__(self, query: Query, number: int) -> Tally:
         if number >= len(self._rounds) and not self._asking:
             # The campaign asks nobody any more, so the tally is empty.
-            nobody: Tally = query.tally([], self._score)
+            nobody: Tally = query.tally([], self._scores)
             return nobody
         asked = write_query(query, plan=self._campaign.digest, round_=number)
         if number >= len(self._rounds):
@@ -87,7 +89,7 @@ class StoredRounds:
         if not query.whole:
             earlier = [ids for before in range(number) for ids in self._ids(before)]
             found = counted_once(list(found), earlier)
-        tally: Tally = query.tally(found, self._score)
+        tally: Tally = query.tally(found, self._scores)
         values, data = tally.to_json(), tally.to_bytes()
         if values is not None:
             self._store.keep_tally(self._campaign.id, number, json.dumps(values))

@@ -154,3 +154,12 @@ models = Table(
     Column("digest", LargeBinary(32), primary_key=True),
     Column("data", LargeBinary, nullable=False),
 )
+
+# The files of models that the aggregator scores with and shows to nobody, by their SHA-256. They
+# have a table of their own, so that nothing that hands out models can read them.
+secret_models = Table(
+    "secret_models",
+    metadata,
+    Column("digest", LargeBinary(32), primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+)

@@ -20,6 +20,7 @@ from confide.aggregator.storage.schema import (
     queries,
     releases,
     round_data,
+    secret_models,
     trainings,
 )
 from confide.aggregator.storage.stored_campaign import (
@@ -44,8 +45,13 @@ from confide.protocol.wire.service import campaign_id
 class Store(RoundStore):
     """The durable state of every campaign, with that of its rounds."""
 
-    def create(self, signed_plan: bytes, settings: Settings, *, now: float) -> Campaign:
-        """Store the signed plan as a draft."""
+    def create(
+        self, signed_plan: bytes, settings: Settings, *, now: float, secret: bytes | None = None
+    ) -> Campaign:
+        """Store the signed plan as a draft, with the model that the aggregator alone scores with.
+
+        A model that owners may fetch is no secret, so it is refused as one.
+        """
         plan = parse(wire.SignedPlan, signed_plan).plan
         name = campaign_id(digest(plan))
         row = {"id": name, "signed_plan": signed_plan, "settings": settings.to_json()}
@@ -57,6 +63,8 @@ class Store(RoundStore):
             )
             if db.execute(made.values(**row, state=DRAFT, created=now)).first() is None:
                 raise BadInput(f"campaign {name} exists already")
+            if secret is not None:
+                _keep_secret(db, secret)
         return self.campaign(name)
 
     def campaign(self, name: str) -> Campaign:
@@ -145,6 +153,13 @@ class Store(RoundStore):
         """The file of the model with this SHA-256, if it is kept here."""
         with self.engine.connect() as db:
             found = db.execute(select(models.c.data).where(models.c.digest == digest)).scalar()
+        return None if found is None else bytes(found)
+
+    def secret_model(self, digest: bytes) -> bytes | None:
+        """The file of the model with this SHA-256 that only the aggregator scores with."""
+        mine = secret_models.c.digest == digest
+        with self.engine.connect() as db:
+            found = db.execute(select(secret_models.c.data).where(mine)).scalar()
         return None if found is None else bytes(found)
 
     def fail(self, campaign: str, reason: str, *, now: float) -> None:
@@ -265,3 +280,14 @@ def _end(db: Connection, campaign: str, state: str, *, now: float) -> None:
     """Say that a campaign has its result, unless it has one or was never open."""
     ready = (campaigns.c.id == campaign) & campaigns.c.state.in_((OPEN, CLOSED))
     db.execute(update(campaigns).where(ready).values(state=state, calibrated=now, reason=None))
+
+
+def _keep_secret(db: Connection, data: bytes) -> None:
+    """Keep a model that nobody may fetch."""
+    digest = hashlib.sha256(data).digest()
+    if db.execute(select(models.c.digest).where(models.c.digest == digest)).first() is not None:
+        raise BadInput(
+            f"owners may fetch the model {digest.hex()}; accepted is one that was not shown to them"
+        )
+    row = {"digest": digest, "data": data}
+    db.execute(insert(db.dialect.name, secret_models).on_conflict_do_nothing().values(**row))

@@ -1,7 +1,5 @@
 """Reads a file of records, and refuses one whose ids, labels or features cannot be used."""
 
-import csv
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,12 @@ from numpy.typing import NDArray
 from confide.client.records.ids import EXACT, WHY_ID, normal_id
 from confide.client.records.records import Records
 from confide.protocol.errors import BadInput
-from confide.protocol.record_columns import READERS, Columns
+from confide.protocol.record_columns import (
+    Columns,
+    check_features,
+    read_columns,
+    whole_labels,
+)
 
 Array = NDArray[Any]
 
@@ -23,23 +26,12 @@ ACCEPTED = (
 
 def read_records(path: Path) -> Records:
     """Read a file of records."""
-    if path.suffix not in READERS:
-        raise BadInput(f"{path} ends in {path.suffix or 'nothing'!r}; {ACCEPTED}")
-    if not path.exists():
-        raise BadInput(f"{path} does not exist; {ACCEPTED}")
+    columns = read_columns(path, accepted=ACCEPTED)
     try:
-        return _records(READERS[path.suffix](path))
+        return _records(columns)
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        KeyError,
-        TypeError,
-        zipfile.BadZipFile,
-        csv.Error,
-    ) as error:
+    except (ValueError, TypeError) as error:
         raise BadInput(f"{path} cannot be read: {error}; {ACCEPTED}") from None
 
 
@@ -54,15 +46,12 @@ def _records(columns: Columns) -> Records:
         raise BadInput(f"it has columns {sorted(arrays)}; missing: probabilities or features")
     if any(array.ndim == 0 for array in arrays.values()):
         raise BadInput("it has single values where a value a record is accepted")
-    if features is not None and not (features.dtype.kind in "fiub" and np.isfinite(features).all()):
-        raise BadInput(
-            f"features are of type {features.dtype} or hold values that are not finite; accepted "
-            "are finite numbers"
-        )
+    if features is not None:
+        check_features(features)
     names = _ids(columns, "id")
     _check_different(names, columns)
     persons = _ids(columns, "person") if "person" in arrays else None
-    return Records(names, probs, _whole(arrays["label"]), None, features, persons)
+    return Records(names, probs, whole_labels(arrays["label"]), None, features, persons)
 
 
 def _ids(columns: Columns, which: str) -> tuple[bytes, ...]:
@@ -87,18 +76,3 @@ def _check_different(names: tuple[bytes, ...], columns: Columns) -> None:
                 f"{columns.row}s {before + columns.first} and {i + columns.first} have the same id "
                 f"({written[before]!r} and {written[i]!r}); each record needs its own"
             )
-
-
-def _whole(labels: Array) -> Array:
-    """Labels as 64-bit integers, also where a file gave them as floats."""
-    if labels.dtype.kind not in "fiub":
-        raise BadInput(f"labels are of type {labels.dtype}; accepted are whole numbers")
-    if labels.dtype.kind == "f" and not (
-        np.isfinite(labels).all() and np.array_equal(labels, np.rint(labels))
-    ):
-        raise BadInput("labels are not whole numbers")
-    if labels.size and not -(2**63) <= int(labels.min()) <= int(labels.max()) < 2**63:
-        raise BadInput(
-            f"labels run from {labels.min()} to {labels.max()}; accepted are 64-bit integers"
-        )
-    return labels.astype(np.int64)

@@ -6,7 +6,7 @@ objects; they never compare method names.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Protocol, Self
 
@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput, check_choice, check_epsilon
 from confide.protocol.exact.sampling import Entropy
-from confide.protocol.scores.base import Score
 from confide.protocol.wire.columns import Array
 from confide.protocol.wire.encoding import parse, serialise
 
 Columns = dict[str, Array]
+# The scores of every label, from what reports came with in clear and a uniform number each.
+ReportScores = Callable[[Array, Array], Array]
 
 # The most records of one owner, and of all owners that a campaign counts.
 MOST_RECORDS = 10**9
@@ -43,13 +44,11 @@ class Subjects(Protocol):
     """The records that answer a query, as their owner shows them to the method."""
 
     @property
-    def entropy(self) -> Entropy:
-        """The source of randomness for an answer."""
-
+    def entropy(self) -> Entropy: ...
     def __len__(self) -> int: ...
     @property
     def labels(self) -> Array:
-        """The true labels, which may be labels that the plan does not have."""
+        """The true labels, also those that the plan does not have."""
 
     @property
     def positions(self) -> NDArray[np.float64]:
@@ -60,6 +59,9 @@ class Subjects(Protocol):
 
     def probabilities(self) -> Array:
         """Return the model's probabilities of every label."""
+
+    def features(self) -> Array:
+        """Return the features as finite float32, a row per record."""
 
     def train(self, weights: Array) -> Array:
         """Return the weights after this owner's private steps."""
@@ -136,18 +138,15 @@ class Query(ABC):
         """Return the columns of a body that passed the check."""
 
     @abstractmethod
-    def tally(self, batches: Sequence[Batch], score: Score) -> Any:
+    def tally(self, batches: Sequence[Batch], scores: ReportScores) -> Any:
         """Add up these batches; no report occurs in two of them."""
 
     def tally_from_json(self, values: Any) -> Any:
-        """Read a tally from the values that `Tally.to_json` returned.
-
-        Only methods whose tallies return values need it: no other tally is stored.
-        """
+        """Read a tally from the values of `Tally.to_json`, if it returns values."""
         raise NotImplementedError
 
     def tally_from_bytes(self, data: bytes) -> Any:
-        """Read a tally from the bytes that `Tally.to_bytes` returned."""
+        """Read a tally from the bytes of `Tally.to_bytes`."""
         raise NotImplementedError
 
 
@@ -171,8 +170,6 @@ class Terms(ABC):
     message: ClassVar[type[Message]]
     # The track of its cards; None if its campaigns do not end in a card of a track.
     track: ClassVar[str | None]
-    # Whether the model's probabilities leave the owner in clear.
-    shows_probabilities: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_choice(f"variant of {self.method}", self.variant, self.variants)
@@ -212,16 +209,23 @@ class Terms(ABC):
         return 0
 
     @property
+    def shows_probabilities(self) -> bool:
+        """Whether the model's probabilities leave the owner in clear."""
+        return False
+
+    @property
+    def sent_features(self) -> int:
+        """How many numbers of a record leave in clear, for the aggregator to score; 0: none."""
+        return 0
+
+    @property
     def shows_exact_counts(self) -> bool:
         """Whether exact counts leave the owner, for an aggregator that is trusted with them."""
         return False
 
     @property
     def rounds(self) -> int:
-        """The rounds that an owner answers as a whole, at one epsilon for all of them.
-
-        It is 0 if each record answers once.
-        """
+        """The rounds that owners answer as a whole, at one epsilon; 0 if records answer once."""
         return 0
 
     @property
@@ -231,8 +235,8 @@ class Terms(ABC):
 
     @property
     def uses_model(self) -> bool:
-        """Whether the plan's model runs on records: to score them, or to make inputs of a head."""
-        return self.features is None
+        """Whether the plan's model runs at owners: to score records, or to make a head's inputs."""
+        return self.features is None and not self.sent_features
 
     @property
     def answer_bytes(self) -> int:

@@ -21,13 +21,13 @@ from confide.protocol.methods.base import (
     Columns,
     Explanation,
     Query,
+    ReportScores,
     Subjects,
     Tally,
     check_slice,
     check_thresholds,
 )
 from confide.protocol.methods.local import LocalTerms
-from confide.protocol.scores.base import Score
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import U2, check_numbers, column
 from confide.protocol.wire.encoding import parse, serialise
@@ -104,7 +104,7 @@ class BitQuery(Query):
         reports = self.channel.unpack(message.reports, n)
         return {"parts": column(message.parts, U2, n), "reports": reports}
 
-    def tally(self, batches: Sequence[Batch], score: Score) -> BitTally:
+    def tally(self, batches: Sequence[Batch], scores: ReportScores) -> BitTally:
         count = len(self.thresholds)
         answers, ones = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         for batch in batches:

@@ -24,6 +24,7 @@ from confide.protocol.methods.base import (
     Batch,
     Columns,
     Explanation,
+    ReportScores,
     Subjects,
     Tally,
     Terms,
@@ -31,7 +32,6 @@ from confide.protocol.methods.base import (
     check_thresholds,
 )
 from confide.protocol.privacy.zcdp import search_steps, search_variance, zcdp_epsilon
-from confide.protocol.scores.base import Score
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import I8, Array, column
 from confide.protocol.wire.encoding import parse, serialise
@@ -115,7 +115,7 @@ class HistogramQuery(_Counts):
         message = parse(wire.Counts, body)
         _check_owned(column(message.counts, I8, self.bins), most)
 
-    def tally(self, batches: Sequence[Batch], score: Score) -> HistogramTally:
+    def tally(self, batches: Sequence[Batch], scores: ReportScores) -> HistogramTally:
         total = np.zeros(self.bins, dtype=np.int64)
         for batch in batches:
             total += batch.columns["counts"][0]
@@ -159,7 +159,7 @@ class CountQuery(_Counts):
         if beyond**2 > DEVIATIONS**2 * self.variance:
             raise Refused(wire.Code.OUT_OF_ALPHABET)
 
-    def tally(self, batches: Sequence[Batch], score: Score) -> CountTally:
+    def tally(self, batches: Sequence[Batch], scores: ReportScores) -> CountTally:
         found = {batch.sender: batch.columns["counts"][0] for batch in _in_order(batches)}
         return CountTally({name: (int(pair[0]), int(pair[1])) for name, pair in found.items()})
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 from confide.protocol.channels.base import Channel
 from confide.protocol.errors import check_probability
 from confide.protocol.methods.base import LOCAL, Terms
+from confide.protocol.methods.in_clear import OWNER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,11 @@ class LocalTerms(Terms):
 
     def check(self, *, labels: int, alpha: float) -> None:
         self.make_channel(labels=labels)
+
+    @property
+    def scoring(self) -> str:
+        """Who scores records."""
+        return OWNER
 
     @abstractmethod
     def make_channel(self, *, labels: int) -> Channel:

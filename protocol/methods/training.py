@@ -17,6 +17,7 @@ from confide.protocol.methods.base import (
     Batch,
     Columns,
     Explanation,
+    ReportScores,
     Subjects,
     WholeQuery,
 )
@@ -29,7 +30,6 @@ from confide.protocol.privacy.renyi import (
     training_epsilon,
     training_noise,
 )
-from confide.protocol.scores.base import Score
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import F4, column
 from confide.protocol.wire.encoding import parse, serialise
@@ -89,7 +89,7 @@ class TrainingQuery(WholeQuery):
         message = wire.Weights.FromString(body)
         return {"weights": np.frombuffer(message.weights, dtype=F4)[None, :]}
 
-    def tally(self, batches: Sequence[Batch], score: Score) -> TrainingTally:
+    def tally(self, batches: Sequence[Batch], scores: ReportScores) -> TrainingTally:
         return TrainingTally.of(batch.columns["weights"][0] for batch in batches)
 
     def tally_from_bytes(self, data: bytes) -> TrainingTally:

@@ -57,10 +57,12 @@ def score(
     vetted: bool = False,
     kind: ResultKind = PROBABILITIES,
     progress: Progress | None = None,
+    flat: bool = False,
 ) -> Array:
     """(n, labels) results of the model, computed by a scorer process.
 
-    Without features it is only tried whether the model can be opened.
+    Without features it is only tried whether the model can be opened. Features that are `flat` get
+    the shape that the model declares.
     """
     given = np.empty((0,)) if features is None else np.ascontiguousarray(features)
     header = {
@@ -71,6 +73,7 @@ def score(
         "vetted": vetted,
         "kind": kind.name,
         "scores": features is not None,
+        "flat": flat,
     }
     rows = np.empty((len(given), labels), dtype=np.float32)
     with _scorer() as process:
@@ -125,6 +128,8 @@ def main() -> None:
     features = np.frombuffer(source.read(), dtype=header["dtype"]).reshape(header["shape"])
     try:
         session = Model.of(data).open()
+        if header["flat"]:
+            features = session.arrange(features)
         if header["scores"]:
             session.accept(features.shape[1:], header["labels"])
     except BadInput as error:

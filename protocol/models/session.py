@@ -3,6 +3,7 @@
 A call that fails leaves NaN for its record; `confide.protocol.models.results` makes all rows valid.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -60,9 +61,22 @@ class Session:
         self._width = last.shape[-1] if last.shape else None
 
     @property
-    def width(self) -> int | None:
-        """The numbers a record that the model declares to return; None if it declares none."""
+    def record_size(self) -> int | None:
+        """How many numbers a record has, if the model declares it."""
+        asked = self._shape[1:]
+        return math.prod(asked) if all(isinstance(size, int) for size in asked) else None
+
+    @property
+    def outputs(self) -> int | None:
+        """How many results a record has, if the model declares it."""
         return self._width if isinstance(self._width, int) else None
+
+    def arrange(self, features: Array) -> Array:
+        """Give rows of numbers the shape that the model declares for a record, if they fit it."""
+        asked = self._shape[1:]
+        if len(asked) > 1 and self.record_size == math.prod(features.shape[1:]):
+            return features.reshape(len(features), *asked)
+        return features
 
     def accept(self, shape: tuple[int, ...], labels: int) -> None:
         """Refuse features, or a number of labels, that the model does not declare.

@@ -36,12 +36,13 @@ class BatchModel:
         A record for which the model has no result gets NaN. `progress` is called with the records
         that are done, and all.
         """
-        outputs = self._session.width if width is None else width
+        outputs = self._session.outputs if width is None else width
         if outputs is None:
             raise BadInput(
                 "the model does not say how many numbers it returns; accepted is one that does, or "
                 "a card that names the labels"
             )
+        features = self._session.arrange(features)
         self._session.accept(features.shape[1:], outputs)
         found = np.empty((len(features), outputs), dtype=np.float32)
         for start in range(0, len(features), ROWS):
@@ -56,7 +57,7 @@ class BatchModel:
 
 
 def read_model(path: Path | str) -> BatchModel:
-    """Read an ONNX file with all weights inside, check its graph and make it ready to run."""
+    """Read an ONNX file with all weights inside, check its graph and prepare it to run."""
     return BatchModel(Model.read(Path(path)), str(path))
 
 

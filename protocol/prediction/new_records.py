@@ -1,7 +1,5 @@
 """Reads a file of records to predict: results of a model, or features; a truth is not needed."""
 
-import csv
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
-from confide.protocol.record_columns import READERS
+from confide.protocol.record_columns import check_features, read_columns, whole_labels
 from confide.protocol.scores.base import REGRESSION, Score
 from confide.protocol.scores.regression import residual
 
@@ -36,25 +34,11 @@ class NewRecords:
 def read_new_records(path: Path, score: Score, *, features: bool) -> NewRecords:
     """Read the records of a file: their features, or the results that this score reads."""
     accepted = f"accepted are .npz, .csv and .parquet with {_wanted(score, features=features)}"
-    if path.suffix not in READERS:
-        raise BadInput(f"{path} ends in {path.suffix or 'nothing'!r}; {accepted}")
-    if not path.exists():
-        raise BadInput(f"{path} does not exist; {accepted}")
+    columns = read_columns(path, accepted=accepted)
     try:
-        arrays = READERS[path.suffix](path).arrays
-        return _records(arrays, score, features=features)
+        return _records(columns.arrays, score, features=features)
     except BadInput as error:
         raise BadInput(f"{path}: {error}; {accepted}") from None
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        KeyError,
-        TypeError,
-        zipfile.BadZipFile,
-        csv.Error,
-    ) as error:
-        raise BadInput(f"{path} cannot be read: {error}; {accepted}") from None
 
 
 def _wanted(score: Score, *, features: bool) -> str:
@@ -78,10 +62,7 @@ def _records(arrays: dict[str, Array], score: Score, *, features: bool) -> NewRe
     for what, rows in (("id", ids), ("truth", truth)):
         if rows is not None and rows.shape != given.shape[:1]:
             raise BadInput(f"{what} has shape {rows.shape} for {len(given)} records")
-    if given.dtype.kind not in "fiub" or not np.isfinite(given).all():
-        raise BadInput(f"{names[0]} hold values that are no finite numbers")
+    check_features(given)
     if not numbers and truth is not None:
-        if truth.dtype.kind not in "fiub" or not np.array_equal(truth, np.rint(truth)):
-            raise BadInput("labels are no whole numbers")
-        truth = truth.astype(np.int64)
+        truth = whole_labels(truth)
     return NewRecords(given, None if ids is None else ids.tolist(), truth)

@@ -16,7 +16,8 @@ from confide.protocol.scores.probabilities import (
     chunks,
     working,
 )
-from confide.protocol.scores.ranking import FullRanking, Ranking, TrueRanking
+from confide.protocol.scores.ranking import Ranking, TrueRanking
+from confide.protocol.scores.sorted_ranking import FullRanking
 
 Array = NDArray[Any]
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from confide.protocol.scores.label_score import LabelScore, tempered
 from confide.protocol.scores.probabilities import check_shape, check_uniforms, chunks, working
-from confide.protocol.scores.ranking import FullRanking, OrderedRanking
+from confide.protocol.scores.sorted_ranking import FullRanking, OrderedRanking
 
 Array = NDArray[Any]
 

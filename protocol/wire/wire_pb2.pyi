@@ -41,6 +41,7 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TIMED_OUT: _ClassVar[Code]
     UNAVAILABLE: _ClassVar[Code]
     CODE_NOT_ALLOWED: _ClassVar[Code]
+    PROBABILITIES_MAY_NOT_LEAVE: _ClassVar[Code]
 OK: Code
 MALFORMED: Code
 WRONG_VERSION: Code
@@ -73,6 +74,7 @@ RATE_LIMITED: Code
 TIMED_OUT: Code
 UNAVAILABLE: Code
 CODE_NOT_ALLOWED: Code
+PROBABILITIES_MAY_NOT_LEAVE: Code
 
 class Plan(_message.Message):
     __slots__ = ("version", "campaign", "method", "terms", "score", "labels", "alpha", "expected_records", "minimum_reports", "minimum_owners", "model", "issued", "expires", "training", "share")
@@ -121,18 +123,22 @@ class BitTerms(_message.Message):
     def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ...) -> None: ...
 
 class LabelTerms(_message.Message):
-    __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt")
+    __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "sent_features", "ladder")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
     MAX_CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    SENT_FEATURES_FIELD_NUMBER: _ClassVar[int]
+    LADDER_FIELD_NUMBER: _ClassVar[int]
     variant: str
     channel: str
     epsilon: float
     delta: float
     max_corrupt: int
-    def __init__(self, variant: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ...) -> None: ...
+    sent_features: int
+    ladder: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, variant: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., sent_features: _Optional[int] = ..., ladder: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class CentralTerms(_message.Message):
     __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance")
@@ -277,12 +283,14 @@ class BitReports(_message.Message):
     def __init__(self, parts: _Optional[bytes] = ..., reports: _Optional[bytes] = ...) -> None: ...
 
 class LabelReports(_message.Message):
-    __slots__ = ("reports", "probabilities")
+    __slots__ = ("reports", "probabilities", "features")
     REPORTS_FIELD_NUMBER: _ClassVar[int]
     PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
     reports: bytes
     probabilities: bytes
-    def __init__(self, reports: _Optional[bytes] = ..., probabilities: _Optional[bytes] = ...) -> None: ...
+    features: bytes
+    def __init__(self, reports: _Optional[bytes] = ..., probabilities: _Optional[bytes] = ..., features: _Optional[bytes] = ...) -> None: ...
 
 class Counts(_message.Message):
     __slots__ = ("counts",)

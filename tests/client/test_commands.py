@@ -1,5 +1,6 @@
 """What an owner is shown and asked by its commands."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,11 +16,27 @@ from tests.support.servers import client
 def test_what_probabilities_may_say_is_said(tmp_path: Path) -> None:
     """12. `explain` tells the owner that a model's probabilities may be the features in other
     words."""
-    place = home(tmp_path, methods='["labels"]', features_may_leave="true")
+    place = home(tmp_path, methods='["labels"]', probabilities_may_leave="true")
     (tmp_path / "plan.bin").write_bytes(sign_plan(changed(PLAN, terms=LABELS), KEY))
     assert (
         "may spell out the features" in client("explain", tmp_path / "plan.bin", "--home", place)[1]
     )
+
+
+def test_features_that_leave_are_said_in_capitals_and_need_their_own_clause(tmp_path: Path) -> None:
+    """`explain` says what leaves, that no model is needed here, and that bits hide more. Only
+    `features_may_leave` allows it: leave to send probabilities does not."""
+    plan = tmp_path / "plan.bin"
+    plan.write_bytes(sign_plan(changed(PLAN, terms=replace(LABELS, sent_features=7)), KEY))
+    allowed = "Under your policy this plan is allowed."
+    for clause, holds in (("probabilities_may_leave", False), ("features_may_leave", True)):
+        place = home(tmp_path / clause, methods='["labels"]', **{clause: "true"})
+        shown = client("explain", plan, "--home", place)[1]
+        assert "ITS FEATURES, ALL 7 NUMBERS OF THE RECORD, IN CLEAR" in shown
+        assert "NOTHING PROTECTS THE FEATURES" in shown
+        assert "a campaign of" in shown
+        assert (allowed in shown) == holds
+        assert ("`features_may_leave` is false" in shown) != holds
 
 
 def test_allowing_shows_what_is_allowed_and_asks(tmp_path: Path) -> None:

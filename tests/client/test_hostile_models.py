@@ -180,7 +180,10 @@ def test_no_failure_is_an_answer(model: Any, method: str, tmp_path: Path) -> Non
     codes = []
     for number, first in enumerate((0.9, 0.1)):
         place = home(
-            tmp_path / str(number), name, methods='["bits", "labels"]', features_may_leave="true"
+            tmp_path / str(number),
+            name,
+            methods='["bits", "labels"]',
+            probabilities_may_leave="true",
         )
         with Puppet(plan, query) as puppet:
             puppet.ask(place, people(tmp_path / f"{number}.npz", crowd(first)), "--model", path)
@@ -194,7 +197,7 @@ def test_a_label_beyond_the_plan_is_not_told(label: int, method: str, tmp_path: 
     """7. The plan's author chooses the number of labels: a record that has none of them answers
     like the others."""
     path, name = written(tmp_path, first_feature())
-    place = home(tmp_path, name, methods='["bits", "labels"]', features_may_leave="true")
+    place = home(tmp_path, name, methods='["bits", "labels"]', probabilities_may_leave="true")
     labels = np.zeros(N, dtype=np.int64)
     labels[0] = label
     plan, query = changed(PLAN, model=name), HALF

@@ -24,11 +24,18 @@ from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.randomized_response import KaryRR
 from confide.protocol.errors import BadInput, Refused, check_probability
 from confide.protocol.methods import registry as methods
-from confide.protocol.methods.base import Batch, Columns, Explanation, Query, Subjects, Tally
+from confide.protocol.methods.base import (
+    Batch,
+    Columns,
+    Explanation,
+    Query,
+    ReportScores,
+    Subjects,
+    Tally,
+)
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.plan import Plan
 from confide.protocol.scores import registry as scores
-from confide.protocol.scores.base import Score
 from confide.protocol.scores.label_score import LabelScore
 from confide.protocol.wire import wire_pb2 as wire
 
@@ -96,7 +103,7 @@ class GuessQuery(Query):
     def unpack(self, body: bytes, n: int) -> Columns:
         return {"bits": self.channel.unpack(body, n)}
 
-    def tally(self, batches: Sequence[Batch], score: Score) -> OnesTally:
+    def tally(self, batches: Sequence[Batch], scores: ReportScores) -> OnesTally:
         ones = sum(int(batch.columns["bits"].sum()) for batch in batches)
         return OnesTally(sum(len(batch) for batch in batches), ones)
 

@@ -36,7 +36,7 @@ def write_owner(folder: Path, number: int, share: Any, aggregator: bytes) -> Non
         ('methods = ["bits"]', 'methods = ["bits", "labels", "central", "training"]'),
         ("exact_counts_may_leave = false", "exact_counts_may_leave = true"),
         ("trained_models = false", "trained_models = true"),
-        ("features_may_leave = false", "features_may_leave = true"),
+        ("probabilities_may_leave = false", "probabilities_may_leave = true"),
         ("epsilon_per_record = 4.0", "epsilon_per_record = 8.0"),
     ):
         policy = policy.replace(old, new)

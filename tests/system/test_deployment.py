@@ -22,7 +22,8 @@ from confide.client.respond import Respondent
 from confide.client.transport.pinned_launcher import REFUSED_COMMANDS, bundle_hash, pin
 from confide.protocol.cards.card import read_card
 from confide.protocol.cards.verify.card import verify
-from confide.protocol.embedded import deal, predictions
+from confide.protocol.dealing import deal
+from confide.protocol.embedded import predictions
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.plan import open_plan
@@ -53,7 +54,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     create_keys(folder, address="127.0.0.1", now=datetime.now(UTC))
     key = read_key(folder / "aggregator.key")
     _, labels = predictions()
-    shares, _ = deal(labels, owners=NODES, records=RECORDS, concentration=0, seed=1)
+    shares, *_ = deal(labels, owners=NODES, records=RECORDS, concentration=0, seed=1)
     for number, share in enumerate(shares):
         write_owner(folder, number, share, key.public_key().public_bytes_raw())
         pin(folder / f"home{number}" / "launchers", [bundle_hash(ROOT)])
@@ -202,7 +203,7 @@ def test_misbehaving_nodes_cost_their_own_answers_only(deployment: Path, tmp_pat
     """One node never answers, one is killed while it is asked, one sends garbage, one answers
     twice: the counts are right."""
     _, labels = predictions()
-    _, rest = deal(labels, owners=1, records=RECORDS, seed=1)
+    _, rest, _ = deal(labels, owners=1, records=RECORDS, seed=1)
     aggregator = read_key(deployment / "aggregator.key").public_key().public_bytes_raw()
     nodes = {}
     with together() as running:

@@ -15,6 +15,7 @@ from confide.protocol.cards.card import read_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.plan import open_plan
 from confide.protocol.simulated import RUN_FOLDER, SIMULATION_PUBLIC
+from confide.simulation.federation import run_defaults
 from tests.support.federations import CAMPAIGNS, NODES, RECORDS, SEED, SIZES, command
 from tests.support.places import ROOT
 from tests.support.processes import marked, members
@@ -116,11 +117,8 @@ def test_flower_and_the_in_process_driver_agree(
             simulated_owner,
             run=1,
             owners=NODES,
-            records=RECORDS,
-            sizes=SIZES,
-            concentration=1.0,
-            replacement=False,
-            seed=SEED,
+            config=run_defaults()
+            | {"records": RECORDS, "sizes": SIZES, "concentration": 1.0, "seed": SEED},
             query=query,
         )
         return [

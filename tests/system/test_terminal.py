@@ -8,8 +8,10 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from confide.aggregator.campaigns.summary import as_text, non_private
+from confide.aggregator.campaigns.measurements import Measurements
+from confide.aggregator.campaigns.summary import as_text
 from confide.protocol.version import CODE_VERSION
+from confide.simulation.federation import run_defaults
 from tests.support.commands import run_main
 from tests.support.places import ROOT
 from tests.support.processes import read_terminal, started, terminal
@@ -183,7 +185,8 @@ def test_results_survive_a_terminal_of_80_columns() -> None:
 def test_a_table_of_campaigns_fits_80_columns() -> None:
     """Columns of how a result came about go first; a trivial campaign says so in its row; any width
     shows everything."""
-    row = non_private(score="hps", alpha=0.1, records=2_000, replacement=False, seed=1)
+    config = run_defaults() | {"records": 2_000, "seed": 1}
+    row = Measurements(config, owners=1).non_private(alpha=0.1)
     shown = {"campaign": "labels:published-star", "channel": "rank-exponential", "epsilon": 2.0}
     rows = [row, row | shown | {"threshold": 1.0, "reason": "why"}]
     head, _, plain, trivial, note, left_out = as_text(rows, width=80).splitlines()

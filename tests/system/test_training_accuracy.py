@@ -5,7 +5,8 @@ import numpy as np
 
 from confide.aggregator.campaigns.driver import run_procedure
 from confide.aggregator.procedures.averaging import federated_averaging
-from confide.protocol.embedded import deal, owned
+from confide.protocol.dealing import deal
+from confide.protocol.embedded import owned
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.mean_weights import TrainingTally
 from confide.protocol.methods.training import TrainingQuery, TrainingTerms
@@ -23,7 +24,7 @@ def run_configuration() -> dict[str, Any]:
 def accuracy(terms: TrainingTerms, *, records: int, seed: int) -> float:
     """How often a model that ten owners trained is right on the letters that nobody was dealt."""
     features, labels = owned()
-    shares, rest = deal(labels, owners=OWNERS, records=records, seed=seed)
+    shares, rest, _ = deal(labels, owners=OWNERS, records=records, seed=seed)
     entropies = [SeededEntropy("accuracy", seed, owner) for owner in range(OWNERS)]
 
     def answers(query: TrainingQuery, _: int) -> TrainingTally:

@@ -26,9 +26,10 @@ def _slack(found: Layer, max_corrupt: int) -> float:
 
     A report of k-RR counts (1{it is in the set} - s/(e^eps + k - 1)) (e^eps + k - 1)/(e^eps - 1)
     for a set of s labels, so a false report and set move the sum by at most (e^eps + 2k - 3)/(e^eps
-    - 1).
+    - 1). Where the aggregator scores, labels that the plan does not have are one more value.
     """
-    e, n, k = math.exp(found["epsilon"]), found["n"], found["labels"]
+    e, n = math.exp(found["epsilon"]), found["n"]
+    k = found["labels"] + (found["scoring"] == "aggregator")
     noise = k / (e + k - 1)
     lie = (e + 2 * k - 3) / (e - 1)
     slack = math.sqrt(math.log(4 / found["delta"]) / (2 * n)) * (1 + noise) / (1 - noise)

@@ -98,6 +98,7 @@ def _local(plan: Plan) -> dict[str, Layer]:
             "variant": plan.variant,
             "score": plan.score,
             "channel": channel.name,
+            "scoring": terms.scoring,
             "labels": plan.labels,
             "alpha": plan.alpha,
             "delta": terms.delta,

@@ -242,7 +242,7 @@ def test_probabilities_of_an_unlisted_model_never_leave_in_clear() -> None:
     features."""
     labels = LabelTerms(variant="certified", channel="k-rr", epsilon=4.0, delta=0.1)
     plan = chain().plan(labels)
-    shown = replace(ALLOWS, methods=frozenset({"labels"}), features_may_leave=True)
+    shown = replace(ALLOWS, methods=frozenset({"labels"}), probabilities_may_leave=True)
     assert shown.refusals(plan) == [wire.Code.MODEL_NOT_ALLOWED]
     assert replace(shown, models=frozenset({plan.model})).refusals(plan) == []
 

@@ -1,0 +1,106 @@
+"""What a simulation measures on records that were dealt to nobody, because it knows all records."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confide.aggregator.campaigns.summary import Row
+from confide.aggregator.procedures.nonprivate import split_conformal
+from confide.protocol.architectures.base import Weights
+from confide.protocol.architectures.export import predict_file, to_onnx
+from confide.protocol.certificate import Certificate
+from confide.protocol.errors import BadInput
+from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.models.model_file import Model
+from confide.protocol.models.scorer import score as run_model
+from confide.protocol.scores.label_score import LabelScore
+from confide.protocol.scores.registry import find_score
+from confide.protocol.simulated_data import dealt, simulated_data
+
+Array = NDArray[Any]
+
+
+class Measurements:
+    """Coverage and size of a threshold on the test records, in all and by owner.
+
+    Results are of the model of the configuration, unless those of another model are given.
+    """
+
+    def __init__(
+        self, config: Mapping[str, Any], *, owners: int, model: bytes | None = None
+    ) -> None:
+        self._data, self._dealt = simulated_data(config), dealt(config, owners=owners)
+        self._score, self._labels = find_score(str(config["score"])), int(config["labels"])
+        self._model = model
+        self._u = np.random.default_rng(max(int(config["seed"]), 0)).random(len(self._data))
+
+    @cached_property
+    def _own_results(self) -> Array:
+        """The results that came with the records, or those of the model for their features."""
+        data = self._data
+        if self._model is not None and data.features is not None:
+            width = self._score.width(self._labels)
+            return run_model(
+                Model.of(self._model), data.features, labels=width, vetted=True, flat=True
+            )
+        if data.results is None:
+            raise BadInput(f"{data.name} holds no results of a model, and no model is given")
+        return data.results
+
+    def predictions(self, model: bytes) -> Array:
+        """Return the results of a trained model for all records."""
+        assert self._data.features is not None
+        return predict_file(model, self._data.features)
+
+    def _on(self, rows: Array, threshold: float, results: Array | None) -> dict[str, float]:
+        found = (self._own_results if results is None else results)[rows]
+        u, most = self._u[rows], np.float64(threshold)
+        own = self._score.true_scores(found, self._data.truth[rows], u=u)
+        every = LabelScore.of(self._score).all_scores(found, u=u)
+        return {
+            "coverage": float(np.mean(own <= most)),
+            "mean_size": float((every <= most).sum(axis=1).mean()),
+        }
+
+    def of(self, certificate: Certificate, results: Array | None = None) -> dict[str, float]:
+        """Measure a threshold on all test records."""
+        return self._on(self._dealt.test, certificate.threshold, results)
+
+    def by_owner(self, certificate: Certificate, results: Array | None = None) -> list[Row]:
+        """Measure a threshold on the test records of every owner: a diagnostic, not a promise."""
+        rows: list[Row] = []
+        pairs = zip(self._dealt.shares, self._dealt.tested, strict=True)
+        for number, (share, test) in enumerate(pairs):
+            name = self._data.owners[number] if self._data.owners else f"owner {number}"
+            measured = self._on(test, certificate.threshold, results) if len(test) else {}
+            rows.append(
+                {"owner": name, "records": len(share), "test_records": len(test), **measured}
+            )
+        return rows
+
+    def few(self, count: int) -> tuple[Array, Array]:
+        """Return the results and the truth of the first test records."""
+        rows = self._dealt.test[:count]
+        return self._own_results[rows], self._data.truth[rows]
+
+    def accuracy(self, terms: TrainingTerms, weights: Weights) -> float:
+        """Measure the accuracy of a training on the test records."""
+        data, rest = self._data, self._dealt.test
+        assert data.features is not None
+        file = to_onnx(terms.network(), weights, centre=terms.centre)
+        found = predict_file(file, data.features[rest]).argmax(axis=1)
+        return float(np.mean(found == data.truth[rest]))
+
+    def non_private(self, *, alpha: float) -> Row:
+        """A row for split conformal prediction without privacy, on the records that are dealt."""
+        rows = np.concatenate(self._dealt.shares)
+        own = self._score.true_scores(
+            self._own_results[rows], self._data.truth[rows], u=self._u[rows]
+        )
+        certificate = split_conformal(own, alpha=alpha)
+        measured = {**self.of(certificate), "owners": self.by_owner(certificate)}
+        return {"campaign": "non-private", **asdict(certificate), "channel": None, **measured}

@@ -1,0 +1,104 @@
+"""Deals the records of a simulation to its owners, and leaves some for the test."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confide.protocol.errors import BadInput
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+
+
+class Dealt(NamedTuple):
+    """The records of each owner, the records of nobody, and those again by owner."""
+
+    shares: list[Array]
+    test: Array
+    tested: list[Array]
+
+
+def deal(
+    labels: Array,
+    *,
+    owners: int,
+    records: int,
+    sizes: str = "1",
+    concentration: float = 0.0,
+    replacement: bool = False,
+    seed: int,
+) -> Dealt:
+    """Deal `records` of the records with these labels to owners; the others are the test.
+
+    Records are dealt at random, in proportion to `sizes` (numbers repeated over the owners: "1" is
+    even, "1 1 10" makes every third owner ten times as large). With a positive concentration each
+    owner has label frequencies of its own, drawn from a Dirichlet distribution around its size: the
+    smaller the concentration, the less alike the owners are. With replacement, records are
+    independent draws from the given ones, which are then both the whole population and the test
+    records. Test records are split by the same rule, to show what an owner's new records meet.
+    """
+    most = 1_000_000 if replacement else len(labels) - 1
+    if not 1 <= records <= most or owners < 1 or concentration < 0:
+        raise BadInput(
+            f"{records} records to {owners} owners, concentration {concentration}; accepted are 1 "
+            f"to {most} records, at least 1 owner and a concentration of 0 or more"
+        )
+    shares = np.resize(_sizes(sizes), owners)
+    shares = shares / shares.sum()
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(labels))
+    dealt, rest = order[:records], order[records:]
+    if replacement:
+        dealt, rest = rng.integers(len(labels), size=records), order
+    if concentration == 0:
+        return Dealt(_cut(dealt, shares), rest, _cut(rest, shares))
+    weights = rng.dirichlet(concentration * owners * shares, labels.max() + 1)
+    held, tested = (_drawn(labels[rows], weights, rng) for rows in (dealt, rest))
+    return Dealt(
+        [dealt[held == owner] for owner in range(owners)],
+        rest,
+        [rest[tested == owner] for owner in range(owners)],
+    )
+
+
+def deal_by_column(holders: Array, *, records: int, seed: int) -> Dealt:
+    """Deal `records` of the records to the owners that hold them; the others are the test.
+
+    `holders` has the number of its owner for every record.
+    """
+    if not 1 <= records < len(holders):
+        raise BadInput(
+            f"{records} of {len(holders)} records are dealt; accepted are 1 to {len(holders) - 1}"
+        )
+    order = np.random.default_rng(seed).permutation(len(holders))
+    dealt, rest = order[:records], order[records:]
+    owners = range(int(holders.max()) + 1)
+    return Dealt(
+        [dealt[holders[dealt] == owner] for owner in owners],
+        rest,
+        [rest[holders[rest] == owner] for owner in owners],
+    )
+
+
+def _cut(rows: Array, shares: Floats) -> list[Array]:
+    return np.split(rows, np.rint(np.cumsum(shares)[:-1] * len(rows)).astype(np.int64))
+
+
+def _drawn(labels: Array, weights: Floats, rng: np.random.Generator) -> Array:
+    """Draw an owner for every label, from the owners' weights for it."""
+    owners = weights.shape[1]
+    return np.array([rng.choice(owners, p=weights[label]) for label in labels], dtype=np.int64)
+
+
+def _sizes(text: str) -> Floats:
+    """Parse relative sizes from a text of numbers."""
+    try:
+        sizes = np.array([float(word) for word in text.split()])
+    except ValueError:
+        sizes = np.empty(0)
+    if not sizes.size or not np.all(np.isfinite(sizes) & (sizes > 0)):
+        raise BadInput(
+            f"sizes are {text!r}; accepted are one or more numbers above 0, separated by spaces"
+        )
+    return sizes

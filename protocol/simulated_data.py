@@ -1,0 +1,180 @@
+"""The records of a simulation, embedded or in a file of one's own, and how they are dealt.
+
+Nodes and ServerApp of a simulation read the same run configuration and come to the same records.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confide.protocol.dealing import Dealt, deal, deal_by_column
+from confide.protocol.embedded import owned, predictions
+from confide.protocol.errors import BadInput
+from confide.protocol.record_columns import Columns, check_features, read_columns, whole_labels
+from confide.protocol.scores.probabilities import check_probabilities
+
+Array = NDArray[Any]
+Config = Mapping[str, Any]
+
+EMBEDDED_RECORDS = 10_000
+ACCEPTED = (
+    "accepted are .npz, .csv and .parquet with `label` and either probabilities `p0`, `p1`, ... or "
+    "features, and the column of owners where one is named"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedData:
+    """The truth of every record, with the results of a model, or features, or both.
+
+    `owners` are the names in the column of owners, and `holders` the number of its owner for each
+    record; without such a column the simulation deals the records. Ids are made up if there are
+    none.
+    """
+
+    name: str
+    truth: Array
+    results: Array | None
+    features: Array | None
+    ids: Array | None = None
+    persons: Array | None = None
+    owners: tuple[str, ...] = ()
+    holders: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.truth)
+
+    @property
+    def feature_count(self) -> int:
+        """How many numbers a record has; 0 if there are no features."""
+        return 0 if self.features is None else int(np.prod(self.features.shape[1:]))
+
+
+def simulated_data(config: Config) -> SimulatedData:
+    """Return the records that a run configuration names, read once per process."""
+    path, column = str(config["data"]), str(config["owner-column"])
+    if column and not path:
+        raise BadInput(f"owner-column is {column!r} without data; accepted is both, or neither")
+    return _read(path, column) if path else _embedded()
+
+
+@cache
+def _embedded() -> SimulatedData:
+    results, truth = predictions()
+    return SimulatedData("embedded letters", truth, results, owned()[0])
+
+
+@cache
+def _read(path: str, column: str) -> SimulatedData:
+    if not Path(path).is_absolute():
+        raise BadInput(
+            f"data is {path!r}; accepted is an absolute path: the app runs in a folder of Flower's"
+        )
+    columns = read_columns(Path(path), accepted=ACCEPTED, named=(column,) if column else ())
+    try:
+        return _checked(Path(path).name, columns, column)
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from None
+
+
+def _checked(name: str, columns: Columns, column: str) -> SimulatedData:
+    arrays = columns.arrays
+    if "label" not in arrays:
+        raise BadInput(f"it has columns {sorted(arrays)}; missing: label")
+    truth, results, features = (
+        whole_labels(arrays["label"]),
+        arrays.get("probs"),
+        arrays.get("features"),
+    )
+    if results is None and features is None:
+        raise BadInput(f"it has columns {sorted(arrays)}; missing: probabilities or features")
+    if features is not None:
+        check_features(features)
+    if results is not None:
+        check_probabilities(results)
+        # As owners score and report them.
+        results = results.astype(np.float32)
+    own = {"probabilities": results, "features": features, column: arrays.get(column)}
+    for what, rows in own.items():
+        if rows is not None and (rows.ndim == 0 or len(rows) != len(truth)):
+            raise BadInput(f"it has {len(truth)} labels and {what} of shape {rows.shape}")
+    data = SimulatedData(name, truth, results, features, arrays.get("id"), arrays.get("person"))
+    return _held(data, arrays[column]) if column else data
+
+
+def _held(data: SimulatedData, column: Array) -> SimulatedData:
+    """Return the data with the owners that a column names."""
+    named = np.array([str(value).strip() for value in column.tolist()])
+    if (named == "").any():
+        raise BadInput(f"the column of owners is empty for {np.sum(named == '')} records")
+    owners, holders = np.unique(named, return_inverse=True)
+    return SimulatedData(
+        data.name,
+        data.truth,
+        data.results,
+        data.features,
+        data.ids,
+        data.persons,
+        tuple(owners.tolist()),
+        holders.reshape(-1),
+    )
+
+
+def dealt_records(config: Config) -> int:
+    """Return how many records are dealt; the others are the test.
+
+    They are `records`, or else 10,000 of the embedded ones, or all of a file but `test-share`.
+    """
+    given, n = int(config["records"]), len(simulated_data(config))
+    if given or not config["data"]:
+        return given or EMBEDDED_RECORDS
+    share = float(config["test-share"])
+    if not 0 < share < 1:
+        raise BadInput(
+            f"test-share is {share:g}; accepted is a number above 0 and below 1, the share of "
+            "records that is dealt to nobody"
+        )
+    return n - max(1, round(n * share))
+
+
+def dealt(config: Config, *, owners: int) -> Dealt:
+    """Deal the records to so many owners, once per process."""
+    data = simulated_data(config)
+    rules = {
+        "sizes": str(config["sizes"]),
+        "concentration": float(config["concentration"]),
+        "replacement": bool(config["replacement"]),
+    }
+    if data.owners:
+        if rules != {"sizes": "1", "concentration": 0.0, "replacement": False}:
+            raise BadInput(
+                f"sizes, concentration or replacement are given with the column of owners "
+                f"{config['owner-column']!r}, which says who holds what; accepted is one of them"
+            )
+        if owners != len(data.owners):
+            raise BadInput(
+                f"there are {owners} nodes, and column {config['owner-column']!r} of {data.name} "
+                f"names {len(data.owners)} owners; accepted is a node for each (flwr run: "
+                f"--federation-config num-supernodes={len(data.owners)})"
+            )
+    return _dealt(
+        str(config["data"]),
+        str(config["owner-column"]),
+        owners=owners,
+        records=dealt_records(config),
+        seed=max(int(config["seed"]), 0),
+        **rules,
+    )
+
+
+@cache
+def _dealt(path: str, column: str, *, owners: int, records: int, seed: int, **rules: Any) -> Dealt:
+    data = simulated_data({"data": path, "owner-column": column})
+    if data.holders is not None:
+        return deal_by_column(data.holders, records=records, seed=seed)
+    return deal(data.truth, owners=owners, records=records, seed=seed, **rules)
