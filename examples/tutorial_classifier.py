@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import confide
 from confide.protocol.embedded import letters
 
-OWN, HELD = slice(0, 4000), slice(4000, 14000)
-NEW = slice(14000, 20000)
+OWN, HELD, NEW = slice(0, 4000), slice(4000, 14000), slice(14000, 20000)
 
 
 def train(features: torch.Tensor, labels: torch.Tensor) -> torch.nn.Module:
@@ -25,7 +24,7 @@ def train(features: torch.Tensor, labels: torch.Tensor) -> torch.nn.Module:
         torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 26), torch.nn.Softmax(dim=1)
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(200):
+    for _ in range(100):
         optimizer.zero_grad()
         torch.nn.functional.nll_loss(torch.log(model(features) + 1e-9), labels).backward()
         optimizer.step()
@@ -34,10 +33,7 @@ def train(features: torch.Tensor, labels: torch.Tensor) -> torch.nn.Module:
 
 def main() -> None:
     features, labels = (torch.from_numpy(part) for part in letters())
-    features = features.float()
-    model = train(features[OWN], labels[OWN])
-    probs = model(features)
-
+    probs = train(features[OWN].float(), labels[OWN])(features.float())
     # A seed repeats this tutorial, and makes the card a simulation. Leave it out for real records.
     made = confide.calibrate(probs[HELD], labels[HELD], score="aps", epsilon=2.0, seed=1)
     print(made)

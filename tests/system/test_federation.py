@@ -15,7 +15,7 @@ from confide.protocol.cards.card import read_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.plan import open_plan
 from confide.protocol.simulated import RUN_FOLDER, SIMULATION_PUBLIC
-from confide.simulation.federation import run_defaults
+from confide.simulation.defaults import run_defaults
 from tests.support.federations import CAMPAIGNS, NODES, RECORDS, SEED, SIZES, command
 from tests.support.places import ROOT
 from tests.support.processes import marked, members

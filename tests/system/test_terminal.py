@@ -11,7 +11,7 @@ import pytest
 from confide.aggregator.campaigns.measurements import Measurements
 from confide.aggregator.campaigns.summary import as_text
 from confide.protocol.version import CODE_VERSION
-from confide.simulation.federation import run_defaults
+from confide.simulation.defaults import run_defaults
 from tests.support.commands import run_main
 from tests.support.places import ROOT
 from tests.support.processes import read_terminal, started, terminal
