@@ -150,10 +150,17 @@ def _table(
     kind, chosen = (
         ("probs", probabilities) if set(others) == set(probabilities) else ("features", others)
     )
-    values = np.array([columns[name] for name in chosen], dtype=np.float64)
+    values = np.array([_numbers(name, columns[name]) for name in chosen])
     if values.ndim != 2:
         raise BadInput("it has columns of lists; accepted is a number a record and column")
     return single | {kind: values.T}
+
+
+def _numbers(name: str, values: Sequence[Any] | Array) -> Array:
+    try:
+        return np.array(values, dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"column {name!r} holds something else than numbers: {error}") from None
 
 
 READERS: dict[str, Callable[[Path, tuple[str, ...]], Columns]] = {
