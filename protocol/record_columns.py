@@ -158,7 +158,7 @@ def _table(
     numbers = {"target"} & set(columns)
     if numbers or "label" not in columns:
         numbers |= {name for group in PREDICTED if set(group) <= set(columns) for name in group}
-    single |= {name: _numbers(columns[name]) for name in columns if name in numbers}
+    single |= {name: _numbers(name, _present(columns[name])) for name in columns if name in numbers}
     others = [name for name in columns if name not in single]
     if not others:
         return single
@@ -166,18 +166,23 @@ def _table(
     kind, chosen = (
         ("probs", probabilities) if set(others) == set(probabilities) else ("features", others)
     )
-    values = np.array([columns[name] for name in chosen], dtype=np.float64)
+    values = np.array([_numbers(name, columns[name]) for name in chosen])
     if values.ndim != 2:
         raise BadInput("it has columns of lists; accepted is a number a record and column")
     return single | {kind: values.T}
 
 
-def _numbers(column: Sequence[Any] | Array) -> Array:
-    """Numbers of records; one that is missing is NaN."""
-    values = np.asarray(column)
-    if values.dtype.kind == "U":
-        values = np.where(np.char.strip(values) == "", "nan", values)
-    return values.astype(np.float64)
+def _numbers(name: str, values: Sequence[Any] | Array) -> Array:
+    try:
+        return np.array(values, dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"column {name!r} holds something else than numbers: {error}") from None
+
+
+def _present(values: Sequence[Any] | Array) -> Array:
+    """Values of records; one that is missing is NaN."""
+    found = np.asarray(values)
+    return np.where(np.char.strip(found) == "", "nan", found) if found.dtype.kind == "U" else found
 
 
 READERS: dict[str, Callable[[Path, tuple[str, ...]], Columns]] = {

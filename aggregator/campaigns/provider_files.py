@@ -11,6 +11,7 @@ from confide.protocol.methods.in_clear import AGGREGATOR
 from confide.protocol.models.model_file import Model
 from confide.protocol.models.scorer import score as run_model
 from confide.protocol.record_columns import read_columns
+from confide.protocol.scores.probabilities import check_probabilities
 from confide.protocol.scores.registry import find_label_score
 from confide.protocol.wire.columns import Array
 
@@ -75,7 +76,8 @@ def _probabilities(path: Path, model: Model | None, *, labels: int) -> Array:
             f"{path} holds {sorted(arrays)}; {ACCEPTED}: those of {labels} labels, or features "
             "with model-file"
         )
-    return probs
+    # As owners send them: thresholds between two of these numbers would be one threshold.
+    return check_probabilities(probs).astype(np.float32)
 
 
 def _spread(n: int) -> Array:

@@ -43,7 +43,7 @@ from confide.protocol.wire.columns import F4, rows
 from confide.protocol.wire.encoding import parse, serialise
 
 BITS_INSTEAD = (
-    "A campaign of bits would hide features and label, and needs fewer records for the same sets.",
+    "A campaign of bits would hide all of it, and at small epsilon needs fewer records.",
 )
 CAVEAT = (
     "That bound is for the label only: the probabilities are not protected. Whoever made the model "
@@ -57,7 +57,7 @@ FEATURES_CAVEAT = (
     "knows them, and may guess the label from them as well as any model can.",
     "The model is the aggregator's secret, and none runs on this machine. If you may hold the "
     "model, ask for a campaign of",
-    "bits instead: it hides features and label, and needs fewer records for the same sets.",
+    "bits instead: it hides features and label, and at small epsilon needs fewer records.",
 )
 # The most thresholds of a plan's own ladder.
 MOST_PLANNED_RUNGS = 4096

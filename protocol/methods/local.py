@@ -36,6 +36,11 @@ class LocalTerms(Terms):
         """Who scores records."""
         return OWNER
 
+    @property
+    def ladder(self) -> tuple[float, ...]:
+        """The thresholds that are tested, if the plan fixes them; empty if it does not."""
+        return ()
+
     @abstractmethod
     def make_channel(self, *, labels: int) -> Channel:
         """Return the channel that every report goes through."""

@@ -39,6 +39,9 @@ def planned(card: Card) -> Iterator[Finding]:
         return
     yield from _contributors(card, plan)
     yield from chain(formal, plan)
+    if formal["track"] == LOCAL and (ladder := LocalTerms.of(plan.terms).ladder):
+        tested = {rung["threshold"] for rung in formal["certificate"]["rungs"]}
+        yield Finding("certificate/rungs", tested <= {*ladder}, "thresholds of the plan's ladder")
     stated = {"released": {"model": plan.model.hex(), "score": plan.score, "labels": plan.labels}}
     stated |= STATED[formal["track"]](plan)
     for part, fields in stated.items():

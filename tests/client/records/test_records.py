@@ -192,7 +192,7 @@ def test_unusable_arrays_are_refused_with_the_reason(
         ),
         ({"id": pa.array(["a", None])}, "row 2: its id is missing"),
         ({"a": pa.array([[1.0, 2.0], [3.0, 4.0]])}, "columns of lists"),
-        ({"a": pa.array([datetime(2026, 1, 1), datetime(2026, 1, 2)])}, "cannot be read"),
+        ({"a": pa.array([datetime(2026, 1, 1), datetime(2026, 1, 2)])}, "column 'a' holds"),
     ],
 )
 def test_unusable_parquet_columns_are_refused_with_the_reason(

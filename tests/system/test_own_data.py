@@ -1,0 +1,78 @@
+"""A real Flower simulation on a file of the user's own, with twelve owners of unequal size."""
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from confide.aggregator.campaigns.admission import Sent
+from confide.aggregator.campaigns.driver import run_campaign
+from confide.client.simulated import simulated_owner
+from confide.protocol.embedded import embedded_model
+from confide.protocol.plan import open_plan
+from confide.protocol.simulated import RUN_FOLDER, SIMULATION_PUBLIC
+from tests.support.own_data import HOSPITALS, SIZES, N, config, write_features, write_model
+from tests.support.places import ROOT
+
+CAMPAIGNS = "labels:certified bits:certified central:owner-noised"
+
+
+def test_twelve_owners_of_a_file_end_in_a_table_by_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nodes are the owners that a column of a csv file names. Labels go with features in clear
+    to an aggregator that scores; bits are of scores that owners compute with the same model. The
+    table has a line for each owner, and owners asked directly give the same threshold."""
+    data, model = write_features(tmp_path / "mine.csv"), write_model(tmp_path / "model.onnx")
+    given = ["--data", data, "--owner-column", "hospital", "--model", model, "--seed", 5]
+    given += ["--campaigns", CAMPAIGNS, "--scoring", "aggregator", "--epsilon", 4, "--score", "aps"]
+    given += ["--out", tmp_path / "out"]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "confide",
+            "federation",
+            *map(str, given),
+            "--out",
+            tmp_path / "out",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "12 nodes, 1,875 records dealt, mine.csv" in done.stdout
+    lines = [line for line in done.stdout.splitlines() if line.startswith("hospital ")]
+    assert [line[: len(HOSPITALS[0])] for line in lines] == list(HOSPITALS)
+    assert done.stdout.count("verified") == 3
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert all(name in page for name in HOSPITALS)
+    for name in ("labels-certified", "bits-certified", "central-owner-noised"):
+        row = json.loads((tmp_path / "out" / f"{name}.json").read_text())
+        sizes = [one["records"] + one["test_records"] for one in row["owners"]]
+        assert (sizes, row["received"]["OK"] % 12) == (list(SIZES), 0)
+        assert row["n"] <= N * 3 // 4
+    row = json.loads((tmp_path / "out" / "labels-certified.json").read_text())
+    signed = bytes.fromhex(row["plan"])
+    plan, _ = open_plan(signed, trusted={SIMULATION_PUBLIC}, now=datetime.now(UTC))
+    assert plan.terms.sent_features == 16
+    monkeypatch.setenv(RUN_FOLDER, str(tmp_path))
+    run_config = config(
+        data=data, owner_column="hospital", model_file=model, scoring="aggregator", seed=5
+    )
+
+    def ask(query: bytes) -> list[Sent]:
+        owners = [
+            simulated_owner(run=1, owner=owner, owners=12, config=run_config, query=query)
+            for owner in range(12)
+        ]
+        return [Sent(bytes([i]), one.answer(signed, query)) for i, one in enumerate(owners)]
+
+    outcome = run_campaign(plan, ask, model=embedded_model())
+    assert (row["threshold"], row["n"]) == (outcome.certificate.threshold, N * 3 // 4)
