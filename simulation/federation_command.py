@@ -15,7 +15,8 @@ from confide.aggregator.campaigns.settings import FAILURE, belongs, check_used
 from confide.aggregator.campaigns.summary import as_text, non_private
 from confide.aggregator.quantiles.registry import certified_names
 from confide.protocol.cards.card import read_card
-from confide.protocol.cards.page import as_html, headline
+from confide.protocol.cards.in_words import headline
+from confide.protocol.cards.page import as_html
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.embedded import deal, predictions
 from confide.protocol.errors import BadInput

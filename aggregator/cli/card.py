@@ -15,7 +15,8 @@ from confide.aggregator.cards.issue import provenance
 from confide.aggregator.cards.search import search
 from confide.aggregator.keys import read_key
 from confide.protocol.cards.card import Card, card_schema, read_card
-from confide.protocol.cards.page import as_html, as_markdown, headline
+from confide.protocol.cards.in_words import headline
+from confide.protocol.cards.page import as_html, as_markdown
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.command_line import CommandLine
 from confide.protocol.errors import BadInput

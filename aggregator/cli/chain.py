@@ -29,7 +29,7 @@ from confide.aggregator.storage.stored_campaign import (
     Settings,
 )
 from confide.protocol.cards.card import PUBLIC, parse_card
-from confide.protocol.cards.page import headline
+from confide.protocol.cards.in_words import headline
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole

@@ -20,7 +20,8 @@ from confide.aggregator.web.drawing import search_picture
 from confide.aggregator.web.search_progress import DOUBT, Point, bracket, points
 from confide.aggregator.web.words import MEANINGS
 from confide.protocol.cards.card import PUBLIC, Card, parse_card
-from confide.protocol.cards.page import as_html, card_article, verdict
+from confide.protocol.cards.in_words import verdict
+from confide.protocol.cards.page import as_html, card_article
 from confide.protocol.cards.picture import card_picture, scatter
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.cards.verify.findings import Finding
