@@ -63,6 +63,7 @@ def command(
     [
         ("client", "typer", "client", ["--help"]),
         ("client", "rich", "client", ["--help"]),
+        ("client", "flwr", "flower", ["bundle-hash"]),
         ("aggregator", "typer", "server", ["--help"]),
         ("aggregator", "sqlalchemy", "server", ["--help"]),
         ("card", "typer", "server", ["--help"]),
