@@ -56,8 +56,10 @@ models = []
 vetted_models = []
 
 # Whether a model may score your records that is not listed above, if it comes from a training that
-# this machine took part in. It runs like any other: one record at a time. Only the aggregator knows
-# that the file is what was trained, so the probabilities of an unlisted model never leave in clear.
+# this machine took part in: same aggregator, and the file is the built-in network that was trained.
+# It runs like any other: one record at a time. Only the aggregator knows that its weights are those
+# that were trained, so the probabilities of an unlisted model never leave in clear; exact counts of
+# its scores do if you allow exact counts.
 trained_models = false
 
 # Networks of packages on this machine that may be trained on your records, each as "module:factory

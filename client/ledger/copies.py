@@ -16,8 +16,8 @@ _SECRET = "SELECT fingerprint, inode FROM secret"
 # Rows of the other ledger that this one lacks, under the numbers that its plans and queries have
 # here. The order matters: queries need plans, spends need both.
 _MERGE = (
-    "INSERT OR IGNORE INTO plans (digest, campaign, epsilon) SELECT digest, campaign, epsilon FROM "
-    "other.plans",
+    "INSERT OR IGNORE INTO plans (digest, campaign, epsilon, training) SELECT digest, campaign, "
+    "epsilon, training FROM other.plans",
     "INSERT OR IGNORE INTO signers SELECT p.id, s.aggregator FROM other.signers s JOIN other.plans "
     "o ON s.plan = o.id JOIN plans p ON p.digest = o.digest",
     "INSERT OR IGNORE INTO queries (plan, digest, round, at, answer, receipt) SELECT p.id, "

@@ -56,6 +56,10 @@ class Ledger:
         """The records and persons that paid for a plan; none if it was never answered."""
         return spending.charged(self._db, plan)
 
+    def training(self, plan: bytes, aggregator: bytes) -> bytes | None:
+        """The plan of a training that this owner answered and this key signed; else None."""
+        return spending.training(self._db, plan, aggregator)
+
     def remembered(self, plan: bytes, query: bytes) -> bytes | None:
         """The answer that was given to a query."""
         earlier = spending.answered(self._db, plan, query)

@@ -66,6 +66,16 @@ def charged(db: sqlite3.Connection, plan: bytes) -> set[bytes]:
     return {row[0] for row in rows}
 
 
+def training(db: sqlite3.Connection, plan: bytes, aggregator: bytes) -> bytes | None:
+    """The bytes of a plan that trained a network here, if this key has signed it; else None."""
+    row = db.execute(
+        "SELECT training FROM plans JOIN signers ON signers.plan = plans.id WHERE digest = ? AND "
+        "aggregator = ?",
+        (plan, aggregator),
+    ).fetchone()
+    return None if row is None else row[0]
+
+
 def number_payers(db: sqlite3.Connection, payers: Sequence[Iterable[bytes]]) -> None:
     """Put the payers of every place into a table in memory, without a lock on the file."""
     db.execute(
@@ -124,8 +134,8 @@ def charge(
 ) -> None:
     """Write an answer and its charges; a plan of several rounds is charged with its first query."""
     db.execute(
-        "INSERT OR IGNORE INTO plans (digest, campaign, epsilon) VALUES (?, ?, ?)",
-        (asked.plan, asked.campaign, cost.epsilon),
+        "INSERT OR IGNORE INTO plans (digest, campaign, epsilon, training) VALUES (?, ?, ?, ?)",
+        (asked.plan, asked.campaign, cost.epsilon, asked.training),
     )
     plan = _plan_id(db, asked.plan)
     db.execute("INSERT OR IGNORE INTO signers VALUES (?, ?)", (plan, asked.aggregator))
