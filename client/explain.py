@@ -19,7 +19,8 @@ REASONS: dict[int, str] = {
     ),
     wire.Code.MODEL_NOT_ALLOWED: "its model is not among `models`",
     wire.Code.CODE_NOT_ALLOWED: (
-        "its network is not among `architectures`, has other files here, or treats records together"
+        "its network is not among `architectures` with these arguments, has other files here, or "
+        "treats records together"
     ),
 }
 
