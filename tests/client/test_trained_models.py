@@ -14,24 +14,29 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from confide.client.explain import explain
 from confide.client.home import Home
+from confide.client.owner import open_owner
 from confide.client.records import scorer
 from confide.protocol.architectures.export import to_onnx
 from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.bits import BitQuery
-from confide.protocol.plan import Plan, digest, sign_plan
+from confide.protocol.plan import Plan, digest, sign_plan, write_query
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.encoding import ID_BYTES
+from tests.support.boundary import HALF as SURELY
 from tests.support.boundary import (
     LEARNS,
     PLAN,
     ROUND,
     STEPS,
     TRAINING,
+    N,
     crowd,
     home,
     people,
 )
 from tests.support.graphs import first_feature, written
 from tests.support.hostile import Puppet
-from tests.support.owners import PUBLIC, changed
+from tests.support.owners import KEY, PUBLIC, changed
 
 TRAINS = replace(TRAINING, share=(0.0, 0.5), campaign="training")
 BITS = replace(changed(PLAN, epsilon=4.0), share=(0.5, 1.0), campaign="calibration")
@@ -111,3 +116,28 @@ def test_an_unlisted_file_is_not_opened_before_it_is_recognised(
     monkeypatch.setattr(scorer, "_scorer", lambda: opened.append(1))
     assert scored(*trained, file=first_feature(), training=TRAINS) == ["MODEL_NOT_ALLOWED"]
     assert not opened
+
+
+def test_results_that_came_with_records_are_not_those_of_the_model(tmp_path: Path) -> None:
+    """One process answers both: a plan that takes probabilities as they came, and one of a chain
+    with the same model, which has to run it."""
+    path, name = written(tmp_path, first_feature())
+    place, records = home(tmp_path, name, **ALLOWS), tmp_path / "records.npz"
+    given = np.repeat([[1.0, 0.0]], N, axis=0)
+    features = np.full((N, 2), 0.1)
+    labels = np.zeros(N, dtype=np.int64)
+    np.savez(records, ids=np.arange(N), labels=labels, features=features, probs=given)
+    sure = replace(PLAN, model=name)
+    plans = [
+        replace(sure, campaign="as they came", share=(0.0, 0.5)),
+        replace(sure, campaign="of a chain", share=(0.5, 1.0), training=bytes(32)),
+    ]
+    one, shares = open_owner(Home(place), records, path), []
+    for plan in plans:
+        query = write_query(SURELY, plan=digest(plan.to_bytes()), round_=0)
+        answer = wire.Answer.FromString(one.answer(sign_plan(plan, KEY), query))
+        assert answer.code == wire.Code.OK
+        reports = wire.BitReports.FromString(answer.batch.body).reports
+        bits = np.unpackbits(np.frombuffer(reports, dtype=np.uint8)).sum()
+        shares.append(bits / (len(answer.batch.ids) // ID_BYTES))
+    assert shares == [1.0, 0.0]
