@@ -110,6 +110,7 @@ class Home:
             )
         ledger = Ledger(self.ledger_file)
         ledger.bind(self.secret())
+        ledger.check_newest()
         return ledger
 
     def backup(self, folder: Path) -> None:

@@ -15,6 +15,7 @@ from confide.client.ledger import copies, history, identities, spending
 from confide.client.ledger.charges import Cost, Question, SpendingLimits
 from confide.client.ledger.database import open_database, transaction
 from confide.client.ledger.history import CampaignSpending
+from confide.client.ledger.mark import check_mark, raise_mark
 
 Draw = Callable[[list[int]], bytes]
 
@@ -103,6 +104,7 @@ class Ledger:
         while places:
             drawn = _try(draw, places)
             with transaction(self._db):
+                check_mark(self._db, self._path)
                 earlier = spending.answered(self._db, asked.plan, asked.query)
                 if earlier is not None:
                     return earlier.answer
@@ -113,6 +115,7 @@ class Ledger:
                         self._db, asked, cost=cost, payers=charged, answer=drawn.answer, now=now
                     )
             if still == places:
+                raise_mark(self._db, self._path)
                 return drawn.result()
             # Another process spent some of these records meanwhile: draw again without them.
             places = still
@@ -158,6 +161,10 @@ class Ledger:
     def merge(self, other: Path, secret: bytes) -> None:
         """Add all rows of another ledger of the same secret that this one lacks; none is lost."""
         copies.merge(self._db, other, path=self._path, secret=secret)
+
+    def check_newest(self) -> None:
+        """Refuse an older copy that was put in the place of this ledger."""
+        check_mark(self._db, self._path)
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,28 @@ def test_two_aggregators_may_use_one_name(tmp_path: Path) -> None:
     assert Home(place).ledger().spent_by_record()[1] == 8.0
 
 
+def test_an_older_copy_put_in_its_place_is_noticed(tmp_path: Path) -> None:
+    """`cp` back over the ledger keeps secret and inode, and forgets what was spent since; so does a
+    client that has it open meanwhile. The newest backup brings everything back."""
+    path, name = written(tmp_path, first_feature())
+    place, records = home(tmp_path, name), people(tmp_path / "records.npz", crowd(0.9))
+    ledger, saved = Home(place).ledger_file, tmp_path / "saved"
+    one = open_owner(Home(place), records, path)
+    shutil.copyfile(ledger, saved)
+    with Puppet(changed(PLAN, model=name), HALF) as puppet:
+        assert puppet.ask(place, records, "--model", path) == 0
+    assert client("backup", tmp_path / "newest", "--home", place)[0] == 0
+    shutil.copyfile(saved, ledger)
+    with Puppet(changed(PLAN, model=name, campaign="again"), HALF) as puppet:
+        assert puppet.ask(place, records, "--model", path) == 2
+        answer = wire.Answer.FromString(one.answer(puppet.signed, puppet.query))
+        assert wire.Code.Name(answer.code) == "INTERNAL"
+        assert puppet.answers == []
+        assert client("restore", tmp_path / "newest", "--home", place, "--yes")[0] == 0
+        puppet.ask(place, records, "--model", path)
+    assert puppet.codes == ["ALREADY_SPENT"]
+
+
 def persons_file(path: Path, ids: Any, persons: Any = None) -> Path:
     columns: dict[str, Any] = {} if persons is None else {"person": persons}
     features, labels = np.full((len(ids), 2), 0.4), np.zeros(len(ids), dtype=int)
