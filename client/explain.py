@@ -18,7 +18,8 @@ REASONS: dict[int, str] = {
     ),
     wire.Code.MODEL_NOT_ALLOWED: "its model is not among `models`",
     wire.Code.CODE_NOT_ALLOWED: (
-        "its network is not among `architectures`, has other files here, or treats records together"
+        "its network is not among `architectures` with these arguments, has other files here, or "
+        "treats records together"
     ),
 }
 
@@ -70,7 +71,15 @@ def _scoring(plan: Plan, policy: Policy) -> tuple[str, ...]:
             "treats each by itself is",
             "your own judgement, which no epsilon replaces.",
         )
-    return (
+    alone = (
         "The model sees one record at a time, so its answer for a record depends on that record "
         "only.",
+    )
+    if plan.model in policy.models or not plan.training:
+        return alone
+    return (
+        *alone,
+        "You do not list this model. By `trained_models` it is used if the file is the network of "
+        "a training that",
+        "you answered; whether its weights are those that came of it, only the aggregator knows.",
     )

@@ -132,7 +132,7 @@ class Respondent:
             return remembered
         self._results.check(plan)
         trained = self._ledger.charged(plan.training) if plan.training else set()
-        self._check_origin(plan, policy, took_part=bool(trained))
+        self._check_origin(plan, policy, aggregator=signer(signed_plan))
         self._open_training(plan, plan_digest)
         taking, positions = self._participants.taking_part(plan, plan_digest)
         # Shares keep them apart already, unless records were named otherwise during the training.
@@ -147,6 +147,7 @@ class Respondent:
             query=name,
             round_=round_,
             rounds=plan.terms.rounds,
+            training=None if plan.terms.features is None else plan.to_bytes(),
         )
         asks: dict[str, Any] = {
             "cost": Cost(plan.epsilon, plan.privacy_delta),
@@ -211,7 +212,14 @@ class Respondent:
             log.error("the network of this plan cannot be trained here: %s", error)
             raise Refused(wire.Code.CODE_NOT_ALLOWED) from None
 
-    def _check_origin(self, plan: Plan, policy: Policy, *, took_part: bool) -> None:
-        """Refuse a model that the policy does not list, unless this owner helped to train it."""
-        if plan.terms.uses_model and plan.model not in policy.models and not took_part:
+    def _check_origin(self, plan: Plan, policy: Policy, *, aggregator: bytes) -> None:
+        """Refuse a model that the policy does not list and that cannot be what the plan says.
+
+        It says that this owner helped to train it: in a training of the same aggregator, whose
+        network the file is.
+        """
+        if not plan.terms.uses_model or plan.model in policy.models:
+            return
+        training = self._ledger.training(plan.training, aggregator)
+        if training is None or not self._results.come_of(Plan.from_bytes(training)):
             raise Refused(wire.Code.MODEL_NOT_ALLOWED)

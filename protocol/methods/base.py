@@ -240,8 +240,11 @@ class Terms(ABC):
         return 0
 
     @property
-    def code(self) -> tuple[str, bytes] | None:
-        """The installed code that the method runs: its name and the digest of its files."""
+    def code(self) -> tuple[str, str, bytes] | None:
+        """The installed code that the method runs: its name, its arguments, its files' digest.
+
+        Arguments are canonical JSON.
+        """
         return None
 
     @abstractmethod
