@@ -130,13 +130,7 @@ class Respondent:
         if remembered is not None:
             self._check_leaving(plan_digest, name, policy)
             return remembered
-        self._results.check(plan)
-        trained = self._ledger.charged(plan.training) if plan.training else set()
-        self._check_origin(plan, policy, took_part=bool(trained))
-        self._open_training(plan, plan_digest)
-        taking, positions = self._participants.taking_part(plan, plan_digest)
-        # Shares keep them apart already, unless records were named otherwise during the training.
-        taking = self._participants.without(taking, trained)
+        taking, positions = self._taking_part(plan, plan_digest, policy)
         inside = taking[(positions[taking] >= asked.start) & (positions[taking] < asked.stop)]
         if len(inside) < policy.minimum_group:
             raise Refused(wire.Code.GROUP_TOO_SMALL)
@@ -175,6 +169,18 @@ class Respondent:
         # if the policy still allows it.
         self._check_leaving(plan_digest, name, self._open(signed_plan)[2])
         return answer
+
+    def _taking_part(
+        self, plan: Plan, plan_digest: bytes, policy: Policy
+    ) -> tuple[Array, NDArray[np.float64]]:
+        """The records that may answer a plan, and the positions of all; refuse what cannot run."""
+        self._results.check(plan)
+        trained = self._ledger.charged(plan.training) if plan.training else set()
+        self._check_origin(plan, policy, took_part=bool(trained))
+        self._open_training(plan, plan_digest)
+        taking, positions = self._participants.taking_part(plan, plan_digest)
+        # Shares keep them apart already, unless records were named otherwise during the training.
+        return self._participants.without(taking, trained), positions
 
     def _check_leaving(self, plan_digest: bytes, query: bytes, policy: Policy) -> None:
         """Refuse to release an answer that the present policy does not allow.

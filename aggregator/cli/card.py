@@ -17,6 +17,7 @@ from confide.aggregator.keys import read_key
 from confide.protocol.cards.card import Card, card_schema, read_card
 from confide.protocol.cards.page import as_html, as_markdown, headline
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.cards.verify.findings import failures
 from confide.protocol.command_line import CommandLine
 from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
@@ -157,9 +158,9 @@ def verify_command(
             )
         found = read_card(card)
         findings = verify(found, key=demanded, unsigned=unsigned)
-        broken = [finding for finding in findings if not finding.holds]
-        for finding in broken:
-            print(printable(f"FAILS  {finding.clause}: {finding.detail}"))
+        broken = failures(findings)
+        for line in broken:
+            print(printable(line))
         if broken:
             raise typer.Exit(1)
         print(printable(headline(found)))
