@@ -129,7 +129,7 @@ def _probe(model: nn.Module, loss: Loss, rows: Rows, *, engine: str) -> None:
 
 def _each(rows: Rows) -> list[Rows]:
     """Every row by itself."""
-    return list(zip(rows[0].split(1), rows[1].split(1), strict=True))
+    return [(rows[0][i : i + 1], rows[1][i : i + 1]) for i in range(_ROWS)]
 
 
 def _first(rows: Rows, size: int) -> Rows:
