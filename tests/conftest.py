@@ -12,7 +12,6 @@ LONGEST = (
     "test_durability",
     "test_long_trainings",
     "test_failing_federations",
-    "test_installed_federation",
     "test_hostile_input",
     "test_federation",
     "test_honest_cards",
