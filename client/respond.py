@@ -130,13 +130,8 @@ class Respondent:
         if remembered is not None:
             self._check_leaving(plan_digest, name, policy)
             return remembered
-        self._results.check(plan)
-        trained = self._ledger.charged(plan.training) if plan.training else set()
-        self._check_origin(plan, policy, aggregator=signer(signed_plan))
-        self._open_training(plan, plan_digest)
-        taking, positions = self._participants.taking_part(plan, plan_digest)
-        # Shares keep them apart already, unless records were named otherwise during the training.
-        taking = self._participants.without(taking, trained)
+        self._check_model(plan, policy, aggregator=signer(signed_plan))
+        taking, positions = self._taking_part(plan, plan_digest)
         inside = taking[(positions[taking] >= asked.start) & (positions[taking] < asked.stop)]
         if len(inside) < policy.minimum_group:
             raise Refused(wire.Code.GROUP_TOO_SMALL)
@@ -177,6 +172,14 @@ class Respondent:
         self._check_leaving(plan_digest, name, self._open(signed_plan)[2])
         return answer
 
+    def _taking_part(self, plan: Plan, plan_digest: bytes) -> tuple[Array, NDArray[np.float64]]:
+        """The records that may answer a plan, and the positions of all; refuse what cannot run."""
+        trained = self._ledger.charged(plan.training) if plan.training else set()
+        self._open_training(plan, plan_digest)
+        taking, positions = self._participants.taking_part(plan, plan_digest)
+        # Shares keep them apart already, unless records were named otherwise during the training.
+        return self._participants.without(taking, trained), positions
+
     def _check_leaving(self, plan_digest: bytes, query: bytes, policy: Policy) -> None:
         """Refuse to release an answer that the present policy does not allow.
 
@@ -212,12 +215,13 @@ class Respondent:
             log.error("the network of this plan cannot be trained here: %s", error)
             raise Refused(wire.Code.CODE_NOT_ALLOWED) from None
 
-    def _check_origin(self, plan: Plan, policy: Policy, *, aggregator: bytes) -> None:
-        """Refuse a model that the policy does not list and that cannot be what the plan says.
+    def _check_model(self, plan: Plan, policy: Policy, *, aggregator: bytes) -> None:
+        """Refuse records that do not fit the plan, and a model that the policy does not list.
 
-        It says that this owner helped to train it: in a training of the same aggregator, whose
-        network the file is.
+        One that is not listed may be what the plan says: this owner helped to train it, in a
+        training of the same aggregator, whose network the file is.
         """
+        self._results.check(plan)
         if not plan.terms.uses_model or plan.model in policy.models:
             return
         training = self._ledger.training(plan.training, aggregator)

@@ -20,6 +20,7 @@ from confide.protocol.cards.page import as_html
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.embedded import deal, predictions
 from confide.protocol.errors import BadInput
+from confide.protocol.files import make_folder
 from confide.protocol.option_groups import grouped
 from confide.protocol.simulated import ALWAYS, EMBEDDED_MODEL, SIMULATION_PUBLIC
 from confide.protocol.terminal import clear_errors, columns
@@ -202,12 +203,7 @@ def federation_command(
 
 def _clear(out: Path, names: list[str]) -> None:
     """Make the folder, and remove the results of an earlier run of these campaigns from it."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(
-            f"cannot write into {out}: {error.strerror}; accepted is a folder of your own"
-        ) from None
+    make_folder(out)
     for name in names:
         for kind in (".json", ".card.json"):
             (out / f"{name.replace(':', '-')}{kind}").unlink(missing_ok=True)

@@ -20,6 +20,7 @@ from confide.protocol.cards.exports import FORMS, Curator, exported
 from confide.protocol.cards.in_words import headline
 from confide.protocol.cards.page import as_html, as_markdown
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.cards.verify.findings import failures
 from confide.protocol.command_line import CommandLine
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.files import write_whole
@@ -157,9 +158,9 @@ def verify_command(
             )
         found = read_card(card)
         findings = verify(found, key=demanded, unsigned=unsigned)
-        broken = [finding for finding in findings if not finding.holds]
-        for finding in broken:
-            print(printable(f"FAILS  {finding.clause}: {finding.detail}"))
+        broken = failures(findings)
+        for line in broken:
+            print(printable(line))
         if broken:
             raise typer.Exit(1)
         print(printable(headline(found)))
@@ -194,6 +195,7 @@ def diff(first: CardFile, second: CardFile) -> None:
 @app.command("export")
 def export_command(
     card: CardFile,
+    *,
     form: Annotated[
         str,
         typer.Option(

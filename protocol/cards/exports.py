@@ -81,22 +81,7 @@ def registry(card: Card, _: list[Finding], curator: Curator) -> str:
     parameters = {"epsilon": epsilon} | ({"delta": delta} if delta else {})
     entry = {
         "deployment": {
-            "basic": {
-                "name": printable(contract["name"]),
-                "data_curators": [
-                    {
-                        "data_curator_name": curator.name or OPEN,
-                        "data_curator_type": curator.sector or OPEN,
-                    }
-                ],
-                "description": (
-                    f"A threshold of conformal prediction with coverage {contract['coverage']:g} "
-                    f"({contract['kind']}), calibrated on records of {_owners(card)}."
-                ),
-                "intended_use": curator.use or OPEN,
-                "data_product_type": "Threshold of a machine-learning model",
-                "publication_date": card.provenance["issued"][:10],
-            },
+            "basic": _basic(card, curator),
             "dp_variant": {
                 "variant_name": "Approximate DP" if delta else "Pure DP",
                 "unprotected_quantities": _unprotected(formal),
@@ -134,6 +119,26 @@ FORMS: dict[str, Callable[[Card, list[Finding], Curator], str]] = {
     "model-card": model_card,
     "registry": registry,
 }
+
+
+def _basic(card: Card, curator: Curator) -> Layer:
+    contract = card.formal["contract"]
+    return {
+        "name": printable(contract["name"]),
+        "data_curators": [
+            {
+                "data_curator_name": curator.name or OPEN,
+                "data_curator_type": curator.sector or OPEN,
+            }
+        ],
+        "description": (
+            f"A threshold of conformal prediction with coverage {contract['coverage']:g} "
+            f"({contract['kind']}), calibrated on records of {_owners(card)}."
+        ),
+        "intended_use": curator.use or OPEN,
+        "data_product_type": "Threshold of a machine-learning model",
+        "publication_date": card.provenance["issued"][:10],
+    }
 
 
 def _owners(card: Card) -> str:

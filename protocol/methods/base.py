@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput, check_choice, check_epsilon
 from confide.protocol.exact.sampling import Entropy
+from confide.protocol.methods.thresholds import Evidence
 from confide.protocol.scores.base import Score
 from confide.protocol.wire.columns import Array
 from confide.protocol.wire.encoding import parse, serialise
@@ -149,6 +150,10 @@ class Query(ABC):
     def tally_from_bytes(self, data: bytes) -> Any:
         """Read a tally from the bytes that `Tally.to_bytes` returned."""
         raise NotImplementedError
+
+    def evidence(self, tally: Any | None) -> Sequence[Evidence]:
+        """Return what a tally, if there is one, says of each threshold asked about, if any is."""
+        return ()
 
 
 class WholeQuery(Query):
@@ -288,11 +293,3 @@ def check_slice(start: float, stop: float) -> None:
     """Accept a slice of positions."""
     if not 0 <= start < stop <= 1:
         raise BadInput(f"slice is [{start}, {stop}); accepted is 0 <= start < stop <= 1")
-
-
-def check_thresholds(thresholds: Sequence[float]) -> None:
-    """Accept at least one threshold."""
-    if not thresholds or not all(0 <= q <= 1 for q in thresholds):
-        raise BadInput(
-            f"thresholds are {tuple(thresholds)}; accepted is at least one number, all in [0, 1]"
-        )

@@ -1,4 +1,4 @@
-"""Three SuperNodes over TLS, pinned to their bundle, and nodes that misbehave beside them."""
+"""Two SuperNodes over TLS, pinned to their bundle, and nodes that misbehave beside them."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ from tests.support.places import ROOT
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A SuperLink over TLS with node authentication, three SuperNodes, and a run of one bits and
+    """A SuperLink over TLS with node authentication, two SuperNodes, and a run of one bits and
     one labels campaign."""
     folder = tmp_path_factory.mktemp("deployment")
     create_keys(folder, address="127.0.0.1", now=datetime.now(UTC))

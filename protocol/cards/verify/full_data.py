@@ -132,7 +132,7 @@ class Training:
 
         `added`: the law without the record over the one with it; otherwise the reverse.
         """
-        return _law_delta(self._sigma, self._rate, self._steps, epsilon, added=added)
+        return _law_delta(self._sigma, self._rate, self._steps, epsilon=epsilon, added=added)
 
     def with_pure(self, epsilon: float, pure: float, *, added: bool) -> float:
         """Delta after one more pure-DP mechanism.
@@ -147,7 +147,7 @@ class Training:
 
 # The cards of one training show the same points of its profile.
 @lru_cache(maxsize=1024)
-def _law_delta(sigma: float, rate: float, steps: int, epsilon: float, *, added: bool) -> float:
+def _law_delta(sigma: float, rate: float, steps: int, *, epsilon: float, added: bool) -> float:
     losses, masses = _law(sigma, rate, steps, added=added)
     above = np.searchsorted(losses, epsilon)
     return max(0.0, float(masses[above:] @ -np.expm1(epsilon - losses[above:])))
