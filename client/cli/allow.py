@@ -90,9 +90,9 @@ def allow_architecture(
 ) -> None:
     """Let this network, of a package that you installed, be trained on your records.
 
-    Built-in networks need no entry. The package runs as code on this machine and sees your records;
-    it is allowed with these arguments, and with the files that it has now and not when they have
-    changed.
+    NETWORK is as in the plan: 'package.module:factory argument=value'. Built-in networks need no
+    entry. The package runs as code on this machine and sees your records; it is allowed with these
+    arguments, and with the files that it has now and not when they have changed.
     """
     with clear_errors():
         name, arguments = read_architecture(network)
