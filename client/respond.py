@@ -135,8 +135,12 @@ class Respondent:
         self._check_origin(plan, policy, took_part=bool(trained))
         self._open_training(plan, plan_digest)
         taking, positions = self._participants.taking_part(plan, plan_digest)
-        # Shares keep them apart already, unless records were named otherwise during the training.
-        taking = self._participants.without(taking, trained)
+        if plan.terms.on_training_records:
+            # Those that were charged for the training, and will be charged for this as well.
+            taking = self._participants.only(taking, trained)
+        else:
+            # Shares keep them apart already, unless records were named otherwise then.
+            taking = self._participants.without(taking, trained)
         inside = taking[(positions[taking] >= asked.start) & (positions[taking] < asked.stop)]
         if len(inside) < policy.minimum_group:
             raise Refused(wire.Code.GROUP_TOO_SMALL)

@@ -11,6 +11,11 @@ from confide.protocol.terminal import printable
 Rows = list[tuple[str, str]]
 
 _FAILED = {INFORMATIVE: "informative (the threshold is 1, which predicts every label)"}
+_SECTIONS = {
+    "training": "Training",
+    "calibration": "Calibration on the same records",
+    "promise": "What is known of coverage",
+}
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem;
@@ -97,6 +102,8 @@ def headline(card: Card) -> str:
         unless = "" if counted is None else f"; {counted['if_the_largest_lied']}"
         return f"FEASIBLE: {asked} is guaranteed, with a margin of {margin:.4g}{unless}."
     by = "" if margin is None else f" (margin {margin:.4g})"
+    if "promise" in formal and "certified" in formal["failed"]:
+        by = f" (what is known: {formal['promise']['status']})"
     return f"INFEASIBLE: {asked} is not guaranteed; failed: {', '.join(others)}{by}."
 
 
@@ -205,19 +212,19 @@ def _local(formal: Layer) -> list[tuple[str, Rows]]:
 
 def _full_data(formal: Layer) -> list[tuple[str, Rows]]:
     rows = {
-        title: [(name, _text(value)) for name, value in formal[title].items()]
-        for title in ("training", "calibration")
+        title: [(name, _text(value)) for name, value in formal[part].items()]
+        for part, title in _SECTIONS.items()
+        if part in formal
     }
     return [
-        ("Training", rows["training"]),
+        *rows.items(),
         (
-            "Its privacy profile",
+            "Its privacy profile, one record added",
             [
                 (f"epsilon {point['epsilon']:.4g}", _text(point["delta"]))
                 for point in formal["profile"]
             ],
         ),
-        ("Calibration on the same records", rows["calibration"]),
         ("Clauses", [(name, _text(holds)) for name, holds in formal["flags"].items()]),
         ("Privacy in all", [(name, _text(value)) for name, value in formal["total"].items()]),
     ]
