@@ -264,9 +264,12 @@ def _floor(training: SampledGaussian, alpha: float, beta: float) -> tuple[tuple[
 
 
 def _points(profile: Profile, best: float) -> tuple[Point, ...]:
+    """The deciding point, and others whose delta can be told from rounding."""
+    found = {epsilon: profile.delta_added(epsilon) for epsilon in sorted({*_SHOWN, best})}
     return tuple(
-        (epsilon, max(LEAST_DELTA, profile.delta_added(epsilon)))
-        for epsilon in sorted({*_SHOWN, best})
+        (epsilon, max(LEAST_DELTA, delta))
+        for epsilon, delta in found.items()
+        if epsilon == best or delta > LEAST_DELTA
     )
 
 

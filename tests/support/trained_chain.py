@@ -31,7 +31,7 @@ ALLOWS = replace(
     methods=frozenset({"training", "bits", "central", "full-data"}),
     delta_per_record=1e-4,
     delta_per_campaign=1e-4,
-    epsilon_per_record=20.0,
+    epsilon_per_record=40.0,
     exact_counts_may_leave=True,
     trained_models=True,
 )

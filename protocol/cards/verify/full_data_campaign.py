@@ -256,6 +256,7 @@ def _total(claim: Claimed) -> Iterator[Finding]:
         paid >= least * (1 - CLOSE),
         f"at least {least + found['epsilon']:.6g}, training and calibration",
     )
+    yield same("total/composition", total["composition"], "sum, as owners charge it")
     yield same("total/delta", total["delta"], claim.training_delta + found["delta"])
     for name in ("epsilon", "delta"):
         yield same(f"contract/{name}", contract[name], total[name])

@@ -143,6 +143,9 @@ def _full_data(plan: Plan) -> dict[str, Layer]:
     terms = FullDataTerms.of(plan.terms)
     return {
         "contract": {
+            "kind": "marginal",
+            "adjacency": "replace-one",
+            "unit": "record",
             "name": plan.campaign,
             "coverage": float(1 - number(plan.alpha)),
             "beta": terms.beta,
