@@ -33,11 +33,14 @@ def write_owner(folder: Path, number: int, share: Any, aggregator: bytes) -> Non
     for old, new in (
         ("aggregators = []", f'aggregators = ["{aggregator.hex()}"]'),
         ("\nmodels = []", f'\nmodels = ["{EMBEDDED_MODEL.hex()}"]'),
-        ('methods = ["bits"]', 'methods = ["bits", "labels", "central", "training"]'),
+        (
+            'methods = ["bits"]',
+            'methods = ["bits", "labels", "central", "training", "full-data"]',
+        ),
         ("exact_counts_may_leave = false", "exact_counts_may_leave = true"),
         ("trained_models = false", "trained_models = true"),
         ("features_may_leave = false", "features_may_leave = true"),
-        ("epsilon_per_record = 4.0", "epsilon_per_record = 8.0"),
+        ("epsilon_per_record = 4.0", "epsilon_per_record = 10.0"),
     ):
         policy = policy.replace(old, new)
     home.policy_file.write_text(policy)
