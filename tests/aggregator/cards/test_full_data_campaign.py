@@ -9,6 +9,7 @@ import pytest
 
 from confide.aggregator.cards.full_data_campaign import full_data_campaign_formal
 from confide.aggregator.cards.issue import campaign_card
+from confide.client.explain import explain
 from confide.client.ledger.ledger import Ledger
 from confide.protocol.cards.card import Card, parse_card
 from confide.protocol.cards.page import as_html, as_markdown, headline
@@ -165,6 +166,18 @@ def test_a_policy_bounds_the_sum() -> None:
     query = write_query(HistogramQuery(BINS), plan=digest(plan.to_bytes()), round_=0)
     for sent in asked(plan, chain().owners(tight))(query):
         assert wire.Answer.FromString(sent.answer).code == wire.Code.ALREADY_SPENT
+
+
+def test_an_owner_is_told_that_both_are_paid_by_the_same_records() -> None:
+    """The sum stands in the explanation, and a policy that lists counts only does not allow it."""
+    plan = plan_of("certified")
+    said = " ".join(explain(plan, ALLOWS).split())
+    both = terms("certified").training_epsilon + EPSILON
+    assert "asks the records that trained the model" in said
+    assert f"They pay for both: epsilon {both:.4f} together" in said
+    assert said.endswith("this plan is allowed.")
+    counts = replace(ALLOWS, methods=frozenset({"central", "training"}))
+    assert "its method is not among `methods`" in explain(plan, counts)
 
 
 def test_dpcps_epsilon_is_computed_twice_alike() -> None:
