@@ -20,6 +20,7 @@ from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.sampling import Entropy, SeededEntropy
 from confide.protocol.methods.central import CountQuery, CountTally, HistogramQuery, HistogramTally
 from confide.protocol.methods.full_data import VARIANTS, FullDataTerms
+from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.plan import Plan
 from confide.protocol.privacy.losses import Gaussian
 from confide.protocol.privacy.zcdp import search_variance
@@ -198,7 +199,8 @@ def test_plans_that_cannot_be_kept_are_refused_before_anybody_is_asked() -> None
         made("certified", mechanism="noisy-midpoint")
     with pytest.raises(BadInput, match="variant of full-data"):
         made("dpcp-owner-noised")
-    strong = replace(TRAINS, terms=replace(TRAINS.terms, noise_multiplier=1.5, epsilon=40.0))
+    weak = replace(TrainingTerms.of(TRAINS.terms), noise_multiplier=1.5, epsilon=40.0)
+    strong = replace(TRAINS, terms=weak)
     with pytest.raises(BadInput, match="less epsilon"):
         made("certified", training=strong, records=100)
 
