@@ -84,10 +84,12 @@ def read_data(path: Path | None) -> Records:
     return Records(*read(path))
 
 
-def card_row(campaign: str, card: Card, found: Measured, *, owners: int) -> Row:
+def card_row(
+    campaign: str, card: Card, found: Measured, *, owners: int, key: bytes = PUBLIC
+) -> Row:
     """What the card says, and what was measured."""
     formal = card.formal
-    broken = [finding.clause for finding in verify(card, key=PUBLIC) if not finding.holds]
+    broken = [finding.clause for finding in verify(card, key=key) if not finding.holds]
     coverage, size = found.sets(SCORE, formal["released"]["threshold"])
     return {
         "trained by": f"{owners} owners",
