@@ -137,14 +137,14 @@ def run_to_end(folder: Path, project: Path, campaigns: str) -> str:
     return outcome(folder, start_run(folder, project, campaigns))
 
 
-def outcome(folder: Path, run: Any) -> str:
+def outcome(folder: Path, run: Any, *, seconds: float = 500) -> str:
     """Wait for the end of a run, and return how it ended.
 
     The SuperLink's log tells of the end; asking `flwr list` again and again would keep a processor
     busy.
     """
     ended = re.compile(rf"Finished task \d+ of run {run}\b")
-    wait_for(lambda: ended.search((folder / "superlink.log").read_text()), seconds=500)
+    wait_for(lambda: ended.search((folder / "superlink.log").read_text()), seconds=seconds)
     return str(wait_for(lambda: ended_as(folder, run)))
 
 
