@@ -177,6 +177,9 @@ class Respondent:
         trained = self._ledger.charged(plan.training) if plan.training else set()
         self._open_training(plan, plan_digest)
         taking, positions = self._participants.taking_part(plan, plan_digest)
+        if plan.terms.on_training_records:
+            # Those that were charged for the training, and will be charged for this as well.
+            return self._participants.only(taking, trained), positions
         # Shares keep them apart already, unless records were named otherwise during the training.
         return self._participants.without(taking, trained), positions
 

@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from confide.aggregator.campaigns.plans import check_delta_used, make_plan
+from confide.aggregator.campaigns.plans import check_delta_used
+from confide.aggregator.campaigns.run_plans import Plans
 from confide.aggregator.campaigns.settings import FAILURE, belongs, check_used
 from confide.aggregator.campaigns.summary import as_text, non_private
 from confide.aggregator.quantiles.registry import certified_names
@@ -22,7 +23,7 @@ from confide.protocol.embedded import deal, predictions
 from confide.protocol.errors import BadInput
 from confide.protocol.files import make_folder
 from confide.protocol.option_groups import grouped
-from confide.protocol.simulated import ALWAYS, EMBEDDED_MODEL, SIMULATION_PUBLIC
+from confide.protocol.simulated import EMBEDDED_MODEL, SIMULATION_PUBLIC
 from confide.protocol.terminal import clear_errors, columns
 from confide.simulation.chain_options import CHAIN, TrainingOptions
 from confide.simulation.evaluate.command import given_options
@@ -96,7 +97,8 @@ class CampaignOptions:
     """The terms of the campaigns."""
 
     campaigns: Annotated[
-        str, typer.Option(help="method:variant, one after the other (labels, bits, central)")
+        str,
+        typer.Option(help="method:variant, one after the other (labels, bits, central, full-data)"),
     ] = DEMO_CAMPAIGNS
     score: Annotated[str, typer.Option(help="hps, aps, aps-randomized, raps, saps or top-k")] = (
         "hps"
@@ -168,11 +170,9 @@ def federation_command(
         owners.check()
         config = asked.config() | owners.config() | training.config()
         config |= {"model": EMBEDDED_MODEL.hex(), "output": str(out.resolve())}
-        plans = [
-            make_plan(name, run_defaults() | config, title=name, valid=ALWAYS)
-            for name in asked.names
-        ]
-        check_delta_used(asked.privacy_delta if "--privacy-delta" in written else None, plans)
+        plans = Plans(run_defaults() | config, run=0)
+        given = asked.privacy_delta if "--privacy-delta" in written else None
+        check_delta_used(given, plans.drafts)
         plain = non_private(
             score=asked.score,
             alpha=asked.alpha,

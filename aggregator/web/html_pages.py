@@ -49,11 +49,10 @@ class VerifiedCard:
     def level(self) -> float:
         """The guaranteed coverage; 0 if there is no guarantee."""
         formal = self.card.formal
-        shown = (
-            formal["searched"][formal["best"]]
-            if formal["track"] == "central"
-            else formal["certificate"]
-        )
+        if formal["track"] == "central":
+            shown = formal["searched"][formal["best"]]
+        else:
+            shown = formal["certificate" if formal["track"] == "local" else "promise"]
         return float(shown["level"] or 0.0)
 
 

@@ -111,6 +111,8 @@ def _sentence(card: Card) -> str:
         unless = "" if counted is None else f"; {counted['if_the_largest_lied']}"
         return f"{asked} is guaranteed, with a margin of {margin:.4g}{unless}."
     by = "" if margin is None else f" (margin {margin:.4g})"
+    if "promise" in formal and "certified" in formal["failed"]:
+        by = f" (what is known: {formal['promise']['status']})"
     return f"{asked} is not guaranteed; failed: {', '.join(others)}{by}."
 
 

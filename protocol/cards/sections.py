@@ -113,18 +113,22 @@ def _local(formal: Layer) -> list[tuple[str, Rows]]:
     return [*found, ("Thresholds tested", rungs)] if rungs else found
 
 
+# The parts of a full-data card, in the order in which they are shown.
+_FULL_DATA = {
+    "training": "Training",
+    "calibration": "Calibration on the same records",
+    "promise": "What is known of coverage",
+}
+
+
 def _full_data(formal: Layer) -> list[tuple[str, Rows]]:
-    rows = {title: _rows(formal[title]) for title in ("training", "calibration")}
+    parts = [(title, _rows(formal[part])) for part, title in _FULL_DATA.items() if part in formal]
+    profile = [
+        (f"epsilon {point['epsilon']:.4g}", _text(point["delta"])) for point in formal["profile"]
+    ]
     return [
-        ("Training", rows["training"]),
-        (
-            "Its privacy profile",
-            [
-                (f"epsilon {point['epsilon']:.4g}", _text(point["delta"]))
-                for point in formal["profile"]
-            ],
-        ),
-        ("Calibration on the same records", rows["calibration"]),
+        *parts,
+        ("Its privacy profile, one record added", profile),
         ("Clauses", _rows(formal["flags"])),
         ("Privacy in all", _rows(formal["total"])),
     ]

@@ -25,9 +25,9 @@ Columns = dict[str, Array]
 
 # The most records of one owner, and of all owners that a campaign counts.
 MOST_RECORDS = 10**9
-# The tracks of cards that campaigns end in: reports that are private one by one, and counts from
-# which a mechanism releases a threshold.
-LOCAL, CENTRAL = "local", "central"
+# The tracks of cards that campaigns end in: reports that are private one by one; counts from which
+# a mechanism releases a threshold; and such counts of the records that trained the model.
+LOCAL, CENTRAL, FULL_DATA = "local", "central", "full-data"
 
 
 @dataclass(frozen=True)
@@ -178,6 +178,9 @@ class Terms(ABC):
     track: ClassVar[str | None]
     # Whether the model's probabilities leave the owner in clear.
     shows_probabilities: ClassVar[bool] = False
+    # Whether the records are those that trained the model, and pay for both. Elsewhere records that
+    # trained a model do not calibrate it.
+    on_training_records: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_choice(f"variant of {self.method}", self.variant, self.variants)
