@@ -73,7 +73,7 @@ def test_json_holds_what_was_asked_and_what_came_out(
 
 def test_a_seed_repeats_and_no_seed_does_not(records: Path) -> None:
     """The same seed gives the same file, byte for byte; without one every run differs."""
-    asked = ["--data", records, "--trials", "2", "--json", "-"]
+    asked: list[str | Path] = ["--data", records, "--trials", "2", "--json", "-"]
     # Another process has other hashes.
     there = simulation("evaluate", *asked, "--seed", "1")
     assert there.returncode == 0, there.stderr
