@@ -50,6 +50,7 @@ def owners(folder: Path, model: Model) -> list[Respondent]:
                 secret=bytes([seed]) * 32,
                 entropy=SeededEntropy(seed, model.digest.hex()),
                 now=lambda: NOW,
+                cache=folder / f"results-{seed}",
                 model=model,
             )
         )

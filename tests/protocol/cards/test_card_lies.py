@@ -198,7 +198,7 @@ def test_a_trivial_threshold_is_labelled_and_not_feasible(tracks: dict[str, Card
         assert card.formal["released"]["threshold"] == 1
         assert (card.formal["decision"], card.formal["failed"]) == ("infeasible", ["informative"])
         assert not broken(parse_card(card.to_json()))
-        assert "predicts every label" in headline(card)
+        assert "predicts everything" in headline(card)
         flags = card.formal["flags"] | {"informative": True}
         lie = forged(card, (("flags",), flags), (("failed",), []), (("decision",), "feasible"))
         assert {"flags", "failed", "decision"} <= set(broken(lie))
