@@ -82,6 +82,11 @@ class Plan:
                 f"a plan of training names the training {self.training.hex()}; accepted is that in "
                 "plans that calibrate its model"
             )
+        if self.terms.on_training_records and not self.training:
+            raise BadInput(
+                f"a plan of {self.method} names no training; accepted is the digest of the plan "
+                "that trained its model on the same records"
+            )
         if self.share:
             if len(self.share) != 2:
                 raise BadInput(f"share is {self.share}; accepted are two numbers, or none")

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.places import ROOT
 
 EXAMPLES = ROOT / "examples"
@@ -51,23 +53,30 @@ def test_an_own_score_is_compared(tmp_path: Path) -> None:
         assert 1 < number(line, "size") < 8
 
 
-def test_a_campaign_ends_in_a_card_that_verifies(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder in which a campaign of owners ran, and what it printed."""
+    folder = tmp_path_factory.mktemp("campaign")
+    return folder, run("campaign_of_owners.py", folder=folder)
+
+
+def test_a_campaign_ends_in_a_card_that_verifies(campaign: tuple[Path, str]) -> None:
     """Owners answer, the card is written, and the example that verifies cards accepts it."""
-    printed = run("campaign_of_owners.py", folder=tmp_path)
+    folder, printed = campaign
     assert number(printed, "threshold") < 1
     assert "owners 3" in printed
     assert "every clause holds: True" in printed
-    shown = run("verify_card.py", "card.json", folder=tmp_path)
+    shown = run("verify_card.py", "card.json", folder=folder)
     assert "decision: feasible" in shown
     assert number(shown, "threshold:") == number(printed, "threshold")
     signer = next(line for line in shown.splitlines() if line.startswith("signed by:")).split()[-1]
-    assert run("verify_card.py", "card.json", signer, folder=tmp_path) == shown
+    assert run("verify_card.py", "card.json", signer, folder=folder) == shown
 
 
-def test_a_changed_card_is_refused(tmp_path: Path) -> None:
+def test_a_changed_card_is_refused(campaign: tuple[Path, str], tmp_path: Path) -> None:
     """A threshold changed in the file is found, and so is another signer."""
-    run("campaign_of_owners.py", folder=tmp_path)
     path = tmp_path / "card.json"
+    path.write_bytes((campaign[0] / "card.json").read_bytes())
     found = run("verify_card.py", "card.json", "00" * 32, folder=tmp_path, fails=True)
     assert [line.split(":")[0] for line in found.splitlines()] == ["FAILED signer"]
     path.write_text(re.sub(r'"threshold": [\d.]+', '"threshold": 0.5', path.read_text()))
