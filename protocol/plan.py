@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from confide.protocol.channels.base import MOST_LABELS
 from confide.protocol.errors import BadInput, Refused, check_probability
-from confide.protocol.methods.base import MOST_RECORDS, Query, Terms, check_slice
+from confide.protocol.methods.base import MOST_RECORDS, Query, Terms
 from confide.protocol.methods.registry import METHODS
+from confide.protocol.methods.thresholds import check_slice
 from confide.protocol.scores.registry import check_text, find_score
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION, parse, serialise

@@ -294,9 +294,3 @@ class Terms(ABC):
             for name, value in values.items()
         }
         return cls(**plain)
-
-
-def check_slice(start: float, stop: float) -> None:
-    """Accept a slice of positions."""
-    if not 0 <= start < stop <= 1:
-        raise BadInput(f"slice is [{start}, {stop}); accepted is 0 <= start < stop <= 1")

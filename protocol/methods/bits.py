@@ -25,10 +25,9 @@ from confide.protocol.methods.base import (
     ReportScores,
     Subjects,
     Tally,
-    check_slice,
 )
 from confide.protocol.methods.local import LocalTerms
-from confide.protocol.methods.thresholds import BitEvidence, check_thresholds
+from confide.protocol.methods.thresholds import BitEvidence, check_slice, check_thresholds
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import U2, check_numbers, column
 from confide.protocol.wire.encoding import parse, serialise

@@ -1,4 +1,4 @@
-"""Thresholds that queries ask about, and what answers say of coverage at each of them.
+"""The records and thresholds that queries ask about, and what answers say of coverage.
 
 Coverage at a threshold is the share of records whose score is at or below it. A query that asks
 about thresholds returns its evidence, from which the operator's page shows how far a search is.
@@ -11,6 +11,12 @@ from dataclasses import dataclass
 
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
+
+
+def check_slice(start: float, stop: float) -> None:
+    """Accept a slice of positions."""
+    if not 0 <= start < stop <= 1:
+        raise BadInput(f"slice is [{start}, {stop}); accepted is 0 <= start < stop <= 1")
 
 
 def check_thresholds(thresholds: Sequence[float]) -> None:

@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from confide.client.explain import explain
 from confide.client.home import Home
 from confide.client.owner import open_owner
-from confide.client.records import scorer
 from confide.protocol.architectures.export import to_onnx
 from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.bits import BitQuery
+from confide.protocol.models import scorer
 from confide.protocol.plan import Plan, digest, sign_plan, write_query
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import ID_BYTES

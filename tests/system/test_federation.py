@@ -17,9 +17,9 @@ from confide.aggregator.campaigns.driver import run_campaign
 from confide.client.simulated import simulated_owner, stays_away
 from confide.protocol.cards.card import read_card
 from confide.protocol.cards.verify.card import verify
-from confide.protocol.embedded import deal, predictions
 from confide.protocol.plan import open_plan
 from confide.protocol.simulated import RUN_FOLDER, SIMULATION_PUBLIC
+from confide.protocol.simulated_data import dealt
 from confide.simulation.federation import run_defaults
 from tests.support.federations import (
     CAMPAIGNS,
@@ -122,22 +122,16 @@ def test_flower_and_the_in_process_driver_agree(
     plan, _ = open_plan(signed, trusted={SIMULATION_PUBLIC}, now=datetime.now(UTC))
     monkeypatch.setenv(RUN_FOLDER, str(tmp_path))
 
+    config = run_defaults()
+    config |= {"records": RECORDS, "sizes": SIZES, "concentration": 1.0, "seed": SEED}
+
     def ask(query: bytes) -> list[Sent]:
-        made = partial(
-            simulated_owner,
-            run=1,
-            owners=NODES,
-            config=run_defaults()
-            | {"records": RECORDS, "sizes": SIZES, "concentration": 1.0, "seed": SEED},
-            query=query,
-        )
+        made = partial(simulated_owner, run=1, owners=NODES, config=config, query=query)
         return [Sent(bytes([owner]), made(owner=owner).answer(signed, query)) for owner in PRESENT]
 
     outcome = run_campaign(plan, ask)
     assert (row["threshold"], row["n"]) == (outcome.certificate.threshold, outcome.certificate.n)
-    shares, _ = deal(
-        predictions()[1], owners=NODES, records=RECORDS, sizes=SIZES, concentration=1.0, seed=SEED
-    )
+    shares = dealt(config, owners=NODES).shares
     # Labels ask everybody; bits may be done before the last stage.
     held = sum(len(shares[owner]) for owner in PRESENT)
     assert row["n"] == held or name == "bits-certified"

@@ -94,6 +94,9 @@ class _Part:
     def probabilities(self) -> NDArray[Any]:
         raise NotImplementedError
 
+    def features(self) -> NDArray[Any]:
+        raise NotImplementedError
+
     def train(self, weights: NDArray[Any]) -> NDArray[Any]:
         raise NotImplementedError
 
