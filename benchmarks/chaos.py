@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from confide.aggregator.storage import views
 from confide.protocol.plan import digest
 from tests.support.answers import answer, bit_batch
-from tests.support.chaos import chaos
+from tests.support.chaos import chaos, in_peace
 from tests.support.hostile import Wire, fuzz
 from tests.support.owners import PLAN, changed
 from tests.support.postgres import postgres
@@ -46,7 +46,8 @@ def killed(place: Place, folder: Path, *, reports: int, kills: int, seed: int) -
         client_kills=kills // 4,
         seed=seed,
     )
-    came, quiet = found.disturbed, found.quiet
+    came = found.came
+    quiet = in_peace(plan, folder / "in peace", owners=OWNERS, n=reports // OWNERS)
     once = came.stored == came.acknowledged and len(set(came.stored)) == len(came.stored)
     right = (
         once

@@ -105,7 +105,12 @@ def sides(name: str, model: nn.Module, records: tuple[Tensor, Tensor]) -> dict[s
     }
     for engine in ENGINES[name]:
         clipped = make_clipper(
-            copy.deepcopy(model).double(), losses, 1.0, engine, like=like, batch=len(features)
+            copy.deepcopy(model).double(),
+            losses,
+            1.0,
+            engine=engine,
+            like=like,
+            batch=len(features),
         )
         found[engine] = timed(lambda clipped=clipped: clipped(doubles, labels))
     weights = sum(parameter.numel() for parameter in model.parameters())

@@ -3,7 +3,9 @@
 Run with the project's environment: `python benchmarks/ingest.py [--postgres] [--turns 15] [--long
 10000000] [--json FILE]`. Both services run in a process of their own behind the same gRPC library
 without TLS, and get the same messages over one stream from this process. They take short turns,
-many of them, so that what else the machine does meets both; the claim is the median of the ratios.
+many of them, so that what else the machine does meets both; one claim is the median of the ratios.
+The other is the processor time of the server in units of the echo's, which hardly depends on what
+else the machine does (of PostgreSQL it is that of the server alone, without the database).
 `--long` then sends so many reports in messages of 10,000 and prints the memory of the server on the
 way.
 """
@@ -16,12 +18,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import grpc
 import numpy as np
+import psutil
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -68,10 +72,23 @@ def answers(
         yield serialise(wire.Answer(version=VERSION, batch=packed))
 
 
-def timed(work: Callable[[], Any]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
+@dataclass
+class Side:
+    """What a service took in every turn, by the clock and of the processor."""
+
+    process: int
+    seconds: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
+
+    def turn(self, work: Callable[[], Any]) -> None:
+        before, started = self._spent(), time.perf_counter()
+        work()
+        self.seconds.append(time.perf_counter() - started)
+        self.processor.append(self._spent() - before)
+
+    def _spent(self) -> float:
+        times = psutil.Process(self.process).cpu_times()
+        return float(times.user + times.system)
 
 
 class Sides:
@@ -123,27 +140,27 @@ def measure(
     """A row for each size of message. The first turn only warms up."""
     plan = digest(sides.plan.to_bytes())
     for reports in sizes:
-        count, echo, ours = SIZES[reports], list[float](), list[float]()
+        count = SIZES[reports]
+        echo, ours = Side(sides.echo_process.pid), Side(sides.server.process.pid)
         for _ in range(turns + 1):
             messages = list(answers(plan, count, reports, rng, sides.query))
             # The server tidies up when it has nothing to do, which must not slow the echo.
             time.sleep(TIDY_SECONDS)
-            echo.append(timed(lambda messages=messages: sides.echo(messages)))
-            ours.append(
-                timed(lambda messages=messages, all=count * reports: sides.ingest(messages, all))
-            )
-        ratios = [e / s for e, s in zip(echo[1:], ours[1:], strict=True)]
-        rate = count / median(ours[1:])
+            echo.turn(lambda messages=messages: sides.echo(messages))
+            ours.turn(lambda messages=messages, all=count * reports: sides.ingest(messages, all))
+        ratios = [e / s for e, s in zip(echo.seconds[1:], ours.seconds[1:], strict=True)]
+        rate = count / median(ours.seconds[1:])
         yield {
             "database": name,
             "reports a message": reports,
             "bytes": len(messages[0]),
             "messages a second": round(rate),
             "reports a second": round(rate * reports),
-            "echo, messages a second": round(count / median(echo[1:])),
+            "echo, messages a second": round(count / median(echo.seconds[1:])),
             "of echo": round(median(ratios), 2),
             "from": round(min(ratios), 2),
             "to": round(max(ratios), 2),
+            "processor, in echoes": round(sum(ours.processor[1:]) / sum(echo.processor[1:]), 2),
         }
 
 

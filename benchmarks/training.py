@@ -70,7 +70,7 @@ def one_step(way: str, model: nn.Module, features: Tensor, labels: Tensor) -> Ca
         return plain
     trained, doubles = list(own.parameters()), features.double()
     engine, like = "stack" if way == "closed form" else "hooks", (doubles[:7], 0 * labels[:7])
-    clipped = make_clipper(own, losses, 1.0, engine, like=like, batch=len(features))
+    clipped = make_clipper(own, losses, 1.0, engine=engine, like=like, batch=len(features))
 
     def private() -> None:
         sums = clipped(doubles, labels)[1] / CLIP_UNITS / len(features)

@@ -1,9 +1,8 @@
 """Explain, in plain words, what a plan would learn about a record."""
 
-import math
-
 from confide.client.policy import Policy
 from confide.protocol.plan import Plan
+from confide.protocol.privacy.odds import guessing
 from confide.protocol.wire import wire_pb2 as wire
 
 REASONS: dict[int, str] = {
@@ -22,7 +21,8 @@ REASONS: dict[int, str] = {
     ),
     wire.Code.MODEL_NOT_ALLOWED: "its model is not among `models`",
     wire.Code.CODE_NOT_ALLOWED: (
-        "its network is not among `architectures`, has other files here, or treats records together"
+        "its network is not among `architectures` with these arguments, has other files here, or "
+        "treats records together"
     ),
 }
 
@@ -48,10 +48,7 @@ def explain(plan: Plan, policy: Policy) -> str:
             "",
             f"Privacy: epsilon {found.epsilon:.4f} a record, whatever it says and whatever it "
             "could have said instead (replace-one).",
-            (
-                "If someone guessed 50 : 50 about a record, your answers can move them to at most "
-                f"{_odds(found.epsilon)}."
-            ),
+            guessing(found.epsilon),
             *found.caveats,
             *(
                 [f"With probability up to {plan.privacy_delta:g} that bound does not hold."]
@@ -67,17 +64,6 @@ def explain(plan: Plan, policy: Policy) -> str:
     )
 
 
-def _odds(epsilon: float) -> str:
-    """Return the worst posterior odds from even odds, rounded up: 73.2 : 26.8 at epsilon 1.
-
-    More digits are shown if one digit would read as certainty.
-    """
-    sure = 100 / (1 + math.exp(-epsilon))
-    digits = next(d for d in range(1, 15) if math.ceil(sure * 10**d) < 100 * 10**d or d == 14)
-    shown = math.ceil(sure * 10**digits) / 10**digits
-    return f"{shown:.{digits}f} : {100 - shown:.{digits}f}"
-
-
 def _scoring(plan: Plan, policy: Policy) -> tuple[str, ...]:
     """Explain how the model runs on records."""
     if not plan.terms.uses_model:
@@ -88,7 +74,15 @@ def _scoring(plan: Plan, policy: Policy) -> tuple[str, ...]:
             "treats each by itself is",
             "your own judgement, which no epsilon replaces.",
         )
-    return (
+    alone = (
         "The model sees one record at a time, so its answer for a record depends on that record "
         "only.",
+    )
+    if plan.model in policy.models or not plan.training:
+        return alone
+    return (
+        *alone,
+        "You do not list this model. By `trained_models` it is used if the file is the network of "
+        "a training that",
+        "you answered; whether its weights are those that came of it, only the aggregator knows.",
     )

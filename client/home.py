@@ -110,6 +110,7 @@ class Home:
             )
         ledger = Ledger(self.ledger_file)
         ledger.bind(self.secret())
+        ledger.check_newest()
         return ledger
 
     def backup(self, folder: Path) -> None:
@@ -150,6 +151,9 @@ class Home:
                 f"{self.secret_file} is another secret than the backup's; accepted is the folder "
                 "it was made of"
             )
+        if self.ledger_file.exists():
+            # Before anything is written: this ledger must be of the same secret, and no copy.
+            Ledger(self.ledger_file).bind(saved.secret())
         written = write_new(
             {self.folder / path.name: path.read_bytes() for path in saved.settings if path.exists()}
         )

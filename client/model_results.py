@@ -1,5 +1,6 @@
 """The results of an owner's model for its records, as plans use them."""
 
+import logging
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -8,12 +9,16 @@ from confide.client.records.records import Records
 from confide.client.records.score_cache import head_inputs, probabilities
 from confide.protocol.errors import Refused
 from confide.protocol.exact.lattice import MOST_BATCH
+from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import Array
 
-Kind = tuple[str, int, bytes]
+log = logging.getLogger(__name__)
+
+# What the results are, how many there are of a record, of which model, and whether it ran here.
+Kind = tuple[str, int, bytes, bool]
 
 
 class ModelResults:
@@ -26,6 +31,7 @@ class ModelResults:
     def __init__(self, records: Records, model: Model | None, *, cache: Path | None) -> None:
         self._records, self._model, self._cache = records, model, cache
         self._last: tuple[Kind, bool, Array] | None = None
+        self._origin: tuple[bytes, Plan] | None = None
 
     def use(self, model: Model) -> None:
         """Use this model from now on."""
@@ -72,13 +78,45 @@ class ModelResults:
         if terms.features is not None and len(records) > MOST_BATCH:
             raise Refused(wire.Code.TOO_LARGE)
 
+    def come_of(self, training: Plan) -> bool:
+        """Return whether the model can be the result of a training: its network, with any weights.
+
+        Whether the weights are those that were trained, only the aggregator knows. The model of a
+        head contains the backbone, which was kept when the head was trained. A network of another
+        package is not recognised, because its exports differ from machine to machine.
+        """
+        terms, model = TrainingTerms.of(training.terms), self._model
+        if model is None or terms.code is not None:
+            return False
+        if self._origin == (model.digest, training):
+            return True
+        backbone = None
+        if terms.uses_model:
+            kept = None if self._cache is None else Model.kept(self._cache, training.model)
+            if kept is None:
+                log.error(
+                    "the model that a head was trained on is not kept here any more; accepted is a "
+                    "model of the list `models` (`confide-client allow model`)"
+                )
+                return False
+            backbone = kept.data
+        # Reads and writes ONNX, which only owners of trained models need.
+        from confide.protocol.architectures.origin import is_export
+
+        if not is_export(model.data, terms.network(), centre=terms.centre, backbone=backbone):
+            return False
+        self._origin = model.digest, training
+        return True
+
     def make(self, plan: Plan, *, vetted: bool) -> None:
         """Run the model for a plan that uses it; it never fails on what the records hold."""
-        kind = _kind(plan)
+        kind = self._kind(plan)
         if self._last is not None and self._last[:2] == (kind, vetted):
             return
         records = replace(self._records, probs=None) if plan.training else self._records
         width, given = plan.terms.features, (records, self._model)
+        if width is not None and self._model is not None and self._cache is not None:
+            self._model.keep(self._cache)
         found = (
             probabilities(*given, labels=plan.labels, vetted=vetted, cache=self._cache)
             if width is None
@@ -88,11 +126,10 @@ class ModelResults:
 
     def made(self, plan: Plan) -> Array | None:
         """Return the results made last if they are of the kind that the plan uses."""
-        return self._last[2] if self._last is not None and self._last[0] == _kind(plan) else None
+        last = self._last
+        return last[2] if last is not None and last[0] == self._kind(plan) else None
 
-
-def _kind(plan: Plan) -> Kind:
-    """Return what the results are, how many there are of a record, and of which model."""
-    width = plan.terms.features
-    what, count = ("probabilities", plan.labels) if width is None else ("inputs", width)
-    return what, count, plan.model
+    def _kind(self, plan: Plan) -> Kind:
+        width = plan.terms.features
+        what, count = ("probabilities", plan.labels) if width is None else ("inputs", width)
+        return what, count, plan.model, self._runs_model(plan)

@@ -49,7 +49,9 @@ class Participants:
             everyone = np.arange(len(self._names))
             positions = self.units(plan_digest, everyone, b"position")
             if len(self) < len(self._names):
-                everyone = self.one_each(plan_digest)
+                # On the records of a training, a person has the record that trained.
+                same = plan.terms.on_training_records
+                everyone = self.one_each(plan.training if same else plan_digest)
             if plan.share:
                 first, last = plan.share
                 parts = self.units(split_name(plan, plan_digest), everyone, b"split")
@@ -62,6 +64,11 @@ class Participants:
         if not names:
             return places
         kept = [names.isdisjoint(payers) for payers in self.payers(places)]
+        return places[np.array(kept, dtype=bool)]
+
+    def only(self, places: Array, names: set[bytes]) -> Array:
+        """Return the places of records that are themselves among these names."""
+        kept = [self._own[i] in names for i in places.tolist()]
         return places[np.array(kept, dtype=bool)]
 
     def one_each(self, digest: bytes) -> Array:

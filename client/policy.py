@@ -1,5 +1,6 @@
 """The data owner's policy, read from a TOML file that only the owner writes."""
 
+import json
 import re
 import tomllib
 from dataclasses import dataclass
@@ -7,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from confide.client.ledger.charges import Cost, SpendingLimits
+from confide.protocol.architectures.base import canonical
 from confide.protocol.architectures.factories import is_factory
+from confide.protocol.architectures.registry import read_architecture
 from confide.protocol.errors import BadInput, Refused, check_epsilon
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.plan import Plan
@@ -28,7 +31,9 @@ delta_per_campaign = 1e-6
 
 # bits: one randomised bit a record. labels: the randomised label, with the model's probabilities
 # or the record's features in clear. central: counts of records, with noise of this machine's own,
-# or exact if you allow it below. training: a model's weights after steps of DP-SGD.
+# or exact if you allow it below. training: a model's weights after steps of DP-SGD. full-data:
+# such counts of the records that trained the model, which pay for the training and for the
+# calibration.
 methods = ["bits"]
 
 # Whether a model's probabilities may leave in clear; method labels needs it where this machine
@@ -61,13 +66,16 @@ models = []
 vetted_models = []
 
 # Whether a model may score your records that is not listed above, if it comes from a training that
-# this machine took part in. It runs like any other: one record at a time. Only the aggregator knows
-# that the file is what was trained, so the probabilities of an unlisted model never leave in clear.
+# this machine took part in: same aggregator, and the file is the built-in network that was trained.
+# It runs like any other: one record at a time. Only the aggregator knows that its weights are those
+# that were trained, so the probabilities of an unlisted model never leave in clear; exact counts of
+# its scores do if you allow exact counts.
 trained_models = false
 
 # Networks of packages on this machine that may be trained on your records, each as "module:factory
-# digest of the package's files": `confide-client allow architecture NAME`. It is code that you
-# installed and that sees your records; built-in networks need no entry.
+# argument=value digest of the package's files": `confide-client allow architecture NETWORK`. It is
+# code that you installed and that sees your records, run with these arguments and no others;
+# built-in networks need no entry.
 architectures = []
 """
 
@@ -95,7 +103,7 @@ class Policy:
     probabilities_may_leave: bool = False
     features_may_leave: bool = False
     exact_counts_may_leave: bool = False
-    architectures: frozenset[tuple[str, bytes]] = frozenset()
+    architectures: frozenset[tuple[str, str, bytes]] = frozenset()
     trained_models: bool = False
 
     def __post_init__(self) -> None:
@@ -225,15 +233,20 @@ def _policy(values: dict[str, Any]) -> Policy:
     )
 
 
-def _architecture(value: Any) -> tuple[str, bytes]:
-    """Read an entry of the list of architectures: a factory and the digest of its package."""
-    name, _, digest = value.partition(" ") if isinstance(value, str) else ("", "", "")
+def _architecture(value: Any) -> tuple[str, str, bytes]:
+    """Read an entry of the list of architectures.
+
+    It is a factory with its arguments and the digest of its package.
+    """
+    text, _, digest = value.rpartition(" ") if isinstance(value, str) else ("", "", "")
+    name, arguments = read_architecture(text) if text.strip() else ("", {})
     if not is_factory(name) or re.fullmatch("[0-9a-fA-F]{64}", digest) is None:
         raise BadInput(
-            f"architectures holds {value!r}; accepted are strings of a module:factory, a space and "
-            "64 hexadecimal digits, as `confide-client allow architecture` writes them"
+            f"architectures holds {value!r}; accepted are strings of a module:factory, its "
+            "arguments and 64 hexadecimal digits, as `confide-client allow architecture` writes "
+            "them"
         )
-    return name, bytes.fromhex(digest)
+    return name, canonical(arguments), bytes.fromhex(digest)
 
 
 def _unhex(name: str, value: Any) -> bytes:
@@ -250,15 +263,23 @@ def list_in(text: str, name: str, value: str) -> str:
 
     Comments are kept too.
     """
-    found = re.search(rf"^{name}\s*=\s*\[(.*?)\]", text, flags=re.MULTILINE | re.DOTALL)
-    if found is None or "#" in found[1]:
-        raise BadInput(f"{name} is no plain list in the policy; add {value!r} to it by hand")
-    listed = [part.strip() for part in found[1].split(",") if part.strip()]
-    written = f'"{value}"'
-    if written in listed:
+    before = tomllib.loads(text)
+    listed = before[name]
+    if value in listed:
         return text
+    found = re.search(rf"^{name}\s*=\s*\[(.*?)\]", text, flags=re.MULTILINE | re.DOTALL)
+    # JSON writes text as TOML reads it.
+    entries = ", ".join(json.dumps(entry) for entry in [*listed, value])
     changed = (
-        text[: found.start()] + f"{name} = [{', '.join([*listed, written])}]" + text[found.end() :]
+        ""
+        if found is None or "#" in found[1]
+        else f"{text[: found.start()]}{name} = [{entries}]{text[found.end() :]}"
     )
-    _policy(tomllib.loads(changed))
+    try:
+        after = tomllib.loads(changed)
+    except tomllib.TOMLDecodeError:
+        after = {}
+    if after != before | {name: [*listed, value]}:
+        raise BadInput(f"{name} is no plain list in the policy; add {value!r} to it by hand")
+    _policy(after)
     return changed

@@ -130,13 +130,8 @@ class Respondent:
         if remembered is not None:
             self._check_leaving(plan_digest, name, policy)
             return remembered
-        self._results.check(plan)
-        trained = self._ledger.charged(plan.training) if plan.training else set()
-        self._check_origin(plan, policy, took_part=bool(trained))
-        self._open_training(plan, plan_digest)
-        taking, positions = self._participants.taking_part(plan, plan_digest)
-        # Shares keep them apart already, unless records were named otherwise during the training.
-        taking = self._participants.without(taking, trained)
+        self._check_model(plan, policy, aggregator=signer(signed_plan))
+        taking, positions = self._taking_part(plan, plan_digest)
         inside = taking[(positions[taking] >= asked.start) & (positions[taking] < asked.stop)]
         if len(inside) < policy.minimum_group:
             raise Refused(wire.Code.GROUP_TOO_SMALL)
@@ -147,6 +142,7 @@ class Respondent:
             query=name,
             round_=round_,
             rounds=plan.terms.rounds,
+            training=None if plan.terms.features is None else plan.to_bytes(),
         )
         asks: dict[str, Any] = {
             "cost": Cost(plan.epsilon, plan.privacy_delta),
@@ -175,6 +171,17 @@ class Respondent:
         # if the policy still allows it.
         self._check_leaving(plan_digest, name, self._open(signed_plan)[2])
         return answer
+
+    def _taking_part(self, plan: Plan, plan_digest: bytes) -> tuple[Array, NDArray[np.float64]]:
+        """The records that may answer a plan, and the positions of all; refuse what cannot run."""
+        trained = self._ledger.charged(plan.training) if plan.training else set()
+        self._open_training(plan, plan_digest)
+        taking, positions = self._participants.taking_part(plan, plan_digest)
+        if plan.terms.on_training_records:
+            # Those that were charged for the training, and will be charged for this as well.
+            return self._participants.only(taking, trained), positions
+        # Shares keep them apart already, unless records were named otherwise during the training.
+        return self._participants.without(taking, trained), positions
 
     def _check_leaving(self, plan_digest: bytes, query: bytes, policy: Policy) -> None:
         """Refuse to release an answer that the present policy does not allow.
@@ -211,7 +218,15 @@ class Respondent:
             log.error("the network of this plan cannot be trained here: %s", error)
             raise Refused(wire.Code.CODE_NOT_ALLOWED) from None
 
-    def _check_origin(self, plan: Plan, policy: Policy, *, took_part: bool) -> None:
-        """Refuse a model that the policy does not list, unless this owner helped to train it."""
-        if plan.terms.uses_model and plan.model not in policy.models and not took_part:
+    def _check_model(self, plan: Plan, policy: Policy, *, aggregator: bytes) -> None:
+        """Refuse records that do not fit the plan, and a model that the policy does not list.
+
+        One that is not listed may be what the plan says: this owner helped to train it, in a
+        training of the same aggregator, whose network the file is.
+        """
+        self._results.check(plan)
+        if not plan.terms.uses_model or plan.model in policy.models:
+            return
+        training = self._ledger.training(plan.training, aggregator)
+        if training is None or not self._results.come_of(Plan.from_bytes(training)):
             raise Refused(wire.Code.MODEL_NOT_ALLOWED)

@@ -16,6 +16,14 @@ MIXTURE = (
 DROPOUTS = "whether a report is missing does not depend on the record"
 EXCHANGEABLE = "calibration records and test record are exchangeable, owners taken together"
 HONEST_COUNTS = "owners count as the protocol says"
+HONEST_TRAINING = "owners trained as the protocol says, with all of their noise"
+# Fixed numbers of records of the owners would be another assumption: docs/full-data.md.
+PAIRS = (
+    "each record, together with the owner that holds it, is exchangeable with the test record and "
+    "the owner that would hold it"
+)
+DPCP_ASSUMPTIONS = "DPCP Assumptions 1 and 2, which cannot be checked"
+LARGE_N = "so many records that noise and training change no rank that matters"
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,13 @@ def check_epsilon(epsilon: float) -> None:
         raise BadInput(f"epsilon is {epsilon!r}; it must be a finite number from 1e-6 to 40")
 
 
+def check_delta(delta: float) -> None:
+    """Accept the delta of (epsilon, delta)-differential privacy, which may be 0."""
+    # Far below any meaningful delta, and far above the values at which floats lose digits.
+    if not (delta == 0 or 1e-100 <= delta < 1):
+        raise BadInput(f"privacy_delta is {delta}; it must be 0, or from 1e-100 to below 1")
+
+
 def check_choice(what: str, value: str, accepted: Iterable[str]) -> None:
     """Accept one of the given names."""
     if value not in accepted:

@@ -36,6 +36,16 @@ def write_whole(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
         os.replace(made, path)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder for results, if it is missing."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"cannot write into {path}: {error.strerror}; accepted is a folder of your own"
+        ) from None
+
+
 @contextmanager
 def _aside(path: Path, content: bytes) -> Iterator[str]:
     """Write the content to a temporary file beside the path, for the caller to link or rename.

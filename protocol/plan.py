@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from confide.protocol.channels.base import MOST_LABELS
 from confide.protocol.errors import BadInput, Refused, check_probability
-from confide.protocol.methods.base import MOST_RECORDS, Query, Terms, check_slice
+from confide.protocol.methods.base import MOST_RECORDS, Query, Terms
 from confide.protocol.methods.registry import METHODS
+from confide.protocol.methods.thresholds import check_slice
 from confide.protocol.scores.registry import check_text, find_score
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION, parse, serialise
@@ -81,6 +82,11 @@ class Plan:
             raise BadInput(
                 f"a plan of training names the training {self.training.hex()}; accepted is that in "
                 "plans that calibrate its model"
+            )
+        if self.terms.on_training_records and not self.training:
+            raise BadInput(
+                f"a plan of {self.method} names no training; accepted is the digest of the plan "
+                "that trained its model on the same records"
             )
         if self.share:
             if len(self.share) != 2:

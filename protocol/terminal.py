@@ -15,7 +15,17 @@ from importlib.util import find_spec
 from confide.protocol.errors import BadInput
 
 INTERRUPTED = 130
-TRAINING = ("torch", "opacus", "dp_accounting")
+# The extra of a package that several command lines use, whichever of them lacks it.
+EXTRAS = {
+    "torch": "train",
+    "opacus": "train",
+    "dp_accounting": "train",
+    "onnxscript": "train",
+    "onnx": "client",
+    "onnxruntime": "client",
+    "pyarrow": "client",
+    "flwr": "flower",
+}
 
 
 def run_command(module: str, *, name: str, extra: str) -> None:
@@ -29,7 +39,7 @@ def run_command(module: str, *, name: str, extra: str) -> None:
         missing = (error.name or "").partition(".")[0]
         if missing in ("confide", ""):
             raise
-        wanted = "train" if missing in TRAINING else extra
+        wanted = EXTRAS.get(missing, extra)
         print(
             (
                 f"error: the package {missing} is not installed; accepted: pip install "

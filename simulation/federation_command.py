@@ -12,18 +12,20 @@ from rich.console import Console
 from rich.progress import Progress
 
 from confide.aggregator.campaigns.measurements import Measurements
-from confide.aggregator.campaigns.plans import check_delta_used, make_plan
-from confide.aggregator.campaigns.run_plans import trains
+from confide.aggregator.campaigns.plans import check_delta_used
+from confide.aggregator.campaigns.run_plans import Plans, trains
 from confide.aggregator.campaigns.settings import FAILURE, belongs, check_used
 from confide.aggregator.campaigns.simulated_settings import simulated_settings
 from confide.aggregator.campaigns.summary import as_text, owners_text
 from confide.aggregator.quantiles.registry import certified_names
 from confide.protocol.cards.card import read_card
-from confide.protocol.cards.page import as_html, headline
+from confide.protocol.cards.in_words import headline
+from confide.protocol.cards.page import as_html
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.errors import BadInput
+from confide.protocol.files import make_folder
 from confide.protocol.option_groups import grouped
-from confide.protocol.simulated import ALWAYS, SIMULATION_PUBLIC
+from confide.protocol.simulated import SIMULATION_PUBLIC
 from confide.protocol.simulated_data import simulated_data
 from confide.protocol.terminal import clear_errors, columns
 from confide.simulation.chain_options import CHAIN, TrainingOptions
@@ -51,7 +53,8 @@ class CampaignOptions:
     """The terms of the campaigns."""
 
     campaigns: Annotated[
-        str, typer.Option(help="method:variant, one after the other (labels, bits, central)")
+        str,
+        typer.Option(help="method:variant, one after the other (labels, bits, central, full-data)"),
     ] = DEMO_CAMPAIGNS
     score: Annotated[str, typer.Option(help="hps, aps, aps-randomized, raps, saps or top-k")] = (
         "hps"
@@ -139,8 +142,9 @@ def federation_command(
         config |= {"output": str(out.resolve())}
         # Refused here, and not by a run that has begun.
         settings, model = simulated_settings(run_defaults() | config, owners=nodes)
-        plans = [make_plan(name, settings, title=name, valid=ALWAYS) for name in asked.names]
-        check_delta_used(asked.privacy_delta if "--privacy-delta" in written else None, plans)
+        plans = Plans(settings, run=0)
+        given = asked.privacy_delta if "--privacy-delta" in written else None
+        check_delta_used(given, plans.drafts)
         chain = bool(config.get("train-share"))
         plain, measured = [], None
         if not chain and not all(map(trains, asked.names)):
@@ -176,12 +180,7 @@ def federation_command(
 
 def _clear(out: Path, names: list[str]) -> None:
     """Make the folder, and remove the results of an earlier run of these campaigns from it."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(
-            f"cannot write into {out}: {error.strerror}; accepted is a folder of your own"
-        ) from None
+    make_folder(out)
     for name in names:
         for kind in (".json", ".card.json"):
             (out / f"{name.replace(':', '-')}{kind}").unlink(missing_ok=True)

@@ -9,16 +9,19 @@ from xdist.scheduler import LoadScopeScheduling
 LONGEST = (
     "test_deployment",
     "test_coverage",
-    "test_durability",
-    "test_long_trainings",
-    "test_failing_federations",
-    "test_installed_federation",
-    "test_hostile_input",
     "test_federation",
-    "test_honest_cards",
-    "test_floor",
-    "test_admission",
+    "test_durability",
+    "test_failing_federations",
     "test_floods",
+    "test_hostile_input",
+    "test_chain",
+    "test_long_trainings",
+    "test_terminal",
+    "test_own_networks",
+    "test_server",
+    "test_floor",
+    "test_page_process",
+    "test_signing_key",
 )
 
 

@@ -11,6 +11,7 @@ from confide.aggregator.quantiles.registry import certified_names, needs_delta
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.methods.base import Terms
 from confide.protocol.methods.registry import METHODS
+from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.plan import Plan, digest
 from confide.protocol.scores.registry import find_score
 
@@ -29,9 +30,10 @@ def make_plan(
 ) -> Plan:
     """Make the plan of the campaign `method:variant`, under a title that tells it from others.
 
-    With `training` the campaign calibrates the model of that training, on the records that its
-    share left out. A training takes the share `train-share` of them, or all if that is 0. `records`
-    are those of all shares; a plan expects its own share of them.
+    With `training` the campaign calibrates the model of that training: on the records that its
+    share left out, or on those that trained, if the method is for these. A training takes the share
+    `train-share` of them, or all if that is 0. `records` are those of all shares; a plan expects
+    its own share of them.
     """
     check({**config, "campaign": name, "title": title})
     method, _, variant = name.partition(":")
@@ -40,6 +42,8 @@ def make_plan(
     chosen = variant in METHODS[method].settings.get("mechanism", ())
     if chosen and not needs_delta(str(config["mechanism"])):
         config = {**config, "privacy-delta": 0.0}
+    if METHODS[method].on_training_records and training is not None:
+        config = {**config, "trained": TrainingTerms.of(training.terms)}
     share = _share(METHODS[method], float(config.get("train-share", 0.0)), training)
     plan = Plan(
         campaign=title,
@@ -72,6 +76,8 @@ def make_plan(
 
 
 def _share(terms: type[Terms], trained: float, training: Plan | None) -> tuple[float, ...]:
+    if training is not None and terms.on_training_records:
+        return training.share
     if training is not None:
         if not training.share or training.share[1] >= 1:
             raise BadInput(

@@ -49,8 +49,13 @@ class Plans:
             config = config | {"model": config["model"] or bytes(32).hex()}
         self._config, self._run = config, run
         self._valid = ALWAYS if self._seeded else valid_from(datetime.now(UTC), days=30)
+        # The plans as they can be made beforehand: the model is not trained yet.
+        self.drafts: list[Plan] = []
+        training: TrainedModel | None = None
         for name in self.names:
-            self.make(name)
+            self.drafts.append(self.make(name, training))
+            if trains(name) and float(config["train-share"]) > 0:
+                training = TrainedModel(self.drafts[-1], b"")
 
     def make(self, name: str, trained: TrainedModel | None = None) -> Plan:
         """Make the plan of a campaign, for the trained model if there is one."""

@@ -36,7 +36,7 @@ from confide.aggregator.storage.stored_campaign import (
 from confide.protocol.cards.card import AUDITOR, PUBLIC
 from confide.protocol.command_line import CommandLine
 from confide.protocol.errors import BadInput
-from confide.protocol.files import write_new
+from confide.protocol.files import make_folder, write_new, write_whole
 from confide.protocol.option_groups import grouped
 from confide.protocol.plan import sign_plan
 from confide.protocol.terminal import clear_errors
@@ -228,10 +228,7 @@ def export(
             for view, name in ((PUBLIC, "card.json"), (AUDITOR, "auditor.json")):
                 card = store.card(one.id, view)
                 files |= {} if card is None else {name: card.encode()}
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            for name, content in files.items():
-                (out / name).write_bytes(content)
-                print(f"wrote {out / name}")
-        except OSError as error:
-            raise BadInput(f"cannot write into {out}: {error.strerror}") from None
+        make_folder(out)
+        for name, content in files.items():
+            write_whole(out / name, content)
+            print(f"wrote {out / name}")

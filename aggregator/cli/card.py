@@ -1,4 +1,4 @@
-"""`confide-card`: search a contract, and show, verify and compare the cards that come of it."""
+"""`confide-card`: search a contract; show, verify, compare and export the cards that come of it."""
 
 import json
 import sys
@@ -15,10 +15,14 @@ from confide.aggregator.cards.issue import provenance
 from confide.aggregator.cards.search import search
 from confide.aggregator.keys import read_key
 from confide.protocol.cards.card import Card, card_schema, read_card
-from confide.protocol.cards.page import as_html, as_markdown, headline
+from confide.protocol.cards.differences import differences
+from confide.protocol.cards.exports import FORMS, Curator, exported
+from confide.protocol.cards.in_words import headline
+from confide.protocol.cards.page import as_html, as_markdown
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.cards.verify.findings import failures
 from confide.protocol.command_line import CommandLine
-from confide.protocol.errors import BadInput
+from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.files import write_whole
 from confide.protocol.terminal import clear_errors, printable
 
@@ -146,10 +150,7 @@ def verify_command(
     That a card holds is not that its contract does: the decision is printed too.
     """
     with clear_errors():
-        try:
-            demanded = None if key is None else bytes.fromhex(key)
-        except ValueError:
-            raise BadInput(f"key is {key!r}; accepted are 64 hexadecimal digits") from None
+        demanded = _public_key(key)
         if unsigned and demanded is not None:
             raise BadInput(
                 "--unsigned and --key are given; accepted is one of them: what nobody signed has "
@@ -157,9 +158,9 @@ def verify_command(
             )
         found = read_card(card)
         findings = verify(found, key=demanded, unsigned=unsigned)
-        broken = [finding for finding in findings if not finding.holds]
-        for finding in broken:
-            print(printable(f"FAILS  {finding.clause}: {finding.detail}"))
+        broken = failures(findings)
+        for line in broken:
+            print(printable(line))
         if broken:
             raise typer.Exit(1)
         print(printable(headline(found)))
@@ -191,62 +192,55 @@ def diff(first: CardFile, second: CardFile) -> None:
         print("the same in every field")
 
 
+@app.command("export")
+def export_command(
+    card: CardFile,
+    *,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--as",
+            help=(
+                "model-card: a section for the README of a model; registry: an entry for the "
+                "registry of differential-privacy deployments (YAML)"
+            ),
+        ),
+    ] = "model-card",
+    key: Annotated[
+        str | None, typer.Option(help="public key (hexadecimal) that must have signed it")
+    ] = None,
+    curator: Annotated[str, typer.Option(help="registry: who deploys it")] = "",
+    sector: Annotated[str, typer.Option(help="registry: for example Industry, Academia")] = "",
+    use: Annotated[str, typer.Option(help="registry: what the model is used for")] = "",
+    out: Annotated[Path | None, typer.Option(help="file to write [default: print]")] = None,
+) -> None:
+    """Write a card for other places where models and deployments are described.
+
+    Only a card that verifies, and whose noise was private, is exported.
+    """
+    with clear_errors():
+        check_choice("--as", form, FORMS)
+        found = read_card(card)
+        findings = verify(found, key=_public_key(key))
+        text = exported(found, findings, form=form, curator=Curator(curator, sector, use))
+        if out is None:
+            print(text, end="")
+        else:
+            write_whole(out, text)
+            print(f"wrote {out}")
+
+
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of cards."""
     print(json.dumps(card_schema(), indent=2))
 
 
-def differences(first: Card, second: Card) -> list[str]:
-    """One line for each field that differs, with the direction of numbers.
-
-    A change is called stronger or weaker where its direction has that meaning.
-    """
-    before, after = _flat(first.content()), _flat(second.content())
-    lines = []
-    for name in sorted(before.keys() | after.keys()):
-        old, new = before.get(name), after.get(name)
-        if old != new:
-            lines.append(f"{name}: {_word(old)} -> {_word(new)}{_direction(name, old, new)}")
-    return lines
-
-
-_BETTER_UP = ("coverage", "level", "margin", "minimum_reports")
-_BETTER_DOWN = ("epsilon", "delta", "beta", "inflation", "width", "mean_size", "threshold")
-
-
-def _direction(name: str, old: Any, new: Any) -> str:
-    if (
-        isinstance(old, bool)
-        or isinstance(new, bool)
-        or not (isinstance(old, int | float) and isinstance(new, int | float))
-    ):
-        return ""
-    last = name.rsplit("/", 1)[-1]
-    up = any(last.startswith(word) for word in _BETTER_UP)
-    down = any(last.startswith(word) for word in _BETTER_DOWN)
-    meaning = "" if not (up or down) else ", stronger" if (new > old) == up else ", weaker"
-    return f" ({'up' if new > old else 'down'} by {abs(new - old):.6g}{meaning})"
-
-
-def _flat(value: Any, place: str = "") -> dict[str, Any]:
-    inner = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else None
-    )
-    if inner is None:
-        return {place: value}
-    found: dict[str, Any] = {}
-    for name, part in inner:
-        found |= _flat(part, f"{place}/{name}" if place else str(name))
-    return found
-
-
-def _word(value: Any) -> str:
-    return "absent" if value is None else str(value)
+def _public_key(key: str | None) -> bytes | None:
+    try:
+        return None if key is None else bytes.fromhex(key)
+    except ValueError:
+        raise BadInput(f"key is {key!r}; accepted are 64 hexadecimal digits") from None
 
 
 def _now() -> str:

@@ -29,10 +29,10 @@ from confide.aggregator.storage.stored_campaign import (
     Settings,
 )
 from confide.protocol.cards.card import PUBLIC, parse_card
-from confide.protocol.cards.page import headline
+from confide.protocol.cards.in_words import headline
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.errors import BadInput
-from confide.protocol.files import write_whole
+from confide.protocol.files import make_folder, write_whole
 from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.plan import Plan, sign_plan
 from confide.protocol.terminal import clear_errors
@@ -181,6 +181,7 @@ class Chain:
 
 def chain_command(
     file: Annotated[Path, typer.Argument(help="the chain, in TOML; see docs/training.md")],
+    *,
     out: Annotated[Path, typer.Option(help="folder for the model and the cards")],
     key: Annotated[Path, typer.Option(help="key that signs the plans (aggregator.key of `init`)")],
     db: Database = DEFAULT,
@@ -193,12 +194,7 @@ def chain_command(
     with clear_errors():
         chain = Chain(ChainFile.read(file), store=(store := open_store(db)), key=read_key(key))
         chain.check()
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadInput(
-                f"cannot write into {out}: {error.strerror}; accepted is a folder of your own"
-            ) from None
+        make_folder(out)
         training = _followed(chain.train(), store)
         model = chain.export(training)
         write_whole(out / "model.onnx", model)

@@ -6,7 +6,7 @@ discrete Gaussian noise to every count it answers, and a bisection runs on the s
 replace-one: the number of records of each owner is public.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import cache
 
@@ -24,6 +24,7 @@ from confide.protocol.methods.central import (
     CentralTerms,
     CountProcedure,
     CountQuery,
+    CountTally,
     HistogramProcedure,
     HistogramQuery,
 )
@@ -42,6 +43,9 @@ def draw_afresh(mechanism: Mechanism, histogram: Histogram, rank: int) -> Releas
     """
     return mechanism.release(histogram, rank, os_entropy)
 
+
+# The rank that a release aims at, or the reason why there is none.
+Ranked = tuple[int | None, str | None]
 
 # The absolute error of tails that a Fourier transform of doubles computes.
 _FOURIER_ERROR = 1e-13
@@ -72,21 +76,25 @@ def trusted(terms: CentralTerms, *, alpha: float, draw: Draw) -> HistogramProced
     epsilon = mechanism.privacy.epsilon_at(terms.privacy_delta)
     tally = yield HistogramQuery(terms.bins)
     n = int(tally.counts.sum())
-    rank, reason = _rank(n, alpha=alpha, beta=terms.beta)
+    rank, reason = counted_rank(n, lambda: certified_rank(n=n, alpha=alpha, beta=terms.beta))
     made = _Certified(terms, alpha=alpha, epsilon=epsilon, n=n, owners=tally.owners)
     if rank is None:
         return made.certificate(bin_=terms.bins - 1, reason=reason)
     release = draw(mechanism, Histogram(tally.counts, uniform_grid(terms.bins)), rank)
-    top = None
-    if release.threshold >= 1:
-        top = "the release is the top of the grid: too few records for this epsilon"
     return made.certificate(
         bin_=release.bin,
-        reason=top,
+        reason=top_reason(release),
         rank=rank,
         inflation=release.inflation,
         randomness=release.randomness,
     )
+
+
+def top_reason(release: Release) -> str | None:
+    """Return why a release is of no use, if it is the top of the grid."""
+    if release.threshold < 1:
+        return None
+    return "the release is the top of the grid: too few records for this epsilon"
 
 
 def owner_noised(terms: CentralTerms, *, alpha: float) -> CountProcedure:
@@ -98,27 +106,60 @@ def owner_noised(terms: CentralTerms, *, alpha: float) -> CountProcedure:
     noise of all owners that answered the round except with probability beta/steps: by a union bound
     over the steps the threshold is at or above the r-th score except with probability beta.
     """
+    found = yield from noised_search(
+        terms,
+        rank=lambda n: counted_rank(n, lambda: certified_rank(n=n, alpha=alpha, beta=terms.beta)),
+        beta=terms.beta,
+    )
+    epsilon = zcdp_epsilon(terms.rounds / (2 * terms.noise_variance), terms.privacy_delta)
+    made = _Certified(terms, alpha=alpha, epsilon=epsilon, n=found.n, owners=found.owners)
+    return made.certificate(
+        bin_=found.bin, reason=found.reason, rank=found.rank, inflation=found.inflation
+    )
+
+
+@dataclass(frozen=True)
+class NoisedSearch:
+    """Where a search on noised counts ended: its bin, and what it was for."""
+
+    bin: int
+    n: int
+    owners: int
+    rank: int | None
+    inflation: int | None
+    reason: str | None
+
+
+def noised_search(
+    terms: CentralTerms, *, rank: Callable[[int], Ranked], beta: float | None, buffer: int = 0
+) -> Generator[CountQuery, CountTally, NoisedSearch]:
+    """Bisect on counts that every owner has noised; `rank` gives the rank of n records.
+
+    The right end moves to a bin when the sum reaches rank + buffer + offset. Without a `beta` there
+    is no offset, and nothing bounds how far the search ends from the rank.
+    """
     grid, steps, variance = uniform_grid(terms.bins), terms.rounds, terms.noise_variance
-    epsilon = zcdp_epsilon(steps / (2 * variance), terms.privacy_delta)
     left, right, complete = -1, terms.bins - 1, True
     enrolled: dict[bytes, int] = {}
-    n, rank, reason = 0, None, None
+    wanted, reason = None, None
+
+    def offset(owners: int) -> int:
+        return 0 if beta is None else noise_offset(variance, owners, beta / steps)
+
     while right - left > 1:
         middle = (left + right) // 2
         tally = yield CountQuery(float(grid[middle]), variance)
         if not enrolled:
             enrolled = {owner: size for owner, (size, _) in tally.answers.items()}
-            n = sum(enrolled.values())
-            rank, reason = _rank(n, alpha=alpha, beta=terms.beta)
-        if rank is None:
+            wanted, reason = rank(sum(enrolled.values()))
+        if wanted is None:
             break
         # An owner whose number of records has changed counts other records, so it is left out.
         counts = [
             count for owner, (size, count) in tally.answers.items() if enrolled.get(owner) == size
         ]
-        offset = noise_offset(variance, len(counts), terms.beta / steps)
         complete &= len(counts) == len(enrolled)
-        reached = bool(counts) and sum(counts) >= rank + offset
+        reached = bool(counts) and sum(counts) >= wanted + buffer + offset(len(counts))
         left, right = (left, middle) if reached else (middle, right)
     if reason is None and right == terms.bins - 1:
         reason = (
@@ -126,12 +167,13 @@ def owner_noised(terms: CentralTerms, *, alpha: float) -> CountProcedure:
             "and so many owners"
         )
     inflation = None
-    if complete and enrolled and rank is not None:
+    if complete and enrolled and wanted is not None and beta is not None:
         # If every owner answers, only a noise below -offset passes over a bin with
-        # N_j >= r + 2 offset.
-        inflation = 2 * noise_offset(variance, len(enrolled), terms.beta / steps)
-    made = _Certified(terms, alpha=alpha, epsilon=epsilon, n=n, owners=len(enrolled))
-    return made.certificate(bin_=right, reason=reason, rank=rank, inflation=inflation)
+        # N_j >= r + buffer + 2 offset.
+        inflation = buffer + 2 * offset(len(enrolled))
+    return NoisedSearch(
+        right, sum(enrolled.values()), len(enrolled), wanted, inflation=inflation, reason=reason
+    )
 
 
 def noise_offset(variance: int, owners: int, beta: float) -> int:
@@ -169,7 +211,8 @@ def _tails(variance: int, owners: int) -> Floats:
     return np.append(np.cumsum(upper[::-1])[::-1], 0.0) + reach * _FOURIER_ERROR
 
 
-def _rank(n: int, *, alpha: float, beta: float) -> tuple[int | None, str | None]:
+def counted_rank(n: int, rank: Callable[[], int]) -> Ranked:
+    """Return the rank of n counted records, or why they have none."""
     if n == 0:
         return None, "no records were counted"
     if n > MOST_RECORDS:
@@ -177,7 +220,7 @@ def _rank(n: int, *, alpha: float, beta: float) -> tuple[int | None, str | None]
             f"more than {MOST_RECORDS:,} records were counted; accepted are at most so many"
         )
     try:
-        return certified_rank(n=n, alpha=alpha, beta=beta), None
+        return rank(), None
     except BadInput as error:
         return None, str(error)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator
 from typing import Any
 
-from confide.aggregator.procedures import averaging, bits, central, labels
+from confide.aggregator.procedures import averaging, bits, central, full_data_campaign, labels
 from confide.aggregator.procedures.central import Draw
 from confide.protocol.errors import BadInput
 from confide.protocol.plan import Plan
@@ -30,4 +30,5 @@ def plan_procedure(plan: Plan, draw: Draw) -> Procedure:
 register("bits", lambda plan, _: bits.of_plan(plan))
 register("labels", lambda plan, _: labels.of_plan(plan))
 register("central", central.of_plan)
+register("full-data", full_data_campaign.of_plan)
 register("training", lambda plan, _: averaging.of_plan(plan))

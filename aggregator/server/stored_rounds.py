@@ -85,7 +85,7 @@ class StoredRounds:
         return found
 
     def _count(self, query: Query, number: int) -> Tally:
-        found: Sequence[Batch] = _StoredBatches(self._store, self._campaign, query, number)
+        found: Sequence[Batch] = _StoredBatches(self._store, self._campaign, query, number=number)
         if not query.whole:
             earlier = [ids for before in range(number) for ids in self._ids(before)]
             found = counted_once(list(found), earlier)
@@ -103,7 +103,7 @@ class StoredRounds:
             plan=self._campaign.plan,
             plan_digest=self._campaign.digest,
         )
-        for batch in _StoredBatches(self._store, self._campaign, query, number):
+        for batch in _StoredBatches(self._store, self._campaign, query, number=number):
             yield batch.ids
 
 
@@ -113,7 +113,7 @@ class _StoredBatches(Sequence[Batch]):
     Answers as a whole may be long, so that of these one at a time is in memory.
     """
 
-    def __init__(self, store: Store, campaign: Campaign, query: Query, number: int) -> None:
+    def __init__(self, store: Store, campaign: Campaign, query: Query, *, number: int) -> None:
         self._store, self._campaign, self._query, self._number = store, campaign, query, number
 
     def __iter__(self) -> Iterator[Batch]:

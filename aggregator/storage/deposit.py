@@ -168,27 +168,9 @@ def _store(db: Connection, submissions: list[Submission], known: StoredIds) -> l
         inserted -= set(names)
         mine.setdefault(submission.key, []).append(replace(submission, batches=its))
         accepted.append(sum(batch.reports for batch in its))
-    more = [
-        {
-            **key._asdict(),
-            "batches": sum(len(submission.batches) for submission in mine[key]),
-            "reports": sum(
-                batch.reports for submission in mine[key] for batch in submission.batches
-            ),
-            "bytes": sum(
-                len(batch.answer) for submission in mine[key] for batch in submission.batches
-            ),
-            "seeded": any(submission.seeded for submission in mine[key]),
-            "finished": any(submission.finished for submission in mine[key]),
-            "code": next((submission.code for submission in mine[key] if submission.code), None),
-        }
-        for key in sorted(mine)
-    ]
+    more = [_progress(key, mine[key]) for key in sorted(mine)]
     db.execute(_advance(db.dialect.name), more)
-    count, campaign = (
-        sum(len(submission.batches) for its in mine.values() for submission in its),
-        submissions[0].campaign,
-    )
+    count, campaign = sum(row["batches"] for row in more), submissions[0].campaign
     if count:
         db.execute(
             _MORE, {"its_campaign": campaign, "its_round": submissions[0].round, "more": count}
@@ -196,6 +178,20 @@ def _store(db: Connection, submissions: list[Submission], known: StoredIds) -> l
         if not submissions[0].whole:
             known.added(db, campaign, count)
     return accepted
+
+
+def _progress(key: Key, submissions: list[Submission]) -> dict[str, Any]:
+    """What submissions of one owner, with the batches that were added, change in its row."""
+    added = [batch for submission in submissions for batch in submission.batches]
+    return {
+        **key._asdict(),
+        "batches": len(added),
+        "reports": sum(batch.reports for batch in added),
+        "bytes": sum(len(batch.answer) for batch in added),
+        "seeded": any(submission.seeded for submission in submissions),
+        "finished": any(submission.finished for submission in submissions),
+        "code": next((submission.code for submission in submissions if submission.code), None),
+    }
 
 
 def _insert(db: Connection, rows: list[tuple[Any, ...]]) -> set[tuple[int, bytes]]:

@@ -20,7 +20,8 @@ from confide.aggregator.web.drawing import search_picture
 from confide.aggregator.web.search_progress import DOUBT, Point, bracket, points
 from confide.aggregator.web.words import MEANINGS
 from confide.protocol.cards.card import PUBLIC, Card, parse_card
-from confide.protocol.cards.page import as_html, card_article, verdict
+from confide.protocol.cards.in_words import verdict
+from confide.protocol.cards.page import as_html, card_article
 from confide.protocol.cards.picture import card_picture, scatter
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.cards.verify.findings import Finding
@@ -48,11 +49,10 @@ class VerifiedCard:
     def level(self) -> float:
         """The guaranteed coverage; 0 if there is no guarantee."""
         formal = self.card.formal
-        shown = (
-            formal["searched"][formal["best"]]
-            if formal["track"] == "central"
-            else formal["certificate"]
-        )
+        if formal["track"] == "central":
+            shown = formal["searched"][formal["best"]]
+        else:
+            shown = formal["certificate" if formal["track"] == "local" else "promise"]
         return float(shown["level"] or 0.0)
 
 

@@ -4,20 +4,12 @@ Together they bracket the threshold at which coverage crosses the level.
 """
 
 import json
-import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-from scipy.special import ndtr
-
-from confide.aggregator.binomial import above, below
 from confide.aggregator.storage.stored_campaign import Campaign, Round
-from confide.protocol.methods.base import Query
-from confide.protocol.methods.bits import BitQuery
-from confide.protocol.methods.central import CountQuery
+from confide.protocol.methods.thresholds import Evidence
 from confide.protocol.plan import read_query
 
 # The probability that a bracket does not hold the crossing: half of it for each end.
@@ -86,64 +78,21 @@ def points(campaign: Campaign, rounds: Sequence[Round], asked: Sequence[bytes]) 
     found: list[Point] = []
     for one, data in zip(rounds, asked, strict=True):
         query, _ = read_query(data, plan=campaign.plan, plan_digest=campaign.digest)
-        tally = None if one.tally is None else json.loads(one.tally)
+        tally = None if one.tally is None else query.tally_from_json(json.loads(one.tally))
         level = 1 - campaign.plan.alpha
-        if type(query) in POINTS:
-            found += POINTS[type(query)](one.number, query, tally, level=level)
+        found += [_point(one.number, evidence, level) for evidence in query.evidence(tally)]
     return found
 
 
-def _bit_points(number: int, query: BitQuery, tally: Any, *, level: float) -> list[Point]:
-    """A threshold may stand in a query several times; its answers are pooled."""
-    answers, ones = Counter(dict.fromkeys(query.thresholds, 0)), Counter[float]()
-    for i, threshold in enumerate(query.thresholds if tally else ()):
-        answers[threshold] += tally["answers"][i]
-        ones[threshold] += tally["ones"][i]
-    hit, spill = float(query.channel.hit), float(query.channel.spill)
-    q = [threshold for threshold, n in answers.items() if n]
-    n, k = (
-        np.array([answers[threshold] for threshold in q]),
-        np.array([ones[threshold] for threshold in q]),
+def _point(number: int, evidence: Evidence, level: float) -> Point:
+    if not evidence.answers:
+        return Point(number, evidence.threshold, 0)
+    return Point(
+        number,
+        evidence.threshold,
+        evidence.answers,
+        coverage=evidence.coverage,
+        error=evidence.error(level),
+        above=evidence.above(level),
+        below=evidence.below(level),
     )
-    # Never 0, even if all answers are equal.
-    rate = (k + 1) / (n + 2)
-    null = spill + (hit - spill) * level
-    columns = (
-        (k / n - spill) / (hit - spill),
-        np.sqrt(rate * (1 - rate) / n) / (hit - spill),
-        above(k - 1, n, null),
-        below(k + 1, n, null),
-    )
-    known = {
-        threshold: row
-        for threshold, *row in zip(q, *(column.tolist() for column in columns), strict=True)
-    }
-    return [
-        Point(number, threshold, count, *known.get(threshold, ()))
-        for threshold, count in answers.items()
-    ]
-
-
-def _count_points(number: int, query: CountQuery, tally: Any, *, level: float) -> list[Point]:
-    """Noised counts: normal, with the noise of every owner and the chance of which records there
-    are."""
-    pairs = list(tally["owners"].values()) if tally else []
-    n = sum(pair[0] for pair in pairs)
-    if not n:
-        return [Point(number, query.threshold, 0)]
-    share, error = (
-        sum(pair[1] for pair in pairs) / n,
-        math.sqrt(query.variance * len(pairs) + n * level * (1 - level)) / n,
-    )
-    z = (share - level) / error
-    above, below = float(ndtr(-z)), float(ndtr(z))
-    return [
-        Point(number, query.threshold, n, coverage=share, error=error, above=above, below=below)
-    ]
-
-
-# Queries about thresholds whose answers can be drawn, and how.
-POINTS: dict[type[Query], Callable[..., list[Point]]] = {
-    BitQuery: _bit_points,
-    CountQuery: _count_points,
-}

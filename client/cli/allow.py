@@ -9,7 +9,9 @@ import typer
 from confide.client.cli.options import DEFAULT_HOME, Folder, Yes, confirm
 from confide.client.home import Home
 from confide.client.policy import list_in
+from confide.protocol.architectures.base import canonical
 from confide.protocol.architectures.factories import is_factory, source_digest
+from confide.protocol.architectures.registry import read_architecture
 from confide.protocol.command_line import CommandLine
 from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
@@ -76,21 +78,31 @@ def allow_model(
 
 @allow_app.command("architecture")
 def allow_architecture(
-    name: Annotated[str, typer.Argument(help="the network's factory, as package.module:factory")],
+    network: Annotated[
+        str,
+        typer.Argument(
+            help="the network, as in the plan: package.module:factory, or with its arguments "
+            "'package.module:factory argument=value'"
+        ),
+    ],
     home: Folder = DEFAULT_HOME,
     yes: Yes = False,
 ) -> None:
     """Let this network, of a package that you installed, be trained on your records.
 
-    Built-in networks need no entry. The package runs as code on this machine and sees your records;
-    it is allowed with the files that it has now, and not when they have changed.
+    NETWORK is as in the plan: 'package.module:factory argument=value'. Built-in networks need no
+    entry. The package runs as code on this machine and sees your records; it is allowed with these
+    arguments, and with the files that it has now and not when they have changed.
     """
     with clear_errors():
+        name, arguments = read_architecture(network)
         if not is_factory(name):
             raise BadInput(f"architecture is {name!r}; accepted is package.module:factory")
-        value = f"{name} {source_digest(name).hex()}"
+        digest = source_digest(name).hex()
         print(f"The network {name} may be trained on your records. It is code: read it first.")
-        print("Its package has files with the digest", value.partition(" ")[2])
+        print("It is run with the arguments", canonical(arguments))
+        print("Its package has files with the digest", digest)
+        value = " ".join([*network.split(), digest])
         _add_to_policy(Home(home), {"architectures": value}, yes=yes)
 
 

@@ -10,8 +10,8 @@ from confide.client.cli.options import DEFAULT_HOME, Folder, fail
 from confide.client.home import Home
 from confide.client.transport.grpc_client import Aggregator
 from confide.protocol.cards.card import Card, parse_card
-from confide.protocol.cards.page import headline
-from confide.protocol.cards.verify.findings import Finding
+from confide.protocol.cards.in_words import headline
+from confide.protocol.cards.verify.findings import Finding, failures
 from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
 from confide.protocol.terminal import printable
@@ -40,9 +40,9 @@ def card(
     findings = [about, *verify(found)]
     write_whole(out, text)
     print(f"wrote {out}")
-    broken = [finding for finding in findings if not finding.holds]
-    for finding in broken:
-        print(printable(f"FAILS  {finding.clause}: {finding.detail}"))
+    broken = failures(findings)
+    for line in broken:
+        print(printable(line))
     if broken:
         raise typer.Exit(1)
     print(printable(headline(found)))

@@ -11,7 +11,7 @@ class Question:
     """One query, and the campaign it belongs to: a name and the key that signed its plan.
 
     A plan that asks the owner as a whole has a number of `rounds`; one that asks record by record
-    has 0.
+    has 0. `training` is the plan itself if it trains a network, whose model a later plan may name.
     """
 
     plan: bytes
@@ -20,6 +20,7 @@ class Question:
     query: bytes
     round_: int
     rounds: int = 0
+    training: bytes | None = None
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ _SECRET = "SELECT fingerprint, inode FROM secret"
 # Rows of the other ledger that this one lacks, under the numbers that its plans and queries have
 # here. The order matters: queries need plans, spends need both.
 _MERGE = (
-    "INSERT OR IGNORE INTO plans (digest, campaign, epsilon) SELECT digest, campaign, epsilon FROM "
-    "other.plans",
+    "INSERT OR IGNORE INTO plans (digest, campaign, epsilon, training) SELECT digest, campaign, "
+    "epsilon, training FROM other.plans",
     "INSERT OR IGNORE INTO signers SELECT p.id, s.aggregator FROM other.signers s JOIN other.plans "
     "o ON s.plan = o.id JOIN plans p ON p.digest = o.digest",
     "INSERT OR IGNORE INTO queries (plan, digest, round, at, answer, receipt) SELECT p.id, "
@@ -28,6 +28,11 @@ _MERGE = (
     "other.queries a ON s.query = a.id JOIN queries q ON q.plan = p.id AND q.digest = a.digest",
     "INSERT OR IGNORE INTO known SELECT record FROM other.known",
     "INSERT OR IGNORE INTO persons SELECT record, person FROM other.persons",
+    # A person pays for all its records: of a record that one ledger knew the person of, and the
+    # other a charge, both are known only now.
+    "INSERT INTO spends SELECT person, plan, MIN(query), SUM(epsilon), SUM(delta) FROM spends JOIN "
+    "persons USING (record) WHERE TRUE GROUP BY person, plan ON CONFLICT (record, plan) DO UPDATE "
+    "SET epsilon = MAX(epsilon, excluded.epsilon), delta = MAX(delta, excluded.delta)",
 )
 
 

@@ -30,6 +30,8 @@ def admit(
                 "If their ids were rewritten, they would be given a second budget: restore the ids "
                 "they had. If they really are others, say so with --new-records"
             )
+        if strange and persons is None and not new:
+            _check_no_person_is_missing(db, strange)
         db.execute("DELETE FROM flags WHERE name = ?", (EARLIER_NAMES,))
         db.execute("INSERT OR IGNORE INTO known SELECT record FROM asked ORDER BY record")
         if persons is not None:
@@ -39,6 +41,16 @@ def admit(
 def persons_of(db: sqlite3.Connection) -> dict[bytes, bytes]:
     """The person of every record that ever belonged to one."""
     return dict(db.execute("SELECT record, person FROM persons"))
+
+
+def _check_no_person_is_missing(db: sqlite3.Connection, strange: int) -> None:
+    """Refuse new records without a person if others belong to persons, who may be the same."""
+    if db.execute("SELECT 1 FROM persons").fetchone() is not None:
+        raise BadInput(
+            f"{strange} records are new and have no person, while others of this ledger belong to "
+            "persons, who would get a second budget: add the column `person`. If each of them is "
+            "of somebody else, say so with --new-records"
+        )
 
 
 def _link(db: sqlite3.Connection, persons: dict[bytes, bytes]) -> None:

@@ -15,6 +15,7 @@ from confide.client.ledger import copies, history, identities, spending
 from confide.client.ledger.charges import Cost, Question, SpendingLimits
 from confide.client.ledger.database import open_database, transaction
 from confide.client.ledger.history import CampaignSpending
+from confide.client.ledger.mark import check_mark, raise_mark
 
 Draw = Callable[[list[int]], bytes]
 
@@ -55,6 +56,10 @@ class Ledger:
     def charged(self, plan: bytes) -> set[bytes]:
         """The records and persons that paid for a plan; none if it was never answered."""
         return spending.charged(self._db, plan)
+
+    def training(self, plan: bytes, aggregator: bytes) -> bytes | None:
+        """The plan of a training that this owner answered and this key signed; else None."""
+        return spending.training(self._db, plan, aggregator)
 
     def remembered(self, plan: bytes, query: bytes) -> bytes | None:
         """The answer that was given to a query."""
@@ -99,6 +104,7 @@ class Ledger:
         while places:
             drawn = _try(draw, places)
             with transaction(self._db):
+                check_mark(self._db, self._path)
                 earlier = spending.answered(self._db, asked.plan, asked.query)
                 if earlier is not None:
                     return earlier.answer
@@ -109,6 +115,7 @@ class Ledger:
                         self._db, asked, cost=cost, payers=charged, answer=drawn.answer, now=now
                     )
             if still == places:
+                raise_mark(self._db, self._path)
                 return drawn.result()
             # Another process spent some of these records meanwhile: draw again without them.
             places = still
@@ -154,6 +161,10 @@ class Ledger:
     def merge(self, other: Path, secret: bytes) -> None:
         """Add all rows of another ledger of the same secret that this one lacks; none is lost."""
         copies.merge(self._db, other, path=self._path, secret=secret)
+
+    def check_newest(self) -> None:
+        """Refuse an older copy that was put in the place of this ledger."""
+        check_mark(self._db, self._path)
 
 
 @dataclass(frozen=True)

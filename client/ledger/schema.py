@@ -1,6 +1,6 @@
 """The tables of a ledger, and the changes that bring an earlier format up to date."""
 
-FORMAT = 3
+FORMAT = 4
 # Rows of the table `flags`. A ledger with the first is a backup: it can be merged, not used. One
 # with the second was upgraded from a format that kept ids as they were written.
 BACKUP, EARLIER_NAMES = "backup", "earlier names"
@@ -44,7 +44,9 @@ CREATE TABLE known (record BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE persons (record BLOB PRIMARY KEY, person BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE flags (name TEXT PRIMARY KEY);
 """
-CREATE = f"BEGIN;{_SPENDS}{_IDENTITIES}PRAGMA user_version = {FORMAT};COMMIT;"
+# Added by format 4: the bytes of a plan that trains a network.
+_TRAININGS = "ALTER TABLE plans ADD COLUMN training BLOB"
+CREATE = f"BEGIN;{_SPENDS}{_IDENTITIES}{_TRAININGS};PRAGMA user_version = {FORMAT};COMMIT;"
 # By the format that the changes start from.
 UPGRADES = {
     1: (
@@ -57,4 +59,5 @@ UPGRADES = {
         # Ids were kept as they were written: 007 and 7 were two names.
         f"INSERT INTO flags VALUES ('{EARLIER_NAMES}')",
     ),
+    3: (_TRAININGS,),
 }

@@ -7,14 +7,19 @@ from datetime import datetime
 
 from confide.client.ledger.charges import Cost, Question, SpendingLimits
 from confide.client.ledger.database import transaction
+from confide.protocol.errors import BadInput
 
 # The queries of one plan with one digest: at most one row.
 ONE_QUERY = "plan = (SELECT id FROM plans WHERE digest = ?) AND digest = ?"
+# Stands for an answer that was acknowledged and is not kept any more.
+DROPPED = "x''"
+# Keys of the aggregator that asks: the one that signed the question, and all that signed its plan.
+_KEYS = "(SELECT :key UNION SELECT aggregator FROM signers WHERE plan = :plan)"
 # A plan of a ledger that did not keep keys yet counts for every aggregator that uses the name.
-_SAME_CAMPAIGN = """spends.plan IN (
+_SAME_CAMPAIGN = f"""spends.plan IN (
     SELECT id FROM plans WHERE campaign = :campaign AND (
         id NOT IN (SELECT plan FROM signers)
-        OR id IN (SELECT plan FROM signers WHERE aggregator = :key)))"""
+        OR id IN (SELECT plan FROM signers WHERE aggregator IN {_KEYS})))"""
 # Payers that have answered this plan before, or cannot afford its cost.
 _CANNOT_BE_CHARGED = f"""
 SELECT record FROM asked JOIN spends USING (record) GROUP BY place, record HAVING
@@ -25,20 +30,24 @@ SELECT record FROM asked JOIN spends USING (record) GROUP BY place, record HAVIN
     OR SUM(spends.plan = :plan)"""
 _WERE_NOT_CHARGED = """
 SELECT record FROM asked WHERE record NOT IN (SELECT record FROM spends WHERE plan = :plan)"""
+# Places of a record that another process has assigned to a person since they were numbered.
+_UNKNOWN_PERSONS = """
+SELECT 1 FROM asked JOIN persons USING (record)
+WHERE (place, person) NOT IN (SELECT place, record FROM asked)"""
 # The totals of the records behind an answer: those charged with its query or, in a later round,
 # with the plan's first query. Persons pay too, and are not counted as records.
-_TOTALS = """
+_TOTALS = f"""
 SELECT
     SUM(record NOT IN (SELECT person FROM persons)),
     MAX(epsilon), MAX(delta), MAX(campaign_epsilon), MAX(campaign_delta)
 FROM (
     SELECT
         record,
-        SUM(spends.epsilon) AS epsilon,
+        SUM(epsilon) AS epsilon,
         SUM(delta) AS delta,
-        SUM(spends.epsilon * (campaign = :campaign)) AS campaign_epsilon,
-        SUM(delta * (campaign = :campaign)) AS campaign_delta
-    FROM spends JOIN plans ON spends.plan = plans.id
+        SUM(epsilon * ({_SAME_CAMPAIGN})) AS campaign_epsilon,
+        SUM(delta * ({_SAME_CAMPAIGN})) AS campaign_delta
+    FROM spends
     WHERE record IN (
         SELECT record FROM spends WHERE plan = :plan AND (
             query = :query OR NOT EXISTS (SELECT 1 FROM spends WHERE query = :query)))
@@ -47,14 +56,19 @@ FROM (
 
 @dataclass(frozen=True)
 class Answered:
-    """A query that was answered before; None stands for an answer that could not be drawn."""
+    """A query that was answered before.
+
+    None stands for an answer that could not be drawn, or that is not kept any more.
+    """
 
     answer: bytes | None
 
 
 def answered(db: sqlite3.Connection, plan: bytes, query: bytes) -> Answered | None:
     """Look a query up; None if it was never answered."""
-    row = db.execute(f"SELECT answer FROM queries WHERE {ONE_QUERY}", (plan, query)).fetchone()
+    row = db.execute(
+        f"SELECT NULLIF(answer, {DROPPED}) FROM queries WHERE {ONE_QUERY}", (plan, query)
+    ).fetchone()
     return None if row is None else Answered(row[0])
 
 
@@ -64,6 +78,16 @@ def charged(db: sqlite3.Connection, plan: bytes) -> set[bytes]:
         "SELECT record FROM spends JOIN plans ON spends.plan = plans.id WHERE digest = ?", (plan,)
     )
     return {row[0] for row in rows}
+
+
+def training(db: sqlite3.Connection, plan: bytes, aggregator: bytes) -> bytes | None:
+    """The bytes of a plan that trained a network here, if this key has signed it; else None."""
+    row = db.execute(
+        "SELECT training FROM plans JOIN signers ON signers.plan = plans.id WHERE digest = ? AND "
+        "aggregator = ?",
+        (plan, aggregator),
+    ).fetchone()
+    return None if row is None else row[0]
 
 
 def number_payers(db: sqlite3.Connection, payers: Sequence[Iterable[bytes]]) -> None:
@@ -83,6 +107,11 @@ def able_places(
     db: sqlite3.Connection, asked: Question, *, cost: Cost, limits: SpendingLimits
 ) -> list[int]:
     """The numbered places that may answer; none if they are too few, or the round is answered."""
+    if db.execute(_UNKNOWN_PERSONS).fetchone() is not None:
+        raise BadInput(
+            "another process has assigned records to persons meanwhile, who would have to pay; "
+            "start again"
+        )
     plan = _plan_id(db, asked.plan)
     rounds = [row[0] for row in db.execute("SELECT round FROM queries WHERE plan = ?", (plan,))]
     if asked.rounds and rounds:
@@ -124,12 +153,18 @@ def charge(
 ) -> None:
     """Write an answer and its charges; a plan of several rounds is charged with its first query."""
     db.execute(
-        "INSERT OR IGNORE INTO plans (digest, campaign, epsilon) VALUES (?, ?, ?)",
-        (asked.plan, asked.campaign, cost.epsilon),
+        "INSERT OR IGNORE INTO plans (digest, campaign, epsilon, training) VALUES (?, ?, ?, ?)",
+        (asked.plan, asked.campaign, cost.epsilon, asked.training),
     )
     plan = _plan_id(db, asked.plan)
     db.execute("INSERT OR IGNORE INTO signers VALUES (?, ?)", (plan, asked.aggregator))
     earlier = db.execute("SELECT 1 FROM queries WHERE plan = ?", (plan,)).fetchone()
+    if asked.rounds:
+        # Earlier rounds are over, and these answers are held elsewhere: a training would keep all
+        # weights that ever left. Their rows stay, so that no round is answered twice.
+        db.execute(
+            f"UPDATE queries SET answer = {DROPPED} WHERE plan = ? AND receipt IS NOT NULL", (plan,)
+        )
     query = db.execute(
         "INSERT INTO queries (plan, digest, round, at, answer) VALUES (?, ?, ?, ?, ?)",
         (plan, asked.query, asked.round_, now.isoformat(), answer),
@@ -152,7 +187,7 @@ def may_leave(db: sqlite3.Connection, plan: bytes, query: bytes, *, limits: Spen
     ).fetchone()
     if row is None:
         return True
-    values = dict(zip(("plan", "query", "campaign"), row, strict=True))
+    values = dict(zip(("plan", "query", "campaign"), row, strict=True)) | {"key": None}
     count, *totals = db.execute(_TOTALS, values).fetchone()
     in_life, in_campaign = Cost(*totals[:2]), Cost(*totals[2:])
     return (

@@ -65,7 +65,7 @@ class Trainer:
         for _ in range(terms.local_steps):
             rows = poisson_batch(len(features), terms.sampling_rate, entropy)
             noise = discrete_gaussian(variance, terms.size, entropy)
-            sums = self.sums(current, features[rows], labels[rows], entropy)
+            sums = self.sums(current, (features[rows], labels[rows]), entropy)
             current = moved(terms, current, sums + noise)
         return current.astype(np.float32)
 

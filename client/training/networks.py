@@ -19,8 +19,10 @@ from confide.protocol.exact.sampling import Entropy
 log = logging.getLogger(__name__)
 
 Array = NDArray[Any]
-# Maps weights, features, labels and a source of randomness to a sum in lattice units.
-Sums = Callable[[NDArray[np.float64], Array, Array, Entropy], NDArray[np.int64]]
+# Features and labels.
+Rows = tuple[Array, Array]
+# Maps weights, records and a source of randomness to a sum in lattice units.
+Sums = Callable[[NDArray[np.float64], Rows, Entropy], NDArray[np.int64]]
 
 _NO_LABEL = -100
 
@@ -35,10 +37,8 @@ def open_sums(network: Network, *, clip: float, centre: float, batch: float, dev
         return _TorchSums(network, clip=clip, centre=centre, batch=batch, device=device)
     log.info("gradients in exact arithmetic: linear layers of widths %s", widths)
 
-    def exact(
-        weights: NDArray[np.float64], features: Array, labels: Array, _: Entropy
-    ) -> NDArray[np.int64]:
-        return Stack(widths, weights, clip=clip, centre=centre).clipped_sum(features, labels)
+    def exact(weights: NDArray[np.float64], rows: Rows, _: Entropy) -> NDArray[np.int64]:
+        return Stack(widths, weights, clip=clip, centre=centre).clipped_sum(*rows)
 
     return exact
 
@@ -58,13 +58,13 @@ class _TorchSums:
         rows, targets = np.zeros((1, network.features)), np.zeros(1, dtype=np.int64)
         like = made_up(rows, targets, self._device)
         with one_thread(self._device):
-            probe(self._module, cross_entropy_loss, AUTO, *like)
+            probe(self._module, cross_entropy_loss, like, engine=AUTO)
             self._clipped = make_clipper(
                 self._module, cross_entropy_loss, clip, like=like, batch=batch
             )
 
     def __call__(
-        self, weights: NDArray[np.float64], features: Array, labels: Array, entropy: Entropy
+        self, weights: NDArray[np.float64], rows: Rows, entropy: Entropy
     ) -> NDArray[np.int64]:
         import torch
 
@@ -72,6 +72,7 @@ class _TorchSums:
         from confide.client.training.engines.clipper import clipped_sum
 
         load_weights(self._module, self._network, weights)
+        features, labels = rows
         known = (labels >= 0) & (labels < self._network.outputs)
         targets = np.where(known, labels, _NO_LABEL).astype(np.int64)
         records = (

@@ -110,7 +110,7 @@ def train(
     steps = _allowed_steps(schedule, budget, before)
     running = copy.deepcopy(model).double().to(place).train()
     like = made_up(features, targets, place)
-    probe(running, loss, engine, *like)
+    probe(running, loss, like, engine=engine)
     updates = optimizer(_trained(running).values())
     name = about(f"{settings}{schedule} {steps} {running} {updates}", features, targets)
     run = _Run(running, updates, name, checkpoint)
@@ -119,7 +119,7 @@ def train(
         if run.taken < steps:
             records = tensors(features, targets, device=place, key=run.last.key)
             clipped = make_clipper(
-                running, loss, schedule.clip, engine, like=like, batch=schedule.batch
+                running, loss, schedule.clip, engine=engine, like=like, batch=schedule.batch
             )
             for taken in run.steps(clipped, records, schedule, stop=steps, every=every):
                 if progress is not None:

@@ -38,6 +38,9 @@ from confide.client.training.engines.parts import Loss, checked
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import CLIP_UNITS
 
+# Features and targets.
+Rows = tuple[Tensor, Tensor]
+
 # Without a common divisor, so that no inner dimension of a model fits all of them.
 _SIZES = (2, 3, 7)
 _ROWS = max(_SIZES)
@@ -49,9 +52,7 @@ _MIXED = 2.0**-30
 _GRADIENT = 1e-5 * CLIP_UNITS
 
 
-def made_up(
-    features: NDArray[Any], targets: NDArray[Any], device: torch.device
-) -> tuple[Tensor, Tensor]:
+def made_up(features: NDArray[Any], targets: NDArray[Any], device: torch.device) -> Rows:
     """Rows with the shape and kind of the records and nothing else of them.
 
     Features are numbers of several scales, or bits; targets are in [0, 1], or labels of 0.
@@ -71,37 +72,37 @@ def made_up(
     return rows.to(device), (labels if is_whole(targets) else numbers).to(device)
 
 
-def probe(model: nn.Module, loss: Loss, engine: str, features: Tensor, targets: Tensor) -> None:
-    """Refuse a model in training mode, or a loss, that mixes made-up rows.
+def probe(model: nn.Module, loss: Loss, rows: Rows, *, engine: str) -> None:
+    """Refuse a model in training mode, or a loss, that mixes these made-up rows.
 
     Only copies of the model are used, and torch's random generators are left as they were.
     """
-    device = features.device
+    device, shape = rows[0].device, tuple(rows[0].shape[1:])
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            _probe(model, loss, engine, features, targets)
+            _probe(model, loss, rows, engine=engine)
     except BadInput:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
         raise BadInput(
             f"{type(model).__name__} or its loss fails on 1 to {_ROWS} made-up rows of shape "
-            f"{tuple(features.shape[1:])}: {error}; accepted are batches of any size, 1 included, "
+            f"{shape}: {error}; accepted are batches of any size, 1 included, "
             "and labels of 0"
         ) from error
 
 
-def _probe(model: nn.Module, loss: Loss, engine: str, features: Tensor, targets: Tensor) -> None:
+def _probe(model: nn.Module, loss: Loss, rows: Rows, *, engine: str) -> None:
     plain, tried = (without_dropout(model) for _ in range(2))
     before = _state(plain)
     # All rows at once come first: with one, batch normalisation fails before it shows what it
     # changes.
-    checked(loss(plain(features), targets), _ROWS)
+    checked(loss(plain(rows[0]), rows[1]), _ROWS)
     _check_state(plain, before)
-    here = _gradients(plain, loss, features, targets)
-    _check_company(plain, loss, (features, targets), here)
+    here = _gradients(plain, loss, rows)
+    _check_company(plain, loss, rows, alone=here)
     _move(plain)
-    near = _gradients(plain, loss, features, targets)
-    _check_company(plain, loss, (features, targets), near)
+    near = _gradients(plain, loss, rows)
+    _check_company(plain, loss, rows, alone=near)
     norms = torch.cat([here, near]).norm(dim=1)
     norms = norms[norms.isfinite() & (norms > 0)]
     if not len(norms):
@@ -109,28 +110,33 @@ def _probe(model: nn.Module, loss: Loss, engine: str, features: Tensor, targets:
     # Not the clip of the training: at the median some gradients are longer and some are not,
     # whatever the model's scale.
     clip = float(norms.median())
-    clipped = make_clipper(tried, loss, clip, engine, like=(features, targets), batch=_ROWS)
+    clipped = make_clipper(tried, loss, clip, engine=engine, like=rows, batch=_ROWS)
     for own in (here, near):
         before = _state(tried)
-        shares = torch.stack(
-            [clipped(features[i : i + 1], targets[i : i + 1])[1] for i in range(_ROWS)]
-        )
-        _check_shares(model, shares, own, clip)
+        shares = torch.stack([clipped(*row)[1] for row in _each(rows)])
+        _check_shares(model, shares, own, clip=clip)
         for size in _SIZES:
-            apart = clipped(features[:size], targets[:size])[1] - shares[:size].sum(dim=0)
+            apart = clipped(*_first(rows, size))[1] - shares[:size].sum(dim=0)
             if not float(apart.norm()) <= size * _COMPANY:
                 raise _refusal(
                     model,
-                    (
-                        f"the clipped gradients of {size} made-up rows do not add up to those of "
-                        "each row alone"
-                    ),
+                    f"the clipped gradients of {size} made-up rows do not add up to those of each "
+                    "row alone",
                 )
         _check_state(tried, before)
         _move(tried)
 
 
-def _check_shares(model: nn.Module, shares: Tensor, own: Tensor, clip: float) -> None:
+def _each(rows: Rows) -> list[Rows]:
+    """Every row by itself."""
+    return [(rows[0][i : i + 1], rows[1][i : i + 1]) for i in range(_ROWS)]
+
+
+def _first(rows: Rows, size: int) -> Rows:
+    return rows[0][:size], rows[1][:size]
+
+
+def _check_shares(model: nn.Module, shares: Tensor, own: Tensor, *, clip: float) -> None:
     norms = own.norm(dim=1, keepdim=True)
     # A record whose gradient is no number is left out.
     expected = torch.where(norms.isfinite(), own * CLIP_UNITS / norms.clamp(min=clip), 0.0)
@@ -140,32 +146,29 @@ def _check_shares(model: nn.Module, shares: Tensor, own: Tensor, clip: float) ->
         raise _refusal(model, "a made-up row's share of a sum is not its gradient")
 
 
-def _gradients(model: nn.Module, loss: Loss, features: Tensor, targets: Tensor) -> Tensor:
+def _gradients(model: nn.Module, loss: Loss, rows: Rows) -> Tensor:
     """The gradient of each row alone, by plain automatic differentiation."""
-    return torch.stack(
-        [_gradient(model, loss, features[i : i + 1], targets[i : i + 1]) for i in range(_ROWS)]
-    )
+    return torch.stack([_gradient(model, loss, row) for row in _each(rows)])
 
 
-def _gradient(model: nn.Module, loss: Loss, features: Tensor, targets: Tensor) -> Tensor:
+def _gradient(model: nn.Module, loss: Loss, rows: Rows) -> Tensor:
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    total = loss(model(features), targets).sum()
+    total = loss(model(rows[0]), rows[1]).sum()
     parts = torch.autograd.grad(total, trained, allow_unused=True, materialize_grads=True)
     return torch.cat([part.flatten() for part in parts])
 
 
-def _check_company(model: nn.Module, loss: Loss, rows: tuple[Tensor, Tensor], own: Tensor) -> None:
-    """Compare the gradient of several rows with the sum of the rows' own.
+def _check_company(model: nn.Module, loss: Loss, rows: Rows, *, alone: Tensor) -> None:
+    """Compare the gradient of several rows with the sum of those of each row alone.
 
     An engine that takes one record at a time would not show that others change it.
     """
-    features, targets = rows
     for size in _SIZES:
-        alone = own[:size]
-        if not bool(alone.isfinite().all()):
+        own = alone[:size]
+        if not bool(own.isfinite().all()):
             continue
-        apart = _gradient(model, loss, features[:size], targets[:size]) - alone.sum(dim=0)
-        if not float(apart.norm()) <= _MIXED * float(alone.norm(dim=1).sum()):
+        apart = _gradient(model, loss, _first(rows, size)) - own.sum(dim=0)
+        if not float(apart.norm()) <= _MIXED * float(own.norm(dim=1).sum()):
             raise _refusal(
                 model,
                 f"the gradients of {size} made-up rows do not add up to those of each row alone",

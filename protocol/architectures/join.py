@@ -34,7 +34,7 @@ def joined(backbone: bytes, head: bytes, *, width: int) -> bytes:
     output, prefix = _last_output(onnx, whole, width), _unused_prefix(whole)
     added = onnx.compose.add_prefix_graph(top.graph, prefix)
     graph = whole.graph
-    graph.node.extend(_finite(onnx, output, added.input[0].name, prefix))
+    graph.node.extend(_finite(onnx, output, added.input[0].name, prefix=prefix))
     graph.node.extend(added.node)
     graph.initializer.extend(added.initializer)
     graph.initializer.append(
@@ -79,7 +79,7 @@ def _last_output(onnx: Any, whole: Any, width: int) -> str:
     return str(whole.graph.output[-1].name)
 
 
-def _finite(onnx: Any, source: str, target: str, prefix: str) -> list[Any]:
+def _finite(onnx: Any, source: str, target: str, *, prefix: str) -> list[Any]:
     """Return nodes that make a tensor single precision, with 0 for numbers that are not finite."""
     names = {part: f"{prefix}{part}" for part in ("single", "nan", "infinite", "unusable", "zero")}
     node = onnx.helper.make_node

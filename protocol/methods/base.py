@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput, check_choice, check_epsilon
 from confide.protocol.exact.sampling import Entropy
+from confide.protocol.methods.thresholds import Evidence
 from confide.protocol.wire.columns import Array
 from confide.protocol.wire.encoding import parse, serialise
 
@@ -25,9 +26,9 @@ ReportScores = Callable[[Array, Array], Array]
 
 # The most records of one owner, and of all owners that a campaign counts.
 MOST_RECORDS = 10**9
-# The tracks of cards that campaigns end in: reports that are private one by one, and counts from
-# which a mechanism releases a threshold.
-LOCAL, CENTRAL = "local", "central"
+# The tracks of cards that campaigns end in: reports that are private one by one; counts from which
+# a mechanism releases a threshold; and such counts of the records that trained the model.
+LOCAL, CENTRAL, FULL_DATA = "local", "central", "full-data"
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,10 @@ class Query(ABC):
         """Read a tally from the bytes of `Tally.to_bytes`."""
         raise NotImplementedError
 
+    def evidence(self, tally: Any | None) -> Sequence[Evidence]:
+        """Return what a tally, if there is one, says of each threshold asked about, if any is."""
+        return ()
+
 
 class WholeQuery(Query):
     """A question that an owner answers once, for all its records together."""
@@ -170,6 +175,9 @@ class Terms(ABC):
     message: ClassVar[type[Message]]
     # The track of its cards; None if its campaigns do not end in a card of a track.
     track: ClassVar[str | None]
+    # Whether the records are those that trained the model, and pay for both. Elsewhere records that
+    # trained a model do not calibrate it.
+    on_training_records: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_choice(f"variant of {self.method}", self.variant, self.variants)
@@ -244,8 +252,11 @@ class Terms(ABC):
         return 0
 
     @property
-    def code(self) -> tuple[str, bytes] | None:
-        """The installed code that the method runs: its name and the digest of its files."""
+    def code(self) -> tuple[str, str, bytes] | None:
+        """The installed code that the method runs: its name, its arguments, its files' digest.
+
+        Arguments are canonical JSON.
+        """
         return None
 
     @abstractmethod
@@ -283,17 +294,3 @@ class Terms(ABC):
             for name, value in values.items()
         }
         return cls(**plain)
-
-
-def check_slice(start: float, stop: float) -> None:
-    """Accept a slice of positions."""
-    if not 0 <= start < stop <= 1:
-        raise BadInput(f"slice is [{start}, {stop}); accepted is 0 <= start < stop <= 1")
-
-
-def check_thresholds(thresholds: Sequence[float]) -> None:
-    """Accept at least one threshold."""
-    if not thresholds or not all(0 <= q <= 1 for q in thresholds):
-        raise BadInput(
-            f"thresholds are {tuple(thresholds)}; accepted is at least one number, all in [0, 1]"
-        )

@@ -5,6 +5,7 @@ in simulation). A query addresses a slice of positions; the slices of one campai
 every record answers at most once.
 """
 
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -24,10 +25,9 @@ from confide.protocol.methods.base import (
     ReportScores,
     Subjects,
     Tally,
-    check_slice,
-    check_thresholds,
 )
 from confide.protocol.methods.local import LocalTerms
+from confide.protocol.methods.thresholds import BitEvidence, check_slice, check_thresholds
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import U2, check_numbers, column
 from confide.protocol.wire.encoding import parse, serialise
@@ -115,6 +115,15 @@ class BitQuery(Query):
 
     def tally_from_json(self, values: Any) -> BitTally:
         return BitTally(tuple(values["answers"]), tuple(values["ones"]))
+
+    def evidence(self, tally: BitTally | None) -> list[BitEvidence]:
+        """A threshold may stand in a query several times; its answers are pooled."""
+        answers, ones = Counter(dict.fromkeys(self.thresholds, 0)), Counter[float]()
+        if tally is not None:
+            for q, n, k in zip(self.thresholds, tally.answers, tally.ones, strict=True):
+                answers[q] += n
+                ones[q] += k
+        return [BitEvidence(q, n, ones[q], self.channel) for q, n in answers.items()]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from numpy.typing import NDArray
 
 from confide.protocol.certificate import CentralCertificate
-from confide.protocol.errors import BadInput, Refused, check_choice, check_probability
+from confide.protocol.errors import BadInput, Refused, check_choice, check_delta, check_probability
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.grids import bin_indices, check_bins, uniform_grid
 from confide.protocol.methods.base import (
@@ -29,8 +29,8 @@ from confide.protocol.methods.base import (
     Tally,
     Terms,
     WholeQuery,
-    check_thresholds,
 )
+from confide.protocol.methods.thresholds import CountEvidence, check_thresholds
 from confide.protocol.privacy.zcdp import search_steps, search_variance, zcdp_epsilon
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import I8, Array, column
@@ -39,18 +39,10 @@ from confide.protocol.wire.encoding import parse, serialise
 TRUSTED, OWNER_NOISED = "trusted", "owner-noised"
 # The mechanism of owner-noised campaigns.
 SEARCH = "gaussian-search"
-# Far below any meaningful delta, and far above the values at which floats lose digits.
-LEAST_DELTA = 1e-100
 # More noise would hide any number of records that an owner may have.
 MOST_VARIANCE = 1 << 52
 # The number of standard deviations by which a noised count may lie outside the range of counts.
 DEVIATIONS = 8
-
-
-def check_delta(delta: float) -> None:
-    """Accept the delta of (epsilon, delta)-differential privacy, which may be 0."""
-    if not (delta == 0 or LEAST_DELTA <= delta < 1):
-        raise BadInput(f"privacy_delta is {delta}; it must be 0, or from {LEAST_DELTA} to below 1")
 
 
 @dataclass(frozen=True)
@@ -166,6 +158,11 @@ class CountQuery(_Counts):
     def tally_from_json(self, values: Any) -> CountTally:
         pairs = values["owners"].items()
         return CountTally({bytes.fromhex(name): (pair[0], pair[1]) for name, pair in pairs})
+
+    def evidence(self, tally: CountTally | None) -> list[CountEvidence]:
+        pairs = list(tally.answers.values()) if tally else []
+        n, count = sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
+        return [CountEvidence(self.threshold, n, count, self.variance * len(pairs))]
 
 
 def _in_order(batches: Sequence[Batch]) -> list[Batch]:

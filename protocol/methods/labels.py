@@ -25,8 +25,6 @@ from confide.protocol.methods.base import (
     ReportScores,
     Subjects,
     Tally,
-    check_slice,
-    check_thresholds,
 )
 from confide.protocol.methods.in_clear import (
     AGGREGATOR,
@@ -38,6 +36,7 @@ from confide.protocol.methods.in_clear import (
     Probabilities,
 )
 from confide.protocol.methods.local import LocalTerms
+from confide.protocol.methods.thresholds import check_slice, check_thresholds
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import F4, rows
 from confide.protocol.wire.encoding import parse, serialise

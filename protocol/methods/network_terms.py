@@ -70,8 +70,8 @@ class NetworkTerms(Terms):
         return self.code is None and NETWORKS[self.architecture].on_backbone
 
     @property
-    def code(self) -> tuple[str, bytes] | None:
-        return (self.architecture, self.source) if self.source else None
+    def code(self) -> tuple[str, str, bytes] | None:
+        return (self.architecture, self.arguments, self.source) if self.source else None
 
     def network(self) -> Network:
         """Return the network; that of a factory is imported from the installed package."""

@@ -4,6 +4,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.methods.base import LOCAL, Terms
 from confide.protocol.methods.bits import BitTerms
 from confide.protocol.methods.central import CentralTerms
+from confide.protocol.methods.full_data import FullDataTerms
 from confide.protocol.methods.labels import LabelTerms
 from confide.protocol.methods.training import TrainingTerms
 
@@ -17,7 +18,7 @@ def register(terms: type[Terms]) -> type[Terms]:
     return terms
 
 
-for _terms in (LabelTerms, BitTerms, CentralTerms, TrainingTerms):
+for _terms in (LabelTerms, BitTerms, CentralTerms, FullDataTerms, TrainingTerms):
     register(_terms)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from google.protobuf.message import Message
 
 from confide.protocol.architectures.base import Weights
-from confide.protocol.errors import BadInput, Refused, check_probability
+from confide.protocol.errors import BadInput, Refused, check_delta, check_probability
 from confide.protocol.exact.lattice import MOST_BATCH
 from confide.protocol.methods.base import (
     Batch,
@@ -21,7 +21,6 @@ from confide.protocol.methods.base import (
     Subjects,
     WholeQuery,
 )
-from confide.protocol.methods.central import check_delta
 from confide.protocol.methods.mean_weights import WEIGHT_BOUND, TrainingTally, packed
 from confide.protocol.methods.network_terms import NetworkTerms, described
 from confide.protocol.privacy.renyi import (

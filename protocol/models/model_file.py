@@ -10,12 +10,16 @@ ends its process or takes too much memory or time.
 """
 
 import hashlib
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 from confide.protocol.errors import BadInput
+from confide.protocol.files import write_whole
 from confide.protocol.models.graph_check import checked_graph
 from confide.protocol.models.session import Session, load_runtime
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,24 @@ class Model:
         except OSError as error:
             raise BadInput(f"model {path} cannot be read: {error.strerror}") from None
         return Model.of(data)
+
+    def keep(self, folder: Path) -> None:
+        """Keep the bytes in a folder, under their digest; that they cannot be is a warning only."""
+        if Model.kept(folder, self.digest) is not None:
+            return
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_whole(folder / f"{self.digest.hex()}.onnx", self.data, mode=0o600)
+        except (OSError, BadInput) as error:
+            log.warning("the model is not kept for a later campaign: %s", error)
+
+    @staticmethod
+    def kept(folder: Path, digest: bytes) -> "Model | None":
+        """The model of this digest that a folder keeps; None if it is missing or damaged."""
+        try:
+            return Model((folder / f"{digest.hex()}.onnx").read_bytes(), digest)
+        except (OSError, BadInput):
+            return None
 
     def open(self, name: str = "model") -> "Session":
         """Check the graph and make it ready to run."""

@@ -6,6 +6,9 @@ own process, a model's author would learn, without noise, that some record has a
 choice. So a scorer process reads model and records, and forks. The fork scores the records one by
 one. If it dies, the record it was at has no result, and another fork continues with the next
 record.
+
+Opening a model has the same limits: onnxruntime computes whatever does not depend on the input, so
+a graph of a few bytes could take days.
 """
 
 import json
@@ -16,7 +19,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -34,10 +37,10 @@ Progress = Callable[[int, int], None]
 
 # Records that one fork scores.
 STEP = 4096
-# Processor time that a call may take; a fork that takes longer ends. Other jobs on the machine do
-# not count.
+# Processor time that a call, or opening a model, may take; a process that takes longer ends. Other
+# jobs on the machine do not count.
 CALL_SECONDS = 60.0
-# Memory that a fork may take beyond the memory of model and records.
+# Memory that they may take beyond the memory of model and records.
 MOST_BYTES = 4 << 30
 
 
@@ -74,6 +77,7 @@ def score(
         "kind": kind.name,
         "scores": features is not None,
         "flat": flat,
+        "seconds": CALL_SECONDS,
     }
     rows = np.empty((len(given), labels), dtype=np.float32)
     with _scorer() as process:
@@ -86,7 +90,10 @@ def score(
         verdict = process.stdout.readline()
         _read_rows(process.stdout, rows, progress)
     if verdict != b"ok\n":
-        ended = "it ends the process that loads it; accepted is a model that onnxruntime loads"
+        ended = (
+            "it ends the process that loads it; accepted is a model that onnxruntime loads within "
+            f"{CALL_SECONDS:g} s and {MOST_BYTES >> 30} GB"
+        )
         raise BadInput(verdict.decode().strip() or ended)
     if process.returncode:
         raise BadInput(
@@ -127,7 +134,8 @@ def main() -> None:
     data = source.read(header["model"])
     features = np.frombuffer(source.read(), dtype=header["dtype"]).reshape(header["shape"])
     try:
-        session = Model.of(data).open()
+        with _limited(header["seconds"]):
+            session = Model.of(data).open()
         if header["flat"]:
             features = session.arrange(features)
         if header["scores"]:
@@ -169,17 +177,30 @@ def _chunks(session: Session, features: Array, *, labels: int, vetted: bool) -> 
         yield rows
 
 
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Limit memory and processor time of this process within the block; beyond, it may end."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = used + MOST_BYTES if hard == resource.RLIM_INFINITY else min(used + MOST_BYTES, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
 def _forked(work: Callable[[], None]) -> bool:
     """Run something in a fork; whether it came to its end."""
     child = os.fork()
     if child == 0:
         try:
-            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (used + MOST_BYTES, used + MOST_BYTES))
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            signal.setitimer(signal.ITIMER_PROF, CALL_SECONDS)
-            work()
-            os._exit(0)
+            with _limited(CALL_SECONDS):
+                work()
+                os._exit(0)
         finally:
             os._exit(1)
     return os.waitpid(child, 0)[1] == 0

@@ -25,10 +25,15 @@ def miss_bound(profile: Profile, miss: float) -> float:
 
     It bounds how often a model without the record misses it.
     """
+    return bound_point(profile, miss)[1]
+
+
+def bound_point(profile: Profile, miss: float) -> tuple[float, float]:
+    """The epsilon of `miss_bound`, and that bound."""
     if not 0.0 <= miss <= 1.0:
         raise BadInput(f"miss is {miss!r}; it must lie between 0 and 1")
-    _, highest = _best(profile, lambda epsilon, delta: -(np.exp(epsilon) * miss + delta))
-    return min(1.0, -highest * (1 + _ROUNDING))
+    epsilon, highest = _best(profile, lambda epsilon, delta: -(np.exp(epsilon) * miss + delta))
+    return epsilon, min(1.0, -highest * (1 + _ROUNDING))
 
 
 def best_point(profile: Profile, *, alpha: float, beta: float) -> tuple[float, float]:

@@ -158,6 +158,32 @@ class CentralTerms(_message.Message):
     noise_variance: int
     def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ...) -> None: ...
 
+class FullDataTerms(_message.Message):
+    __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "training_noise", "training_rate", "training_steps", "training_delta")
+    VARIANT_FIELD_NUMBER: _ClassVar[int]
+    MECHANISM_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    PRIVACY_DELTA_FIELD_NUMBER: _ClassVar[int]
+    BINS_FIELD_NUMBER: _ClassVar[int]
+    BETA_FIELD_NUMBER: _ClassVar[int]
+    NOISE_VARIANCE_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_NOISE_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_RATE_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_STEPS_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_DELTA_FIELD_NUMBER: _ClassVar[int]
+    variant: str
+    mechanism: str
+    epsilon: float
+    privacy_delta: float
+    bins: int
+    beta: float
+    noise_variance: int
+    training_noise: float
+    training_rate: float
+    training_steps: int
+    training_delta: float
+    def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., training_noise: _Optional[float] = ..., training_rate: _Optional[float] = ..., training_steps: _Optional[int] = ..., training_delta: _Optional[float] = ...) -> None: ...
+
 class TrainingTerms(_message.Message):
     __slots__ = ("variant", "epsilon", "privacy_delta", "architecture", "arguments", "source", "parameters", "size", "features", "outputs", "noise_multiplier", "sampling_rate", "rounds", "local_steps", "clip", "batch", "learning_rate", "momentum", "averaged_rounds", "centre")
     VARIANT_FIELD_NUMBER: _ClassVar[int]

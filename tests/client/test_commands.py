@@ -4,10 +4,24 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
+
 from confide.client.home import Home
 from confide.protocol.plan import sign_plan
-from tests.support.boundary import LABELS, LEARNS, PLAN, ROUND, TRAINING, N, crowd, home, people
-from tests.support.graphs import first_feature, written
+from confide.protocol.wire import wire_pb2 as wire
+from tests.support.boundary import (
+    HALF,
+    LABELS,
+    LEARNS,
+    PLAN,
+    ROUND,
+    TRAINING,
+    N,
+    crowd,
+    home,
+    people,
+)
+from tests.support.graphs import copying, first_feature, written
 from tests.support.hostile import Puppet
 from tests.support.owners import KEY, PUBLIC, changed
 from tests.support.servers import client
@@ -37,6 +51,26 @@ def test_features_that_leave_are_said_in_capitals_and_need_their_own_clause(tmp_
         assert "a campaign of" in shown
         assert (allowed in shown) == holds
         assert ("`features_may_leave` is false" in shown) != holds
+
+
+def test_a_vetted_model_sees_many_records_and_explain_says_so(tmp_path: Path) -> None:
+    """A model that copies one record to all others does what the owner was warned of, if it is
+    vetted; else it cannot."""
+    path, name = written(tmp_path, copying())
+    plan, said = changed(PLAN, model=name), "it sees many records at once"
+    (tmp_path / "plan.bin").write_bytes(sign_plan(plan, KEY))
+    features = np.where(np.arange(N) == 0, 0.9, 0.1)[:, None] * [1.0, 1.0]
+    records = people(tmp_path / "records.npz", features)
+    for vetted in (False, True):
+        place = home(tmp_path / str(vetted), name)
+        if vetted:
+            assert client("allow", "model", path, "--vetted", "--home", place, "--yes")[0] == 0
+        shown = client("explain", tmp_path / "plan.bin", "--home", place)[1]
+        assert (said in shown) == vetted
+        with Puppet(plan, HALF) as puppet:
+            assert puppet.ask(place, records, "--model", path) == 0
+        reports = wire.BitReports.FromString(puppet.answers[0].batch.body).reports
+        assert np.unpackbits(np.frombuffer(reports, dtype=np.uint8)).sum() == (N if vetted else 1)
 
 
 def test_allowing_shows_what_is_allowed_and_asks(tmp_path: Path) -> None:

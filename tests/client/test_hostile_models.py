@@ -27,6 +27,7 @@ from tests.support.graphs import (
     failing,
     first_feature,
     not_a_number,
+    slow_to_open,
     written,
 )
 from tests.support.hostile import Puppet
@@ -207,6 +208,19 @@ def test_a_label_beyond_the_plan_is_not_told(label: int, method: str, tmp_path: 
     with Puppet(plan, asked) as puppet:
         puppet.ask(place, people(tmp_path / "records.npz", crowd(0.3), labels), "--model", path)
     assert puppet.codes == ["OK"]
+
+
+def test_opening_a_model_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph of a few kilobytes whose constants take hours to compute: `contribute` refuses it
+    after the time of a call (here 2 seconds of 60)."""
+    monkeypatch.setattr("confide.protocol.models.scorer.CALL_SECONDS", 2.0)
+    data = slow_to_open(products=25)
+    assert len(data) < 2_000
+    path, name = written(tmp_path, data)
+    place, records = home(tmp_path, name), people(tmp_path / "records.npz", crowd(0.9))
+    with Puppet(replace(PLAN, model=name), HALF) as puppet:
+        assert puppet.ask(place, records, "--model", path) == 2
+    assert puppet.answers == []
 
 
 @pytest.mark.parametrize("sent", ["the plan's", "another", "none"])

@@ -22,6 +22,7 @@ from confide.aggregator.quantiles.registry import MECHANISMS, automatic_bins
 from confide.protocol.privacy.budgets import Budget
 from confide.protocol.privacy.losses import SampledGaussian
 from confide.protocol.privacy.profiles import PLD, RDP, Profile
+from confide.protocol.privacy.renyi import training_epsilon, training_noise
 from confide.protocol.simulated import ALWAYS
 from confide.protocol.wire.service import LARGEST_PIECE
 from confide.protocol.wire.splitting import single_bytes
@@ -86,6 +87,17 @@ def test_the_level_of_the_whole_profile_is_the_computed_one() -> None:
         "full-data.md",
         f"in-sample level {whole:.3f} where one point of the profile leaves {point:.3f}",
     )
+
+
+def test_the_costs_and_the_level_of_a_federated_training_are_the_computed_ones() -> None:
+    """Of 20 steps that cost epsilon 4 when a record is replaced."""
+    steps: dict[str, Any] = {"sampling_rate": 0.5, "steps": 20, "delta": 1e-6}
+    noise = training_noise(epsilon=4.0, **steps)
+    added = training_epsilon(noise_multiplier=noise, adjacency="add-remove", **steps)
+    profile = Profile().then(SampledGaussian(noise, 0.5, 20))
+    level = Transfer.of(profile, alpha=0.1, beta=0.002).miss
+    assert says("full-data.md", f"(delta 1e-6) when a record is replaced cost {added:.2f} when one")
+    assert says("full-data.md", f"beta = 0.002 the level of in-sample scores is {level:.3f}.")
 
 
 def test_the_noise_of_the_search_is_the_computed_one(cells: ModuleType) -> None:

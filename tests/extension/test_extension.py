@@ -38,7 +38,7 @@ from tests.extension.toys import register as register_toys
 from tests.support.central import OPEN_POLICY, TRUSTED
 from tests.support.owners import KEY, LABEL_PLAN, NOW, PLAN, asking, changed, owner, signed
 from tests.support.places import ROOT
-from tests.support.servers import Place, contribution, eventually, plan_now, together
+from tests.support.servers import Place, contribution, eventually, plan_now, searched, together
 
 THROUGH = (sys.executable, str(ROOT / "tests" / "extension" / "run_with_toys.py"))
 GUESS = GuessTerms(variant="hoeffding", epsilon=4.0, delta=0.1, guess=0.97)
@@ -101,6 +101,10 @@ def test_it_runs_to_a_verified_card_over_grpc(name: str, place: Place, tmp_path:
     card = parse_card(place.store.card(campaign, PUBLIC) or "")
     assert [one.clause for one in verify(card) if not one.holds] == []
     assert card.formal["released"]["threshold"] < 1
+    # The page shows what a method's own queries say, and nothing of queries that say nothing.
+    shown = searched(place, campaign)
+    assert [point.threshold for point in shown] == [GUESS.guess] * (name == "method and score")
+    assert all(point.answers == 6_000 and point.above < 0.01 for point in shown)
 
 
 def test_settings_name_it() -> None:

@@ -34,6 +34,7 @@ from confide.protocol.methods.base import (
     Tally,
 )
 from confide.protocol.methods.local import LocalTerms
+from confide.protocol.methods.thresholds import BitEvidence
 from confide.protocol.plan import Plan
 from confide.protocol.scores import registry as scores
 from confide.protocol.scores.label_score import LabelScore
@@ -77,6 +78,9 @@ class OnesTally(Tally):
     answers: int
     ones: int
 
+    def to_json(self) -> dict[str, int]:
+        return asdict(self)
+
 
 @dataclass(frozen=True)
 class GuessQuery(Query):
@@ -106,6 +110,13 @@ class GuessQuery(Query):
     def tally(self, batches: Sequence[Batch], scores: ReportScores) -> OnesTally:
         ones = sum(int(batch.columns["bits"].sum()) for batch in batches)
         return OnesTally(sum(len(batch) for batch in batches), ones)
+
+    def tally_from_json(self, values: dict[str, int]) -> OnesTally:
+        return OnesTally(**values)
+
+    def evidence(self, tally: OnesTally | None) -> list[BitEvidence]:
+        answers, ones = (tally.answers, tally.ones) if tally else (0, 0)
+        return [BitEvidence(self.guess, answers, ones, self.channel)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from confide.simulation.evaluate.trials import run_trials
 from tests.support.known import label_population
 from tests.support.places import ROOT
 from tests.support.processes import read_terminal, started, terminal
-from tests.support.simulation import simulation
+from tests.support.simulation import in_process, simulation
 
 
 @pytest.mark.parametrize(
@@ -30,8 +30,7 @@ def test_json_holds_what_was_asked_and_what_came_out(
 ) -> None:
     """Arguments resolved, every trial with its measures, means and deviations; only JSON on
     standard output."""
-    run = simulation(
-        "evaluate",
+    run = in_process(
         "--data",
         records,
         "--method",
@@ -49,7 +48,7 @@ def test_json_holds_what_was_asked_and_what_came_out(
         "--json",
         "-",
     )
-    assert run.returncode == 0, run.stderr
+    assert run.exit_code == 0, run.stderr
     result = json.loads(run.stdout)
     given = result["arguments"]
     assert (given["n"], given["trials"], given["records"], given["labels"]) == (2_000, 3, 3_000, 5)
@@ -74,17 +73,12 @@ def test_json_holds_what_was_asked_and_what_came_out(
 
 def test_a_seed_repeats_and_no_seed_does_not(records: Path) -> None:
     """The same seed gives the same file, byte for byte; without one every run differs."""
-    same = [
-        simulation(
-            "evaluate", "--data", records, "--trials", "2", "--seed", "1", "--json", "-"
-        ).stdout
-        for _ in range(2)
-    ]
-    assert same[0] == same[1]
-    free = [
-        simulation("evaluate", "--data", records, "--trials", "2", "--json", "-").stdout
-        for _ in range(2)
-    ]
+    asked: list[str | Path] = ["--data", records, "--trials", "2", "--json", "-"]
+    # Another process has other hashes.
+    there = simulation("evaluate", *asked, "--seed", "1")
+    assert there.returncode == 0, there.stderr
+    assert there.stdout == in_process(*asked, "--seed", "1").stdout
+    free = [in_process(*asked).stdout for _ in range(2)]
     assert free[0] != free[1]
     assert json.loads(free[0])["arguments"]["randomness"] == "operating system"
 

@@ -98,7 +98,7 @@ def torch_engine(name: str) -> Callable[[TrainingTerms], Release]:
 
         shape = np.zeros((1, FEATURES)), np.zeros(1, dtype=np.int64)
         like = made_up(*shape, torch.device("cpu"))
-        clipper = make_clipper(model, loss, terms.clip, name, like=like)
+        clipper = make_clipper(model, loss, terms.clip, engine=name, like=like)
         found: dict[bytes, Array] = {}
 
         def release(features: Array, labels: Array) -> Array:

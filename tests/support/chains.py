@@ -16,9 +16,9 @@ from tests.support.places import ROOT
 from tests.support.servers import Place, Running, aggregator, client, eventually
 
 POLICY = {
-    "epsilon_per_record": "4.0",
+    "epsilon_per_record": "12.0",
     "epsilon_per_campaign": "4.0",
-    "methods": '["bits", "central", "training"]',
+    "methods": '["bits", "central", "full-data", "training"]',
     "exact_counts_may_leave": "true",
     "trained_models": "true",
     "aggregators": f'["{PUBLIC.hex()}"]',

@@ -167,7 +167,7 @@ class Cell:
         return changed(
             PLAN,
             terms=self.method.terms(epsilon=self.epsilon, delta=self.delta),
-            score=self.score,
+            score=SCORES[self.score].text,
             labels=POPULATIONS[self.population].labels,
             alpha=self.alpha,
             expected_records=self.n,

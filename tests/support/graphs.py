@@ -132,6 +132,23 @@ def first_feature() -> bytes:
     return two_labels([], "first")
 
 
+def slow_to_open(products: int) -> bytes:
+    """The first feature, or a number that is less and the same for every record.
+
+    onnxruntime computes that number when it opens the file, by so many products of matrices.
+    """
+    half = onnx.numpy_helper.from_array(np.array([0.5], dtype=np.float32))
+    side = onnx.numpy_helper.from_array(np.array([2000, 2000]))
+    nodes = [
+        node("Constant", [], ["side"], value=side),
+        node("ConstantOfShape", ["side"], ["c0"], value=half),
+        *(node("MatMul", [f"c{i}", "c0"], [f"c{i + 1}"]) for i in range(products)),
+        node("ReduceMin", [f"c{products}"], ["least"], keepdims=0),
+        node("Min", ["first", "least"], ["lower"]),
+    ]
+    return two_labels(nodes, "lower")
+
+
 def copying() -> bytes:
     """A model that returns the first feature of the first row for every row."""
     row = node("Slice", ["first", "zero", "one", "zero"], ["target"])

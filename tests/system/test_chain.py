@@ -55,6 +55,10 @@ bins = 256
 [[calibration]]
 campaign = "bits:certified"
 epsilon = 2.0
+
+[[calibration]]
+campaign = "full-data:certified"
+epsilon = 1.5
 """
 
 
@@ -65,8 +69,9 @@ def chain_owner(folder: Path, place: Place, number: int) -> Owner:
 
 
 def test_owners_train_and_calibrate_a_model_by_commands(place: Place, tmp_path: Path) -> None:
-    """One card each for counts and bits: verified, of the file that owners fetched, with what
-    training and calibration cost; each record paid for one of them; a killed operator goes on."""
+    """One card each for counts, bits and full data: verified, of the file that owners fetched, with
+    what training and calibration cost; each record paid for one of them, and those of full data for
+    both; a killed operator goes on."""
     server, operator = place.serve(), Operator(place, tmp_path, CHAIN)
     owners = [chain_owner(tmp_path, place, number) for number in range(OWNERS)]
     process = operator.start()
@@ -85,10 +90,11 @@ def test_owners_train_and_calibrate_a_model_by_commands(place: Place, tmp_path: 
         process = operator.start()
         everyone("central:trusted")
         everyone("bits:certified")
+        everyone("full-data:certified")
         assert process.wait(timeout=120) == 0, operator.log.read_text()
     said = operator.log.read_text()
     assert said.count(f"campaign {training}: letters: training:federated-averaging") == 2
-    assert len(place.store.campaigns()) == 3
+    assert len(place.store.campaigns()) == 4
     model = (operator.out / "model.onnx").read_bytes()
     _check_cards(operator.out, model, place.store.campaign(training).digest)
     features, _ = owned()
@@ -97,19 +103,24 @@ def test_owners_train_and_calibrate_a_model_by_commands(place: Place, tmp_path: 
         ledger = Ledger(one.home / "ledger.sqlite")
         spent = {row.campaign: row.records for row in ledger.campaigns()}
         ledger.close()
-        rest = EACH - spent["letters: training:federated-averaging"]
+        trained = spent["letters: training:federated-averaging"]
+        assert spent["letters: full-data:certified"] == trained
+        rest = EACH - trained
         # A search by bits may end before it has asked everybody.
         assert spent["letters: central:trusted"] == rest >= spent["letters: bits:certified"] > 0
 
 
 def _check_cards(folder: Path, model: bytes, training: bytes) -> None:
-    for name, epsilon in {"central-trusted": 1.0, "bits-certified": 2.0}.items():
+    costs = {"central-trusted": 1.0, "bits-certified": 2.0, "full-data-certified": 1.5}
+    for name, epsilon in costs.items():
         card = read_card(folder / f"{name}.card.json")
         assert [found.clause for found in verify(card, key=PUBLIC) if not found.holds] == []
         assert card.formal["released"]["model"] == hashlib.sha256(model).hexdigest()
         found = card.formal["chain"]
         assert hashlib.sha256(bytes.fromhex(found["training"])).digest() == training
-        assert (found["epsilon_calibration"], found["epsilon"]) == (epsilon, found["epsilon_train"])
+        both = epsilon if name.startswith("full-data") else 0.0
+        assert found["epsilon_calibration"] == epsilon
+        assert found["epsilon"] == found["epsilon_train"] + both
         assert 3.5 < found["epsilon_train"] <= 4.0
 
 

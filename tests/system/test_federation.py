@@ -1,7 +1,11 @@
-"""A real Flower simulation of all methods, and what it leaves."""
+"""A real Flower simulation of all methods, what it leaves, and the same from an installed wheel."""
 
 import json
+import os
+import shutil
 import subprocess
+import sys
+import zipfile
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -10,37 +14,42 @@ import pytest
 
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import run_campaign
-from confide.client.simulated import simulated_owner
+from confide.client.simulated import simulated_owner, stays_away
 from confide.protocol.cards.card import read_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.plan import open_plan
 from confide.protocol.simulated import RUN_FOLDER, SIMULATION_PUBLIC
+from confide.protocol.simulated_data import dealt
 from confide.simulation.defaults import run_defaults
-from tests.support.federations import CAMPAIGNS, NODES, RECORDS, SEED, SIZES, command
+from tests.support.federations import (
+    CAMPAIGNS,
+    DROPOUT,
+    NODES,
+    RECORDS,
+    SEED,
+    SIZES,
+    command,
+)
 from tests.support.places import ROOT
 from tests.support.processes import marked, members
 
+TERMS = ["--epsilon", "4", "--concentration", "1", "--sizes", SIZES]
+TERMS += ["--dropout", str(DROPOUT)]
+PRESENT = [
+    owner
+    for owner in range(NODES)
+    if not stays_away(owner=owner, owners=NODES, dropout=DROPOUT, seed=SEED)
+]
 Run = tuple[subprocess.CompletedProcess[str], Path, set[int]]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """One real Flower simulation of both methods, labels skewed over owners."""
+    """One real Flower simulation of all methods, labels skewed over owners, some of which stay
+    away."""
     out, own = tmp_path_factory.mktemp("federation"), tmp_path_factory.mktemp("own")
-    more = [
-        "--campaigns",
-        CAMPAIGNS,
-        "--epsilon",
-        "4",
-        "--privacy-delta",
-        "1e-5",
-        "--concentration",
-        "1",
-        "--sizes",
-        SIZES,
-    ]
     done = subprocess.run(
-        command(out, *more),
+        command(out, "--campaigns", CAMPAIGNS, "--privacy-delta", "1e-5", *TERMS),
         cwd=ROOT,
         env=marked(own),
         capture_output=True,
@@ -94,11 +103,12 @@ def test_an_auditor_sees_the_width_and_the_public_does_not(run: Run) -> None:
 
 def test_a_model_is_trained_over_flower(run: Run) -> None:
     """Owners' DP-SGD, averaged: within the budget, far better than guessing one letter of 26, and
-    every round answered."""
+    every round answered by the owners that do not stay away."""
     about = json.loads((run[1] / "training-federated-averaging.json").read_text())
     assert about["epsilon"] <= 4.0
     assert about["accuracy"] > 0.3
-    assert about["owners"] == [NODES] * 30
+    assert about["owners"] == [len(PRESENT)] * 30
+    assert 0 < len(PRESENT) < NODES
 
 
 @pytest.mark.parametrize("name", ["labels-certified", "bits-certified", "central-owner-noised"])
@@ -112,22 +122,70 @@ def test_flower_and_the_in_process_driver_agree(
     plan, _ = open_plan(signed, trusted={SIMULATION_PUBLIC}, now=datetime.now(UTC))
     monkeypatch.setenv(RUN_FOLDER, str(tmp_path))
 
+    config = run_defaults()
+    config |= {"records": RECORDS, "sizes": SIZES, "concentration": 1.0, "seed": SEED}
+
     def ask(query: bytes) -> list[Sent]:
-        made = partial(
-            simulated_owner,
-            run=1,
-            owners=NODES,
-            config=run_defaults()
-            | {"records": RECORDS, "sizes": SIZES, "concentration": 1.0, "seed": SEED},
-            query=query,
-        )
-        return [
-            Sent(bytes([owner]), made(owner=owner).answer(signed, query)) for owner in range(NODES)
-        ]
+        made = partial(simulated_owner, run=1, owners=NODES, config=config, query=query)
+        return [Sent(bytes([owner]), made(owner=owner).answer(signed, query)) for owner in PRESENT]
 
     outcome = run_campaign(plan, ask)
     assert (row["threshold"], row["n"]) == (outcome.certificate.threshold, outcome.certificate.n)
+    shares = dealt(config, owners=NODES).shares
     # Labels ask everybody; bits may be done before the last stage.
-    assert row["n"] == RECORDS or name == "bits-certified"
+    held = sum(len(shares[owner]) for owner in PRESENT)
+    assert row["n"] == held or name == "bits-certified"
     assert row["received"] == outcome.received
     assert row["randomness"] == "seeded (simulation only)"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project's wheel, built from a copy of what it is built from, and unpacked as an installer
+    does."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in ("confide", "protocol", "client", "aggregator", "simulation"):
+        shutil.copytree(
+            ROOT / name,
+            folder / "source" / name,
+            symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder / "source")
+    build = "import setuptools.build_meta as b; b.build_wheel('..')"
+    subprocess.run(
+        [sys.executable, "-c", build], cwd=folder / "source", capture_output=True, check=True
+    )
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+def test_an_installed_federation_repeats_one_of_the_checkout(
+    run: Run, installed: Path, tmp_path: Path
+) -> None:
+    """From a wheel, in an empty folder, into a folder that is not there: the plans, thresholds,
+    counts and cards of the same seed in the checkout; only the moments of the cards, and so their
+    signatures, differ."""
+    (tmp_path / "empty").mkdir()
+    out = tmp_path / "new" / "out"
+    done = subprocess.run(
+        command(out, "--campaigns", "bits:certified central:trusted", *TERMS),
+        cwd=tmp_path / "empty",
+        env=os.environ | {"PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not any((tmp_path / "empty").iterdir())
+    for name in ("bits-certified", "central-trusted"):
+        one, other = (json.loads((folder / f"{name}.json").read_text()) for folder in (run[1], out))
+        assert one == other
+        cards = [read_card(folder / f"{name}.card.json").content() for folder in (run[1], out)]
+        for card in cards:
+            del card["provenance"]["issued"]
+        assert cards[0] == cards[1]

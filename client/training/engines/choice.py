@@ -37,8 +37,8 @@ def make_clipper(
     model: nn.Module,
     loss: Loss,
     clip: float,
-    engine: str = AUTO,
     *,
+    engine: str = AUTO,
     like: tuple[Tensor, Tensor],
     batch: float = LEAST_CHUNK,
 ) -> Clipper:

@@ -1,12 +1,14 @@
 """Verify what a card says about the training of its model, from the training's plan."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from operator import add
 
 import numpy as np
 
 from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify.findings import Finding, same
+from confide.protocol.methods.full_data import FullDataTerms
 from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.plan import Plan, digest
 
@@ -14,6 +16,7 @@ _MOST_ORDER = 512
 # What two computations of the same epsilon in floating point may differ by.
 _TOLERANCE = 1e-6
 _DISJOINT = "each record either trained the model or calibrated it"
+_SAME = "the same records trained the model and calibrated it, and pay for both"
 
 
 def chain(formal: Layer, plan: Plan) -> Iterator[Finding]:
@@ -29,10 +32,10 @@ def chain(formal: Layer, plan: Plan) -> Iterator[Finding]:
     training = Plan.from_bytes(data)
     terms = TrainingTerms.of(training.terms)
     yield same("chain/labels", training.labels, plan.labels)
-    first, last = plan.share or (0.0, 1.0)
-    start, stop = training.share or (0.0, 1.0)
-    apart = last <= start or stop <= first
-    yield Finding("chain/records", apart and found["records"] == _DISJOINT, _DISJOINT)
+    both = plan.terms.on_training_records
+    yield _records(found, plan, training)
+    if both:
+        yield from _numbers(FullDataTerms.of(plan.terms), terms)
     least = replaced_epsilon(
         noise=terms.noise_multiplier,
         rate=terms.sampling_rate,
@@ -44,16 +47,41 @@ def chain(formal: Layer, plan: Plan) -> Iterator[Finding]:
         found["epsilon_train"] >= least * (1 - _TOLERANCE),
         f"at least {least:.6g} at delta {found['delta_train']:g}",
     )
+    # Records that are in both pay the sum; those in one pay for that one.
+    together: Callable[[float, float], float] = add if both else max
     costs = {
         "delta_train": training.privacy_delta,
         "epsilon_calibration": plan.epsilon,
         "delta_calibration": plan.privacy_delta,
-        "epsilon": max(found["epsilon_train"], plan.epsilon),
-        "delta": max(training.privacy_delta, plan.privacy_delta),
+        "epsilon": together(found["epsilon_train"], plan.epsilon),
+        "delta": together(training.privacy_delta, plan.privacy_delta),
         "adjacency": "replace-one",
     }
     for name, value in costs.items():
         yield same(f"chain/{name}", found[name], value)
+
+
+def _records(found: Layer, plan: Plan, training: Plan) -> Finding:
+    """Check that calibration and training had the same records, or none in common."""
+    first, last = plan.share or (0.0, 1.0)
+    start, stop = training.share or (0.0, 1.0)
+    if plan.terms.on_training_records:
+        holds = (first, last) == (start, stop) and found["records"] == _SAME
+        return Finding("chain/records", holds, _SAME)
+    apart = last <= start or stop <= first
+    return Finding("chain/records", apart and found["records"] == _DISJOINT, _DISJOINT)
+
+
+def _numbers(terms: FullDataTerms, training: TrainingTerms) -> Iterator[Finding]:
+    """Check that the calibration was planned for this training."""
+    planned = {
+        "training_noise": training.noise_multiplier,
+        "training_rate": training.sampling_rate,
+        "training_steps": training.rounds * training.local_steps,
+        "training_delta": training.privacy_delta,
+    }
+    for name, value in planned.items():
+        yield same(f"plan/{name}", getattr(terms, name), value)
 
 
 def replaced_epsilon(*, noise: float, rate: float, steps: int, delta: float) -> float:
@@ -63,17 +91,30 @@ def replaced_epsilon(*, noise: float, rate: float, steps: int, delta: float) -> 
     That of a replacement at order a m / (a + m - 1) is at most m / (m - 1) times the one at a, plus
     the one at m. Canonne, Kamath and Steinke (2020) convert it.
     """
-    orders = range(2, _MOST_ORDER + 1)
-    steps_cost = {a: steps * _divergence(a, noise=noise, rate=rate) for a in orders}
+    steps_cost = _all_orders(noise=noise, rate=rate, steps=steps)
     best = math.inf
-    for a in orders:
+    for a in steps_cost:
         for m in (a - 1, a, a + 1):
             if m in steps_cost:
-                order = a * m / (a + m - 1)
                 cost = m / (m - 1) * steps_cost[a] + steps_cost[m]
-                left = math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
-                best = min(best, max(cost + left, 0.0))
+                best = min(best, _converted(cost, a * m / (a + m - 1), delta))
     return best
+
+
+def added_epsilon(*, noise: float, rate: float, steps: int, delta: float) -> float:
+    """The epsilon of DP-SGD when one record is added or removed, by the same divergences."""
+    steps_cost = _all_orders(noise=noise, rate=rate, steps=steps)
+    return min(_converted(cost, order, delta) for order, cost in steps_cost.items())
+
+
+def _all_orders(*, noise: float, rate: float, steps: int) -> dict[int, float]:
+    orders = range(2, _MOST_ORDER + 1)
+    return {a: steps * _divergence(a, noise=noise, rate=rate) for a in orders}
+
+
+def _converted(cost: float, order: float, delta: float) -> float:
+    left = math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
+    return max(cost + left, 0.0)
 
 
 def _divergence(order: int, *, noise: float, rate: float) -> float:

@@ -1,5 +1,6 @@
 """The result of verifying one clause of a card."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -15,6 +16,11 @@ class Finding:
     clause: str
     holds: bool
     detail: str = ""
+
+
+def failures(findings: Iterable[Finding]) -> list[str]:
+    """Return a line for each clause that does not hold."""
+    return [f"FAILS  {found.clause}: {found.detail}" for found in findings if not found.holds]
 
 
 def same(clause: str, found: Any, expected: Any) -> Finding:

@@ -3,35 +3,20 @@
 import math
 from collections.abc import Iterator
 from fractions import Fraction
-from functools import lru_cache
-
-import numpy as np
-from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify import recompute
 from confide.protocol.cards.verify.findings import Finding, number, same
+from confide.protocol.cards.verify.full_data_campaign import full_data_campaign
+from confide.protocol.cards.verify.profiles import LEAST_DELTA, RELATIVE, Training
 from confide.protocol.cards.verify.released import decided, released_flags, released_score
-
-Floats = NDArray[np.float64]
-
-# The relative error allowed to this computation of a profile. The card's profile is rounded up by
-# more than the rounding here.
-_RELATIVE = 1e-4
-# Below this value a delta cannot be distinguished from rounding: neither computation could tell a
-# false value from a true one.
-LEAST_DELTA = 1e-7
-_CELLS, _POINTS = 400_000, 1 << 20
-_WIDEST = 12.0
-# Losses of one step beyond this probability, over all steps, are left out of the range of losses.
-_RAREST = 1e-18
-# A law that is at least this many grid points wide is smooth on the grid.
-_SMOOTH = 50
 
 
 def full_data(formal: Layer) -> Iterator[Finding]:
-    """Check every clause of a full-data card."""
+    """Check every clause of a full-data card: that of a campaign, or of one place."""
+    if "plan" in formal:
+        yield from full_data_campaign(formal)
+        return
     contract, found, terms = formal["contract"], formal["calibration"], formal["training"]
     training = Training(terms["noise_multiplier"], terms["sampling_rate"], terms["steps"])
     yield same("training/batch", terms["batch"], terms["sampling_rate"] * found["n"])
@@ -60,13 +45,13 @@ def full_data(formal: Layer) -> Iterator[Finding]:
     yield same("margin", formal["margin"], 0.0)
 
 
-def _profile(formal: Layer, training: "Training") -> Iterator[Finding]:
+def _profile(formal: Layer, training: Training) -> Iterator[Finding]:
     """Check the points of the profile, and the probability of a miss that follows from them."""
     contract, found = formal["contract"], formal["calibration"]
     alpha, beta = 1 - number(contract["coverage"]), number(contract["beta"])
     for i, point in enumerate(formal["profile"]):
         least = training.delta(point["epsilon"], added=True)
-        holds = point["delta"] >= least * (1 - _RELATIVE)
+        holds = point["delta"] >= least * (1 - RELATIVE)
         yield Finding(
             f"profile/{i}", holds, f"delta at epsilon {point['epsilon']} is at least {least:.6g}"
         )
@@ -91,13 +76,13 @@ def _inflation(formal: Layer, rank: int) -> recompute.Bound:
     return recompute.inflation(entry, beta=beta, adjacency="add-remove", rank=rank)
 
 
-def _total(formal: Layer, training: "Training") -> Finding:
+def _total(formal: Layer, training: Training) -> Finding:
     """Check training and calibration together, in the worse of both directions."""
     total, epsilon = formal["total"], formal["calibration"]["epsilon"]
     spent = max(
         training.with_pure(total["epsilon"], epsilon, added=added) for added in (True, False)
     )
-    holds = spent <= total["delta"] * (1 + _RELATIVE)
+    holds = spent <= total["delta"] * (1 + RELATIVE)
     return Finding("total", holds, f"delta at epsilon {total['epsilon']} is {spent:.6g}")
 
 
@@ -110,110 +95,3 @@ def _threshold(formal: Layer, *, possible: bool) -> Iterator[Finding]:
         possible or threshold == 1,
         "without a rank only the top of the grid can be released",
     )
-
-
-class Training:
-    """Steps of DP-SGD with Poisson sampling and continuous noise.
-
-    The law of their privacy loss is computed by Fourier transform.
-
-    One step's loss is shared among neighbouring points of a grid so that moments are kept: the
-    first moment if the composed law is narrow, the first three if it is smooth, because a variance
-    added by sharing would add up over millions of steps. The transform is applied to the step's law
-    less a unit mass at 0, and its power is taken as exp(steps log1p(.)): the law of a step with
-    very small losses differs little from that mass, and the difference is kept to its last digits.
-    """
-
-    def __init__(self, noise_multiplier: float, sampling_rate: float, steps: int) -> None:
-        self._sigma, self._rate, self._steps = noise_multiplier, sampling_rate, steps
-
-    def delta(self, epsilon: float, *, added: bool) -> float:
-        """E[(1 - e^(epsilon - loss))+], for one direction.
-
-        `added`: the law without the record over the one with it; otherwise the reverse.
-        """
-        return _law_delta(self._sigma, self._rate, self._steps, epsilon, added=added)
-
-    def with_pure(self, epsilon: float, pure: float, *, added: bool) -> float:
-        """Delta after one more pure-DP mechanism.
-
-        The worst one is a randomised bit, whose loss is +pure or -pure.
-        """
-        keep = 1 / (1 + math.exp(-pure))
-        return keep * self.delta(epsilon - pure, added=added) + (1 - keep) * self.delta(
-            epsilon + pure, added=added
-        )
-
-
-# The cards of one training show the same points of its profile.
-@lru_cache(maxsize=1024)
-def _law_delta(sigma: float, rate: float, steps: int, epsilon: float, *, added: bool) -> float:
-    losses, masses = _law(sigma, rate, steps, added=added)
-    above = np.searchsorted(losses, epsilon)
-    return max(0.0, float(masses[above:] @ -np.expm1(epsilon - losses[above:])))
-
-
-@lru_cache(maxsize=8)
-def _law(sigma: float, rate: float, steps: int, *, added: bool) -> tuple[Floats, Floats]:
-    """Return the losses of all steps, ascending, and their masses."""
-    loss, mass = _step(sigma, rate, added)
-    mean = float(mass @ loss)
-    spread = math.sqrt(steps * float(mass @ (loss - mean) ** 2))
-    spacing = 2 * (abs(steps * mean) + 12 * spread + _reach(loss, mass, _RAREST / steps)) / _POINTS
-    at = np.clip(loss / spacing, -_POINTS // 2 + 2, _POINTS // 2 - 3)
-    low = np.floor(at)
-    law = np.zeros(_POINTS)
-    for offset, weight in (_cubic if spread > _SMOOTH * spacing else _linear)(at - low).items():
-        # Negative losses are at the end, as in the output of a Fourier transform.
-        law += np.bincount((low.astype(np.int64) + offset) % _POINTS, mass * weight, _POINTS)
-    law[0] -= mass.sum()
-    together = np.fft.irfft(np.exp(steps * np.log1p(np.fft.rfft(law))), _POINTS)
-    return np.arange(-_POINTS // 2, _POINTS // 2, dtype=np.float64) * spacing, np.fft.fftshift(
-        together
-    )
-
-
-def _step(sigma: float, rate: float, added: bool) -> tuple[Floats, Floats]:
-    """Return one step's losses and their masses, for each cell of the noise."""
-    x = np.linspace(-_WIDEST, _WIDEST, _CELLS + 1) * sigma + 0.5
-    without = _cells(x / sigma)
-    middle = (x[1:] + x[:-1]) / 2
-    stays = math.log1p(-rate) if rate < 1 else -math.inf
-    gain = np.asarray(
-        np.logaddexp(stays, math.log(rate) + (2 * middle - 1) / (2 * sigma**2)), dtype=np.float64
-    )
-    return (
-        (-gain, without) if added else (gain, (1 - rate) * without + rate * _cells((x - 1) / sigma))
-    )
-
-
-def _cells(edges: Floats) -> Floats:
-    """Return standard normal masses between edges, each computed from the nearer tail.
-
-    Differences of values near 1 would lose their digits.
-    """
-    return np.where(edges[1:] > 0, -np.diff(ndtr(-edges)), np.diff(ndtr(edges)))
-
-
-def _reach(loss: Floats, mass: Floats, rare: float) -> float:
-    """Return the least magnitude that one step's loss exceeds with probability at most `rare`."""
-    order = np.argsort(-np.abs(loss))
-    beyond = np.cumsum(mass[order])
-    return float(np.abs(loss)[order][min(int(np.searchsorted(beyond, rare)), len(order) - 1)])
-
-
-def _linear(u: Floats) -> dict[int, Floats]:
-    return {0: 1 - u, 1: u}
-
-
-def _cubic(u: Floats) -> dict[int, Floats]:
-    """Return Lagrange's weights of the four points around u; some are negative.
-
-    They reproduce polynomials up to degree three.
-    """
-    return {
-        -1: -u * (u - 1) * (u - 2) / 6,
-        0: (u * u - 1) * (u - 2) / 2,
-        1: -u * (u + 1) * (u - 2) / 2,
-        2: u * (u * u - 1) / 6,
-    }

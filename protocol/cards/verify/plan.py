@@ -6,8 +6,9 @@ from confide.protocol.cards.card import Card, Layer
 from confide.protocol.cards.verify.chain import chain
 from confide.protocol.cards.verify.findings import Finding, number, same
 from confide.protocol.cards.verify.local import RULES
-from confide.protocol.methods.base import CENTRAL, LOCAL
+from confide.protocol.methods.base import CENTRAL, FULL_DATA, LOCAL
 from confide.protocol.methods.central import CentralTerms
+from confide.protocol.methods.full_data import FullDataTerms
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.plan import Plan, digest
 
@@ -19,11 +20,9 @@ def planned(card: Card) -> Iterator[Finding]:
     """
     formal = card.formal
     text = formal.get("plan")
-    yield Finding(
-        "plan",
-        (text is None) == (formal["released"] is None or formal["track"] == "full-data"),
-        "campaigns have one",
-    )
+    # Full-data cards without one are of a training and a calibration in one place.
+    expected = formal["released"] is not None and (formal["track"] != FULL_DATA or text is not None)
+    yield Finding("plan", (text is not None) == expected, "campaigns have one")
     yield same(
         "provenance/plan",
         card.provenance["plan"],
@@ -65,12 +64,14 @@ def _contributors(card: Card, plan: Plan) -> Iterator[Finding]:
     least = plan.minimum_owners
     yield same(f"{place}/minimum_owners", found["minimum_owners"], least)
     yield Finding(f"{place}/owners", owners >= least, f"at least {least} by the plan")
-    if formal["track"] == CENTRAL:
-        unit, entry = "records", formal["searched"][0]
+    if formal["track"] != LOCAL:
+        central = formal["track"] == CENTRAL
+        unit, entry = "records", formal["searched"][0] if central else formal["calibration"]
         yield same(f"{place}/of", max(of, 1), entry["n"])
         # Owners without records also answer, but they contribute nothing.
         answered = entry["owners"] >= owners
-        yield Finding("searched/0/owners", answered, f"{owners} contributed")
+        where = "searched/0/owners" if central else "calibration/owners"
+        yield Finding(where, answered, f"{owners} contributed")
     else:
         unit = "reports"
         yield same(f"{place}/of", of, formal["certificate"]["n"])
@@ -141,5 +142,37 @@ def _central(plan: Plan) -> dict[str, Layer]:
     }
 
 
+def _full_data(plan: Plan) -> dict[str, Layer]:
+    """Return the fields of a plan that calibrates on the records of a training."""
+    terms = FullDataTerms.of(plan.terms)
+    return {
+        "contract": {
+            "kind": "marginal",
+            "adjacency": "replace-one",
+            "unit": "record",
+            "name": plan.campaign,
+            "coverage": float(1 - number(plan.alpha)),
+            "beta": terms.beta,
+        },
+        "training": {
+            "noise_multiplier": terms.training_noise,
+            "sampling_rate": terms.training_rate,
+            "steps": terms.training_steps,
+        },
+        "calibration": {
+            "variant": plan.variant,
+            "mechanism": terms.mechanism,
+            "bins": terms.bins,
+            "epsilon": plan.epsilon,
+            "delta": plan.privacy_delta,
+            "noise_variance": terms.noise_variance,
+        },
+    }
+
+
 # The fields of a card that a plan fixes, by track.
-STATED: dict[str, Callable[[Plan], dict[str, Layer]]] = {LOCAL: _local, CENTRAL: _central}
+STATED: dict[str, Callable[[Plan], dict[str, Layer]]] = {
+    LOCAL: _local,
+    CENTRAL: _central,
+    FULL_DATA: _full_data,
+}

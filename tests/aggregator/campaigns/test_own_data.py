@@ -120,7 +120,7 @@ def test_what_the_records_of_a_user_cannot_do_is_said(tmp_path: Path) -> None:
         (by_column | {"sizes": "1 2"}, "says who holds what"),
         (by_column | {"owners": 5}, "5 nodes, and column 'hospital' of mine.npz names 12"),
     ):
-        owners = int(given.pop("owners", 12))
+        owners = int(str(given.pop("owners", 12)))
         with pytest.raises(BadInput, match=said):
             simulated_settings(config(**given), owners=owners)
 

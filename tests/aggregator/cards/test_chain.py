@@ -2,118 +2,39 @@
 both cost."""
 
 import hashlib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
-from typing import Any
 
 import numpy as np
 import pytest
 
-from confide.aggregator.campaigns.admission import Sent
-from confide.aggregator.campaigns.driver import Outcome, run_campaign, run_training
+from confide.aggregator.campaigns.driver import run_training
 from confide.aggregator.cards.issue import campaign_card
 from confide.client.ledger.ledger import Ledger
-from confide.client.policy import Policy
-from confide.client.records.records import Records
 from confide.client.respond import Respondent
-from confide.protocol.architectures.export import to_onnx
 from confide.protocol.cards.card import Card
 from confide.protocol.cards.verify.chain import replaced_epsilon
 from confide.protocol.errors import BadInput, Refused
-from confide.protocol.exact.sampling import OPERATING_SYSTEM, SeededEntropy
-from confide.protocol.methods.bits import BitTerms
-from confide.protocol.methods.central import CentralTerms
 from confide.protocol.methods.labels import LabelTerms
-from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan, digest, write_query
 from confide.protocol.privacy.renyi import training_epsilon
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
 from tests.support.cards import broken, edited, edits
-from tests.support.learners import LEARNS, TRAINING, people
 from tests.support.owners import KEY, NOW, signed
-
-OWNERS, N, SPLIT = 3, 400, 0.6
-TRAINS = replace(TRAINING, share=(0.0, SPLIT))
-ALLOWS = replace(
-    LEARNS,
-    methods=frozenset({"training", "bits", "central"}),
-    epsilon_per_record=20.0,
-    exact_counts_may_leave=True,
-    trained_models=True,
+from tests.support.trained_chain import (
+    ALLOWS,
+    BITS,
+    COUNTS,
+    OWNERS,
+    SPLIT,
+    TRAINS,
+    N,
+    asked,
+    chain,
+    owner,
 )
-BITS = BitTerms(variant="certified", epsilon=4.0, delta=0.1)
-COUNTS = CentralTerms(
-    variant="trusted", mechanism="rank-exponential", epsilon=1.0, bins=256, beta=0.002
-)
-
-
-def owner(
-    folder: Path,
-    seed: int,
-    policy: Policy,
-    model: bytes | None = None,
-    *,
-    persons: tuple[bytes, ...] | None = None,
-) -> Respondent:
-    features, labels = people(N, seed)
-    folder.mkdir(exist_ok=True)
-    names = tuple(f"{seed}/{i}".encode() for i in range(N))
-    return Respondent(
-        records=Records(names, None, labels, None, features, persons),
-        policy=lambda: policy,
-        ledger=Ledger(folder / f"{seed}.sqlite"),
-        secret=bytes([seed]) * 32,
-        entropy=SeededEntropy(seed, (model or b"").hex()[:64]),
-        now=lambda: NOW,
-        model=None if model is None else Model.of(model),
-    )
-
-
-def asked(plan: Plan, owners: list[Respondent]) -> Callable[[bytes], Iterable[Sent]]:
-    def ask(query: bytes) -> Iterable[Sent]:
-        for i, one in enumerate(owners):
-            yield Sent(i.to_bytes(8, "big"), one.answer(signed(plan), query))
-
-    return ask
-
-
-@dataclass(frozen=True)
-class Chain:
-    folder: Path
-    model: bytes
-
-    def plan(self, terms: Any, **changes: Any) -> Plan:
-        given = {
-            "terms": terms,
-            "model": hashlib.sha256(self.model).digest(),
-            "training": digest(TRAINS.to_bytes()),
-            "share": (SPLIT, 1.0),
-            "minimum_reports": 50,
-            "expected_records": 480,
-            "campaign": f"{terms.method} of a trained model",
-        }
-        return replace(TRAINS, **(given | changes))
-
-    def owners(self, policy: Policy = ALLOWS) -> list[Respondent]:
-        return [owner(self.folder, seed, policy, self.model) for seed in range(1, OWNERS + 1)]
-
-    def outcome(self, plan: Plan) -> Outcome:
-        found = run_campaign(plan, asked(plan, self.owners()))
-        return replace(found, certificate=replace(found.certificate, randomness=OPERATING_SYSTEM))
-
-
-@cache
-def chain() -> Chain:
-    folder = Path(mkdtemp(prefix="confide-chain-"))
-    owners = [owner(folder, seed, ALLOWS) for seed in range(1, OWNERS + 1)]
-    learned, _ = run_training(TRAINS, asked(TRAINS, owners))
-    terms = TrainingTerms.of(TRAINS.terms)
-    return Chain(folder, to_onnx(terms.network(), learned.weights, centre=terms.centre))
 
 
 @cache

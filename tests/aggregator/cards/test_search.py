@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from confide.aggregator.cards.clauses import judge
 from confide.aggregator.cards.contract import Configuration, Contract
 from confide.aggregator.quantiles.registry import MECHANISMS
-from confide.protocol.cards.page import headline
+from confide.protocol.cards.in_words import headline
 from tests.support.cards import CONTRACT, KEY, ORIGIN, OTHER, broken, infeasible, make_card
 
 
@@ -136,7 +136,7 @@ def test_a_target_that_no_level_reaches_is_lowered() -> None:
     assert card.formal["margin"] == pytest.approx(-0.051)
     assert [suggestion["change"] for suggestion in card.formal["suggestions"]] == ["lower target"]
     assert card.formal["suggestions"][0]["contract"]["coverage"] == 0.849
-    assert "INFEASIBLE" in headline(card)
+    assert "NOT GUARANTEED" in headline(card)
 
 
 def test_a_rank_beyond_the_records_is_infeasible() -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from confide.aggregator.cli.card import differences
 from confide.protocol.cards.card import card_schema
+from confide.protocol.cards.differences import differences
 from tests.support.cards import CONTRACT, KEY, command, make_card
 
 

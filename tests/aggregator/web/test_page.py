@@ -222,7 +222,7 @@ def test_pages_fit_a_phone_and_work_without_scripts(shown: Shown, chromium: Any)
             assert page.locator("h1").count() == 1
             assert page.locator("main").count() == 1
             assert page.title()
-            assert page.locator("table:visible").count()
+            assert page.locator("table:visible, dl:visible").count()
             if scripts:
                 assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
             elif not path.endswith("card"):

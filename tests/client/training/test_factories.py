@@ -13,16 +13,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from confide.client.home import Home
 from confide.client.policy import Policy
 from confide.protocol.architectures.export import to_onnx
 from confide.protocol.architectures.factories import source_digest
 from confide.protocol.methods.network_terms import described
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training import TrainingQuery, TrainingTerms
 from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.factories import SOURCE, installed
+from tests.support.boundary import LEARNS as CLAUSES
+from tests.support.boundary import STEPS, crowd, home
+from tests.support.boundary import TRAINING as NOW_TRAINING
+from tests.support.boundary import people as written_people
+from tests.support.factories import SOURCE, forget, installed
+from tests.support.hostile import Puppet
 from tests.support.learners import LEARNS, TERMS, TRAINING, answer, people, rows
+from tests.support.servers import client
 
 
 @pytest.fixture
@@ -81,7 +88,8 @@ def test_a_factory_that_is_not_listed_is_not_imported(package: Path, tmp_path: P
     for loaded in [module for module in sys.modules if module.split(".")[0] == package.name]:
         del sys.modules[loaded]
     assert code_of(plan, LEARNS, tmp_path / "owner") == wire.Code.CODE_NOT_ALLOWED
-    other = replace(LEARNS, architectures=frozenset({(f"{package.name}.models:plain", bytes(32))}))
+    listed = f"{package.name}.models:plain", "{}", bytes(32)
+    other = replace(LEARNS, architectures=frozenset({listed}))
     assert code_of(plan, other, tmp_path / "other") == wire.Code.CODE_NOT_ALLOWED
     assert package.name not in sys.modules
 
@@ -178,3 +186,30 @@ def test_nothing_is_charged_for_a_refused_network(package: Path, tmp_path: Path)
 def test_wrong_weights_are_refused(package: Path, weights: Any, code: int, tmp_path: Path) -> None:
     plan = plan_of(package, "plain")
     assert code_of(plan, allowed(plan), tmp_path / "owner", weights) == code
+
+
+def test_a_factory_runs_with_the_arguments_that_its_owner_allowed(
+    package: Path, tmp_path: Path
+) -> None:
+    """By command: an aggregator that may choose them chooses time and memory of the owner, too."""
+    name = f"{package.name}.models:plain"
+    place, records = home(tmp_path, **CLAUSES), written_people(tmp_path / "records.npz", crowd(0.9))
+    code, shown = client("allow", "architecture", f"{name} hidden=3", "--home", place, "--yes")
+    assert (code, '{"hidden":3}' in shown) == (0, True)
+    assert client("allow", "architecture", "linear", "--home", place, "--yes")[0] == 2
+    for _ in range(2):
+        several = f"{name} hidden=5,3 kind=wide"
+        assert client("allow", "architecture", several, "--home", place, "--yes")[0] == 0
+    listed = {arguments for _, arguments, _ in Home(place).policy().architectures}
+    assert listed == {'{"hidden":3}', '{"hidden":[5,3],"kind":"wide"}'}
+    codes = {}
+    for text in (f"{name} hidden=4", name, f"{name} hidden=3"):
+        forget(package.name)
+        terms = replace(STEPS, **described(text, features=2, outputs=2))
+        forget(package.name)
+        query = TrainingQuery(terms, np.zeros(terms.size, dtype=np.float32))
+        with Puppet(replace(NOW_TRAINING, terms=terms), query) as puppet:
+            puppet.ask(place, records)
+        codes[text] = puppet.codes, name.partition(":")[0] in sys.modules
+    refused, trained = (["CODE_NOT_ALLOWED"], False), (["OK"], True)
+    assert list(codes.values()) == [refused, refused, trained]

@@ -18,6 +18,7 @@ from confide.client.records import score_cache
 from confide.client.records.records import Records
 from confide.client.records.score_cache import head_inputs, probabilities
 from confide.client.respond import Respondent
+from confide.protocol.architectures.export import to_onnx
 from confide.protocol.channels.bit import Bit
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.bits import BitQuery, BitTerms
@@ -49,6 +50,7 @@ from tests.support.heads import (
     crowd,
     head_plan,
     held,
+    opset,
     outputs,
     owner,
     stretched,
@@ -86,8 +88,12 @@ def _start(plan: Plan) -> Any:
 
 
 def test_owners_train_a_head_and_calibrate_the_file_that_comes_of_it(tmp_path: Path) -> None:
-    """The file has the backbone inside: it scores the owners' own features."""
-    owners = [owner(tmp_path / str(i), held=crowd(i)) for i in range(3)]
+    """The file has the backbone inside: it scores the owners' own features.
+
+    The same head on another backbone is not what was trained, and no file is recognised where the
+    backbone is not kept.
+    """
+    owners = [owner(tmp_path / str(i), held=crowd(i), cache=tmp_path / "kept") for i in range(3)]
     trains = replace(PLAN, share=(0.0, 0.6))
     learned, _ = run_training(trains, asking(signed(trains), owners))
     file = Model.of(model_file(trains, learned.weights, backbone=BACKBONE.data))
@@ -97,7 +103,14 @@ def test_owners_train_a_head_and_calibrate_the_file_that_comes_of_it(tmp_path: P
     rest: dict[str, Any] = {"training": digest(trains.to_bytes()), "share": (0.6, 1.0)}
     bits = replace(BITS, model=file.digest, **rest)
     policy = replace(ALLOWS, methods=frozenset({"bits"}), trained_models=True)
-    one = owner(tmp_path / "0", held=crowd(0), given=file, policy=policy)
+    given: dict[str, Any] = {"held": crowd(0), "policy": policy}
+    one = owner(tmp_path / "0", given=file, cache=tmp_path / "kept", **given)
+    terms, older = TrainingTerms.of(trains.terms), opset(BACKBONE, 16)
+    other = Model.of(to_onnx(terms.network(), learned.weights, centre=terms.centre, backbone=older))
+    bad = owner(tmp_path / "0", given=other, cache=tmp_path / "kept", **given)
+    assert bits_code(bad, replace(bits, model=other.digest)) == CODE.MODEL_NOT_ALLOWED
+    lost = owner(tmp_path / "0", given=file, **given)
+    assert bits_code(lost, bits) == CODE.MODEL_NOT_ALLOWED
     assert bits_code(one, bits) == CODE.OK
 
 
@@ -259,4 +272,4 @@ def test_the_owner_is_told_what_runs(tmp_path: Path) -> None:
         assert "runs model" in " ".join(missing.stderr.split())
         assert puppet.ask(place, records, "--model", path) == 0
     assert puppet.codes == ["OK"]
-    assert [file.suffix for file in (place / "scores").iterdir()] == [".numbers"]
+    assert {file.suffix for file in (place / "scores").iterdir()} == {".numbers", ".onnx"}

@@ -204,7 +204,7 @@ def test_a_trial_knows_no_record_and_leaves_chance_alone() -> None:
     quiet = nn.Sequential(nn.Linear(4, 3), nn.Dropout()).double()
     before = torch.get_rng_state()
     with pytest.raises(BadInput):
-        probe(noisy, cross_entropy, "auto", *rows(features, labels))
+        probe(noisy, cross_entropy, rows(features, labels), engine="auto")
     assert torch.equal(before, torch.get_rng_state())
-    probe(quiet, cross_entropy, "auto", *rows(features, labels))
+    probe(quiet, cross_entropy, rows(features, labels), engine="auto")
     assert torch.equal(before, torch.get_rng_state())

@@ -196,7 +196,7 @@ def test_unusable_models_and_records_are_refused() -> None:
         train(normalised, features, labels, loss=cross_entropy, schedule=SCHEDULE, optimizer=sgd)
     with pytest.raises(BadInput, match="no stack of linear layers"):
         make_clipper(
-            OneOfAKind().double(), cross_entropy, 1.0, "stack", like=like(features, labels)
+            OneOfAKind().double(), cross_entropy, 1.0, engine="stack", like=like(features, labels)
         )
     assert stack_of(OneOfAKind()) is None
     with pytest.raises(BadInput, match="not finite"):

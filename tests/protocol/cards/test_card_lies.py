@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from confide.protocol.cards.card import Card, parse_card
-from confide.protocol.cards.page import headline
+from confide.protocol.cards.in_words import headline
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SEEDED
 from tests.support.campaign_cards import counted, forged, issued, reported
@@ -198,7 +198,7 @@ def test_a_trivial_threshold_is_labelled_and_not_feasible(tracks: dict[str, Card
         assert card.formal["released"]["threshold"] == 1
         assert (card.formal["decision"], card.formal["failed"]) == ("infeasible", ["informative"])
         assert not broken(parse_card(card.to_json()))
-        assert "predicts every label" in headline(card)
+        assert "predicts everything" in headline(card)
         flags = card.formal["flags"] | {"informative": True}
         lie = forged(card, (("flags",), flags), (("failed",), []), (("decision",), "feasible"))
         assert {"flags", "failed", "decision"} <= set(broken(lie))

@@ -102,13 +102,13 @@ def test_what_the_largest_contributor_could_do_stands_with_the_decision(
     plan = changed(PLAN, max_corrupt=3)
     outcome = reported(plan, np.random.default_rng(1), n=6_000)
     spread = issued(plan, replace(outcome, contributors=2_000, largest=3))
-    for card, left in (
-        (tracks["trusted"], "nothing is guaranteed"),
-        (spread, "the certificate holds"),
+    for card, status, left in (
+        (tracks["trusted"], "GUARANTEED ON AVERAGE", "nothing is guaranteed"),
+        (spread, "CERTIFIED", "the certificate holds"),
     ):
         path.write_text(card.to_json())
         said = command("verify", path)
-        assert (said.exit_code, said.stdout.startswith("FEASIBLE")) == (0, True)
+        assert (said.exit_code, said.stdout.startswith(status)) == (0, True)
         line = said.stdout.splitlines()[0]
         assert "; if the largest contributor (" in line
         assert left in line
@@ -135,12 +135,14 @@ def test_a_card_cannot_write_its_own_verdict(tmp_path: Path, tracks: dict[str, C
         result = command(*arguments)
         assert (result.exit_code, result.output.count("\n")) == (code, 1), arguments
         assert "\x1b" not in result.output, arguments
-    said = "DOES NOT VERIFY (contract/name). What it says: FEASIBLE"
+    said = "DOES NOT VERIFY (contract/name). What it says: CERTIFIED"
     findings = verify(bad)
     assert f"**{said}" in as_markdown(bad, findings)
-    assert f">{said}" in as_html(bad, findings)
+    page = as_html(bad, findings)
+    assert '<p class="status">DOES NOT VERIFY</p>' in page
+    assert '<p class="decision">Contract/name. What it says: CERTIFIED' in page
     assert said in command("show", lie).stdout
-    assert "**FEASIBLE" in command("show", honest).stdout
+    assert "**CERTIFIED" in command("show", honest).stdout
 
 
 def test_without_a_key_to_compare_with_a_reader_is_told_what_that_leaves_open(

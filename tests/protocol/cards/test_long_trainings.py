@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from confide.protocol.cards.card import parse_card
-from confide.protocol.cards.verify.full_data import Training
+from confide.protocol.cards.verify.profiles import Training
 from confide.protocol.privacy.losses import SampledGaussian
 from confide.protocol.privacy.profiles import gaussian_delta
 from tests.support.campaign_cards import forged

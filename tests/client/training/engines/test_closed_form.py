@@ -33,7 +33,9 @@ def test_activations_in_place_do_no_harm() -> None:
             nn.Linear(8, 3),
         )
         sums.append(
-            make_clipper(model.double(), cross_entropy, 1.0, "stack", like=like(x, y))(x, y)[1]
+            make_clipper(model.double(), cross_entropy, 1.0, engine="stack", like=like(x, y))(x, y)[
+                1
+            ]
         )
     torch.testing.assert_close(*sums, rtol=1e-12, atol=1e-3)
 

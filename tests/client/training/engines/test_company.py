@@ -87,7 +87,7 @@ def test_weights_aimed_at_a_relu_do_not_flip_a_record(engine: str) -> None:
     # All other records are far from the edge.
     features[1:] = -1e3 * model.first.weight[unit].detach().sign()
     records = features, torch.zeros(20, dtype=torch.int64)
-    clipped = make_clipper(model, cross_entropy, 1e-3, engine, like=like(*records), batch=16)
+    clipped = make_clipper(model, cross_entropy, 1e-3, engine=engine, like=like(*records), batch=16)
     assert moved(clipped, records, n, model) < 1e-6
     if engine != "single":
         unpadded = replace(clipped, shapes=tuple(range(20, 0, -1)))
@@ -130,7 +130,7 @@ def test_a_record_that_is_no_number_counts_as_0_and_spares_its_neighbours(
     """Not one bit of the other records' losses changes, and sums are those without it."""
     kind = replace(KINDS["half frozen"]) if name == "images" else KINDS[name]
     model, (features, targets) = kind.model(), kind.records(12)
-    clipped = make_clipper(model, cross_entropy, 0.5, engine, like=kind.like(CPU), batch=16)
+    clipped = make_clipper(model, cross_entropy, 0.5, engine=engine, like=kind.like(CPU), batch=16)
     losses, sums = clipped(features[4:], targets[4:])
     for place, value in enumerate(BROKEN):
         features[place].view(-1)[:3] = value

@@ -32,7 +32,9 @@ def sums(name: str, engine: str, device: torch.device) -> Any:
     """The clipped sum of a few records, dropout included, on the device."""
     kind = KINDS[name]
     model = kind.model().to(device)
-    clipped = make_clipper(model, cross_entropy, 0.5, engine, like=kind.like(device), batch=8)
+    clipped = make_clipper(
+        model, cross_entropy, 0.5, engine=engine, like=kind.like(device), batch=8
+    )
     features, targets = kind.records(13)
     return clipped_sum(
         clipped,
@@ -89,7 +91,7 @@ def test_the_trial_of_models_is_on_the_device(name: str) -> None:
     """Also made-up rows and weights."""
     kind = KINDS[name]
     with second_device() as device:
-        probe(kind.model().to(device), cross_entropy, "auto", *kind.like(device))
+        probe(kind.model().to(device), cross_entropy, kind.like(device), engine="auto")
 
 
 @pytest.mark.parametrize("name", ["mlp", "images"])

@@ -45,7 +45,9 @@ def trained(model: nn.Module, seed: int, **options: Any) -> Any:
 
 
 def clipper(engine: str) -> Clipper:
-    return make_clipper(dropping(), cross_entropy, 0.5, engine, like=like(*records(2)), batch=8)
+    return make_clipper(
+        dropping(), cross_entropy, 0.5, engine=engine, like=like(*records(2)), batch=8
+    )
 
 
 @pytest.mark.parametrize("engine", ["ghost", "hooks", "functional", "single"])

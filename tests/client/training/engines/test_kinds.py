@@ -54,11 +54,11 @@ def test_every_engine_finds_the_gradients_or_says_why_not(name: str, engine: str
     like, model = kind.like(CPU), kind.model()
     if (name, engine) in REFUSED:
         with pytest.raises(BadInput, match=REFUSED[name, engine]):
-            probe(model, cross_entropy, engine, *like)
+            probe(model, cross_entropy, like, engine=engine)
         return
-    probe(model, cross_entropy, engine, *like)
+    probe(model, cross_entropy, like, engine=engine)
     quiet, records = without_dropout(model), kind.records(13)
-    clipped = make_clipper(quiet, cross_entropy, CLIP, engine, like=like, batch=8)
+    clipped = make_clipper(quiet, cross_entropy, CLIP, engine=engine, like=like, batch=8)
     sums, plain = clipped(*records)[1], expected(kind, without_dropout(model), records)
     assert float((sums - plain).norm()) < 1e-5 * CLIP_UNITS
     assert float(plain.norm()) > 0.1 * CLIP_UNITS
@@ -91,7 +91,7 @@ def test_mixing_is_refused_with_every_engine(name: str, engine: str) -> None:
     """Also an engine that takes records one by one does not hide that the model mixes them."""
     kind = KINDS[name]
     with pytest.raises(BadInput, match="do not add up"):
-        probe(Centred(kind.model()), cross_entropy, engine, *kind.like(CPU))
+        probe(Centred(kind.model()), cross_entropy, kind.like(CPU), engine=engine)
 
 
 @pytest.mark.parametrize("engine", [name for name in ENGINES if name != "stack"])
@@ -100,7 +100,7 @@ def test_buffers_that_change_are_refused_with_every_engine(engine: str) -> None:
     kind = KINDS["mlp"]
     model = nn.Sequential(nn.BatchNorm1d(4, affine=False), kind.model()).double()
     with pytest.raises(BadInput, match="num_batches_tracked"):
-        probe(model, cross_entropy, engine, *kind.like(CPU))
+        probe(model, cross_entropy, kind.like(CPU), engine=engine)
 
 
 def test_an_output_changed_in_place_by_hand_is_left_to_other_engines() -> None:
@@ -118,6 +118,6 @@ def test_an_output_changed_in_place_by_hand_is_left_to_other_engines() -> None:
 
     kind, model = KINDS["mlp"], Doubled().double()
     with pytest.raises(BadInput, match="output of inner is changed in place"):
-        probe(model, cross_entropy, "ghost", *kind.like(CPU))
-    probe(model, cross_entropy, "auto", *kind.like(CPU))
+        probe(model, cross_entropy, kind.like(CPU), engine="ghost")
+    probe(model, cross_entropy, kind.like(CPU), engine="auto")
     assert make_clipper(model, cross_entropy, CLIP, like=kind.like(CPU)).name == "functional"

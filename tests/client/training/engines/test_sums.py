@@ -51,7 +51,7 @@ def test_all_engines_agree(clip: float, model: nn.Module, loss: Any) -> None:
     found = {}
     for engine in ENGINES:
         own = copy.deepcopy(model).double()
-        clipped = make_clipper(own, loss, clip, engine, like=like(features, targets))
+        clipped = make_clipper(own, loss, clip, engine=engine, like=like(features, targets))
         assert clipped.name == engine
         found[engine] = clipped(features, targets)
         assert found[engine][1].shape == (sum(parameter.numel() for parameter in own.parameters()),)
@@ -93,7 +93,7 @@ def test_no_record_moves_a_sum_by_more_than_the_sensitivity(
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(scale)
-    clipped = make_clipper(model, cross_entropy, clip, engine, like=like(features, targets))
+    clipped = make_clipper(model, cross_entropy, clip, engine=engine, like=like(features, targets))
 
     def sums(rows: NDArray[Any]) -> NDArray[np.int64]:
         return np.rint(clipped(features[rows], targets[rows])[1].numpy()).astype(np.int64)
@@ -122,7 +122,7 @@ def test_no_gradient_escapes_clipping(engine: str, size: float, odds: float) -> 
         layer.weight.zero_()
         layer.bias.copy_(torch.tensor([odds, 0.0]))
     given, target = torch.full((1, 4), size, dtype=torch.float64), torch.tensor([0])
-    clipped = make_clipper(layer, cross_entropy, clip, engine, like=like(given, target))
+    clipped = make_clipper(layer, cross_entropy, clip, engine=engine, like=like(given, target))
     total = float(clipped(given, target)[1].norm())
     # The signals are 1 / (1 + e^odds) and its opposite, which is 0 where the probability rounds to
     # 1.
@@ -177,7 +177,7 @@ def test_a_batch_that_does_not_fit_is_split_and_the_step_is_the_same(
             "confide.client.training.engines.choice._most_rows", lambda *_, rows=rows: rows
         )
         clipped = make_clipper(
-            mlp().double(), cross_entropy, 0.5, engine, like=like(features, targets)
+            mlp().double(), cross_entropy, 0.5, engine=engine, like=like(features, targets)
         )
         assert clipped.rows == (1 if engine == "single" else rows)
         found.append(clipped_sum(clipped, (features, targets), np.arange(200), weights=131))
@@ -194,7 +194,7 @@ def test_models_with_many_weights_are_taken_with_fewer_records_at_a_time() -> No
             nn.Sequential(nn.Linear(1_000, outputs)).double(),
             cross_entropy,
             1.0,
-            engine,
+            engine=engine,
             like=like(given, target),
         ).rows
 

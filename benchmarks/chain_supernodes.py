@@ -1,0 +1,180 @@
+"""Train and calibrate over real Flower SuperNodes, as docs/deployment.md starts them.
+
+Run `python benchmarks/chain_supernodes.py [--data FILE] [--owners 5] [--json FILE] [--markdown]`,
+with a FILE like that of `chain.py`. A SuperLink and a SuperNode for each owner are processes of
+their own, with TLS and node authentication between them; one run (`flwr run`) trains the
+convolutional network of `chain.py` at epsilon 4 and calibrates it at epsilon 1, on the records that
+did not train and on those that did. Every card is verified; accuracy, coverage and set sizes are
+measured on 1,500 other records. It takes a few minutes on two cores. Exit status 1 if a card does
+not verify.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from chain import TEST, card_row, read_data, show
+from chain_commands import (
+    DELTA,
+    EPSILON,
+    FINER_BINS,
+    SCORE,
+    TRAIN_SHARE,
+    TRAINING,
+    architecture,
+    say,
+    training_terms,
+)
+from chain_comparison import Measured, Records
+
+from confide.aggregator.keys import create_keys, read_key
+from confide.client.home import Home
+from confide.client.transport.pinned_launcher import bundle_hash, pin
+from confide.protocol.cards.card import read_card
+from confide.protocol.embedded import deal
+from confide.protocol.errors import BadInput
+from confide.simulation.federation import free_port
+from tests.support.chains import POLICY
+from tests.support.deployments import (
+    SCRIPTS,
+    environment,
+    flwr,
+    outcome,
+    start,
+    start_node,
+    together,
+    wait_for,
+)
+from tests.support.places import ROOT
+
+CAMPAIGNS = ("central:trusted", "bits:certified", "full-data:certified")
+# A round, and a whole run, on a machine that does other work too.
+SECONDS, LONGEST = 600, 3_600
+
+
+def write_owner(folder: Path, number: int, mine: Records, *, aggregator: bytes) -> None:
+    """An owner's folder, pinned to this code, its policy and its records."""
+    home = Home(folder / f"home{number}")
+    home.create()
+    policy = POLICY | {"aggregators": f'["{aggregator.hex()}"]'}
+    lines = home.policy_file.read_text().splitlines()
+    for name, value in policy.items():
+        lines = [f"{name} = {value}" if line.startswith(f"{name} =") else line for line in lines]
+    home.policy_file.write_text("\n".join(lines) + "\n")
+    pin(folder / f"home{number}" / "launchers", [bundle_hash(ROOT)])
+    held = {"features": mine.features, "labels": mine.labels, "ids": np.arange(len(mine))}
+    np.savez(folder / f"records{number}.npz", **held)
+
+
+@contextmanager
+def deployed(folder: Path, shares: list[Records]) -> Iterator[None]:
+    """A SuperLink and one SuperNode for each share, which end with the block."""
+    create_keys(folder, address="127.0.0.1", now=datetime.now(UTC))
+    public = read_key(folder / "aggregator.key").public_key().public_bytes_raw()
+    for number, mine in enumerate(shares):
+        write_owner(folder, number, mine, aggregator=public)
+    address = f"127.0.0.1:{free_port()}"
+    (folder / "address").write_text(address)
+    (folder / "cli").mkdir()
+    own = f'[superlink.own]\naddress = "{address}"\nroot-certificates = "{folder}/ca.pem"\n'
+    (folder / "cli" / "config.toml").write_text(f'[superlink]\ndefault = "own"\n\n{own}')
+    with together() as links, together() as running:
+        command = [str(SCRIPTS / "superlink.sh"), str(folder), *address.split(":")]
+        start(links, folder, "superlink", command, environment(folder / "flwr"))
+        wait_for(lambda: b"Uvicorn running" in (folder / "superlink.log").read_bytes(), SECONDS)
+        nodes = [start_node(running, folder, number) for number in range(len(shares))]
+        wait_for(lambda: all(ready() for _, ready in nodes), SECONDS)
+        yield
+
+
+def run_config(data: Records, *, records: int, owners: int, folder: Path) -> str:
+    """The run configuration, with the training of `chain.py`."""
+    terms = training_terms(data, records=records, owners=owners, train_share=TRAIN_SHARE)
+    settings: dict[str, Any] = {
+        "campaigns": " ".join((TRAINING, *CAMPAIGNS)),
+        "score": SCORE,
+        "labels": terms.outputs,
+        "records": records,
+        "train-share": TRAIN_SHARE,
+        "epsilon": EPSILON,
+        "training-epsilon": terms.epsilon,
+        "privacy-delta": DELTA,
+        "bins": FINER_BINS,
+        "architecture": architecture(data.features.shape[1]),
+        "features": terms.features,
+        "rounds": terms.rounds,
+        "local-steps": terms.local_steps,
+        "sampling-rate": terms.sampling_rate,
+        "batch": terms.batch,
+        "learning-rate": round(terms.learning_rate, 3),
+        "momentum": terms.momentum,
+        "averaged-rounds": terms.averaged_rounds,
+        "timeout": float(SECONDS),
+        "output": str(folder / "out"),
+        "key-file": str(folder / "aggregator.key"),
+    }
+    return " ".join(f"{name}={json.dumps(value)}" for name, value in settings.items())
+
+
+def measure(data: Records, *, owners: int, folder: Path) -> dict[str, Any]:
+    """Run the chain; return the rows of its cards and how many records there were."""
+    records = len(data) - TEST
+    dealt, rest = deal(data.labels, owners=owners, records=records, seed=0)
+    shares, test = [data.at(places) for places in dealt], data.at(rest)
+    config = run_config(data, records=records, owners=owners, folder=folder)
+    with deployed(folder, shares):
+        say(f"{records} records, {owners} SuperNodes")
+        run = flwr(folder, "run", str(ROOT), "own", "--run-config", config)["run-id"]
+        ended = outcome(folder, run, seconds=LONGEST)
+    if ended != "finished:completed":
+        raise BadInput(f"the run is {ended}: {(folder / 'superlink.log').read_text()[-2000:]}")
+    model = (folder / "out" / f"{TRAINING.replace(':', '-')}.onnx").read_bytes()
+    public = read_key(folder / "aggregator.key").public_key().public_bytes_raw()
+    found = Measured.of(model, test)
+    cards = {
+        name: read_card(folder / "out" / f"{name.replace(':', '-')}.card.json")
+        for name in CAMPAIGNS
+    }
+    rows = [card_row(name, card, found, owners=owners, key=public) for name, card in cards.items()]
+    numbers = {"owners": records, "test": len(test)}
+    return {"records": numbers, "rows": rows, "trivial bits": None}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, help="npz file of features and labels")
+    parser.add_argument("--owners", type=int, default=5)
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument("--markdown", action="store_true", help="as docs/training.md shows it")
+    arguments = parser.parse_args()
+    if arguments.owners < 1:
+        parser.error(f"--owners is {arguments.owners}; accepted is at least 1")
+    began = time.monotonic()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            found = measure(read_data(arguments.data), owners=arguments.owners, folder=Path(folder))
+    except BadInput as error:
+        parser.error(str(error))
+    say(f"{time.monotonic() - began:.0f} s in all")
+    show(found, markdown=arguments.markdown)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(found, indent=2) + "\n")
+    if any(row["card"].startswith("FAILS") for row in found["rows"]):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

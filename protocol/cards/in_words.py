@@ -1,0 +1,223 @@
+"""A card in words: what a reader who is no engineer needs first, and what is not promised."""
+
+import math
+from dataclasses import dataclass
+
+from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Card, Layer
+from confide.protocol.cards.verify.findings import Finding
+from confide.protocol.certificate import PAC
+from confide.protocol.privacy.odds import worst_odds
+from confide.protocol.scores.base import REGRESSION
+
+# The status of a card, in the words that stand in large letters.
+SIMULATION, TRIVIAL, FAILED = "SIMULATION ONLY", "TRIVIAL", "NOT GUARANTEED"
+CERTIFIED, ON_AVERAGE, KEPT = "CERTIFIED", "GUARANTEED ON AVERAGE", "CAN BE KEPT"
+UNVERIFIED = "DOES NOT VERIFY"
+
+_FAILED = {INFORMATIVE: "informative (the threshold is 1, which predicts everything)"}
+
+
+@dataclass(frozen=True)
+class InWords:
+    """The first page of a card.
+
+    `title` says what it is about, `status` and `sentence` are the verdict, and `rows` answer what a
+    privacy officer asks. `use` is the code that predicts with it; it is empty if nothing was
+    released.
+    """
+
+    title: str
+    status: str
+    sentence: str
+    rows: tuple[tuple[str, str], ...]
+    use: str
+    not_promised: tuple[str, ...]
+
+    @property
+    def good(self) -> bool:
+        return self.status in (CERTIFIED, ON_AVERAGE, KEPT)
+
+
+def in_words(card: Card, findings: list[Finding]) -> InWords:
+    """Say what a card means, given what its verification found."""
+    formal = card.formal
+    broken = [finding.clause for finding in findings if not finding.holds]
+    sentence = _sentence(card)
+    status = _status(formal)
+    if broken:
+        sentence = f"{', '.join(broken)}. What it says: {status}: {sentence}"
+    return InWords(
+        title(card),
+        UNVERIFIED if broken else status,
+        sentence[:1].upper() + sentence[1:],
+        (
+            ("Promise", _promise(formal)),
+            ("Privacy", _privacy(formal)),
+            ("Took part", _took_part(card)),
+            ("Checked", _checked(card, findings)),
+            *_assumes(formal),
+        ),
+        _use(formal),
+        _not_promised(card),
+    )
+
+
+def title(card: Card) -> str:
+    """Name what a card is about, without the numbers that tell campaigns apart."""
+    released, coverage = card.formal["released"], card.formal["contract"]["coverage"]
+    if released is None:
+        return f"Contract for {coverage:.4g} coverage"
+    what = "intervals" if released["task"] == REGRESSION else "sets"
+    return f"Prediction {what} with coverage {coverage:.4g}"
+
+
+def headline(card: Card) -> str:
+    """State the decision in one sentence."""
+    return f"{_status(card.formal)}: {_sentence(card)}"
+
+
+def verdict(card: Card, findings: list[Finding]) -> str:
+    """State the decision; if a clause does not verify, only as what the card says."""
+    broken = [finding.clause for finding in findings if not finding.holds]
+    if not broken:
+        return headline(card)
+    return f"{UNVERIFIED} ({', '.join(broken)}). What it says: {headline(card)}"
+
+
+def _status(formal: Layer) -> str:
+    if formal["decision"] == "simulation":
+        return SIMULATION
+    if formal["decision"] != "feasible":
+        return TRIVIAL if formal["failed"] == [INFORMATIVE] else FAILED
+    if formal["released"] is None:
+        return KEPT
+    return CERTIFIED if formal["contract"]["kind"] == PAC else ON_AVERAGE
+
+
+def _sentence(card: Card) -> str:
+    formal = card.formal
+    contract, margin = formal["contract"], formal["margin"]
+    asked = f"coverage {contract['coverage']:g} ({contract['kind']})"
+    others = [_FAILED.get(name, name) for name in formal["failed"] if name != RANDOMNESS]
+    if formal["decision"] == "simulation":
+        rest = (
+            f"; besides, failed: {', '.join(others)}"
+            if others
+            else f"; else {asked} would be guaranteed"
+        )
+        return f"randomness was not the operating system's, so nothing is private{rest}."
+    if formal["decision"] == "feasible":
+        counted = card.provenance.get("contributors")
+        unless = "" if counted is None else f"; {counted['if_the_largest_lied']}"
+        return f"{asked} is guaranteed, with a margin of {margin:.4g}{unless}."
+    by = "" if margin is None else f" (margin {margin:.4g})"
+    if "promise" in formal and "certified" in formal["failed"]:
+        by = f" (what is known: {formal['promise']['status']})"
+    return f"{asked} is not guaranteed; failed: {', '.join(others)}{by}."
+
+
+def _promise(formal: Layer) -> str:
+    if formal["decision"] == "infeasible":
+        return "None: see the verdict."
+    contract, released = formal["contract"], formal["released"]
+    inside = (
+        "the predicted interval holds the true number"
+        if released is not None and released["task"] == REGRESSION
+        else "the predicted set holds the true label"
+    )
+    share = f"at least {100 * contract['coverage']:.6g} % of new records like the calibrated ones"
+    if contract["kind"] == PAC:
+        return (
+            f"For {share}, {inside}. The calibration fails to deliver that with probability at "
+            f"most {contract['delta']:g}."
+        )
+    return f"On average over calibrations and new records: for {share}, {inside}."
+
+
+def spent(formal: Layer) -> tuple[float | None, float]:
+    """Return the epsilon and delta that a record paid: both together, if it also trained."""
+    if "chain" in formal:
+        return formal["chain"]["epsilon"], formal["chain"]["delta"]
+    if formal["track"] == "local":
+        return formal["certificate"]["epsilon"], 0.0
+    total = formal["total"]
+    return (None, 0.0) if total is None else (total["epsilon"], total["delta"])
+
+
+def _privacy(formal: Layer) -> str:
+    if formal["decision"] == "simulation":
+        return "None: the noise can be drawn again by anybody."
+    epsilon, delta = spent(formal)
+    if epsilon is None:
+        return "No budget was spent."
+    # Nothing was asked of anybody yet if there is no release.
+    verb = "It would cost" if formal["released"] is None else "It cost"
+    said = (
+        f"{verb} epsilon {math.ceil(epsilon * 1e4) / 1e4:g} a {formal['contract']['unit']}: if "
+        "someone guessed 50 : 50 about one, all that is published can move them to at most "
+        f"{worst_odds(epsilon)}."
+    )
+    if delta:
+        said += f" With probability up to {delta:g} that bound does not hold."
+    entries = formal.get("searched")
+    if entries and entries[0]["noised_by"] == "aggregator" and formal["released"] is not None:
+        said += " The aggregator itself saw exact counts."
+    return said
+
+
+def _took_part(card: Card) -> str:
+    counted = card.provenance.get("contributors")
+    if counted is None:
+        return "Not stated: no campaign of owners stands behind this card."
+    unit = "records" if card.formal["track"] == "central" else "reports"
+    return (
+        f"{counted['owners']:,} owners with {counted['of']:,} {unit}; the largest had "
+        f"{counted['largest']:,}."
+    )
+
+
+def _checked(card: Card, findings: list[Finding]) -> str:
+    """Say what was checked, and whether the signer was compared with a known key."""
+    held = {finding.clause: finding.holds for finding in findings}
+    if not findings:
+        return "Nothing: run `confide-card verify`."
+    clauses = f"{sum(held.values())} of {len(held)} clauses hold."
+    if not card.key:
+        return f"{clauses} NOBODY SIGNED IT."
+    if not held.get("signature", False):
+        return f"{clauses} THE SIGNATURE DOES NOT HOLD."
+    if held.get("signer"):
+        return f"{clauses} Signed by the key that was asked for."
+    return (
+        f"{clauses} The signature holds; compare its key with the one that the aggregator "
+        "publishes: anybody can sign."
+    )
+
+
+def _assumes(formal: Layer) -> tuple[tuple[str, str], ...]:
+    """The assumptions that the certificate itself names."""
+    named = formal.get("certificate", {}).get("assumptions", [])
+    return (("Assumes that", "; ".join(named) + "."),) if named else ()
+
+
+def _use(formal: Layer) -> str:
+    released = formal["released"]
+    if released is None or formal["decision"] == "infeasible":
+        return ""
+    verb = "predict_interval" if released["task"] == REGRESSION else "predict_set"
+    return f'confide.Predictor.from_card("card.json", key=KEY).{verb}(results)'
+
+
+def _not_promised(card: Card) -> tuple[str, ...]:
+    """Say what a reader might take for promised and is not."""
+    formal = card.formal
+    said = [
+        "Coverage for every class, owner or group: the promise is for all records together.",
+        "Coverage of records that differ from those that were calibrated on.",
+    ]
+    if formal["contract"]["kind"] != PAC:
+        said.append("Coverage of this one calibration: the promise is an average over many.")
+    counted = card.provenance.get("contributors")
+    if counted is not None and counted["if_the_largest_lied"].endswith("nothing is guaranteed"):
+        said.append("Anything, if the largest contributor lied.")
+    return tuple(said)

@@ -1,0 +1,160 @@
+"""All fields of a card as tables of text, for readers of its technical layer."""
+
+from typing import Any
+
+from confide.protocol.cards.card import Card, Layer
+from confide.protocol.cards.verify.findings import Finding
+
+Rows = list[tuple[str, str]]
+
+# Names of fields that a reader of another field would not know.
+PLAIN = {
+    "alpha": "share not covered (alpha)",
+    "beta": "part of alpha left to the mechanism (beta)",
+    "kind": "kind of guarantee",
+    "level": "guaranteed coverage",
+    "max_corrupt": "false reports withstood",
+    "planned": "records planned for",
+    "slack": "slack of the published method",
+    "unit": "whose privacy",
+    "model": "SHA-256 of the model",
+    "plan": "SHA-256 of the plan",
+    "received": "answers received",
+    "bins": "thresholds to choose from",
+    "gamma": "share of scores aimed at (gamma)",
+}
+
+
+def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
+    """Return everything that a reader is shown, in order."""
+    formal = card.formal
+    failures = [finding for finding in findings if not finding.holds]
+    checked: Rows = [
+        ("clauses recomputed", str(len(findings))),
+        ("that do not hold", str(len(failures))),
+    ]
+    checked += [(finding.clause, finding.detail) for finding in failures]
+    specific = {"central": _central, "local": _local, "full-data": _full_data}[formal["track"]](
+        formal
+    )
+    described = _rows(card.diagnostic) or [("measured", "nothing")]
+    origin = _rows(card.provenance)
+    released = _rows(formal["released"] or {"threshold": "none yet"})
+    return [
+        ("Contract", _rows(formal["contract"])),
+        ("Released", released),
+        *specific,
+        *_chain(formal),
+        ("Diagnostics (no guarantee)", described),
+        ("Provenance", [*origin, ("view", card.view), ("signed by", card.key.hex() or "nobody")]),
+        ("Verification", checked),
+    ]
+
+
+def _central(formal: Layer) -> list[tuple[str, Rows]]:
+    shown = formal["searched"][formal["best"]]
+    title = (
+        "Selected configuration" if formal["selected"] is not None else "Best configuration tried"
+    )
+    chosen = _rows(shown, but="flags")
+    feasible = sum(entry["feasible"] for entry in formal["searched"])
+    looked = [
+        ("configurations searched", str(len(formal["searched"]))),
+        ("feasible", str(feasible)),
+        ("short list", _text(formal["shortlist"])),
+        ("privacy in all", _text(formal["total"])),
+    ]
+    found = [
+        (title, chosen),
+        ("Clauses", _rows(shown["flags"])),
+        ("Search", looked),
+    ]
+    if formal["suggestions"]:
+        found.append(
+            (
+                "What would make it feasible",
+                [(s["change"], _change(s, formal)) for s in formal["suggestions"]],
+            )
+        )
+    return found
+
+
+def _change(suggestion: Layer, formal: Layer) -> str:
+    contract, entry = suggestion["contract"], suggestion["configuration"]
+    with_ = f"with {entry['mechanism']}, gamma {entry['gamma']:g}"
+    if suggestion["change"] == "more records":
+        return f"{entry['n']:,} records, {with_}, epsilon {entry['epsilon_calibration']:g}"
+    if suggestion["change"] == "lower target":
+        return (
+            f"coverage {contract['coverage']:g} instead of {formal['contract']['coverage']:g}, "
+            f"{with_}, n {entry['n']:,}"
+        )
+    return (
+        f"epsilon {entry['epsilon_calibration']:g} for calibration and a contract of "
+        f"{contract['epsilon_train']:g} + {contract['epsilon_calibration']:g}, {with_}, n "
+        f"{entry['n']:,}"
+    )
+
+
+def _local(formal: Layer) -> list[tuple[str, Rows]]:
+    shown = _rows(formal["certificate"], but="rungs")
+    rungs = [
+        (
+            f"threshold {rung['threshold']:.6f}",
+            ", ".join(f"{name} {_text(value)}" for name, value in rung.items()),
+        )
+        for rung in formal["certificate"]["rungs"]
+    ]
+    found = [
+        ("Certificate", shown),
+        ("Clauses", _rows(formal["flags"])),
+        ("Shuffling", _rows(formal["shuffle"])),
+    ]
+    return [*found, ("Thresholds tested", rungs)] if rungs else found
+
+
+# The parts of a full-data card, in the order in which they are shown.
+_FULL_DATA = {
+    "training": "Training",
+    "calibration": "Calibration on the same records",
+    "promise": "What is known of coverage",
+}
+
+
+def _full_data(formal: Layer) -> list[tuple[str, Rows]]:
+    parts = [(title, _rows(formal[part])) for part, title in _FULL_DATA.items() if part in formal]
+    profile = [
+        (f"epsilon {point['epsilon']:.4g}", _text(point["delta"])) for point in formal["profile"]
+    ]
+    return [
+        *parts,
+        ("Its privacy profile, one record added", profile),
+        ("Clauses", _rows(formal["flags"])),
+        ("Privacy in all", _rows(formal["total"])),
+    ]
+
+
+def _chain(formal: Layer) -> list[tuple[str, Rows]]:
+    if "chain" not in formal:
+        return []
+    shown = _rows(formal["chain"], but="training")
+    return [("Training and calibration together", shown)]
+
+
+def _rows(layer: Layer, *, but: str | None = None) -> Rows:
+    """Return the fields of a layer under plain names, except one."""
+    return [(PLAIN.get(name, name), _text(value)) for name, value in layer.items() if name != but]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(inner)}" for name, inner in value.items()) or "-"
+    if isinstance(value, list):
+        return "; ".join(_text(inner) for inner in value) or "none"
+    return str(value)

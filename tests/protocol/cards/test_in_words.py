@@ -1,0 +1,101 @@
+"""The first page of a card: the verdict and what it means, for every kind of card."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from confide.protocol.cards.card import Card
+from confide.protocol.cards.in_words import headline, in_words
+from confide.protocol.cards.page import as_html, as_markdown
+from confide.protocol.cards.verify.card import verify
+from confide.protocol.exact.sampling import SEEDED
+from tests.support.campaign_cards import counted, forged, issued
+from tests.support.cards import KEY, campaign, infeasible, make_card
+from tests.support.central import TRUSTED
+from tests.support.full_data import made
+
+
+@pytest.fixture(scope="module")
+def bits(tmp_path_factory: pytest.TempPathFactory) -> Card:
+    return campaign(tmp_path_factory.mktemp("bits"))
+
+
+@pytest.fixture(scope="module")
+def trusted() -> Card:
+    return issued(TRUSTED, counted(TRUSTED, np.random.default_rng(5)))
+
+
+def test_a_pac_card_says_what_it_promises_costs_and_assumes(bits: Card) -> None:
+    """Coverage and failure probability, epsilon once and as odds, owners, how to use it."""
+    words = in_words(bits, verify(bits, key=KEY.public_key().public_bytes_raw()))
+    rows = dict(words.rows)
+    assert (words.status, words.good) == ("CERTIFIED", True)
+    assert "at least 90 %" in rows["Promise"]
+    assert "probability at most 0.1" in rows["Promise"]
+    assert "epsilon 4 a record" in rows["Privacy"]
+    assert "98.3 : 1.7" in rows["Privacy"]
+    assert rows["Took part"] == "3 owners with 6,000 reports; the largest had 2,000."
+    assert "Signed by the key that was asked for" in rows["Checked"]
+    assert "independent draws" in rows["Assumes that"]
+    assert words.use.endswith("predict_set(results)")
+    assert "Anything, if the largest contributor lied." in words.not_promised
+
+
+def test_a_marginal_card_promises_an_average_and_names_who_saw_counts(trusted: Card) -> None:
+    """The average is not taken for a promise about this calibration."""
+    words = in_words(trusted, verify(trusted))
+    assert words.status == "GUARANTEED ON AVERAGE"
+    assert "The aggregator itself saw exact counts." in dict(words.rows)["Privacy"]
+    assert any("this one calibration" in text for text in words.not_promised)
+    assert "anybody can sign" in dict(words.rows)["Checked"]
+
+
+def test_simulations_and_trivial_cards_say_so_in_large_letters(
+    tmp_path: Path, trusted: Card
+) -> None:
+    """Neither is shown as good, nor are cards that fail, are unsigned, or do not verify."""
+    seeded = campaign(tmp_path / "seeded", randomness=SEEDED)
+    formal = trusted.formal
+    top = forged(
+        trusted,
+        (("released",), formal["released"] | {"threshold": 1.0}),
+        (("decision",), "infeasible"),
+        (("failed",), ["informative"]),
+    )
+    lie = forged(trusted, (("contract", "coverage"), 0.95))
+    shown = {
+        "SIMULATION ONLY": in_words(seeded, verify(seeded)),
+        "TRIVIAL": in_words(top, []),
+        "NOT GUARANTEED": in_words(make_card(*infeasible()), []),
+        "DOES NOT VERIFY": in_words(lie, verify(lie)),
+    }
+    for status, words in shown.items():
+        assert (words.status, words.good) == (status, False)
+    assert dict(shown["SIMULATION ONLY"].rows)["Privacy"].startswith("None")
+    assert not shown["TRIVIAL"].use
+    unsigned = replace(trusted, key=b"", signature=b"")
+    found = in_words(unsigned, verify(unsigned, unsigned=True))
+    assert "NOBODY SIGNED IT" in dict(found.rows)["Checked"]
+
+
+@pytest.mark.parametrize("card", [make_card(), made()], ids=["search", "full-data"])
+def test_cards_without_campaigns_have_a_first_page(card: Card) -> None:
+    """A contract that was only searched would cost something, and nobody took part."""
+    words = in_words(card, verify(card))
+    assert words.good
+    assert "Not stated" in dict(words.rows)["Took part"]
+    released = card.formal["released"] is not None
+    assert ("It cost" in dict(words.rows)["Privacy"]) == released
+    assert bool(words.use) == released
+
+
+def test_pages_open_with_the_verdict_and_fold_the_fields(bits: Card) -> None:
+    """The box stands before picture and fields, on the page and in Markdown."""
+    findings = verify(bits)
+    page, text = as_html(bits, findings), as_markdown(bits, findings)
+    assert page.index('class="status"') < page.index("<svg") < page.index("<details>")
+    assert page.index("<details>") < page.index("SHA-256 of the model")
+    assert text.index(headline(bits)) < text.index("## Contract")
+    assert "<h1>Prediction sets with coverage 0.9</h1>" in page
