@@ -42,7 +42,7 @@ def set_sizes(sets: Any, labels: Any = None, *, axes: "Axes | None" = None) -> "
 def by_class(sets: Any, labels: Any, *, alpha: float, axes: "Axes | None" = None) -> "Axes":
     """Draw the coverage of every class, with a line at 1 - alpha."""
     found = class_coverage(sets, labels)
-    return _bars({str(i): value for i, value in enumerate(found)}, "class", alpha, axes)
+    return _bars({str(i): value for i, value in enumerate(found)}, "class", alpha=alpha, axes=axes)
 
 
 def by_owner(
@@ -50,7 +50,9 @@ def by_owner(
 ) -> "Axes":
     """Draw the coverage of the records of every owner, with a line at 1 - alpha."""
     found = group_coverage(predicted, truth, owners)
-    return _bars({str(name): value for name, value in found.items()}, "owner", alpha, axes)
+    return _bars(
+        {str(name): value for name, value in found.items()}, "owner", alpha=alpha, axes=axes
+    )
 
 
 def intervals(
@@ -124,7 +126,7 @@ def trail(calibration: "Calibration", *, axes: "Axes | None" = None) -> "Axes":
     return drawn
 
 
-def _bars(shares: dict[str, float], what: str, alpha: float, axes: "Axes | None") -> "Axes":
+def _bars(shares: dict[str, float], what: str, *, alpha: float, axes: "Axes | None") -> "Axes":
     drawn = _axes(axes)
     drawn.bar(list(shares), list(shares.values()), color="tab:blue")
     drawn.axhline(1 - alpha, color="black", linewidth=1)

@@ -24,14 +24,13 @@ WIDTH, COLUMN, BOX, HEIGHT, ROW, TOP = 1155, 345, 154, 88, 112, 96
 GUTTER = COLUMN - 16 - 2 * BOX
 END = (SIMULATION_TOP := TOP + 6 * ROW + 34) + HEIGHT + 66
 BESIDE, DEALT = "beside the rooms", "dealing embedded simulated simulated_data record_columns"
-LINES, OPTIONS = "command_line option_groups tensors", "chain_options owner_options"
-OPTIONS += " predict_command sample_predictions defaults"
+LINES, PREDICTS = "command_line option_groups tensors", "predict_command sample_predictions"
+OPTIONS = f"chain_options owner_options defaults {PREDICTS}"
 STYLE = """text{font:12px system-ui,sans-serif;fill:#1f2933}.n{font-weight:600}
 .s{font-size:9.5px;fill:#52606d}.p{font-size:15px;font-weight:600}
 .c{fill:#f5f7fa;stroke:#cbd2d9}.b{fill:#fff;stroke:#7b8794}
 .e{stroke:#9aa5b1;fill:none;marker-end:url(#a)}.m{stroke:#0b69a3;stroke-width:2;fill:none;
 marker-end:url(#m)}.d{fill:#0b69a3}.t{fill:#fff;font-size:10px;font-weight:600}"""
-
 MARKER = """<marker id="{}" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7"
 orient="auto"><path d="M0 0L8 4L0 8z" fill="{}"/></marker>"""
 

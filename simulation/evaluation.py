@@ -104,7 +104,7 @@ def evaluate(
             seed=None if seed is None else seed * trials + trial,
             **settings,
         )
-        rows.append(_measured(made, found[rest], observed[rest], rng.random(len(rest))))
+        rows.append(_measured(made, found[rest], observed[rest], u=rng.random(len(rest))))
         progress()
     spent = None if method == NON_PRIVATE else epsilon
     return Evaluation(method, rows[0].calibration.score.text, spent, alpha, size, tuple(rows))
@@ -134,7 +134,7 @@ def compare(
     ]
 
 
-def _measured(made: Calibration, results: Any, truth: Any, u: Any) -> MeasuredTrial:
+def _measured(made: Calibration, results: Any, truth: Any, *, u: Any) -> MeasuredTrial:
     predictor = made.predictor
     if made.score.task == REGRESSION:
         low, high = predictor.predict_interval(results).T

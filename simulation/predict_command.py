@@ -19,6 +19,7 @@ from confide.protocol.terminal import clear_errors
 
 
 def predict_command(
+    *,
     card: Annotated[Path, typer.Option(help="the card, as JSON")],
     key: Annotated[
         str, typer.Option(help="public key (hexadecimal) that must have signed the card")
@@ -31,7 +32,6 @@ def predict_command(
         ),
     ],
     out: Annotated[Path, typer.Option(help="file to write: .parquet, .csv, .npz or .jsonl")],
-    *,
     model: Annotated[
         Path | None, typer.Option(help="the card's model (.onnx), if the records are features")
     ] = None,

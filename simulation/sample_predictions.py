@@ -45,14 +45,14 @@ def sample_predictions(
         predictor = Predictor.from_card(path, key=SIMULATION_PUBLIC, simulation=True)
     lines = [f"predicted with {path}:"]
     lines += [f"  *** {remark} ***" for remark in (*predictor.remarks, SIGNED)]
-    shown = _sets(predictor, results, truth, names) if predictor.of_labels else None
+    shown = _sets(predictor, results, truth, names=names) if predictor.of_labels else None
     for i, line in enumerate(shown or _intervals(predictor, results, truth)):
         lines.append(f"  record {i + 1}: {line}")
     return "\n".join(lines)
 
 
 def _sets(
-    predictor: Predictor, results: Any, truth: Any, names: Sequence[str] | None
+    predictor: Predictor, results: Any, truth: Any, *, names: Sequence[str] | None
 ) -> Iterator[str]:
     for chosen, label in zip(predictor.predict_labels(results), truth.tolist(), strict=True):
         inside = " ".join(_name(one, names) for one in chosen) or "(none)"

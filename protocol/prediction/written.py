@@ -83,7 +83,7 @@ def _csv(found: Predicted) -> bytes:
 
 
 def _npz(found: Predicted) -> bytes:
-    arrays = {"sets" if found.are_sets else "intervals": found.rows}
+    arrays: dict[str, Any] = {"sets" if found.are_sets else "intervals": found.rows}
     if found.ids is not None:
         ids = np.asarray(found.ids)
         # Objects would be pickled, which no reader should accept.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from confide.protocol.embedded import embedded_model, owned, predictions
-from confide.simulation.federation import run_defaults
+from confide.simulation.defaults import run_defaults
 
 # The records of each hospital.
 SIZES = (20, 30, 40, 60, 80, 100, 150, 200, 250, 300, 400, 870)
