@@ -220,7 +220,7 @@ def a_network(**changes: Any) -> NetworkLearner:
         (lambda: a_network(features=np.full((4, 2), np.nan)), "not finite"),
         (lambda: a_network(features=np.zeros((5, 2))), "features have shape"),
         (lambda: Numbers(np.array([np.nan]), 1.0), "finite numbers"),
-        (lambda: Numbers(np.array([1.0]), 0.0), "public bound"),
+        (lambda: Numbers(np.array([1.0]), 0.0), "bound of score absolute-residual is 0.0"),
         (lambda: a_network().fit(np.arange(4), Pure(1.0), SeededEntropy(1)), "DP-SGD"),
         (
             lambda: Location(np.zeros(4), 1.0, 1.0).fit(

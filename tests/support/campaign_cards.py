@@ -16,7 +16,7 @@ from confide.protocol.methods.bits import BitQuery, BitTally
 from confide.protocol.methods.central import CountQuery, CountTally, HistogramTally
 from confide.protocol.methods.labels import LabelQuery, LabelTally
 from confide.protocol.plan import Plan
-from confide.protocol.scores.registry import SCORES
+from confide.protocol.scores.registry import find_label_score
 from confide.protocol.scores.scoring import all_scores
 from tests.support.cards import KEY
 from tests.support.central import drive
@@ -53,7 +53,7 @@ def counted(plan: Plan, rng: np.random.Generator, *, n: int = 6_000, owners: int
 def reported(plan: Plan, rng: np.random.Generator, *, n: int) -> Outcome:
     """Run a local campaign of n records of a known population, drawn from the channel's own law."""
     probs, labels = label_population(n, plan.labels, rng, ties=False)
-    scores = all_scores(SCORES[plan.score], probs, u=rng.random(n))
+    scores = all_scores(find_label_score(plan.score), probs, u=rng.random(n))
     own = scores[np.arange(n), labels]
     crowds: list[int] = []
 

@@ -21,7 +21,7 @@ from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.methods.central import SEARCH, CentralTerms, CountQuery, CountTally
 from confide.protocol.plan import Plan, digest
 from confide.protocol.privacy.zcdp import search_variance
-from confide.protocol.scores.registry import SCORES
+from confide.protocol.scores.registry import SCORES, find_label_score
 from confide.protocol.scores.scoring import true_scores
 from confide.simulation.driver import CountingOwner, drive
 from tests.support.central import OPEN_POLICY
@@ -54,7 +54,7 @@ def planned(name: str, score: str, number: int) -> Plan:
         PLAN,
         campaign=f"{name} {score} {number}",
         terms=terms(name),
-        score=score,
+        score=SCORES[score].text,
         labels=POPULATION.labels,
         alpha=ALPHA,
         expected_records=N,
@@ -66,7 +66,7 @@ def in_process(plan: Plan, rng: np.random.Generator) -> tuple[float, Any]:
     """The threshold of a campaign on arrays, and the scores of its records."""
     probs, labels = POPULATION.draw(N, rng)
     single = probs.astype(np.float32)
-    scores = true_scores(SCORES[plan.score], single, labels, u=rng.random(N))
+    scores = true_scores(find_label_score(plan.score), single, labels, u=rng.random(N))
 
     def counted(query: Any) -> Any:
         if not isinstance(query, CountQuery):

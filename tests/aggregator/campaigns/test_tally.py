@@ -253,10 +253,11 @@ def test_patience_tells_of_the_first_try_and_then_rarely() -> None:
 
 
 def test_a_ledger_is_for_its_owners_eyes(tmp_path: Path) -> None:
-    """One file, made so that nobody else can read it; nothing stands beside it when an answer is
-    there."""
+    """Made so that nobody else can read it; only the mark by which an older copy is noticed stands
+    beside it when an answer is there."""
     one = owner(tmp_path)
     one.answer(signed(), Deaf().query() or b"")
     assert {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("ledger*")} == {
-        "ledger.sqlite": 0o600
+        "ledger.sqlite": 0o600,
+        "ledger.sqlite.mark": 0o600,
     }

@@ -19,7 +19,7 @@ from confide.client.transport.retry import Patience
 from confide.protocol.cards.card import parse_card
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.hostile import Wire
-from tests.support.operator import said
+from tests.support.operating import said
 from tests.support.owners import PUBLIC as PUBLIC_KEY
 from tests.support.owners import records as owner_records
 from tests.support.owners import scored

@@ -11,7 +11,7 @@ from confide.aggregator.campaigns.settings import KINDS, belongs, check
 from confide.aggregator.keys import SIGNING_KEY
 from confide.protocol.errors import BadInput
 from confide.simulation.defaults import run_defaults
-from tests.support.operator import said
+from tests.support.operating import said
 from tests.support.owners import PUBLIC as PUBLIC_KEY
 from tests.support.pages import get
 from tests.support.servers import Place, aggregator, client, eventually
