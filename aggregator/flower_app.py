@@ -97,9 +97,9 @@ class Run:
         self.names = self._plans.names
         self._chain = float(config["train-share"]) > 0
         self._trained: TrainedModel | None = None
-        for name in self.names:
+        for draft in self._plans.drafts:
             # A model that cannot score is refused before anybody is asked.
-            check_scoring(self._plans.make(name), self._model)
+            check_scoring(draft, self._model)
 
     def baseline(self) -> list[Row]:
         """Calibration without privacy of the same model, next to which a simulation stands."""

@@ -181,3 +181,16 @@ def test_a_model_that_could_not_be_exported_is_not_trained(
     with threadpool_limits(), pytest.raises(BadInput, match=words):
         flower_app.main(cast(Any, grid), run)
     assert grid.asked == 0
+
+
+def test_a_chain_may_calibrate_on_the_records_that_trained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All plans are checked beforehand, those of a trained model too; then owners are asked."""
+    for name in ("_run_id", "_task_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+    grid, campaigns = Silent(), "training:federated-averaging full-data:certified"
+    run: Any = Configured(run_defaults() | {"campaigns": campaigns, "train-share": 0.5})
+    with threadpool_limits(), pytest.raises(LookupError):
+        flower_app.main(cast(Any, grid), run)
+    assert grid.asked == 1
