@@ -25,7 +25,7 @@ GUTTER = COLUMN - 16 - 2 * BOX
 END = (SIMULATION_TOP := TOP + 6 * ROW + 34) + HEIGHT + 66
 BESIDE, DEALT = "beside the rooms", "dealing embedded simulated simulated_data record_columns"
 LINES, PREDICTS = "command_line option_groups tensors", "predict_command sample_predictions"
-OPTIONS = f"chain_options owner_options defaults {PREDICTS}"
+OPTIONS = f"chain_options owner_options defaults {PREDICTS} report report_plot findings"
 STYLE = """text{font:12px system-ui,sans-serif;fill:#1f2933}.n{font-weight:600}
 .s{font-size:9.5px;fill:#52606d}.p{font-size:15px;font-weight:600}
 .c{fill:#f5f7fa;stroke:#cbd2d9}.b{fill:#fff;stroke:#7b8794}
@@ -90,7 +90,7 @@ aggregator 0 3 campaigns: plans, admission, driver
 aggregator 0 4 procedures: calibration without I/O
 aggregator 0 5 quantiles: private quantiles
 aggregator 1 5 {BESIDE}:: binomial keys clock logs process_status
-simulation 0 0 commands: confide: cli federation federation_command interrupts report {OPTIONS}
+simulation 0 0 commands: confide: cli federation federation_command interrupts {OPTIONS}
 simulation 1 0 evaluate: what a method would cost on given records
 simulation 2 0 driver: arrays answer procedures: driver calibration evaluation
 simulation 3 0 data: embedded, synthetic and own records

@@ -163,7 +163,7 @@ def federation_command(
             f"{asked.failure_probability:g}."
         )
         rows = [*plain, *(row for row in found if "threshold" in row)]
-        page = write_report(out, rows, alpha=asked.alpha, about=about)
+        page = write_report(out, [*plain, *found], alpha=asked.alpha, about=about)
         if rows:
             print(f"{about}\n\n{as_text(rows, width=columns())}\n\n{LEGEND}")
         if rows and owners.data is not None:

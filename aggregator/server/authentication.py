@@ -64,7 +64,7 @@ class OwnerDirectory:
             self._read_at = began
         # Whatever fails here fails in the database; owners are told to try again later.
         except Exception as error:
-            log.error("owners could not be looked up", extra={"at": place_of(error)})
+            log.error("owners could not be looked up", extra={"raised": place_of(error)})
             raise Refused(wire.Code.UNAVAILABLE) from None
         finally:
             self._reading = None

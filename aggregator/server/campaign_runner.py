@@ -105,7 +105,7 @@ class CampaignRunner:
                     if campaign.id not in self._stuck:
                         log.error(
                             "a campaign stands still",
-                            extra={"campaign": campaign.id, "at": place_of(error)},
+                            extra={"campaign": campaign.id, "raised": place_of(error)},
                         )
         self._stuck = stuck
         return stuck
@@ -122,7 +122,7 @@ class CampaignRunner:
             self._store.fail(campaign.id, UNUSABLE, now=self._now())
             log.error(
                 UNUSABLE,
-                extra={"campaign": campaign.id, "method": plan.method, "at": place_of(error)},
+                extra={"campaign": campaign.id, "method": plan.method, "raised": place_of(error)},
             )
 
     def _leads(self, campaign: str) -> bool:

@@ -127,7 +127,9 @@ async def _repeat(stop: asyncio.Event, work: Callable[[], Any]) -> None:
         try:
             await work()
         except Exception as error:
-            log.error("a repeated task failed; it is tried again", extra={"at": place_of(error)})
+            log.error(
+                "a repeated task failed; it is tried again", extra={"raised": place_of(error)}
+            )
             rest = FAILED_SECONDS
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), rest)

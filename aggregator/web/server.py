@@ -210,7 +210,7 @@ class Site:
         )
 
     async def _failed(self, request: Request, error: Exception) -> Response:
-        log.error("a page failed", extra={"path": request.url.path, "at": place_of(error)})
+        log.error("a page failed", extra={"path": request.url.path, "raised": place_of(error)})
         text = "The log of the server says more; reports are taken in as long as /healthz says ok."
         return HTMLResponse(
             self._pages.message("This page could not be made", text), 500, headers=HEADERS

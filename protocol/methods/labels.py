@@ -140,7 +140,7 @@ class LabelQuery(Query):
         come from the words that the reports are sorted by.
         """
         if not batches:
-            return LabelTally(np.empty((0, self.channel.k)), np.empty(0, dtype=np.int64))
+            return LabelTally(np.empty((0, self.channel.k)), self.channel.unpack(b"", 0))
         names = np.concatenate([batch.ids for batch in batches]).view(">u8")
         # Equal first words, one pair in 2^64, are ordered by the second: any rule that does not
         # depend on arrival will do.

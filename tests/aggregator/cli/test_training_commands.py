@@ -10,6 +10,7 @@ import pytest
 from confide.aggregator.campaigns.settings import KINDS, belongs, check
 from confide.aggregator.keys import SIGNING_KEY
 from confide.protocol.errors import BadInput
+from confide.protocol.simulated_data import EMBEDDED_RECORDS
 from confide.simulation.defaults import run_defaults
 from tests.support.operating import said
 from tests.support.owners import PUBLIC as PUBLIC_KEY
@@ -127,7 +128,8 @@ def test_flower_and_grpc_take_the_same_settings() -> None:
     own = [name for name, owners in belongs().items() if "training" in owners]
     assert set(own) <= set(KINDS)
     assert set(own) <= set(run_defaults())
-    check(run_defaults() | {"model": "00" * 32})
+    given = run_defaults() | {"model": "00" * 32, "records": EMBEDDED_RECORDS}
+    check(given)
     for name in own:
         with pytest.raises(BadInput, match=name):
-            check(run_defaults() | {"model": "00" * 32, name: -1})
+            check(given | {name: -1})

@@ -102,7 +102,9 @@ def test_features_over_the_wire_end_in_the_threshold_of_the_same_reports_in_proc
         def contribute(number: int) -> None:
             folder = tmp_path / str(number)
             one = respondent(folder, number)
-            contribution(access[number], asked, folder, seed=number, n=N, respondent=one).once()
+            made = contribution(access[number], asked, folder, seed=number, n=N, respondent=one)
+            # The round is in the store a moment before the server's process answers with its query.
+            eventually(lambda: made.once().receipts)
 
         eventually(lambda: place.store.rounds(made.id))
         together(OWNERS, contribute)
