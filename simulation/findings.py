@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from scipy.stats import binom, binomtest
+from scipy.special import bdtr, betaincinv
 
 from confide.protocol.certificate import MARGINAL, PAC
 
@@ -111,14 +111,16 @@ def tested(row: Row) -> int:
 
 def interval(coverage: float, n: int) -> tuple[float, float]:
     """Return the exact interval of the true coverage, given the share that was covered of n."""
-    found = binomtest(round(coverage * n), n).proportion_ci(CONFIDENCE, method="exact")
-    return float(found.low), float(found.high)
+    covered, tail = round(coverage * n), (1 - CONFIDENCE) / 2
+    low = betaincinv(covered, n - covered + 1, tail) if covered else 0.0
+    high = betaincinv(covered + 1, n - covered, 1 - tail) if covered < n else 1.0
+    return float(low), float(high)
 
 
 def falls_short(row: Row) -> bool:
     """Return whether so little was covered as happens once in 1,000 times if the promise holds."""
     n = tested(row)
-    return bool(binom.cdf(round(row["coverage"] * n), n, row["level"]) < 1e-3)
+    return bool(bdtr(round(row["coverage"] * n), n, row["level"]) < 1e-3)
 
 
 def size(row: Row) -> float | None:
