@@ -71,7 +71,7 @@ class LabelScore(Score):
 
     def check_labels(self, labels: int) -> None:
         if labels < 2:
-            raise BadInput(f"labels is {labels} with score {self.name}; accepted are 2 or more")
+            raise BadInput(f"labels is {labels} with score {self.name}; accepted is 2 or more")
 
     def width(self, labels: int) -> int:
         return labels

@@ -111,7 +111,7 @@ with interrupts():
         [sys.executable, "-c", script],
         cwd=ROOT,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
     ) as process:
-        said, _ = process.communicate(timeout=60)
-    assert (said, process.returncode) == ("ended in order\n", code)
+        said, complaint = process.communicate(timeout=60)
+    assert (said, process.returncode) == ("ended in order\n", code), complaint

@@ -67,7 +67,8 @@ def test_a_flower_simulation_ends_in_a_table_and_a_report(run: Run) -> None:
     assert done.returncode == 0, done.stderr
     assert "non-private" in done.stdout
     assert done.stdout.count("verified") == 4
-    assert done.stdout.count("SIMULATION ONLY") == 4
+    # A card each, and the predictions that follow.
+    assert done.stdout.count("SIMULATION ONLY") == 5
     calibrations = ("labels-certified", "bits-certified", "central-trusted", "central-owner-noised")
     files = {
         f"{name}{kind}" for name in calibrations for kind in (".json", ".card.json", ".card.html")
