@@ -136,12 +136,13 @@ class CentralCertificate(Certificate):
 
     `rank` is the rank that the release aimed at, and `inflation` is the number of ranks by which it
     may be too high; each side fails with probability at most `beta`. `bin` is the released one of
-    `bins`, and `owners` is the number of owners counted.
+    `bins` of the public `grid`, and `owners` is the number of owners counted.
     """
 
     release: str
     beta: float
     bins: int
+    grid: str
     bin: int
     rank: int | None = None
     inflation: int | None = None

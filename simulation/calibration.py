@@ -112,7 +112,8 @@ def calibrate(
     score reads them, (n,) or (n, 2). `truth` holds the labels, or the numbers, that were observed.
     `method` is `bits`, `labels` or `central`, perhaps with a variant (`bits:one-shot`), or
     `non-private`. `settings` are the method's own: `failure_probability`, `max_corrupt`, `channel`,
-    `mechanism`, `bins`, `beta`, `privacy_delta`. `model` is the ONNX file that cards shall name.
+    `mechanism`, `bins`, `grid`, `beta`, `privacy_delta`. `model` is the ONNX file that cards shall
+    name.
 
     Randomness is the operating system's. A `seed` repeats a run, and makes its card a simulation.
     """

@@ -12,7 +12,7 @@ from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy, randomness
 from confide.protocol.methods.bits import BitQuery, BitTally
-from confide.protocol.methods.central import HistogramQuery, HistogramTally
+from confide.protocol.methods.counts import HistogramQuery, HistogramTally
 from confide.protocol.methods.labels import LabelQuery, LabelTally
 
 AnyQuery = TypeVar("AnyQuery")

@@ -23,6 +23,7 @@ from confide.protocol.cards.in_words import headline
 from confide.protocol.cards.page import as_html
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.errors import BadInput
+from confide.protocol.exact.grids import GRIDS, MIXED
 from confide.protocol.files import make_folder
 from confide.protocol.option_groups import grouped
 from confide.protocol.simulated import SIMULATION_PUBLIC
@@ -88,6 +89,9 @@ class CampaignOptions:
     bins: Annotated[int, typer.Option(help="of central campaigns: thresholds to choose from")] = (
         1024
     )
+    grid: Annotated[
+        str, typer.Option(help=f"of central campaigns: how those lie: {', '.join(GRIDS)}")
+    ] = MIXED
     beta: Annotated[
         float,
         typer.Option(help="of central campaigns: the part of alpha that is the mechanism's own"),

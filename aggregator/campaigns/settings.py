@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from confide.protocol.channels.base import MOST_LABELS
 from confide.protocol.errors import BadInput
-from confide.protocol.exact.grids import MOST_BINS
+from confide.protocol.exact.grids import GRIDS, MOST_BINS
 from confide.protocol.exact.lattice import MOST_WEIGHTS
 from confide.protocol.methods.in_clear import MOST_SENT_FEATURES
 from confide.protocol.methods.registry import METHODS
@@ -80,6 +80,7 @@ KINDS = {
     # 0 is for scores of numbers, which have no labels.
     "labels": _whole(0, MOST_LABELS),
     "bins": _whole(2, MOST_BINS),
+    "grid": Kind(lambda value: value in tuple(GRIDS), f"one of {', '.join(GRIDS)}"),
     "records": _whole(1, MOST_REPORTS),
     "minimum-reports": _whole(0, MOST_REPORTS),
     "max-corrupt": _whole(0, MOST_REPORTS),

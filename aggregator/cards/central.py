@@ -39,6 +39,7 @@ def central_formal(plan: Plan, outcome: Outcome) -> Layer:
         noised_by="aggregator" if terms.shows_exact_counts else "owners",
         owners=max(certificate.owners, 1),
         noise_variance=terms.noise_variance,
+        grid=terms.grid,
     )
     formal = search(contract, [configuration])
     released = campaign_released(plan, certificate)

@@ -79,6 +79,7 @@ def _calibration(rule: Rule, certificate: CentralCertificate, n: int) -> Layer:
         "owners": max(certificate.owners, 1),
         "n": n,
         "bins": terms.bins,
+        "grid": terms.grid,
         "epsilon": terms.epsilon,
         "delta": terms.privacy_delta,
         "miss": rule.miss,

@@ -10,6 +10,7 @@ import typer
 from confide.aggregator.campaigns.settings import belongs
 from confide.aggregator.storage.stored_campaign import Settings
 from confide.protocol.errors import BadInput
+from confide.protocol.exact.grids import GRIDS, MIXED
 from confide.protocol.methods.registry import METHODS
 
 DEFAULTS: dict[str, Any] = {
@@ -27,6 +28,7 @@ DEFAULTS: dict[str, Any] = {
     "minimum-owners": 1,
     "mechanism": "rank-exponential",
     "bins": 1024,
+    "grid": MIXED,
     "beta": 0.002,
     "privacy-delta": 1e-6,
     "days": 30.0,
@@ -87,6 +89,9 @@ class PlanOptions:
     minimum_reports: Annotated[int | None, typer.Option(help="fewer give no certificate")] = None
     mechanism: Annotated[str | None, typer.Option(help="of central:trusted")] = None
     bins: Annotated[int | None, typer.Option(help="bins of a central campaign")] = None
+    grid: Annotated[
+        str | None, typer.Option(help=f"how the bins of a central campaign lie: {', '.join(GRIDS)}")
+    ] = None
     beta: Annotated[float | None, typer.Option(help="a central campaign's own share of alpha")] = (
         None
     )

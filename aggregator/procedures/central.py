@@ -17,11 +17,11 @@ from confide.aggregator.quantiles.histogram import Histogram, certified_rank
 from confide.aggregator.quantiles.registry import certified_names, within_budget
 from confide.protocol.certificate import MARGINAL, NOT_STATED, CentralCertificate
 from confide.protocol.errors import BadInput, check_choice
-from confide.protocol.exact.grids import Floats, uniform_grid
+from confide.protocol.exact.grids import Floats
 from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.methods.base import MOST_RECORDS
-from confide.protocol.methods.central import (
-    CentralTerms,
+from confide.protocol.methods.central import CentralTerms
+from confide.protocol.methods.counts import (
     CountProcedure,
     CountQuery,
     CountTally,
@@ -74,13 +74,13 @@ def trusted(terms: CentralTerms, *, alpha: float, draw: Draw) -> HistogramProced
         delta=terms.privacy_delta,
     )
     epsilon = mechanism.privacy.epsilon_at(terms.privacy_delta)
-    tally = yield HistogramQuery(terms.bins)
+    tally = yield HistogramQuery(terms.bins, terms.grid)
     n = int(tally.counts.sum())
     rank, reason = counted_rank(n, lambda: certified_rank(n=n, alpha=alpha, beta=terms.beta))
     made = _Certified(terms, alpha=alpha, epsilon=epsilon, n=n, owners=tally.owners)
     if rank is None:
         return made.certificate(bin_=terms.bins - 1, reason=reason)
-    release = draw(mechanism, Histogram(tally.counts, uniform_grid(terms.bins)), rank)
+    release = draw(mechanism, Histogram(tally.counts, terms.edges), rank)
     return made.certificate(
         bin_=release.bin,
         reason=top_reason(release),
@@ -138,7 +138,7 @@ def noised_search(
     The right end moves to a bin when the sum reaches rank + buffer + offset. Without a `beta` there
     is no offset, and nothing bounds how far the search ends from the rank.
     """
-    grid, steps, variance = uniform_grid(terms.bins), terms.rounds, terms.noise_variance
+    grid, steps, variance = terms.edges, terms.rounds, terms.noise_variance
     left, right, complete = -1, terms.bins - 1, True
     enrolled: dict[bytes, int] = {}
     wanted, reason = None, None
@@ -249,7 +249,7 @@ class _Certified:
             method=terms.method,
             variant=terms.variant,
             kind=MARGINAL,
-            threshold=float(uniform_grid(terms.bins)[bin_]),
+            threshold=float(terms.edges[bin_]),
             level=1 - self.alpha,
             alpha=self.alpha,
             n=self.n,
@@ -260,6 +260,7 @@ class _Certified:
             release=terms.mechanism,
             beta=terms.beta,
             bins=terms.bins,
+            grid=terms.grid,
             bin=bin_,
             rank=rank,
             inflation=inflation,

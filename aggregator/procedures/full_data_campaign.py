@@ -13,8 +13,7 @@ from confide.aggregator.procedures.central import (
 from confide.aggregator.procedures.full_data_rules import Rule, rule_of
 from confide.aggregator.quantiles.histogram import Histogram
 from confide.protocol.certificate import MARGINAL, NOT_STATED, CentralCertificate
-from confide.protocol.exact.grids import uniform_grid
-from confide.protocol.methods.central import CountProcedure, HistogramProcedure, HistogramQuery
+from confide.protocol.methods.counts import CountProcedure, HistogramProcedure, HistogramQuery
 from confide.protocol.methods.full_data import FullDataTerms
 from confide.protocol.plan import Plan
 from confide.protocol.privacy.zcdp import zcdp_epsilon
@@ -33,14 +32,14 @@ def trusted(rule: Rule, *, draw: Draw) -> HistogramProcedure:
     """Sum exact histograms and release once, at the rank of the rule."""
     terms, mechanism = rule.terms, rule.mechanism()
     epsilon = mechanism.privacy.epsilon_at(terms.privacy_delta)
-    tally = yield HistogramQuery(terms.bins)
+    tally = yield HistogramQuery(terms.bins, terms.grid)
     n = int(tally.counts.sum())
     rank, reason = counted_rank(n, lambda: rule.rank(n))
     if rank is None:
         return _certificate(
             rule, n=n, owners=tally.owners, epsilon=epsilon, bin_=terms.bins - 1, reason=reason
         )
-    release = draw(mechanism, Histogram(tally.counts, uniform_grid(terms.bins)), rank)
+    release = draw(mechanism, Histogram(tally.counts, terms.edges), rank)
     return _certificate(
         rule,
         n=n,
@@ -93,7 +92,7 @@ def _certificate(
         method=terms.method,
         variant=terms.variant,
         kind=promise.status if promise.level is None else MARGINAL,
-        threshold=float(uniform_grid(terms.bins)[bin_]),
+        threshold=float(terms.edges[bin_]),
         level=promise.level or 0.0,
         alpha=rule.alpha,
         n=n,
@@ -105,6 +104,7 @@ def _certificate(
         release=terms.mechanism,
         beta=terms.beta,
         bins=terms.bins,
+        grid=terms.grid,
         bin=bin_,
         rank=rank,
         inflation=inflation,

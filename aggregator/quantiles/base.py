@@ -87,6 +87,8 @@ class Mechanism(ABC):
     adjacencies: ClassVar[tuple[str, ...]] = (REPLACE_ONE, ADD_REMOVE)
     needs_delta: ClassVar[bool] = False
     owners_can_noise: ClassVar[bool] = False
+    # The number of bins that serves most scores where nobody chose one.
+    usual_bins: ClassVar[int] = 1024
 
     @classmethod
     @abstractmethod

@@ -30,6 +30,8 @@ class LaplaceCounts(PureMechanism):
     """
 
     name = "laplace-counts"
+    # Every count has its own share of epsilon, so that few bins give the smaller sets.
+    usual_bins = 16
 
     def __post_init__(self) -> None:
         super().__post_init__()

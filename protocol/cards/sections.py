@@ -21,6 +21,7 @@ PLAIN = {
     "plan": "SHA-256 of the plan",
     "received": "answers received",
     "bins": "thresholds to choose from",
+    "grid": "how the thresholds are spread",
     "gamma": "share of scores aimed at (gamma)",
 }
 

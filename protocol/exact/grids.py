@@ -1,6 +1,12 @@
 """Public grids of thresholds.
 
-Bin j holds the scores in (grid[j - 1], grid[j]]; a threshold is always a right edge.
+Bin j holds the scores in (grid[j - 1], grid[j]]; a threshold is always a right edge. A grid is
+known by its name and its number of bins, and has the same bits on every machine:
+
+- `uniform`: edges evenly in q. Scores that crowd at 1, such as APS, all fall into its last bins.
+- `logit`: as many edges in every octave of q below 1/2, and of 1 - q above, which is close to
+  evenly in logit(q).
+- `mixed`: half of the edges each way. It loses little for any score.
 """
 
 from functools import lru_cache
@@ -9,11 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.protocol.errors import BadInput
+from confide.protocol.errors import BadInput, check_choice
 
 Floats = NDArray[np.float64]
 
 MOST_BINS = 1 << 20
+UNIFORM, LOGIT, MIXED = "uniform", "logit", "mixed"
+# The weight of octaves in halves; the rest is the weight of q itself.
+GRIDS = {UNIFORM: 0, LOGIT: 2, MIXED: 1}
+# The lowest and the highest octave end this near 0 and 1, beyond single precision.
+_LEAST = 1 << 23
 # Above the rounding error of score * bins, at most 2^-33.
 _NEAR = 2.0**-30
 # Scores handled at once, so that intermediate arrays stay in the cache.
@@ -37,6 +48,31 @@ def uniform_grid(bins: int) -> Floats:
     grid = np.arange(1, bins + 1) / bins
     grid.flags.writeable = False
     return grid
+
+
+@lru_cache(maxsize=8)
+def public_grid(name: str, bins: int) -> Floats:
+    """Right edges of the grid of this name, read-only; the last one is 1.
+
+    The grid's measure (1 - w) q + w k(q) / K is linear between the knots 0, 2^-23, 2^-22, ..., 1/2,
+    ..., 1 - 2^-23, 1, where k counts knots and K = 46; edge j is where it is j / bins. With all
+    integers below 2^53 the division is rounded once, the product with a power of two not at all,
+    and the sum once: IEEE arithmetic leaves no choice of bits.
+    """
+    check_choice("grid", name, GRIDS)
+    if name == UNIFORM:
+        return uniform_grid(bins)
+    check_bins(bins)
+    octaves = 1 << np.arange(_LEAST.bit_length() - 1)
+    knots = np.concatenate([[0], octaves, _LEAST - octaves[-2::-1], [_LEAST]])
+    spans, weight = len(knots) - 1, GRIDS[name]
+    measure = (2 - weight) * spans * knots + weight * _LEAST * np.arange(spans + 1)
+    j = np.arange(1, bins + 1)
+    k = np.searchsorted(measure, -(-(j * measure[-1]) // bins)) - 1
+    part = (j * measure[-1] - bins * measure[k]) / (bins * (measure[k + 1] - measure[k]))
+    grid = (knots[k] + part * (knots[k + 1] - knots[k])) / _LEAST
+    grid.flags.writeable = False
+    return np.asarray(grid, dtype=np.float64)
 
 
 def bin_indices(scores: NDArray[Any], grid: Floats) -> NDArray[np.int64]:

@@ -67,6 +67,7 @@ class FullDataTerms(CentralTerms):
     settings: ClassVar[dict[str, tuple[str, ...]]] = {
         "mechanism": (CERTIFIED,),
         "bins": (),
+        "grid": (),
         "beta": (),
         "privacy-delta": (),
     }
@@ -124,6 +125,7 @@ class FullDataTerms(CentralTerms):
             bins=bins,
             beta=float(settings["beta"]),
             noise_variance=variance,
+            grid=str(settings["grid"]),
             training_noise=trained.noise_multiplier,
             training_rate=trained.sampling_rate,
             training_steps=trained.rounds * trained.local_steps,

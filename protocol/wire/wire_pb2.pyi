@@ -141,7 +141,7 @@ class LabelTerms(_message.Message):
     def __init__(self, variant: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., sent_features: _Optional[int] = ..., ladder: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class CentralTerms(_message.Message):
-    __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance")
+    __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "grid")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     MECHANISM_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
@@ -149,6 +149,7 @@ class CentralTerms(_message.Message):
     BINS_FIELD_NUMBER: _ClassVar[int]
     BETA_FIELD_NUMBER: _ClassVar[int]
     NOISE_VARIANCE_FIELD_NUMBER: _ClassVar[int]
+    GRID_FIELD_NUMBER: _ClassVar[int]
     variant: str
     mechanism: str
     epsilon: float
@@ -156,10 +157,11 @@ class CentralTerms(_message.Message):
     bins: int
     beta: float
     noise_variance: int
-    def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ...) -> None: ...
+    grid: str
+    def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., grid: _Optional[str] = ...) -> None: ...
 
 class FullDataTerms(_message.Message):
-    __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "training_noise", "training_rate", "training_steps", "training_delta")
+    __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "training_noise", "training_rate", "training_steps", "training_delta", "grid")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     MECHANISM_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
@@ -171,6 +173,7 @@ class FullDataTerms(_message.Message):
     TRAINING_RATE_FIELD_NUMBER: _ClassVar[int]
     TRAINING_STEPS_FIELD_NUMBER: _ClassVar[int]
     TRAINING_DELTA_FIELD_NUMBER: _ClassVar[int]
+    GRID_FIELD_NUMBER: _ClassVar[int]
     variant: str
     mechanism: str
     epsilon: float
@@ -182,7 +185,8 @@ class FullDataTerms(_message.Message):
     training_rate: float
     training_steps: int
     training_delta: float
-    def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., training_noise: _Optional[float] = ..., training_rate: _Optional[float] = ..., training_steps: _Optional[int] = ..., training_delta: _Optional[float] = ...) -> None: ...
+    grid: str
+    def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., training_noise: _Optional[float] = ..., training_rate: _Optional[float] = ..., training_steps: _Optional[int] = ..., training_delta: _Optional[float] = ..., grid: _Optional[str] = ...) -> None: ...
 
 class TrainingTerms(_message.Message):
     __slots__ = ("variant", "epsilon", "privacy_delta", "architecture", "arguments", "source", "parameters", "size", "features", "outputs", "noise_multiplier", "sampling_rate", "rounds", "local_steps", "clip", "batch", "learning_rate", "momentum", "averaged_rounds", "centre")

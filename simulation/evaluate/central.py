@@ -12,7 +12,7 @@ from confide.aggregator.quantiles.base import CERTIFIED, REPLACE_ONE, Mechanism,
 from confide.aggregator.quantiles.histogram import Histogram, histogram
 from confide.aggregator.quantiles.registry import DEFAULT, MECHANISMS, within_budget
 from confide.protocol.errors import BadInput, check_choice, check_epsilon, check_probability
-from confide.protocol.exact.grids import check_bins, uniform_grid
+from confide.protocol.exact.grids import GRIDS, MIXED, check_bins, public_grid
 from confide.protocol.exact.sampling import Entropy
 from confide.protocol.methods.central import TRUSTED, CentralTerms
 from confide.protocol.scores.registry import find_label_score
@@ -33,6 +33,7 @@ class Central(Repeated):
     score: str = "hps"
     beta: float = 1e-3
     bins: int = 1024
+    grid: str = MIXED
     privacy_delta: float = 0.0
 
     def __post_init__(self) -> None:
@@ -42,6 +43,7 @@ class Central(Repeated):
         check_epsilon(self.epsilon)
         check_probability("beta", self.beta)
         check_bins(self.bins)
+        check_choice("grid", self.grid, GRIDS)
         if self.beta >= self.alpha:
             raise BadInput(
                 f"beta is {self.beta} and alpha {self.alpha}; beta must be below alpha, of which "
@@ -87,13 +89,14 @@ class Central(Repeated):
             return chosen.release(counts, rank, entropy)
 
         if mechanism.certificate != CERTIFIED:
-            counts = histogram(scores, uniform_grid(self.bins))
+            counts = histogram(scores, public_grid(self.grid, self.bins))
             return draw(mechanism, counts, mechanism.rank(n=self.n, alpha=self.alpha)).threshold
         terms = CentralTerms(
             variant=TRUSTED,
             mechanism=self.variant,
             epsilon=self.epsilon,
             bins=self.bins,
+            grid=self.grid,
             beta=self.beta,
             privacy_delta=self.privacy_delta,
         )

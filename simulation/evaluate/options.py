@@ -9,6 +9,7 @@ import typer
 from confide.aggregator.campaigns.settings import FAILURE, check_used
 from confide.aggregator.quantiles.registry import DEFAULT, MECHANISMS
 from confide.protocol.errors import BadInput, check_choice
+from confide.protocol.exact.grids import GRIDS, MIXED
 from confide.protocol.methods.registry import local_variants
 from confide.simulation.data.population import CLASSIFICATION, REGRESSION
 from confide.simulation.evaluate.central import Central
@@ -27,6 +28,7 @@ BELONGS = {
     "--privacy-delta": _CURATOR,
     "--beta": _CURATOR,
     "--bins": _CURATOR,
+    "--grid": ("central",),
     "--share": tuple(
         f"full-data:{name}" for name in ("certified", "dpcp", "scp-f", "scp-a", "differential")
     ),
@@ -192,7 +194,10 @@ class CuratorOptions:
     bins: Annotated[
         int | None,
         typer.Option(
-            help="bins of the public grid of scores [default: central 1,024, full-data 16,384]"
+            help=(
+                "bins of the public grid of scores [default: central 1,024 (laplace-counts 16), "
+                "full-data 16,384]"
+            )
         ),
     ] = None
 
@@ -208,10 +213,16 @@ class CentralOptions:
     """Of central."""
 
     mechanism: Annotated[str, typer.Option(help=f"central: {', '.join(MECHANISMS)}")] = DEFAULT
+    grid: Annotated[str, typer.Option(help=f"central: how the bins lie: {', '.join(GRIDS)}")] = (
+        MIXED
+    )
 
     def setting(self, shared: SharedOptions, curator: CuratorOptions, records: int) -> Repeated:
+        check_choice("mechanism", self.mechanism, MECHANISMS)
+        usual = {"bins": MECHANISMS[self.mechanism].usual_bins}
         return Central(
             variant=self.mechanism,
-            **curator.fields(default_delta=0.0),
+            grid=self.grid,
+            **(usual | curator.fields(default_delta=0.0)),
             **shared.repeated(records),
         )

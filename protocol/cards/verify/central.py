@@ -7,7 +7,12 @@ from fractions import Fraction
 from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify import recompute
 from confide.protocol.cards.verify.findings import Finding, number, same
-from confide.protocol.cards.verify.released import decided, released_flags, released_score
+from confide.protocol.cards.verify.released import (
+    decided,
+    on_grid,
+    released_flags,
+    released_score,
+)
 
 
 def central(formal: Layer) -> Iterator[Finding]:
@@ -72,9 +77,7 @@ def _released(formal: Layer, shown: Layer, *, feasible: bool) -> Iterator[Findin
     yield Finding(
         "searched", len(searched) == 1, "a campaign has the one configuration of its plan"
     )
-    edge = (released["bin"] + 1) / shown["bins"]
-    yield same("released/threshold", released["threshold"], edge)
-    yield Finding("released/bin", released["bin"] < shown["bins"], f"of {shown['bins']} bins")
+    yield from on_grid(released, shown)
     bounded = isinstance(shown["inflation_ranks"], int)
     whole = (
         released["complete"] == bounded

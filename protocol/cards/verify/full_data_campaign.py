@@ -15,7 +15,12 @@ from confide.protocol.cards.verify import recompute
 from confide.protocol.cards.verify.chain import added_epsilon, replaced_epsilon
 from confide.protocol.cards.verify.findings import CLOSE, Finding, number, same
 from confide.protocol.cards.verify.profiles import LEAST_DELTA, RELATIVE, Training
-from confide.protocol.cards.verify.released import decided, released_flags, released_score
+from confide.protocol.cards.verify.released import (
+    decided,
+    on_grid,
+    released_flags,
+    released_score,
+)
 from confide.protocol.certificate import (
     DPCP_ASSUMPTIONS,
     DROPOUTS,
@@ -264,8 +269,6 @@ def _total(claim: Claimed) -> Iterator[Finding]:
 
 
 def _released(formal: Layer, *, possible: bool) -> Iterator[Finding]:
-    released, bins = formal["released"], formal["calibration"]["bins"]
-    edge = (released["bin"] + 1) / bins
-    yield same("released/threshold", released["threshold"], edge)
-    yield Finding("released/bin", released["bin"] < bins, f"of {bins} bins")
-    yield Finding("released", possible or released["bin"] == bins - 1, _TOP)
+    released, found = formal["released"], formal["calibration"]
+    yield from on_grid(released, found)
+    yield Finding("released", possible or released["bin"] == found["bins"] - 1, _TOP)

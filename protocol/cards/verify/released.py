@@ -23,6 +23,35 @@ def released_flags(released: Layer | None) -> dict[str, bool]:
     }
 
 
+def on_grid(released: Layer, shown: Layer) -> Iterator[Finding]:
+    """Check that the released threshold is the edge of its bin."""
+    edge = _edge(shown["grid"], shown["bins"], min(released["bin"] + 1, shown["bins"]))
+    yield same("released/threshold", released["threshold"], edge)
+    yield Finding("released/bin", released["bin"] < shown["bins"], f"of {shown['bins']} bins")
+
+
+def _edge(grid: str, bins: int, j: int) -> float:
+    """Edge j of a public grid, from its definition.
+
+    Rungs of a logit grid stand at 2^-23, 2^-22, ..., 1/2 and at 1 minus these. A grid climbs from
+    rung to rung in equal shares (logit), in proportion to q (uniform), or by the mean (mixed).
+    """
+    if grid == "uniform":
+        return j / bins
+    halves = [2.0**-power for power in range(23, 0, -1)]
+    rungs = [0.0, *halves, *(1 - half for half in reversed(halves[:-1])), 1.0]
+    last, unit = len(rungs) - 1, 1 << 23
+    tilt = {"logit": 0, "mixed": 1}[grid]
+    # The climb in whole numbers, up to `top` at q = 1.
+    climbed = [
+        tilt * last * int(rung * unit) + (2 - tilt) * unit * step for step, rung in enumerate(rungs)
+    ]
+    top = climbed[-1]
+    below = max(step for step in range(last) if climbed[step] * bins < j * top)
+    share = (j * top - bins * climbed[below]) / (bins * (climbed[below + 1] - climbed[below]))
+    return rungs[below] + share * (rungs[below + 1] - rungs[below])
+
+
 def released_score(formal: Layer) -> Iterator[Finding]:
     """Check that the score is known and has all its constants, and that task and labels fit it."""
     released = formal["released"]

@@ -21,7 +21,7 @@ from confide.aggregator.storage.stored_ids import StoredIds
 from confide.aggregator.storage.submissions import Submission
 from confide.protocol.methods.base import Query
 from confide.protocol.methods.bits import BitQuery
-from confide.protocol.methods.central import CountQuery
+from confide.protocol.methods.counts import CountQuery
 from confide.protocol.plan import Plan, digest, read_query, write_query
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.answers import QUERY, answer, bit_batch, counts, one_part

@@ -18,7 +18,7 @@ from confide.protocol.cards.verify.card import verify
 from confide.protocol.cards.verify.chain import added_epsilon
 from confide.protocol.certificate import PAIRS
 from confide.protocol.errors import BadInput
-from confide.protocol.methods.central import HistogramQuery
+from confide.protocol.methods.counts import HistogramQuery
 from confide.protocol.methods.full_data import VARIANTS, FullDataTerms
 from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.plan import digest, write_query

@@ -33,6 +33,7 @@ SETTINGS = {
     "epsilon": 1.0,
     "bins": 256,
     "beta": 0.002,
+    "grid": "mixed",
     "privacy-delta": 1e-6,
 }
 

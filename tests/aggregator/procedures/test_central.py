@@ -23,7 +23,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.grids import uniform_grid
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy
-from confide.protocol.methods.central import CountProcedure, CountQuery, CountTally, HistogramTally
+from confide.protocol.methods.counts import CountProcedure, CountQuery, CountTally, HistogramTally
 from confide.protocol.plan import Plan
 from tests.support.central import BINS, CENTRAL, NOISED, TRUSTED, drive
 from tests.support.owners import KEY, NOW, asking, central, changed, owner, records, scored, signed

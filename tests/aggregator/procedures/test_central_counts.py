@@ -18,7 +18,7 @@ from confide.client.ledger.ledger import Ledger
 from confide.client.respond import Respondent
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.central import CountQuery, HistogramQuery
+from confide.protocol.methods.counts import CountQuery, HistogramQuery
 from confide.protocol.plan import Plan, digest, open_plan, write_query
 from confide.protocol.privacy.zcdp import search_steps, zcdp_epsilon
 from confide.protocol.wire import wire_pb2 as wire

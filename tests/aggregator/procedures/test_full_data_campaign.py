@@ -18,7 +18,7 @@ from confide.aggregator.quantiles.histogram import Histogram
 from confide.protocol.certificate import CentralCertificate
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.sampling import Entropy, SeededEntropy
-from confide.protocol.methods.central import CountQuery, CountTally, HistogramQuery, HistogramTally
+from confide.protocol.methods.counts import CountQuery, CountTally, HistogramQuery, HistogramTally
 from confide.protocol.methods.full_data import VARIANTS, FullDataTerms
 from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.plan import Plan
@@ -167,6 +167,7 @@ SETTINGS: dict[str, Any] = {
     "epsilon": 1.0,
     "bins": 256,
     "beta": 0.002,
+    "grid": "mixed",
     "privacy-delta": 1e-6,
 }
 

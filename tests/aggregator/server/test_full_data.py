@@ -9,7 +9,7 @@ from confide.aggregator.campaigns.plans import make_plan
 from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.methods.base import Batch
-from confide.protocol.methods.central import HistogramQuery
+from confide.protocol.methods.counts import HistogramQuery
 from confide.protocol.plan import Plan, digest
 from tests.support.answers import answer
 from tests.support.hostile import Wire
@@ -28,6 +28,7 @@ SETTINGS: dict[str, Any] = {
     "mechanism": "rank-exponential",
     "epsilon": 1.0,
     "bins": BINS,
+    "grid": "mixed",
     "beta": 0.002,
     "privacy-delta": 1e-6,
 }
