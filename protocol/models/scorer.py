@@ -104,10 +104,14 @@ def score(
 
 
 def _scorer() -> subprocess.Popen[bytes]:
-    """Start a scorer process; onnxruntime's messages, which may hold values, are thrown away."""
+    """Start a scorer process; onnxruntime's messages, which may hold values, are thrown away.
+
+    Without -P it would import modules that lie in the folder the command was started in, where an
+    aggregator's files may have been unpacked.
+    """
     path = os.pathsep.join(filter(None, sys.path))
     return subprocess.Popen(
-        [sys.executable, "-c", "from confide.protocol.models.scorer import main; main()"],
+        [sys.executable, "-P", "-c", "from confide.protocol.models.scorer import main; main()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -2,6 +2,8 @@
 
 import io
 import os
+import subprocess
+import sys
 import zipfile
 from dataclasses import replace
 from functools import partial
@@ -33,6 +35,7 @@ from tests.support.graphs import (
 )
 from tests.support.hostile import Puppet
 from tests.support.owners import changed, channel_of
+from tests.support.places import ROOT
 from tests.support.servers import client
 
 
@@ -128,6 +131,26 @@ def test_a_torch_program_is_not_opened(tmp_path: Path) -> None:
         assert puppet.ask(place, records, "--model", path) == 2
     assert puppet.answers == []
     assert not mark.exists()
+
+
+def test_no_module_beside_a_model_is_imported(tmp_path: Path) -> None:
+    """2. A model comes with files named like modules that its process imports, and the owner's
+    command runs in their folder: none of them runs."""
+    path, name = written(tmp_path, first_feature())
+    for module in ("json", "mmap", "resource", "subprocess", "numpy", "onnx", "confide"):
+        (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w')")
+    records, place = people(tmp_path / "records.npz", crowd(0.9)), home(tmp_path, name)
+    command = [sys.executable, "-P", "-m", "confide.client"]
+    installed = os.environ | {"PYTHONPATH": str(ROOT)}
+    with Puppet(changed(PLAN, model=name), HALF) as puppet:
+        for arguments in (
+            ["doctor", "--home", place, "--records", records, "--model", path],
+            puppet.options(place, records, "--model", path),
+        ):
+            ran = subprocess.run([*command, *map(str, arguments)], cwd=tmp_path, env=installed)
+            assert ran.returncode == 0
+    assert puppet.codes == ["OK"]
+    assert not (tmp_path / "mark").exists()
 
 
 def test_a_model_reads_no_file_beside_it(tmp_path: Path) -> None:
