@@ -1,5 +1,6 @@
 """The owner's folder: policy, secret key, ledger and cached scores, and its backups."""
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,7 +139,8 @@ class Home:
         """Restore a backup and return the files written.
 
         The rows of the backup are added to an existing ledger, which keeps all its own rows,
-        whichever of the two is older.
+        whichever of the two is older. A ledger that is missing gets its name when it holds them: an
+        empty one beside the old secret would give every record its budget again.
         """
         saved = Home(folder)
         if not (saved.ledger_file.exists() and saved.secret_file.exists()):
@@ -154,13 +156,30 @@ class Home:
         if self.ledger_file.exists():
             # Before anything is written: this ledger must be of the same secret, and no copy.
             Ledger(self.ledger_file).bind(saved.secret())
+            Ledger(self.ledger_file).merge(saved.ledger_file, saved.secret())
+        else:
+            self._restore_ledger(saved)
         written = write_new(
             {self.folder / path.name: path.read_bytes() for path in saved.settings if path.exists()}
         )
-        ledger = Ledger(self.ledger_file)
-        ledger.merge(saved.ledger_file, self.secret())
-        ledger.bind(self.secret())
         return [*written, self.ledger_file]
+
+    def _restore_ledger(self, saved: "Home") -> None:
+        """Write the rows of a backup into a new ledger, under its name only when all are there."""
+        aside = self.folder / f".{self.ledger_file.name}.restored"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            aside.unlink(missing_ok=True)
+            ledger = Ledger(aside)
+            ledger.merge(saved.ledger_file, saved.secret())
+            ledger.bind(saved.secret())
+            ledger.close()
+            # Unlike a rename, a link never replaces an existing file.
+            os.link(aside, self.ledger_file)
+        except OSError as error:
+            raise BadInput(f"{self.ledger_file} cannot be written: {error.strerror}") from None
+        finally:
+            aside.unlink(missing_ok=True)
 
 
 def _node_keys() -> tuple[bytes, bytes]:

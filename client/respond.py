@@ -94,8 +94,8 @@ class Respondent:
         The answer is the one to the query with this digest; it is judged by the present policy.
         """
         try:
-            _, plan_digest, policy = self._open(signed_plan)
-            self._check_leaving(plan_digest, query, policy)
+            plan, plan_digest, policy = self._open(signed_plan)
+            self._check_leaving(plan, plan_digest, query, policy=policy)
         except Refused as refused:
             return refused.code
         return None
@@ -128,7 +128,7 @@ class Respondent:
         name = query_digest(query)
         remembered = self._ledger.remembered(plan_digest, name)
         if remembered is not None:
-            self._check_leaving(plan_digest, name, policy)
+            self._check_leaving(plan, plan_digest, name, policy=policy)
             return remembered
         self._check_model(plan, policy, aggregator=signer(signed_plan))
         taking, positions = self._taking_part(plan, plan_digest)
@@ -143,6 +143,7 @@ class Respondent:
             round_=round_,
             rounds=plan.terms.rounds,
             training=None if plan.terms.features is None else plan.to_bytes(),
+            together=plan.terms.uses_model and plan.model in policy.vetted_models,
         )
         asks: dict[str, Any] = {
             "cost": Cost(plan.epsilon, plan.privacy_delta),
@@ -152,7 +153,7 @@ class Respondent:
         # The model runs only for an answer that can be given, and before any spend is charged. It
         # cannot fail, whatever the records hold.
         if plan.terms.uses_model and self._ledger.able(question, **asks):
-            self._results.make(plan, vetted=plan.model in policy.vetted_models)
+            self._results.make(plan, vetted=question.together)
 
         def draw(chosen: list[int]) -> bytes:
             """Draw the answer of the chosen records; it must not leave before the ledger has it."""
@@ -169,7 +170,7 @@ class Respondent:
             raise Refused(wire.Code.ALREADY_SPENT)
         # Drawing takes time, in which the owner may have changed the policy. The answer leaves only
         # if the policy still allows it.
-        self._check_leaving(plan_digest, name, self._open(signed_plan)[2])
+        self._check_leaving(plan, plan_digest, name, policy=self._open(signed_plan)[2])
         return answer
 
     def _taking_part(self, plan: Plan, plan_digest: bytes) -> tuple[Array, NDArray[np.float64]]:
@@ -183,11 +184,16 @@ class Respondent:
         # Shares keep them apart already, unless records were named otherwise during the training.
         return self._participants.without(taking, trained), positions
 
-    def _check_leaving(self, plan_digest: bytes, query: bytes, policy: Policy) -> None:
+    def _check_leaving(
+        self, plan: Plan, plan_digest: bytes, query: bytes, *, policy: Policy
+    ) -> None:
         """Refuse to release an answer that the present policy does not allow.
 
-        Its records may have spent more, or be fewer, than the policy now allows.
+        Its records may have spent more, or be fewer, than the policy now allows, or their model may
+        have seen many of them at once and not be vetted any more.
         """
+        if plan.model not in policy.vetted_models and self._ledger.together(plan_digest, query):
+            raise Refused(wire.Code.MODEL_NOT_ALLOWED)
         if not self._ledger.may_leave(plan_digest, query, policy.limits):
             raise Refused(wire.Code.EPSILON_PER_RECORD)
 

@@ -12,6 +12,7 @@ class Question:
 
     A plan that asks the owner as a whole has a number of `rounds`; one that asks record by record
     has 0. `training` is the plan itself if it trains a network, whose model a later plan may name.
+    `together` says whether the model saw many records at once.
     """
 
     plan: bytes
@@ -21,6 +22,7 @@ class Question:
     round_: int
     rounds: int = 0
     training: bytes | None = None
+    together: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ secret and its file, a copy and a backup are refused, and a backup can only be m
 import hashlib
 import sqlite3
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from confide.client.ledger.database import has_flag, transaction
+from confide.client.ledger.database import has_flag, open_database, transaction
 from confide.client.ledger.schema import BACKUP
 from confide.protocol.errors import BadInput
 
@@ -20,9 +21,9 @@ _MERGE = (
     "epsilon, training FROM other.plans",
     "INSERT OR IGNORE INTO signers SELECT p.id, s.aggregator FROM other.signers s JOIN other.plans "
     "o ON s.plan = o.id JOIN plans p ON p.digest = o.digest",
-    "INSERT OR IGNORE INTO queries (plan, digest, round, at, answer, receipt) SELECT p.id, "
-    "q.digest, q.round, q.at, q.answer, q.receipt FROM other.queries q JOIN other.plans o ON "
-    "q.plan = o.id JOIN plans p ON p.digest = o.digest",
+    "INSERT OR IGNORE INTO queries (plan, digest, round, at, answer, receipt, together) SELECT "
+    "p.id, q.digest, q.round, q.at, q.answer, q.receipt, q.together FROM other.queries q JOIN "
+    "other.plans o ON q.plan = o.id JOIN plans p ON p.digest = o.digest",
     "INSERT OR IGNORE INTO spends SELECT s.record, p.id, q.id, s.epsilon, s.delta FROM "
     "other.spends s JOIN other.plans o ON s.plan = o.id JOIN plans p ON p.digest = o.digest JOIN "
     "other.queries a ON s.query = a.id JOIN queries q ON q.plan = p.id AND q.digest = a.digest",
@@ -75,17 +76,32 @@ def back_up(db: sqlite3.Connection, path: Path) -> None:
 
 
 def merge(db: sqlite3.Connection, other: Path, *, path: Path, secret: bytes) -> None:
-    """Add the rows of another ledger of the same secret; see `Ledger.merge`."""
+    """Add the rows of another ledger of the same secret; see `Ledger.merge`.
+
+    A copy is read, in this format, so that the other file stays as it is.
+    """
     try:
-        db.execute("ATTACH DATABASE ? AS other", (str(other),))
-        for (found,) in db.execute("SELECT fingerprint FROM other.secret").fetchall():
-            _check_fingerprint(found, path=path, secret=secret)
-        with transaction(db):
-            for change in _MERGE:
-                db.execute(change)
-        db.execute("DETACH DATABASE other")
-    except sqlite3.Error as error:
+        with TemporaryDirectory(dir=path.parent, prefix=".merged.") as folder:
+            db.execute("ATTACH DATABASE ? AS other", (str(_in_this_format(other, Path(folder))),))
+            rows = db.execute("SELECT fingerprint FROM other.secret").fetchall()
+            for (found,) in rows:
+                _check_fingerprint(found, path=path, secret=secret)
+            with transaction(db):
+                for change in _MERGE:
+                    db.execute(change)
+            db.execute("DETACH DATABASE other")
+    except (sqlite3.Error, OSError) as error:
         raise BadInput(f"{other} cannot be used as a ledger: {error}") from None
+
+
+def _in_this_format(ledger: Path, folder: Path) -> Path:
+    copy = folder / ledger.name
+    source, target = sqlite3.connect(ledger), sqlite3.connect(copy)
+    source.backup(target)
+    target.close()
+    source.close()
+    open_database(copy).close()
+    return copy
 
 
 def _fingerprint(secret: bytes) -> bytes:

@@ -125,6 +125,10 @@ class Ledger:
         """Whether the records behind a drawn answer are enough, and within today's limits."""
         return spending.may_leave(self._db, plan, query, limits=limits)
 
+    def together(self, plan: bytes, query: bytes) -> bool:
+        """Whether a model saw many records at once for the answer to a query."""
+        return spending.together(self._db, plan, query)
+
     def acknowledge(self, *, plan: bytes, query: bytes, code: int) -> None:
         """Keep the code of the aggregator's first receipt for an answer."""
         with transaction(self._db):

@@ -1,6 +1,6 @@
 """The tables of a ledger, and the changes that bring an earlier format up to date."""
 
-FORMAT = 4
+FORMAT = 5
 # Rows of the table `flags`. A ledger with the first is a backup: it can be merged, not used. One
 # with the second was upgraded from a format that kept ids as they were written.
 BACKUP, EARLIER_NAMES = "backup", "earlier names"
@@ -46,7 +46,11 @@ CREATE TABLE flags (name TEXT PRIMARY KEY);
 """
 # Added by format 4: the bytes of a plan that trains a network.
 _TRAININGS = "ALTER TABLE plans ADD COLUMN training BLOB"
-CREATE = f"BEGIN;{_SPENDS}{_IDENTITIES}{_TRAININGS};PRAGMA user_version = {FORMAT};COMMIT;"
+# Added by format 5: whether a model saw many records at once for the answer.
+_BATCHES = "ALTER TABLE queries ADD COLUMN together INTEGER NOT NULL DEFAULT 0"
+CREATE = (
+    f"BEGIN;{_SPENDS}{_IDENTITIES}{_TRAININGS};{_BATCHES};PRAGMA user_version = {FORMAT};COMMIT;"
+)
 # By the format that the changes start from.
 UPGRADES = {
     1: (
@@ -60,4 +64,5 @@ UPGRADES = {
         f"INSERT INTO flags VALUES ('{EARLIER_NAMES}')",
     ),
     3: (_TRAININGS,),
+    4: (_BATCHES,),
 }

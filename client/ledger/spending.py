@@ -166,8 +166,8 @@ def charge(
             f"UPDATE queries SET answer = {DROPPED} WHERE plan = ? AND receipt IS NOT NULL", (plan,)
         )
     query = db.execute(
-        "INSERT INTO queries (plan, digest, round, at, answer) VALUES (?, ?, ?, ?, ?)",
-        (plan, asked.query, asked.round_, now.isoformat(), answer),
+        "INSERT INTO queries (plan, digest, round, at, answer, together) VALUES (?, ?, ?, ?, ?, ?)",
+        (plan, asked.query, asked.round_, now.isoformat(), answer, asked.together),
     ).lastrowid
     if asked.rounds and earlier is not None:
         return
@@ -176,6 +176,12 @@ def charge(
         "INSERT INTO spends VALUES (?, ?, ?, ?, ?)",
         ((payer, plan, query, cost.epsilon, cost.delta) for payer in sorted(payers)),
     )
+
+
+def together(db: sqlite3.Connection, plan: bytes, query: bytes) -> bool:
+    """Whether a model saw many records at once for the answer to a query."""
+    row = db.execute(f"SELECT together FROM queries WHERE {ONE_QUERY}", (plan, query)).fetchone()
+    return row is not None and bool(row[0])
 
 
 def may_leave(db: sqlite3.Connection, plan: bytes, query: bytes, *, limits: SpendingLimits) -> bool:

@@ -149,6 +149,31 @@ def test_a_backup_of_another_secret_leaves_nothing_behind(tmp_path: Path) -> Non
     mine.ledger()
 
 
+def test_a_damaged_backup_makes_no_empty_ledger(tmp_path: Path) -> None:
+    """Half a file: `restore` stops, and left an empty ledger beside the old secret, so that the
+    next command answered with full budgets."""
+    place, records = home(tmp_path, **LEARNS), people(tmp_path / "records.npz", crowd(0.9))
+    with Puppet(TRAINING, ROUND) as puppet:
+        assert puppet.ask(place, records) == 0
+    assert client("backup", tmp_path / "backup", "--home", place)[0] == 0
+    saved = tmp_path / "backup" / "ledger.sqlite"
+    whole = saved.read_bytes()
+    saved.write_bytes(whole[: len(whole) // 2])
+    new = tmp_path / "new"
+    assert client("restore", tmp_path / "backup", "--home", new, "--yes")[0] == 2
+    with Puppet(changed(TRAINING, campaign="again"), ROUND) as puppet:
+        new.mkdir(exist_ok=True)
+        assert puppet.ask(new, records) == 2
+    assert puppet.answers == []
+    shutil.rmtree(new)
+    saved.write_bytes(whole)
+    assert client("restore", tmp_path / "backup", "--home", new, "--yes")[0] == 0
+    assert Home(new).ledger().spent_by_record() == (200, 4.0)
+    assert {path.name for path in new.iterdir()} == {
+        path.name for path in (tmp_path / "backup").iterdir()
+    }
+
+
 @pytest.mark.parametrize("held", [True, False])
 def test_a_training_does_not_fill_the_disk(held: bool, tmp_path: Path) -> None:
     """The weights of a round that the aggregator holds are not kept after the next round, which

@@ -28,7 +28,7 @@ from tests.support.boundary import (
     people,
     weights_of,
 )
-from tests.support.graphs import first_feature, written
+from tests.support.graphs import copying, first_feature, written
 from tests.support.hostile import Puppet
 from tests.support.owners import changed
 from tests.support.places import ROOT
@@ -176,6 +176,28 @@ def test_answers_drawn_before_the_policy_was_tightened_stay(tmp_path: Path) -> N
         assert puppet.codes == ["OK", "EPSILON_PER_CAMPAIGN"]
         (place / "policy.toml").write_text(policy)
         assert puppet.ask(place, records) == 0
+    assert puppet.answers[2] == puppet.answers[0]
+
+
+def test_answers_of_a_batch_stay_when_the_model_is_not_vetted_any_more(tmp_path: Path) -> None:
+    """10. One record may speak through all of an answer that a vetted model was asked for in a
+    batch: taken off `vetted_models`, also after a backup was restored, it does not leave."""
+    path, name = written(tmp_path, copying())
+    place, records = home(tmp_path, name), people(tmp_path / "records.npz", crowd(0.9))
+    assert client("allow", "model", path, "--vetted", "--home", place, "--yes")[0] == 0
+    vetted = (place / "policy.toml").read_text()
+    with Puppet(changed(PLAN, model=name), HALF, receipt="UNAVAILABLE") as puppet:
+        puppet.ask(place, records, "--model", path)
+        assert client("backup", tmp_path / "backup", "--home", place)[0] == 0
+        shutil.rmtree(place)
+        assert client("restore", tmp_path / "backup", "--home", place, "--yes")[0] == 0
+        plain = vetted.replace(f'vetted_models = ["{name.hex()}"]', "vetted_models = []")
+        (place / "policy.toml").write_text(plain)
+        puppet.receipt = "OK"
+        assert puppet.ask(place, records, "--model", path) == 1
+        assert puppet.codes == ["OK", "MODEL_NOT_ALLOWED"]
+        (place / "policy.toml").write_text(vetted)
+        assert puppet.ask(place, records, "--model", path) == 0
     assert puppet.answers[2] == puppet.answers[0]
 
 

@@ -154,6 +154,24 @@ def test_a_backup_never_gives_a_spend_back(tmp_path: Path) -> None:
         place.backup(tmp_path / "backup")
 
 
+def test_a_backup_of_an_earlier_format_is_restored(tmp_path: Path) -> None:
+    """It stays as it is: the version that made it may have to read it."""
+    place = home(tmp_path)
+    spend(place.ledger())
+    place.backup(tmp_path / "backup")
+    saved = tmp_path / "backup" / "ledger.sqlite"
+    db = sqlite3.connect(saved)
+    db.execute("ALTER TABLE queries DROP COLUMN together")
+    db.execute("ALTER TABLE plans DROP COLUMN training")
+    db.execute("PRAGMA user_version = 3")
+    db.close()
+    before = saved.read_bytes()
+    other = Home(tmp_path / "other")
+    other.restore(tmp_path / "backup")
+    assert other.ledger().spent_by_record() == (10, 2.0)
+    assert saved.read_bytes() == before
+
+
 def test_a_copy_is_no_second_budget(tmp_path: Path) -> None:
     """A backup, and a folder that was copied, stop whoever uses them; restored into a new folder
     they know what was spent."""
