@@ -17,6 +17,8 @@ from confide.protocol.wire.columns import Array
 
 log = logging.getLogger(__name__)
 
+# The most numbers of all records that are held at once: 4 GB in single precision.
+MOST_NUMBERS = 1 << 30
 # What the results are, how many there are of a record, of which model, and whether it ran here.
 Kind = tuple[str, int, bytes, bool]
 
@@ -55,7 +57,8 @@ class ModelResults:
 
         Probabilities must be of the plan's model, over as many labels. For training, records must
         have features: as many as the network has inputs, unless a model makes the inputs of them.
-        Where the aggregator scores, they must have as many features as the plan asks for.
+        Where the aggregator scores, they must have as many features as the plan asks for. Records
+        of which a plan would make more numbers than fit into memory are too large.
         """
         records, terms = self._records, plan.terms
         if terms.sent_features:
@@ -77,6 +80,16 @@ class ModelResults:
             raise Refused(wire.Code.MODEL_NOT_ALLOWED)
         if terms.features is not None and len(records) > MOST_BATCH:
             raise Refused(wire.Code.TOO_LARGE)
+        if len(records) * self._numbers(plan) > MOST_NUMBERS:
+            raise Refused(wire.Code.TOO_LARGE)
+
+    @staticmethod
+    def _numbers(plan: Plan) -> int:
+        """Return how many numbers of a record a plan makes: results of a model, labels, flags."""
+        terms = plan.terms
+        if terms.features is None:
+            return plan.labels + 1
+        return terms.features if terms.uses_model else 0
 
     def come_of(self, training: Plan) -> bool:
         """Return whether the model can be the result of a training: its network, with any weights.

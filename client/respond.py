@@ -29,10 +29,14 @@ from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan, open_plan, query_digest, read_query, signer
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import Array
-from confide.protocol.wire.encoding import VERSION, serialise
+from confide.protocol.wire.encoding import ID_BYTES, VERSION, serialise
 from confide.protocol.wire.packing import write_batch
 
 log = logging.getLogger(__name__)
+
+# The most bytes of an answer in reports. They are several times in memory while it is made, and
+# SQLite takes no more than 1e9.
+MOST_ANSWER = 1 << 29
 
 
 class Respondent:
@@ -135,6 +139,8 @@ class Respondent:
         inside = taking[(positions[taking] >= asked.start) & (positions[taking] < asked.stop)]
         if len(inside) < policy.minimum_group:
             raise Refused(wire.Code.GROUP_TOO_SMALL)
+        if len(inside) * _report_bytes(plan) > MOST_ANSWER:
+            raise Refused(wire.Code.TOO_LARGE)
         question = Question(
             plan=plan_digest,
             campaign=plan.campaign,
@@ -236,3 +242,9 @@ class Respondent:
         training = self._ledger.training(plan.training, aggregator)
         if training is None or not self._results.come_of(Plan.from_bytes(training)):
             raise Refused(wire.Code.MODEL_NOT_ALLOWED)
+
+
+def _report_bytes(plan: Plan) -> float:
+    """Return the bytes of a report of one record; 0 where the owner answers as a whole."""
+    bits = sum(plan.terms.row_bits(labels=plan.labels).values())
+    return ID_BYTES + bits / 8 if bits else 0.0
