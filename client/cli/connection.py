@@ -15,7 +15,7 @@ from confide.client.transport.grpc_client import Access, Aggregator
 from confide.client.transport.retry import Patience, Unreachable
 from confide.protocol.errors import BadInput
 from confide.protocol.terminal import clear_errors
-from confide.protocol.wire.service import CAMPAIGN_DIGITS, is_campaign_id, is_loopback
+from confide.protocol.wire.service import CAMPAIGN_DIGITS, is_loopback, is_plan_name
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
@@ -47,7 +47,9 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
 def _aggregator(
     *,
     aggregator: Annotated[str, typer.Option(help="HOST:PORT of the aggregator")],
-    campaign: Annotated[str, typer.Option(help="id of the campaign")],
+    campaign: Annotated[
+        str, typer.Option(help="id of the campaign, or the whole digest of its plan")
+    ],
     token_file: Annotated[
         Path, typer.Option(help="file with the token that the aggregator gave you")
     ],
@@ -67,10 +69,10 @@ def _aggregator(
 ) -> Aggregator:
     if not 0 <= patience < math.inf:
         raise BadInput(f"--patience is {patience}; accepted is a number of seconds, 0 or more")
-    if not is_campaign_id(campaign):
+    if not is_plan_name(campaign):
         raise BadInput(
             f"campaign is {campaign!r}; accepted is its full id of {CAMPAIGN_DIGITS} hexadecimal "
-            "digits"
+            "digits, or all 64 of its plan's digest"
         )
     found = _certificates(aggregator, ca=ca, cert=cert, key=key, insecure=insecure_loopback)
     access = Access(aggregator, _token(token_file), *found)

@@ -14,7 +14,7 @@ from confide.client.ledger.charges import Cost
 from confide.client.transport.grpc_client import Aggregator
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.files import write_whole
-from confide.protocol.plan import open_plan
+from confide.protocol.plan import digest, open_plan
 from confide.protocol.terminal import clear_errors
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
@@ -43,8 +43,11 @@ def plan(
     out: Annotated[Path, typer.Option(help="file for the signed plan")] = Path("plan.bin"),
 ) -> None:
     """Fetch the plan of a campaign, to read it with `explain` before taking part."""
-    write_whole(out, remote.plan())
+    signed = remote.plan()
+    write_whole(out, signed)
     print(f"wrote {out}; `confide-client explain {out}` says what it asks")
+    name = digest(parse(wire.SignedPlan, signed).plan).hex()
+    print(f"To answer this plan and no other, name all of its digest: --campaign {name}")
 
 
 def explain(

@@ -15,10 +15,10 @@ from confide.protocol.wire.service import (
     AUTHORIZATION,
     CALLS,
     CAMPAIGN,
+    CAMPAIGN_DIGITS,
     MESSAGES,
     MOST_MODEL,
     MOST_QUERY,
-    campaign_id,
 )
 
 Reply = TypeVar("Reply")
@@ -73,16 +73,23 @@ class Aggregator:
     def __init__(self, access: Access, campaign: str, *, patience: Patience) -> None:
         self.campaign, self.patience = campaign, patience
         self._address, self._channel = access.address, access.channel()
-        self._metadata = ((CAMPAIGN, campaign), (AUTHORIZATION, f"Bearer {access.token}"))
+        self._metadata = (
+            (CAMPAIGN, campaign[:CAMPAIGN_DIGITS]),
+            (AUTHORIZATION, f"Bearer {access.token}"),
+        )
 
     def close(self) -> None:
         self._channel.close()
 
     def plan(self) -> bytes:
-        """The signed plan of the campaign that was named; the plan of another one is an error."""
+        """The signed plan of the campaign that was named; the plan of another one is an error.
+
+        The campaign may be named by the whole digest of its plan: who makes two plans can give them
+        the same id, with some billions of tries.
+        """
         found: wire.SignedPlan = self._patiently(lambda: self._call("FetchPlan"))
-        sent = campaign_id(digest(found.plan))
-        if sent != self.campaign:
+        sent = digest(found.plan).hex()
+        if not sent.startswith(self.campaign):
             raise Unreachable(
                 f"the aggregator sent the plan of campaign {sent}; asked for was {self.campaign}"
             )

@@ -61,6 +61,11 @@ def is_campaign_id(text: str) -> bool:
     return re.fullmatch(f"[0-9a-f]{{{CAMPAIGN_DIGITS}}}", text) is not None
 
 
+def is_plan_name(text: str) -> bool:
+    """Return whether a text has the form of a campaign's name, or of the digest of its plan."""
+    return is_campaign_id(text) or re.fullmatch("[0-9a-f]{64}", text) is not None
+
+
 def is_loopback(address: str) -> bool:
     """Whether HOST:PORT is on this machine; only then may a connection go without TLS."""
     host = address.rpartition(":")[0].strip("[]")

@@ -156,6 +156,23 @@ def test_a_plan_is_that_of_the_campaign_named(tmp_path: Path) -> None:
     assert puppet.answers == []
 
 
+def test_a_plan_is_the_one_whose_whole_digest_is_named(tmp_path: Path) -> None:
+    """10. An id has 64 bits, and who signs two plans can try until they agree: `plan` shows the
+    whole digest of what was explained, and `contribute` takes it."""
+    place, records = home(tmp_path, **LEARNS), people(tmp_path / "records.npz", crowd(0.9))
+    name = digest(TRAINING.to_bytes()).hex()
+    with Puppet(TRAINING, ROUND) as puppet:
+        command = puppet.options(place, records)
+        fetch = [*command[1:10], "--out", str(tmp_path / "plan.bin")]
+        assert name in client("plan", *fetch)[1]
+        puppet.campaign = f"{name[:-1]}{'01'[name[-1] == '0']}"
+        assert puppet.ask(place, records) == 1
+        assert puppet.answers == []
+        puppet.campaign = name
+        assert puppet.ask(place, records) == 0
+    assert puppet.codes == ["OK"]
+
+
 def test_few_records_do_not_train(tmp_path: Path) -> None:
     """10. The policy's smallest group holds for training as for everything else; the number of
     records is public."""

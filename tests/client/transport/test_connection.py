@@ -169,7 +169,7 @@ def test_only_what_is_queued_is_said_to_be_sent_later(
     )
 
 
-@pytest.mark.parametrize("campaign", ["", "abcdef", "f" * 15, "F" * 16, "f" * 17])
+@pytest.mark.parametrize("campaign", ["", "abcdef", "f" * 15, "F" * 16, "f" * 17, "f" * 65])
 def test_a_shortened_id_is_refused_before_any_connection(campaign: str) -> None:
     """The message says what is needed, and nobody is called."""
     given = ["--campaign", campaign, "--aggregator", "192.0.2.1:1", "--token-file", "none"]
