@@ -79,11 +79,11 @@ def create(
         Path | None, typer.Option(help="settings as TOML, named as the options below")
     ] = None,
     db: Database = DEFAULT,
+    *,
     recalibrates: Annotated[
         Path | None,
         typer.Option(help="card (.json) whose plan is signed again, for today's records"),
     ] = None,
-    *,
     asked: PlanOptions,
     training: TrainingPlanOptions,
 ) -> None:

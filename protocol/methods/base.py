@@ -27,8 +27,7 @@ ReportScores = Callable[[Array, Array], Array]
 # The most records of one owner, and of all owners that a campaign counts.
 MOST_RECORDS = 10**9
 # The tracks of cards that campaigns end in: reports that are private one by one; counts from which
-# a mechanism releases a threshold; such counts of the records that trained the model; and reports
-# that watch a threshold which another card released.
+# a mechanism releases a threshold; such counts of the records that trained; reports that watch.
 LOCAL, CENTRAL, FULL_DATA, MONITOR = "local", "central", "full-data", "monitor"
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.stats import binom
 
 from confide.aggregator.campaigns.driver import Outcome, run_procedure
+from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.protocol.cards.card import Card
 from confide.protocol.certificate import MonitorCertificate
@@ -43,10 +44,7 @@ def watched(plan: Plan, counts: list[tuple[int, int]]) -> MonitorCertificate:
     def answer(_: Any, number: int) -> BitTally:
         return tally(*(counts[number] if number < len(counts) else (0, 0)))
 
-    found: MonitorCertificate = run_procedure(
-        plan_procedure(plan, lambda *_: None),
-        answer,  # type: ignore[arg-type, return-value]
-    )
+    found: MonitorCertificate = run_procedure(plan_procedure(plan, draw_afresh), answer)
     return found
 
 
