@@ -3,6 +3,7 @@
 import urllib.request
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,10 @@ def created(place: Place, *options: object) -> str:
     return printed.strip()
 
 
+def asked(place: Place, campaign: str, number: int) -> bool:
+    return len(place.store.rounds(campaign)) > number
+
+
 def take_part(server: Running, campaign: str, *, token: str, held: Records, folder: Path) -> Left:
     plan = server.place.store.campaign(campaign).plan
     respondent = owner(folder, policy=WATCHED, now=lambda: datetime.now(UTC), held=held)
@@ -87,7 +92,7 @@ def test_fresh_records_answer_until_a_fall_is_an_alarm(
     server, token, folder = place.serve("--http", "0"), place.enrol("owner"), tmp_path / "owner"
     good, bad = records(1_500, seed=1), fallen(records(900, seed=2))
     for number, (held, fresh) in enumerate([(good, 1_500), (both(good, bad), 900)]):
-        eventually(lambda at=number: len(place.store.rounds(name)) > at)
+        eventually(partial(asked, place, name, number))
         assert take_part(server, name, token=token, held=held, folder=folder).reports == fresh
     eventually(lambda: place.store.card(name, PUBLIC))
     found = parse_card(place.store.card(name, PUBLIC) or "")
