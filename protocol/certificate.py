@@ -7,6 +7,8 @@ from confide.protocol.errors import BadInput
 
 PAC = "PAC"
 MARGINAL = "marginal"
+# The kind of a result that promises nothing: an alarm, or none.
+WATCH = "watch"
 NOT_STATED = "not stated"
 
 IID = "records are independent draws from the population the guarantee speaks of"
@@ -22,6 +24,7 @@ PAIRS = (
     "each record, together with the owner that holds it, is exchangeable with the test record and "
     "the owner that would hold it"
 )
+FRESH = "records that answer are fresh: they took no part in the calibration of the threshold"
 DPCP_ASSUMPTIONS = "DPCP Assumptions 1 and 2, which cannot be checked"
 LARGE_N = "so many records that noise and training change no rank that matters"
 
@@ -152,3 +155,35 @@ class CentralCertificate(Certificate):
     @property
     def mechanism(self) -> str:
         return self.release
+
+
+@dataclass(frozen=True)
+class WatchedRound:
+    """One round of a monitor: its answers, how many were one, and the log-evidence after it."""
+
+    n: int
+    ones: int
+    log_evidence: float
+    needed: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitorCertificate(Certificate):
+    """The result of watching a threshold: an alarm that coverage is below 1 - alpha, or none.
+
+    It promises no coverage, so `level` is 0. `delta` bounds false alarms as the variant says.
+    """
+
+    delta: float
+    channel: str
+    max_corrupt: int = 0
+    rounds: tuple[WatchedRound, ...] = ()
+    assumptions: tuple[str, ...] = (IID, MIXTURE, DROPOUTS, FRESH)
+
+    @property
+    def alarm(self) -> bool:
+        return any(found.log_evidence >= found.needed for found in self.rounds)
+
+    @property
+    def mechanism(self) -> str:
+        return self.channel

@@ -8,6 +8,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import GRIDS, MOST_BINS
 from confide.protocol.exact.lattice import MOST_WEIGHTS
 from confide.protocol.methods.in_clear import MOST_SENT_FEATURES
+from confide.protocol.methods.monitor import MOST_PERIODS
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.methods.training import LIMITS
 
@@ -76,6 +77,8 @@ KINDS = {
     "sent-features": _whole(0, MOST_SENT_FEATURES),
     "model-file": _PATH,
     "provider-data": _PATH,
+    "monitors": _PATH,
+    "periods": _whole(1, MOST_PERIODS),
     "model": Kind(_is_digest, "the SHA-256 of the model file, 64 hexadecimal digits"),
     # 0 is for scores of numbers, which have no labels.
     "labels": _whole(0, MOST_LABELS),

@@ -8,8 +8,9 @@ from confide.aggregator.cards.central import central_formal
 from confide.aggregator.cards.chain import chain_layer
 from confide.aggregator.cards.full_data_campaign import full_data_campaign_formal
 from confide.aggregator.cards.local import local_formal
+from confide.aggregator.cards.monitor import monitor_formal
 from confide.protocol.cards.card import PUBLIC, Card, Layer
-from confide.protocol.methods.base import CENTRAL, FULL_DATA, LOCAL
+from confide.protocol.methods.base import CENTRAL, FULL_DATA, LOCAL, MONITOR
 from confide.protocol.plan import Plan, digest
 from confide.protocol.version import CODE_VERSION
 
@@ -18,6 +19,7 @@ FORMAL: dict[str, Callable[[Plan, Outcome], Layer]] = {
     LOCAL: local_formal,
     CENTRAL: central_formal,
     FULL_DATA: full_data_campaign_formal,
+    MONITOR: monitor_formal,
 }
 
 

@@ -4,17 +4,28 @@ import json
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from confide.aggregator.campaigns.plans import check_delta_used, make_plan, valid_from
+from confide.aggregator.campaigns.plans import (
+    Validity,
+    check_delta_used,
+    make_plan,
+    valid_from,
+)
 from confide.aggregator.campaigns.provider_files import with_provider_files
 from confide.aggregator.campaigns.report_scores import check_scoring
 from confide.aggregator.campaigns.settings import belongs, check, check_used
 from confide.aggregator.campaigns.training_result import weights_file
+from confide.aggregator.campaigns.watched_card import (
+    calibration_card,
+    repeated_plan,
+    with_watched_card,
+)
 from confide.aggregator.cli.plan_options import (
+    DEFAULTS,
     SETTINGS,
     PlanOptions,
     TrainingPlanOptions,
@@ -38,7 +49,7 @@ from confide.protocol.command_line import CommandLine
 from confide.protocol.errors import BadInput
 from confide.protocol.files import make_folder, write_new, write_whole
 from confide.protocol.option_groups import grouped
-from confide.protocol.plan import sign_plan
+from confide.protocol.plan import Plan, sign_plan
 from confide.protocol.terminal import clear_errors
 from confide.protocol.wire.columns import F4
 
@@ -69,6 +80,10 @@ def create(
     ] = None,
     db: Database = DEFAULT,
     *,
+    recalibrates: Annotated[
+        Path | None,
+        typer.Option(help="card (.json) whose plan is signed again, for today's records"),
+    ] = None,
     asked: PlanOptions,
     training: TrainingPlanOptions,
 ) -> None:
@@ -76,21 +91,50 @@ def create(
     with clear_errors():
         own = read_settings(file) | given_settings(asked, training)
         check(own)
-        values, model = with_provider_files(with_defaults(own))
-        name = values["campaign"]
-        settings = Settings(
-            **{field: values[option] for option, field in SETTINGS.items() if option in values}
-        )
-        titled = values["title"] or f"{name} {time.time_ns()}"
-        plan = make_plan(
-            name, values, title=titled, valid=valid_from(datetime.now(UTC), days=values["days"])
-        )
-        check_used(own, [name], belongs())
-        check_delta_used(own.get("privacy-delta"), [plan])
+        signer = read_key(key)
+        public = signer.public_key().public_bytes_raw()
+        if recalibrates is None:
+            plan, model = _new_plan(own, key=public)
+        else:
+            plan = _repeated_plan(own, recalibrates, key=public)
+            model = open_store(db).secret_model(plan.model) if plan.terms.sent_features else None
         secret = model if plan.terms.sent_features else None
         check_scoring(plan, secret)
-        signed = sign_plan(plan, read_key(key))
+        settings = Settings(**{SETTINGS[name]: own[name] for name in SETTINGS if name in own})
+        signed = sign_plan(plan, signer)
         print(open_store(db).create(signed, settings, now=time.time(), secret=secret).id)
+
+
+def _new_plan(own: dict[str, Any], *, key: bytes) -> tuple[Plan, bytes | None]:
+    """The plan of these settings, and the file of its model where one is given."""
+    values, model = with_provider_files(with_defaults(with_watched_card(own, key=key)))
+    name = values["campaign"]
+    plan = make_plan(name, values, title=_title(values, name), valid=_validity(values))
+    check_used(own, [name], belongs())
+    check_delta_used(own.get("privacy-delta"), [plan])
+    return plan, model
+
+
+def _repeated_plan(own: dict[str, Any], path: Path, *, key: bytes) -> Plan:
+    """The plan of a card once more; only its title, its time and its rounds may be others."""
+    accepted = ("title", "days", *SETTINGS)
+    others = sorted(set(own) - {*accepted})
+    if others:
+        raise BadInput(
+            f"{', '.join(others)} is given beside recalibrates, which repeats the plan of {path}; "
+            f"accepted are {', '.join(accepted)}"
+        )
+    card, values = calibration_card(path, key=key), DEFAULTS | own
+    name = f"{card.formal['contract']['name']}, again"
+    return repeated_plan(card, title=_title(values, name), valid=_validity(values))
+
+
+def _title(values: dict[str, Any], name: str) -> str:
+    return str(values["title"] or f"{name} {time.time_ns()}")[:200]
+
+
+def _validity(values: dict[str, Any]) -> Validity:
+    return valid_from(datetime.now(UTC), days=values["days"])
 
 
 @campaign_app.command("open")

@@ -33,6 +33,8 @@ DEFAULTS: dict[str, Any] = {
     "privacy-delta": 1e-6,
     "days": 30.0,
     "title": "",
+    "monitors": "",
+    "periods": 365,
 }
 NEEDED = ("campaign", "labels", "model", "records")
 # The digest in the plan of a campaign that scores no records.
@@ -98,6 +100,11 @@ class PlanOptions:
     privacy_delta: Annotated[
         float | None, typer.Option(help="delta of (epsilon, delta)-DP, where noise is Gaussian")
     ] = None
+    monitors: Annotated[
+        str | None,
+        typer.Option(help="card (.json) whose threshold fresh records shall watch, for ever"),
+    ] = None
+    periods: Annotated[int | None, typer.Option(help="of a monitor: the most rounds")] = None
     days: Annotated[float | None, typer.Option(help="how long the plan is valid")] = None
     round_seconds: Annotated[float | None, typer.Option(help="how long a round takes answers")] = (
         None

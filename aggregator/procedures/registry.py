@@ -3,7 +3,14 @@
 from collections.abc import Callable, Generator
 from typing import Any
 
-from confide.aggregator.procedures import averaging, bits, central, full_data_campaign, labels
+from confide.aggregator.procedures import (
+    averaging,
+    bits,
+    central,
+    full_data_campaign,
+    labels,
+    monitor,
+)
 from confide.aggregator.procedures.central import Draw
 from confide.protocol.errors import BadInput
 from confide.protocol.plan import Plan
@@ -31,4 +38,5 @@ register("bits", lambda plan, _: bits.of_plan(plan))
 register("labels", lambda plan, _: labels.of_plan(plan))
 register("central", central.of_plan)
 register("full-data", full_data_campaign.of_plan)
+register("monitor", lambda plan, _: monitor.of_plan(plan))
 register("training", lambda plan, _: averaging.of_plan(plan))

@@ -17,7 +17,7 @@ from confide.aggregator.storage import views
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import CALIBRATED, PUBLISHED, TRAINED
 from confide.aggregator.web.drawing import search_picture
-from confide.aggregator.web.search_progress import DOUBT, Point, bracket, points
+from confide.aggregator.web.search_progress import DOUBT, alarm, asked_of, bracket, points
 from confide.aggregator.web.words import MEANINGS
 from confide.protocol.cards.card import PUBLIC, Card, parse_card
 from confide.protocol.cards.in_words import verdict
@@ -25,6 +25,7 @@ from confide.protocol.cards.page import as_html, card_article
 from confide.protocol.cards.picture import card_picture, scatter
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.cards.verify.findings import Finding
+from confide.protocol.certificate import WATCH
 
 # A table longer than this is cut, and says so.
 MOST_ROWS = 200
@@ -44,6 +45,11 @@ class VerifiedCard:
     @property
     def threshold(self) -> float:
         return float(self.card.formal["released"]["threshold"])
+
+    @property
+    def promises(self) -> bool:
+        """Whether the card is about a promise of coverage; that of a monitor is not."""
+        return bool(self.card.formal["contract"]["kind"] != WATCH)
 
     @property
     def level(self) -> float:
@@ -92,7 +98,7 @@ class Pages:
         known = [
             (row["one"].plan.epsilon, row["checked"].level, not row["checked"].failures)
             for row in rows
-            if row["checked"]
+            if row["checked"] and row["checked"].promises
         ]
         promised = max((level for _, level, _ in known), default=0.0)
         trade_off = (
@@ -109,7 +115,8 @@ class Pages:
     def campaign(self, one: views.Overview, *, whole: bool) -> str:
         """One campaign; not `whole`: only the part that changes."""
         engine, plan, checked = self._store.engine, one.plan, self.checked(one)
-        rounds, asked = views.rounds(engine, one), self._points(one)
+        rounds, found = views.rounds(engine, one), asked_of(self._store, one.id)
+        asked = points(*found)
         owners, all_owners = views.senders(engine, one, last=len(rounds) - 1, most=MOST_ROWS)
         threshold = None if checked is None else checked.threshold
         picture = search_picture(asked, level=1 - plan.alpha, threshold=threshold)
@@ -134,17 +141,11 @@ class Pages:
             "headline": None if checked is None else verdict(checked.card, checked.findings),
             "stored": views.stored_batches(engine, one.id),
             "trained": self._trained(one),
+            "alarm": alarm(*found),
         }
         return self._templates.get_template(
             "campaign.html" if whole else "campaign_live.html"
         ).render(given)
-
-    def _points(self, one: views.Overview) -> list[Point]:
-        """The thresholds that a campaign has asked; a training has none, and long queries."""
-        if one.plan.terms.track is None:
-            return []
-        rounds, asked = self._store.rounds(one.id), self._store.queries(one.id)
-        return points(self._store.campaign(one.id), rounds, asked[: len(rounds)])
 
     def _trained(self, one: views.Overview) -> dict[str, Any] | None:
         """What a training cost and rests on, once it has ended."""

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.storage import views
 from confide.aggregator.storage.store import Store
+from confide.aggregator.web.search_progress import alarm, asked_of
 
 _FAMILIES: tuple[tuple[Any, str, str], ...] = (
     (GaugeMetricFamily, "confide_reports_expected", "Reports expected in all"),
@@ -23,6 +24,9 @@ _FAMILIES: tuple[tuple[Any, str, str], ...] = (
     (GaugeMetricFamily, "confide_owners_finished", "Owners that have finished the last round"),
     (GaugeMetricFamily, "confide_owners_contributed", "Owners counted in the last round"),
     (GaugeMetricFamily, "confide_owners_minimum", "Contributors that the plan asks for"),
+    (GaugeMetricFamily, "confide_alarm", "1 if a monitor has found that coverage fell"),
+    (GaugeMetricFamily, "confide_alarm_evidence", "Its log-evidence; an alarm from that needed on"),
+    (GaugeMetricFamily, "confide_alarm_evidence_needed", "The log-evidence that is an alarm"),
 )
 
 
@@ -30,7 +34,7 @@ class Campaigns(Collector):
     """Gauges of all campaigns, read from the store at each request."""
 
     def __init__(self, store: Store) -> None:
-        self._engine = store.engine
+        self._store, self._engine = store, store.engine
 
     def collect(self) -> Iterator[Metric]:
         state = GaugeMetricFamily(
@@ -56,7 +60,7 @@ class Campaigns(Collector):
     def _values(self, one: views.Overview) -> tuple[float | None, ...]:
         """The value of each of _FAMILIES; None where the campaign has none."""
         asked = views.rounds(self._engine, one)
-        last = asked[-1] if asked else None
+        last, watched = asked[-1] if asked else None, alarm(*asked_of(self._store, one.id))
         return (
             one.plan.expected_records,
             sum(row.reports for row in asked),
@@ -65,6 +69,9 @@ class Campaigns(Collector):
             None if last is None else last.finished,
             None if last is None else last.contributed,
             one.plan.minimum_owners,
+            None if watched is None else watched.raised,
+            None if watched is None else watched.log_evidence,
+            None if watched is None else watched.needed,
         )
 
 

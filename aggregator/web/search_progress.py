@@ -5,11 +5,14 @@ Together they bracket the threshold at which coverage crosses the level.
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import Campaign, Round
-from confide.protocol.methods.thresholds import Evidence
+from confide.protocol.methods.base import Query
+from confide.protocol.methods.thresholds import Alarm, Evidence
 from confide.protocol.plan import read_query
 
 # The probability that a bracket does not hold the crossing: half of it for each end.
@@ -73,15 +76,41 @@ def bracket(points: Sequence[Point]) -> Bracket:
     )
 
 
+Asked = tuple[Campaign, Sequence[Round], Sequence[bytes]]
+
+
+def asked_of(store: Store, campaign: str) -> Asked:
+    """A campaign with its rounds and their queries; a training has long ones, and none is read."""
+    one = store.campaign(campaign)
+    rounds = store.rounds(campaign) if one.plan.terms.track is not None else []
+    return one, rounds, [store.query(campaign, row.number) for row in rounds]
+
+
 def points(campaign: Campaign, rounds: Sequence[Round], asked: Sequence[bytes]) -> list[Point]:
     """Every threshold asked so far, in the order of rounds, whose queries are given too."""
-    found: list[Point] = []
-    for one, data in zip(rounds, asked, strict=True):
+    level = 1 - campaign.plan.alpha
+    return [
+        _point(number, evidence, level)
+        for number, query, tally in _tallies(campaign, rounds, asked)
+        for evidence in query.evidence(tally)
+    ]
+
+
+def alarm(campaign: Campaign, rounds: Sequence[Round], asked: Sequence[bytes]) -> Alarm | None:
+    """What the rounds that were counted say against the coverage that a monitor watches."""
+    found = [tally for _, _, tally in _tallies(campaign, rounds, asked) if tally is not None]
+    return campaign.plan.terms.alarm(found, alpha=campaign.plan.alpha)
+
+
+def _tallies(
+    campaign: Campaign, rounds: Sequence[Round], asked: Sequence[bytes]
+) -> Iterator[tuple[int, Query, Any]]:
+    """The number of every round, its query and, once it was counted, its tally."""
+    for row, data in zip(rounds, asked, strict=True):
         query, _ = read_query(data, plan=campaign.plan, plan_digest=campaign.digest)
-        tally = None if one.tally is None else query.tally_from_json(json.loads(one.tally))
-        level = 1 - campaign.plan.alpha
-        found += [_point(one.number, evidence, level) for evidence in query.evidence(tally)]
-    return found
+        kept = row.tally
+        tally = None if kept is None else query.tally_from_json(json.loads(kept))
+        yield row.number, query, tally
 
 
 def _point(number: int, evidence: Evidence, level: float) -> Point:

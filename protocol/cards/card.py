@@ -6,6 +6,7 @@ The signature covers all three. Values that depend on data and were not released
 the auditor's view only.
 """
 
+import hashlib
 import json
 import math
 from dataclasses import dataclass, replace
@@ -56,6 +57,11 @@ class Card:
             "provenance": self.provenance,
         }
         return {"format": FORMAT, "view": self.view, **layers}
+
+    @property
+    def digest(self) -> bytes:
+        """The SHA-256 of what the signature covers, which names the card."""
+        return hashlib.sha256(canonical(self.content())).digest()
 
     def public(self) -> "Card":
         """Return the card without the values for auditors only, to be signed separately."""

@@ -13,6 +13,7 @@ from typing import Any
 from confide.protocol.cards.card import Card, Layer
 from confide.protocol.cards.in_words import in_words, spent
 from confide.protocol.cards.verify.findings import Finding
+from confide.protocol.certificate import WATCH
 from confide.protocol.errors import BadInput
 from confide.protocol.terminal import printable
 
@@ -33,6 +34,8 @@ def exported(card: Card, findings: list[Finding], *, form: str, curator: Curator
     broken = [finding.clause for finding in findings if not finding.holds]
     if broken:
         raise BadInput(f"the card does not verify ({', '.join(broken)}); accepted is one that does")
+    if card.formal["contract"]["kind"] == WATCH:
+        raise BadInput("the card is of a monitor; accepted is the card of a calibration")
     if card.formal["decision"] != "feasible" or card.formal["released"] is None:
         raise BadInput(
             f"the card is {card.formal['decision']}"

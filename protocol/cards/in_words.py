@@ -5,7 +5,15 @@ from dataclasses import dataclass
 
 from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Card, Layer
 from confide.protocol.cards.verify.findings import Finding
-from confide.protocol.certificate import PAC
+from confide.protocol.cards.watch_words import (
+    NOT_PROMISED,
+    QUIET,
+    watch_promise,
+    watch_sentence,
+    watch_status,
+    watch_title,
+)
+from confide.protocol.certificate import PAC, WATCH
 from confide.protocol.privacy.odds import worst_odds
 from confide.protocol.scores.base import REGRESSION
 
@@ -35,7 +43,7 @@ class InWords:
 
     @property
     def good(self) -> bool:
-        return self.status in (CERTIFIED, ON_AVERAGE, KEPT)
+        return self.status in (CERTIFIED, ON_AVERAGE, KEPT, QUIET)
 
 
 def in_words(card: Card, findings: list[Finding]) -> InWords:
@@ -64,11 +72,18 @@ def in_words(card: Card, findings: list[Finding]) -> InWords:
 
 def title(card: Card) -> str:
     """Name what a card is about, without the numbers that tell campaigns apart."""
+    if _watches(card.formal):
+        return watch_title(card.formal)
     released, coverage = card.formal["released"], card.formal["contract"]["coverage"]
     if released is None:
         return f"Contract for {coverage:.4g} coverage"
     what = "intervals" if released["task"] == REGRESSION else "sets"
     return f"Prediction {what} with coverage {coverage:.4g}"
+
+
+def _watches(formal: Layer) -> bool:
+    """Whether the card is of a monitor, which promises no coverage."""
+    return bool(formal["contract"]["kind"] == WATCH)
 
 
 def headline(card: Card) -> str:
@@ -87,6 +102,8 @@ def verdict(card: Card, findings: list[Finding]) -> str:
 def _status(formal: Layer) -> str:
     if formal["decision"] == "simulation":
         return SIMULATION
+    if _watches(formal):
+        return watch_status(formal)
     if formal["decision"] != "feasible":
         return TRIVIAL if formal["failed"] == [INFORMATIVE] else FAILED
     if formal["released"] is None:
@@ -96,6 +113,8 @@ def _status(formal: Layer) -> str:
 
 def _sentence(card: Card) -> str:
     formal = card.formal
+    if _watches(formal):
+        return watch_sentence(formal)
     contract, margin = formal["contract"], formal["margin"]
     asked = f"coverage {contract['coverage']:g} ({contract['kind']})"
     others = [_FAILED.get(name, name) for name in formal["failed"] if name != RANDOMNESS]
@@ -117,6 +136,8 @@ def _sentence(card: Card) -> str:
 
 
 def _promise(formal: Layer) -> str:
+    if _watches(formal):
+        return watch_promise(formal)
     if formal["decision"] == "infeasible":
         return "None: see the verdict."
     contract, released = formal["contract"], formal["released"]
@@ -138,7 +159,7 @@ def spent(formal: Layer) -> tuple[float | None, float]:
     """Return the epsilon and delta that a record paid: both together, if it also trained."""
     if "chain" in formal:
         return formal["chain"]["epsilon"], formal["chain"]["delta"]
-    if formal["track"] == "local":
+    if formal["track"] in ("local", "monitor"):
         return formal["certificate"]["epsilon"], 0.0
     total = formal["total"]
     return (None, 0.0) if total is None else (total["epsilon"], total["delta"])
@@ -202,7 +223,7 @@ def _assumes(formal: Layer) -> tuple[tuple[str, str], ...]:
 
 def _use(formal: Layer) -> str:
     released = formal["released"]
-    if released is None or formal["decision"] == "infeasible":
+    if released is None or formal["decision"] == "infeasible" or _watches(formal):
         return ""
     verb = "predict_interval" if released["task"] == REGRESSION else "predict_set"
     return f'confide.Predictor.from_card("card.json", key=KEY).{verb}(results)'
@@ -211,6 +232,8 @@ def _use(formal: Layer) -> str:
 def _not_promised(card: Card) -> tuple[str, ...]:
     """Say what a reader might take for promised and is not."""
     formal = card.formal
+    if _watches(formal):
+        return NOT_PROMISED
     said = [
         "Coverage for every class, owner or group: the promise is for all records together.",
         "Coverage of records that differ from those that were calibrated on.",

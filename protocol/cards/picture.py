@@ -20,6 +20,14 @@ def card_picture(formal: Layer) -> str:
     if formal["track"] == "full-data":
         kept = [(point["epsilon"], point["delta"], True) for point in formal["profile"]]
         return scatter(kept, line=formal["total"]["delta"], x="epsilon of the training", y="delta")
+    if formal["track"] == "monitor":
+        rounds = formal["certificate"]["rounds"]
+        evidence = [
+            (float(i + 1), one["log_evidence"], one["log_evidence"] < one["needed"])
+            for i, one in enumerate(rounds)
+        ]
+        needed = rounds[-1]["needed"] if rounds else 0.0
+        return scatter(evidence, line=needed, x="round", y="log-evidence that coverage fell")
     rungs = formal["certificate"]["rungs"]
     points = [(float(i + 1), rung["threshold"], _passed(rung)) for i, rung in enumerate(rungs)]
     return scatter(

@@ -1,5 +1,6 @@
 """All fields of a card as tables of text, for readers of its technical layer."""
 
+from collections.abc import Callable
 from typing import Any
 
 from confide.protocol.cards.card import Card, Layer
@@ -35,9 +36,7 @@ def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
         ("that do not hold", str(len(failures))),
     ]
     checked += [(finding.clause, finding.detail) for finding in failures]
-    specific = {"central": _central, "local": _local, "full-data": _full_data}[formal["track"]](
-        formal
-    )
+    specific = _SPECIFIC[formal["track"]](formal)
     described = _rows(card.diagnostic) or [("measured", "nothing")]
     origin = _rows(card.provenance)
     released = _rows(formal["released"] or {"threshold": "none yet"})
@@ -133,6 +132,28 @@ def _full_data(formal: Layer) -> list[tuple[str, Rows]]:
         ("Clauses", _rows(formal["flags"])),
         ("Privacy in all", _rows(formal["total"])),
     ]
+
+
+def _monitor(formal: Layer) -> list[tuple[str, Rows]]:
+    rounds = [
+        (f"round {i + 1}", ", ".join(f"{name} {_text(value)}" for name, value in one.items()))
+        for i, one in enumerate(formal["certificate"]["rounds"])
+    ]
+    return [
+        ("Watched", _rows(formal["watched"])),
+        ("Evidence", _rows(formal["certificate"], but="rounds")),
+        ("Clauses", _rows(formal["flags"])),
+        *([("Rounds", rounds)] if rounds else []),
+    ]
+
+
+# What the card of each track shows besides what all show.
+_SPECIFIC: dict[str, Callable[[Layer], list[tuple[str, Rows]]]] = {
+    "central": _central,
+    "local": _local,
+    "full-data": _full_data,
+    "monitor": _monitor,
+}
 
 
 def _chain(formal: Layer) -> list[tuple[str, Rows]]:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Card, Layer, read_card
+from confide.protocol.certificate import WATCH
 from confide.protocol.errors import BadInput
 
 Key = bytes | str
@@ -49,6 +50,11 @@ def trusted_release(
         raise BadInput(
             f"{where} is about a search for a contract and has no threshold; accepted is the card "
             "of a calibration"
+        )
+    if found.formal["contract"]["kind"] == WATCH:
+        raise BadInput(
+            f"{where} is of a monitor, which watches the threshold of card "
+            f"{found.formal['watched']['card']}; accepted is the card of a calibration"
         )
     if found.formal["decision"] == "simulation" and not simulation:
         raise BadInput(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput, check_choice, check_epsilon
 from confide.protocol.exact.sampling import Entropy
-from confide.protocol.methods.thresholds import Evidence
+from confide.protocol.methods.thresholds import Alarm, Evidence
 from confide.protocol.wire.columns import Array
 from confide.protocol.wire.encoding import parse, serialise
 
@@ -27,8 +27,8 @@ ReportScores = Callable[[Array, Array], Array]
 # The most records of one owner, and of all owners that a campaign counts.
 MOST_RECORDS = 10**9
 # The tracks of cards that campaigns end in: reports that are private one by one; counts from which
-# a mechanism releases a threshold; and such counts of the records that trained the model.
-LOCAL, CENTRAL, FULL_DATA = "local", "central", "full-data"
+# a mechanism releases a threshold; such counts of the records that trained; reports that watch.
+LOCAL, CENTRAL, FULL_DATA, MONITOR = "local", "central", "full-data", "monitor"
 
 
 @dataclass(frozen=True)
@@ -266,6 +266,10 @@ class Terms(ABC):
     @abstractmethod
     def explain(self, *, labels: int, alpha: float) -> Explanation:
         """Explain the plan to an owner."""
+
+    def alarm(self, tallies: Sequence[Any], *, alpha: float) -> Alarm | None:
+        """Return what the rounds so far say against coverage 1 - alpha, if the method watches."""
+        return None
 
     def row_bits(self, *, labels: int) -> dict[str, int]:
         """Bits per report of every column of `reports_message`; empty if answers are not split."""

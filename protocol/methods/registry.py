@@ -6,6 +6,7 @@ from confide.protocol.methods.bits import BitTerms
 from confide.protocol.methods.central import CentralTerms
 from confide.protocol.methods.full_data import FullDataTerms
 from confide.protocol.methods.labels import LabelTerms
+from confide.protocol.methods.monitor import MonitorTerms
 from confide.protocol.methods.training import TrainingTerms
 
 METHODS: dict[str, type[Terms]] = {}
@@ -18,7 +19,7 @@ def register(terms: type[Terms]) -> type[Terms]:
     return terms
 
 
-for _terms in (LabelTerms, BitTerms, CentralTerms, FullDataTerms, TrainingTerms):
+for _terms in (LabelTerms, BitTerms, CentralTerms, FullDataTerms, MonitorTerms, TrainingTerms):
     register(_terms)
 
 

@@ -53,6 +53,18 @@ class Evidence(ABC):
 
 
 @dataclass(frozen=True)
+class Alarm:
+    """The log-evidence that coverage fell below a level, and the log-evidence that is an alarm."""
+
+    log_evidence: float
+    needed: float
+
+    @property
+    def raised(self) -> bool:
+        return self.log_evidence >= self.needed
+
+
+@dataclass(frozen=True)
 class BitEvidence(Evidence):
     """Randomised bits, of which `ones` were one: a binomial number."""
 

@@ -122,6 +122,24 @@ class BitTerms(_message.Message):
     max_corrupt: int
     def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ...) -> None: ...
 
+class MonitorTerms(_message.Message):
+    __slots__ = ("variant", "epsilon", "delta", "max_corrupt", "threshold", "card", "periods")
+    VARIANT_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    MAX_CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    CARD_FIELD_NUMBER: _ClassVar[int]
+    PERIODS_FIELD_NUMBER: _ClassVar[int]
+    variant: str
+    epsilon: float
+    delta: float
+    max_corrupt: int
+    threshold: float
+    card: bytes
+    periods: int
+    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., threshold: _Optional[float] = ..., card: _Optional[bytes] = ..., periods: _Optional[int] = ...) -> None: ...
+
 class LabelTerms(_message.Message):
     __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "sent_features", "ladder")
     VARIANT_FIELD_NUMBER: _ClassVar[int]

@@ -13,6 +13,7 @@ from confide.protocol.cards.verify.central import central
 from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.cards.verify.full_data import full_data
 from confide.protocol.cards.verify.local import local
+from confide.protocol.cards.verify.monitor import monitor
 from confide.protocol.cards.verify.plan import planned
 from confide.protocol.errors import ConfideError
 
@@ -22,6 +23,7 @@ TRACKS: dict[str, Callable[[Layer], Iterator[Finding]]] = {
     "central": central,
     "local": local,
     "full-data": full_data,
+    "monitor": monitor,
 }
 
 

@@ -6,10 +6,11 @@ from confide.protocol.cards.card import Card, Layer
 from confide.protocol.cards.verify.chain import chain
 from confide.protocol.cards.verify.findings import Finding, number, same
 from confide.protocol.cards.verify.local import RULES
-from confide.protocol.methods.base import CENTRAL, FULL_DATA, LOCAL
+from confide.protocol.methods.base import CENTRAL, FULL_DATA, LOCAL, MONITOR
 from confide.protocol.methods.central import CentralTerms
 from confide.protocol.methods.full_data import FullDataTerms
 from confide.protocol.methods.local import LocalTerms
+from confide.protocol.methods.monitor import MonitorTerms
 from confide.protocol.plan import Plan, digest
 
 
@@ -64,7 +65,7 @@ def _contributors(card: Card, plan: Plan) -> Iterator[Finding]:
     least = plan.minimum_owners
     yield same(f"{place}/minimum_owners", found["minimum_owners"], least)
     yield Finding(f"{place}/owners", owners >= least, f"at least {least} by the plan")
-    if formal["track"] != LOCAL:
+    if formal["track"] in (CENTRAL, FULL_DATA):
         central = formal["track"] == CENTRAL
         unit, entry = "records", formal["searched"][0] if central else formal["calibration"]
         yield same(f"{place}/of", max(of, 1), entry["n"])
@@ -85,29 +86,51 @@ def _contributors(card: Card, plan: Plan) -> Iterator[Finding]:
     yield same(f"{place}/if_the_largest_lied", found["if_the_largest_lied"], said)
 
 
-def _local(plan: Plan) -> dict[str, Layer]:
+def _local_contract(plan: Plan) -> Layer:
+    return {
+        "name": plan.campaign,
+        "coverage": float(1 - number(plan.alpha)),
+        "delta": LocalTerms.of(plan.terms).delta,
+        "epsilon": plan.epsilon,
+        "minimum_reports": plan.minimum_reports,
+        "max_corrupt": plan.max_corrupt,
+    }
+
+
+def _reported(plan: Plan) -> Layer:
+    """Return what the certificate says of the reports, each through a channel."""
     terms = LocalTerms.of(plan.terms)
     channel = terms.make_channel(labels=plan.labels)
     return {
-        "contract": {
-            "name": plan.campaign,
-            "coverage": float(1 - number(plan.alpha)),
-            "delta": terms.delta,
-            "epsilon": plan.epsilon,
-            "minimum_reports": plan.minimum_reports,
-            "max_corrupt": plan.max_corrupt,
-        },
-        "certificate": {
-            "method": plan.method,
-            "variant": plan.variant,
-            "score": plan.score,
-            "channel": channel.name,
-            "scoring": terms.scoring,
-            "labels": plan.labels,
-            "alpha": plan.alpha,
-            "delta": terms.delta,
-            "epsilon": channel.epsilon,
-            "planned": plan.expected_records if RULES[plan.method].planned else None,
+        "method": plan.method,
+        "variant": plan.variant,
+        "channel": channel.name,
+        "alpha": plan.alpha,
+        "delta": terms.delta,
+        "epsilon": channel.epsilon,
+    }
+
+
+def _local(plan: Plan) -> dict[str, Layer]:
+    own = {
+        "score": plan.score,
+        "scoring": LocalTerms.of(plan.terms).scoring,
+        "labels": plan.labels,
+        "planned": plan.expected_records if RULES[plan.method].planned else None,
+    }
+    return {"contract": _local_contract(plan), "certificate": _reported(plan) | own}
+
+
+def _monitor(plan: Plan) -> dict[str, Layer]:
+    """Return the fields of the plan of a monitor, which released nothing of its own."""
+    terms = MonitorTerms.of(plan.terms)
+    return {
+        "contract": _local_contract(plan),
+        "certificate": _reported(plan),
+        "watched": {
+            "card": terms.card.hex(),
+            "threshold": terms.threshold,
+            "periods": terms.periods,
         },
     }
 
@@ -177,4 +200,5 @@ STATED: dict[str, Callable[[Plan], dict[str, Layer]]] = {
     LOCAL: _local,
     CENTRAL: _central,
     FULL_DATA: _full_data,
+    MONITOR: _monitor,
 }

@@ -28,6 +28,7 @@ from tests.support.cards import (
 from tests.support.central import NOISED, TRUSTED
 from tests.support.full_data import CONTRACT as FULL_DATA
 from tests.support.full_data import RELEASED, made
+from tests.support.monitors import watched_card
 from tests.support.owners import LABEL_PLAN, PLAN, changed
 
 
@@ -45,6 +46,7 @@ def tracks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Card]:
         "trusted": issued(TRUSTED, counted(TRUSTED, rng)),
         "owner-noised": issued(NOISED, counted(NOISED, rng)),
         "full-data": made(),
+        "monitor": watched_card([(300, 268), (300, 200)]),
         "searched": make_card(grid=GRID[-2:]),
         "infeasible": make_card(*infeasible()),
     }
@@ -57,6 +59,7 @@ TRACKS = (
     "trusted",
     "owner-noised",
     "full-data",
+    "monitor",
     "searched",
     "infeasible",
 )

@@ -15,6 +15,7 @@ from tests.support.campaign_cards import counted, issued, reported
 from tests.support.cards import KEY, broken, make_card
 from tests.support.central import NOISED, TRUSTED
 from tests.support.full_data import QUANTILE, RELEASED, TRAINING, made
+from tests.support.monitors import WATCHING, watched_card
 from tests.support.owners import LABEL_PLAN, PLAN, changed
 
 HONEST = 100
@@ -104,6 +105,22 @@ def full_data_card(rng: np.random.Generator) -> Card:
     return made(contract, training, quantile, n=n, released=replace(RELEASED, threshold=1.0))
 
 
+def monitor_card(rng: np.random.Generator) -> Card:
+    plan = changed(
+        WATCHING,
+        variant=str(rng.choice(["e-process", "e-detector"])),
+        epsilon=float(rng.uniform(0.5, 6)),
+        alpha=round(float(rng.uniform(0.05, 0.4)), 3),
+        delta=round(float(rng.uniform(0.001, 0.3)), 4),
+        max_corrupt=int(rng.integers(0, 4)),
+    )
+    counts = [
+        (n, int(rng.binomial(n, rng.uniform(0.4, 0.95))))
+        for n in rng.integers(0, 200, size=int(rng.integers(0, 12))).tolist()
+    ]
+    return watched_card(counts, plan)
+
+
 def searched_card(rng: np.random.Generator) -> Card:
     contract = Contract(
         "any",
@@ -137,6 +154,7 @@ MAKERS: dict[str, Callable[[np.random.Generator], Card]] = {
     "trusted": trusted_card,
     "owner-noised": noised_card,
     "full-data": full_data_card,
+    "monitor": monitor_card,
     "searched": searched_card,
 }
 
