@@ -11,6 +11,8 @@ from confide.aggregator.cards.contract import Configuration, Contract
 from confide.aggregator.cards.search import search_and_try
 from confide.aggregator.cards.shortlist import ShortlistTrial
 from confide.protocol.cards.card import Card, parse_card
+from confide.protocol.cards.page import as_html
+from confide.protocol.cards.verify.card import verify
 from confide.protocol.embedded import predictions
 from confide.protocol.errors import BadInput
 from confide.protocol.scores.registry import find_score
@@ -42,6 +44,9 @@ def test_the_evaluation_of_the_paper() -> None:
         assert row["coverage"] > 0.72
         assert row["observed_inflation"] >= 0
     assert not broken(parse_card(card.to_json()))
+    page = as_html(card, verify(card))
+    assert "Run 3 times on 16,000 records that may be looked at" in page
+    assert "the filled one, on the line, is selected" in page
 
 
 def test_a_cheaper_configuration_is_selected_if_sets_grow_by_no_more_than_the_tolerance() -> None:
