@@ -68,6 +68,29 @@ class Findings:
             )
         return [line for line in said if line]
 
+    def spread(self) -> list[str]:
+        """Say of every campaign how far owners lie apart, and how many fall short beyond chance.
+
+        The upper end of an owner's interval is below its true coverage once in 40 times.
+        """
+        said = []
+        for row in self.calibrations:
+            owners = [one for one in row["owners"] if one["test_records"]]
+            if not owners:
+                continue
+            low, high = (
+                best(owners, key=lambda one: float(one["coverage"])) for best in (min, max)
+            )
+            short = sum(
+                interval(one["coverage"], one["test_records"])[1] < row["level"] for one in owners
+            )
+            said.append(
+                f"{row['campaign']}: coverage from {low['coverage']:.3f} ({low['owner']}) to "
+                f"{high['coverage']:.3f} ({high['owner']}); {short} of {len(owners)} owners below "
+                f"{row['level']:.3g} by more than chance explains, but for 1 in 40."
+            )
+        return said
+
     def _best(self, kind: str) -> str:
         useful = [row for row in self.private if row["kind"] == kind and informative(row)]
         if not useful:

@@ -19,8 +19,11 @@ PAGE = """<!doctype html>
 <title>Confide: simulated federation</title>
 <style>{style}
 .scroll {{ overflow-x: auto; }}
-.scroll td, .scroll th {{ display: table-cell; width: auto; white-space: nowrap; }}
+.scroll td, .scroll th {{ display: table-cell; width: auto; white-space: nowrap;
+  padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #ccc; }}
 .scroll tr {{ display: table-row; }}
+.scroll svg {{ width: auto; max-width: none; }}
+@media print {{ .scroll {{ overflow: visible; font-size: 8pt; }} .scroll svg {{ width: 100%; }} }}
 </style>
 <h1>Simulated federation</h1>
 <p>{about}</p>
@@ -28,7 +31,7 @@ PAGE = """<!doctype html>
 <p class="status">{status}</p>
 <ul>{conclusion}</ul>
 </section>
-{plot}
+<div class="scroll">{plot}</div>
 <h2>Campaigns</h2>
 <div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>
 {trained}
@@ -38,10 +41,13 @@ terms lie beside this page.</p>
 <h2>Owners</h2>
 <p>Coverage / mean size on each owner's test records at the published threshold: a diagnostic of
 this simulation. What is promised is for all records together.</p>
-<div class="scroll"><table>
-<thead><tr>{owners_head}</tr></thead><tbody>{owners}</tbody></table></div>
+{spread}
+<details{opened}><summary>All {count} owners</summary><div class="scroll"><table>
+<thead><tr>{owners_head}</tr></thead><tbody>{owners}</tbody></table></div></details>
 </html>
 """
+# Owners whose table is not folded.
+MOST_SHOWN = 20
 TRAININGS = (
     '<h2>Trainings</h2><div class="scroll"><table><thead><tr><th>training</th><th>network</th>'
     "<th>accuracy</th><th>epsilon</th><th>delta</th><th>rounds</th><th>owners a round</th></tr>"
@@ -71,6 +77,9 @@ def write_report(folder: Path, rows: list[dict[str, Any]], *, alpha: float, abou
             head="".join(f"<th>{name}</th>" for name in COLUMNS),
             body="".join(_table_row(cells(row)) for row in found.calibrations),
             trained=_trainings(found.trainings),
+            spread=f"<ul>{_items(found.spread())}</ul>",
+            opened=" open" if len(owners) <= MOST_SHOWN else "",
+            count=len(owners),
             owners_head="".join(f"<th>{html.escape(name)}</th>" for name in owners_head),
             owners="".join(map(_table_row, owners)),
         )

@@ -11,14 +11,26 @@ from dataclasses import asdict
 from confide.aggregator.cards.clauses import judge
 from confide.aggregator.cards.contract import Configuration, Contract, decimal
 from confide.aggregator.cards.released import decision
+from confide.aggregator.cards.shortlist import ShortlistTrial, chosen_by_size
 from confide.aggregator.cards.suggestions import suggestions
-from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Layer
+from confide.protocol.cards.card import BY_INFLATION, BY_SIZE, INFORMATIVE, RANDOMNESS, Layer
 from confide.protocol.certificate import MARGINAL
 from confide.protocol.errors import BadInput
 
 
 def search(contract: Contract, grid: Iterable[Configuration]) -> Layer:
     """Make the formal layer of a central card: judge every configuration, select one or none."""
+    return search_and_try(contract, grid, None)[0]
+
+
+def search_and_try(
+    contract: Contract, grid: Iterable[Configuration], trial: ShortlistTrial | None
+) -> tuple[Layer, Layer]:
+    """Make the formal and the diagnostic layer of a central card.
+
+    With a `trial` the short list is run, and one whose sets are small is selected; without one,
+    that of least certified inflation. What is measured makes no configuration feasible.
+    """
     configurations = list(grid)
     if not configurations:
         raise BadInput("the grid is empty; accepted is at least one configuration")
@@ -28,14 +40,19 @@ def search(contract: Contract, grid: Iterable[Configuration]) -> Layer:
         range(len(judged)), key=lambda i: (_failures(judged[i]), -(judged[i]["level"] or 0.0), i)
     )
     selected = min(shortlist, key=lambda i: _preference(judged[i])) if shortlist else None
+    measured: Layer = {}
+    if trial is not None and shortlist:
+        measured = trial.measure(contract, judged, shortlist)
+        selected = chosen_by_size(judged, measured)
     shown = judged[best if selected is None else selected]
     failed = [name for name, holds in shown["flags"].items() if not holds]
-    return {
+    formal = {
         "track": "central",
         "contract": {"kind": MARGINAL, **asdict(contract)},
         "searched": judged,
         "shortlist": shortlist,
         "selected": selected,
+        "selected_by": BY_SIZE if measured else BY_INFLATION,
         "best": best if selected is None else selected,
         "flags": {"configuration": selected is not None, RANDOMNESS: True, INFORMATIVE: True},
         "decision": decision(failed),
@@ -54,6 +71,7 @@ def search(contract: Contract, grid: Iterable[Configuration]) -> Layer:
         "plan": None,
         "released": None,
     }
+    return formal, measured
 
 
 def _failures(judged: Layer) -> int:
@@ -76,11 +94,15 @@ def _preference(judged: Layer) -> tuple[float, float, float, float]:
 
 
 def _shortlist(judged: Sequence[Layer]) -> list[int]:
-    """For each pair of budgets, the feasible configuration of least inflation."""
-    best: dict[tuple[float, float], int] = {}
+    """For each pair of budgets and each grid, the feasible configuration of least inflation.
+
+    Inflation counts ranks; it does not tell how far apart the thresholds of two grids lie.
+    """
+    best: dict[tuple[float, float, str, int], int] = {}
     for i, entry in enumerate(judged):
         if entry["feasible"]:
             budgets = entry["epsilon_train"], entry["epsilon_calibration"]
-            if budgets not in best or _preference(entry) < _preference(judged[best[budgets]]):
-                best[budgets] = i
+            place = (*budgets, entry["grid"], entry["bins"])
+            if place not in best or _preference(entry) < _preference(judged[best[place]]):
+                best[place] = i
     return sorted(best.values())

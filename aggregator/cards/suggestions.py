@@ -15,9 +15,9 @@ EPSILON_DECIMALS = 3
 
 
 def suggestions(contract: Contract, configurations: Sequence[Configuration]) -> list[Layer]:
-    """The smallest changes of records, epsilon and target that make a configuration feasible."""
+    """The smallest changes of records, epsilon, gamma and target that make one feasible."""
     found = []
-    for change in (_more_records, _more_epsilon, _lower_target):
+    for change in (_more_records, _more_epsilon, _higher_gamma, _lower_target):
         made = [
             result
             for configuration in configurations
@@ -70,6 +70,15 @@ def _more_epsilon(contract: Contract, configuration: Configuration) -> Change:
         return None
     wider, changed = raised(steps)
     return wider.epsilon_train + wider.epsilon_calibration, wider, changed
+
+
+def _higher_gamma(contract: Contract, configuration: Configuration) -> Change:
+    """Aim at the share of scores whose level is the target; the change is how far that is."""
+    gamma = decimal(contract.coverage) + decimal(contract.beta)
+    changed = replace(configuration, gamma=float(gamma))
+    if configuration.gamma >= changed.gamma or not _feasible(contract, changed):
+        return None
+    return float(gamma - decimal(configuration.gamma)), contract, changed
 
 
 def _lower_target(contract: Contract, configuration: Configuration) -> Change:

@@ -2,19 +2,13 @@
 
 import json
 import sys
-import tomllib
-from dataclasses import fields
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from confide.aggregator.cards.contract import Contract, read_grid
-from confide.aggregator.cards.issue import provenance
-from confide.aggregator.cards.search import search
-from confide.aggregator.keys import read_key
-from confide.protocol.cards.card import Card, card_schema, read_card
+from confide.aggregator.cli.search import HELP, search_command
+from confide.protocol.cards.card import card_schema, read_card
 from confide.protocol.cards.differences import differences
 from confide.protocol.cards.exports import FORMS, Curator, exported
 from confide.protocol.cards.in_words import headline
@@ -30,91 +24,7 @@ app = CommandLine(__doc__)
 
 CardFile = Annotated[Path, typer.Argument(help="a card, as JSON")]
 
-EXAMPLE = """An example of a contract:
-
-\b
-    name = "triage model, autumn"
-
-\b
-    [contract]
-    coverage = 0.7              # promised, on average
-    beta = 0.001                # part of it: failures of the calibration
-    epsilon_train = 4.0         # privacy budgets that may not be exceeded
-    epsilon_calibration = 8.0
-    delta = 1e-5
-    # max_inflation = 0.05      # ranks too high, as a share of records
-    # adjacency = "add-remove"  # default: replace-one
-    # unit = "client"           # with records_per_client = 1
-
-\b
-    [grid]                      # every combination is tried
-    mechanism = ["rank-exponential", "laplace-counts"]
-    gamma = [0.65, 0.75, 0.85]
-    n = [1000, 4000]
-    bins = 100
-    epsilon_train = 4.0
-    delta_train = 1e-5
-    epsilon_calibration = [2.0, 8.0]
-"""
-
-
-def read_contract(path: Path) -> tuple[Contract, Any]:
-    """A contract and its grid from TOML."""
-    try:
-        values = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(
-            f"{path} cannot be read as TOML: {error}; `confide-card search --help` shows an example"
-        ) from None
-    unknown = sorted(set(values) - {"name", "contract", "grid"})
-    missing = sorted({"name", "contract", "grid"} - set(values))
-    names = {field.name for field in fields(Contract)} - {"name"}
-    given = values.get("contract", {})
-    try:
-        if unknown or missing:
-            raise BadInput(
-                f"unknown: {', '.join(unknown) or 'none'}; missing: {', '.join(missing) or 'none'}"
-            )
-        strange = sorted(set(given) - names)
-        if strange:
-            raise BadInput(
-                f"[contract] has unknown {', '.join(strange)}; accepted: {', '.join(sorted(names))}"
-            )
-        return Contract(name=str(values["name"]), **given), read_grid(values["grid"])
-    except (TypeError, BadInput) as error:
-        raise BadInput(f"{path}: {str(error).removeprefix('Contract.__init__() ')}") from None
-
-
-@app.command(
-    "search",
-    help=(
-        "Search a contract's grid, and write a card with the selection or with what "
-        f"failed.\n\n{EXAMPLE}"
-    ),
-)
-def search_command(
-    contract: Annotated[Path, typer.Argument(help="contract and grid, as TOML")],
-    out: Annotated[Path, typer.Option(help="file for the card")] = Path("card.json"),
-    key: Annotated[
-        Path | None,
-        typer.Option(help="private key that signs the card (see confide-aggregator init)"),
-    ] = None,
-) -> None:
-    with clear_errors():
-        terms, grid = read_contract(contract)
-        origin = provenance(plan=None, issued=_now())
-        card = Card(search(terms, grid), {}, origin, view="public")
-        if key is not None:
-            card = card.sign(read_key(key))
-        write_whole(out, card.to_json())
-        print(headline(card))
-        for suggestion in card.formal["suggestions"]:
-            print(f"  {suggestion['change']}: {json.dumps(suggestion['configuration'])}")
-        print(
-            f"wrote {out}{'' if key else ', unsigned: nobody vouches for it; sign it with --key'}"
-        )
-        if card.formal["decision"] != "feasible":
-            raise typer.Exit(1)
+app.command("search", help=HELP)(search_command)
 
 
 @app.command()
@@ -241,10 +151,6 @@ def _public_key(key: str | None) -> bytes | None:
         return None if key is None else bytes.fromhex(key)
     except ValueError:
         raise BadInput(f"key is {key!r}; accepted are 64 hexadecimal digits") from None
-
-
-def _now() -> str:
-    return datetime.now(UTC).replace(microsecond=0).isoformat()
 
 
 if __name__ == "__main__":

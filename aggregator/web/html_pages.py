@@ -121,7 +121,7 @@ class Pages:
         threshold = None if checked is None else checked.threshold
         picture = search_picture(asked, level=1 - plan.alpha, threshold=threshold)
         if not asked and checked is not None:
-            picture = Markup(card_picture(checked.card.formal))
+            picture = Markup(card_picture(checked.card.formal, checked.card.diagnostic))
         given: dict[str, Any] = {
             "one": one,
             "plan": plan,

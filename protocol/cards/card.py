@@ -24,6 +24,8 @@ FORMAT = "confide-card/2"
 PUBLIC, AUDITOR = "public", "auditor"
 # Clauses about the released threshold; each track has further clauses.
 RANDOMNESS, INFORMATIVE = "randomness", "informative"
+# What a searched configuration was selected by.
+BY_INFLATION, BY_SIZE = "certified inflation", "measured size"
 # Diagnostics computed from calibration records without noise; the others use other records.
 AUDITOR_ONLY = ("width", "observed_inflation")
 # Signatures cover this prefix too, so that a signature over a card is valid for nothing else.

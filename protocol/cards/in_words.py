@@ -126,6 +126,10 @@ def _sentence(card: Card) -> str:
         )
         return f"randomness was not the operating system's, so nothing is private{rest}."
     if formal["decision"] == "feasible":
+        if formal["released"] is None:
+            return (
+                f"a configuration keeps {asked}, with a margin of {margin:.4g}: {_chosen(formal)}."
+            )
         counted = card.provenance.get("contributors")
         unless = "" if counted is None else f"; {counted['if_the_largest_lied']}"
         return f"{asked} is guaranteed, with a margin of {margin:.4g}{unless}."
@@ -133,6 +137,15 @@ def _sentence(card: Card) -> str:
     if "promise" in formal and "certified" in formal["failed"]:
         by = f" (what is known: {formal['promise']['status']})"
     return f"{asked} is not guaranteed; failed: {', '.join(others)}{by}."
+
+
+def _chosen(formal: Layer) -> str:
+    """Name the selected configuration of a search."""
+    entry = formal["searched"][formal["selected"]]
+    return (
+        f"{entry['mechanism']} at epsilon {entry['epsilon_calibration']:g} on {entry['n']:,} "
+        f"records, {entry['bins']:,} {entry['grid']} bins, gamma {entry['gamma']:g}"
+    )
 
 
 def _promise(formal: Layer) -> str:
@@ -189,6 +202,8 @@ def _privacy(formal: Layer) -> str:
 def _took_part(card: Card) -> str:
     counted = card.provenance.get("contributors")
     if counted is None:
+        if card.formal["released"] is None:
+            return f"Nobody yet: no owner was asked.{_tried(card)}"
         return "Not stated: no campaign of owners stands behind this card."
     unit = "records" if card.formal["track"] == "central" else "reports"
     return (
@@ -197,12 +212,31 @@ def _took_part(card: Card) -> str:
     )
 
 
+def _tried(card: Card) -> str:
+    """Say on what, and with what result, the selected configuration was run."""
+    row = next(
+        (
+            one
+            for one in card.diagnostic.get("evaluated", [])
+            if one["configuration"] == card.formal["selected"]
+        ),
+        None,
+    )
+    if row is None:
+        return ""
+    size = "unbounded" if row["mean_size"] is None else f"{row['mean_size']:.2f}"
+    return (
+        f" Run {row['runs']} times on {card.diagnostic['records']:,} records that may be looked "
+        f"at: coverage {row['coverage']:.3f}, mean size {size}. Those records are not protected."
+    )
+
+
 def _checked(card: Card, findings: list[Finding]) -> str:
     """Say what was checked, and whether the signer was compared with a known key."""
     held = {finding.clause: finding.holds for finding in findings}
     if not findings:
         return "Nothing: run `confide-card verify`."
-    clauses = f"{sum(held.values())} of {len(held)} clauses hold."
+    clauses = f"{sum(one.holds for one in findings):,} of {len(findings):,} clauses hold."
     if not card.key:
         return f"{clauses} NOBODY SIGNED IT."
     if not held.get("signature", False):
@@ -226,7 +260,8 @@ def _use(formal: Layer) -> str:
     if released is None or formal["decision"] == "infeasible" or _watches(formal):
         return ""
     verb = "predict_interval" if released["task"] == REGRESSION else "predict_set"
-    return f'confide.Predictor.from_card("card.json", key=KEY).{verb}(results)'
+    accepted = ", simulation=True" if formal["decision"] == "simulation" else ""
+    return f'confide.Predictor.from_card("card.json", key=KEY{accepted}).{verb}(results)'
 
 
 def _not_promised(card: Card) -> tuple[str, ...]:

@@ -26,7 +26,9 @@ th { width: 14rem; font-weight: 500; }
 .box dt { font-weight: 600; margin-top: .6rem; }
 .box dd { margin: 0; }
 summary { font-size: 1.15rem; font-weight: 600; cursor: pointer; margin: 1rem 0; }
-svg { max-width: 100%; height: auto; }
+figure { margin: 0 0 1.5rem; }
+figcaption { color: #555; }
+svg { width: 100%; max-width: 40rem; height: auto; }
 code { overflow-wrap: anywhere; }
 @media (max-width: 40rem) {
   th, td { display: block; width: auto; border: 0; padding: .1rem 0; }
@@ -94,8 +96,8 @@ def card_article(card: Card, findings: list[Finding]) -> str:
     name = html.escape(card.formal["contract"]["name"])
     return (
         f'<h1>{html.escape(words.title)}</h1><p class="quiet">{name}</p>{_box(words)}'
-        f"{card_picture(card.formal)}<details><summary>All fields, as they were verified</summary>"
-        f"{body}</details>"
+        f"{card_picture(card.formal, card.diagnostic)}"
+        f"<details><summary>All fields, as they were verified</summary>{body}</details>"
     )
 
 

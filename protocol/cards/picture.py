@@ -2,40 +2,91 @@
 
 from confide.protocol.cards.card import Layer
 
+# An inflation by all records is as bad as any: the threshold may be the largest score.
+_ALL = 1.0
 
-def card_picture(formal: Layer) -> str:
-    """Draw the searched configurations or the tested thresholds."""
+
+def card_picture(formal: Layer, diagnostic: Layer) -> str:
+    """Draw what was measured, the searched configurations, or the tested thresholds."""
     if formal["track"] == "central":
-        points = [
-            (entry["inflation_ranks"] / entry["n"], entry["level"], entry["feasible"])
-            for entry in formal["searched"]
-            if entry["inflation_ranks"] is not None and entry["level"] is not None
-        ]
-        return scatter(
+        return _measured(formal, diagnostic) or _searched(formal)
+    if formal["track"] == "full-data":
+        kept = [(point["epsilon"], point["delta"], True) for point in formal["profile"]]
+        total = formal["total"]["delta"]
+        return _figure(
+            scatter(kept, line=total, x="epsilon of the training", y="delta"),
+            "The privacy of the training: at each epsilon, the delta that remains.",
+        )
+    if formal["track"] == "monitor":
+        return _watched(formal["certificate"]["rounds"])
+    rungs = formal["certificate"]["rungs"]
+    points = [(float(i + 1), rung["threshold"], _passed(rung)) for i, rung in enumerate(rungs)]
+    return _figure(
+        scatter(
+            points,
+            line=formal["certificate"]["threshold"],
+            x="threshold tested, in order",
+            y="threshold",
+        ),
+        "How the threshold was found: filled are those that passed; the line is the one released.",
+    )
+
+
+def _searched(formal: Layer) -> str:
+    points = [
+        (min(_ALL, entry["inflation_ranks"] / entry["n"]), entry["level"], entry["feasible"])
+        for entry in formal["searched"]
+        if entry["inflation_ranks"] is not None and entry["level"] is not None
+    ]
+    return _figure(
+        scatter(
             points,
             line=formal["contract"]["coverage"],
             x="certified inflation (share of records)",
             y="guaranteed coverage",
-        )
-    if formal["track"] == "full-data":
-        kept = [(point["epsilon"], point["delta"], True) for point in formal["profile"]]
-        return scatter(kept, line=formal["total"]["delta"], x="epsilon of the training", y="delta")
-    if formal["track"] == "monitor":
-        rounds = formal["certificate"]["rounds"]
-        evidence = [
-            (float(i + 1), one["log_evidence"], one["log_evidence"] < one["needed"])
-            for i, one in enumerate(rounds)
-        ]
-        needed = rounds[-1]["needed"] if rounds else 0.0
-        return scatter(evidence, line=needed, x="round", y="log-evidence that coverage fell")
-    rungs = formal["certificate"]["rungs"]
-    points = [(float(i + 1), rung["threshold"], _passed(rung)) for i, rung in enumerate(rungs)]
-    return scatter(
-        points,
-        line=formal["certificate"]["threshold"],
-        x="threshold tested, in order",
-        y="threshold",
+        ),
+        "The configurations judged: filled ones keep the contract, whose coverage is the line. "
+        "Further left is better: less is lost to noise.",
     )
+
+
+def _watched(rounds: list[Layer]) -> str:
+    points = [
+        (float(i + 1), one["log_evidence"], one["log_evidence"] < one["needed"])
+        for i, one in enumerate(rounds)
+    ]
+    line = rounds[-1]["needed"] if rounds else 0.0
+    return _figure(
+        scatter(points, line=line, x="round", y="log-evidence that coverage fell"),
+        "The evidence after every round: from the line on it is an alarm.",
+    )
+
+
+def _measured(formal: Layer, diagnostic: Layer) -> str:
+    rows = [row for row in diagnostic.get("evaluated", []) if row["mean_size"] is not None]
+    chosen = [row for row in rows if row["configuration"] == formal["selected"]]
+    if not chosen:
+        return ""
+    points = [
+        (
+            formal["searched"][row["configuration"]]["epsilon_calibration"],
+            row["mean_size"],
+            row in chosen,
+        )
+        for row in rows
+    ]
+    return _figure(
+        scatter(points, line=chosen[0]["mean_size"], x="epsilon of the calibration", y="mean size"),
+        "The configurations that were run: the filled one, on the line, is selected. Further down "
+        "is better: smaller sets.",
+    )
+
+
+def _figure(drawing: str, caption: str) -> str:
+    """A drawing with a sentence about it; nothing if there is no drawing."""
+    if not drawing:
+        return ""
+    return f"<figure>{drawing}<figcaption>{caption}</figcaption></figure>"
 
 
 def _passed(rung: Layer) -> bool:
@@ -72,7 +123,7 @@ def scatter(points: list[tuple[float, float, bool]], *, line: float, x: str, y: 
         f'y2="{level:.1f}" stroke="#a00"/><text x="{width - pad}" y="{level - 4:.1f}" '
         f'text-anchor="end" fill="#a00">{line:.4g}</text>{dots}<text x="{width / 2}" '
         f'y="{height - 8}" text-anchor="middle">{x}: {low_x:.3g} to '
-        f"{high_x:.3g}; filled: it holds</text>"
+        f"{high_x:.3g}</text>"
         f'<text x="12" y="{height / 2}" text-anchor="middle" transform="rotate(-90 12 '
         f'{height / 2})">{y}</text><text x="{pad - 4}" y="{pad}" '
         f'text-anchor="end">{high_y:.3g}</text><text x="{pad - 4}" y="{height - pad}" '

@@ -37,7 +37,10 @@ def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
     ]
     checked += [(finding.clause, finding.detail) for finding in failures]
     specific = _SPECIFIC[formal["track"]](formal)
-    described = _rows(card.diagnostic) or [("measured", "nothing")]
+    described = [
+        *_rows(card.diagnostic, but="evaluated"),
+        *_evaluated(formal, card.diagnostic),
+    ] or [("measured", "nothing")]
     origin = _rows(card.provenance)
     released = _rows(formal["released"] or {"threshold": "none yet"})
     return [
@@ -62,6 +65,7 @@ def _central(formal: Layer) -> list[tuple[str, Rows]]:
         ("configurations searched", str(len(formal["searched"]))),
         ("feasible", str(feasible)),
         ("short list", _text(formal["shortlist"])),
+        ("selected by", formal["selected_by"]),
         ("privacy in all", _text(formal["total"])),
     ]
     found = [
@@ -79,11 +83,47 @@ def _central(formal: Layer) -> list[tuple[str, Rows]]:
     return found
 
 
+def evaluated_lines(formal: Layer, diagnostic: Layer) -> list[str]:
+    """Return a line for each configuration that was run, and one for the model's accuracy."""
+    rows = _evaluated(formal, diagnostic)
+    if rows and "accuracy" in diagnostic:
+        about = f"accuracy {diagnostic['accuracy']:.3f} on {diagnostic['records']:,} records"
+        rows = [("the model", about), *rows]
+    return [f"{name}: {text}" for name, text in rows]
+
+
+def _evaluated(formal: Layer, diagnostic: Layer) -> Rows:
+    """What was measured of every configuration on the short list."""
+    rows = []
+    for row in diagnostic.get("evaluated", []):
+        entry = formal["searched"][row["configuration"]]
+        chosen = ", selected" if row["configuration"] == formal["selected"] else ""
+        name = (
+            f"epsilon {entry['epsilon_calibration']:g}, {entry['mechanism']}, {entry['bins']:,} "
+            f"{entry['grid']} bins, gamma {entry['gamma']:g}, n {entry['n']:,}{chosen}"
+        )
+        size = (
+            "unbounded"
+            if row["mean_size"] is None
+            else f"{row['mean_size']:.2f} +- {row['size_deviation']:.2f}"
+        )
+        text = (
+            f"mean size {size}, coverage {row['coverage']:.3f} +- {row['coverage_deviation']:.3f}, "
+            f"inflation {row['observed_inflation']:.2g}"
+        )
+        if row["threshold"] == 1:
+            text += " (TRIVIAL: the threshold is 1)"
+        rows.append((name, text))
+    return rows
+
+
 def _change(suggestion: Layer, formal: Layer) -> str:
     contract, entry = suggestion["contract"], suggestion["configuration"]
     with_ = f"with {entry['mechanism']}, gamma {entry['gamma']:g}"
     if suggestion["change"] == "more records":
         return f"{entry['n']:,} records, {with_}, epsilon {entry['epsilon_calibration']:g}"
+    if suggestion["change"] == "higher gamma":
+        return f"gamma {entry['gamma']:g}, with {entry['mechanism']}, n {entry['n']:,}"
     if suggestion["change"] == "lower target":
         return (
             f"coverage {contract['coverage']:g} instead of {formal['contract']['coverage']:g}, "

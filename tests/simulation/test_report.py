@@ -101,3 +101,23 @@ def test_trainings_alone_make_a_page_too(tmp_path: Path) -> None:
     text = write_report(tmp_path, [TRAINING], alpha=0.1, about="x").read_text()
     assert "1 trained" in text
     assert "<svg" not in text
+
+
+def test_owners_are_summed_up_and_many_of_them_are_folded(tmp_path: Path) -> None:
+    """The extremes are named; 850 of 1,000 is below 0.9 beyond chance, 890 is not."""
+    shares = {"west": 0.85, "east": 0.95, "north": 0.89, "none": None}
+    owners = [
+        {"owner": name, "records": 9, "test_records": 0}
+        if share is None
+        else {"owner": name, "records": 9, "test_records": N, "coverage": share, "mean_size": 3}
+        for name, share in shares.items()
+    ]
+    assert Findings([row("one", owners=owners)]).spread() == [
+        "one: coverage from 0.850 (west) to 0.950 (east); 1 of 3 owners below 0.9 by more than "
+        "chance explains, but for 1 in 40."
+    ]
+    for count, opened in ((20, True), (21, False)):
+        many = row("one", owners=[owners[0]] * count)
+        text = write_report(tmp_path, [many], alpha=0.1, about="x").read_text()
+        assert ("<details open>" in text) == opened
+        assert f"All {count} owners" in text

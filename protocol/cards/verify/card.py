@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from confide.protocol.cards.card import AUDITOR, AUDITOR_ONLY, Card, Layer
 from confide.protocol.cards.verify import bits, labels
 from confide.protocol.cards.verify.central import central
+from confide.protocol.cards.verify.evaluated import evaluated
 from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.cards.verify.full_data import full_data
 from confide.protocol.cards.verify.local import local
@@ -46,6 +47,7 @@ def verify(card: Card, *, key: bytes | None = None, unsigned: bool = False) -> l
     try:
         findings += TRACKS[card.formal["track"]](card.formal)
         findings += planned(card)
+        findings += evaluated(card)
     except (
         ArithmeticError,
         LookupError,

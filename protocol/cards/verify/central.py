@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 
-from confide.protocol.cards.card import Layer
+from confide.protocol.cards.card import BY_SIZE, Layer
 from confide.protocol.cards.verify import recompute
 from confide.protocol.cards.verify.findings import Finding, number, same
 from confide.protocol.cards.verify.released import (
@@ -25,6 +25,9 @@ def central(formal: Layer) -> Iterator[Finding]:
     shortlist = _shortlist(contract, searched)
     yield same("shortlist", formal["shortlist"], shortlist)
     selected = min(shortlist, key=lambda i: (*_order(searched[i]), i)) if shortlist else None
+    if formal["selected_by"] == BY_SIZE and formal["selected"] in shortlist:
+        # Measurements may choose among those that keep the contract, and nothing else.
+        selected = formal["selected"]
     yield same("selected", formal["selected"], selected)
     best = _nearest(searched) if selected is None else selected
     yield same("best", formal["best"], best)
@@ -52,14 +55,14 @@ def central(formal: Layer) -> Iterator[Finding]:
 
 
 def _shortlist(contract: Layer, searched: list[Layer]) -> list[int]:
-    """The best feasible configuration of every budget."""
+    """The best feasible configuration of every budget and grid."""
     feasible = [i for i, entry in enumerate(searched) if _judged(contract, entry)["feasible"]]
     return sorted(
         min(
-            (i for i in feasible if _budget(searched[i]) == budget),
+            (i for i in feasible if _place(searched[i]) == place),
             key=lambda i: (*_order(searched[i]), i),
         )
-        for budget in {_budget(searched[i]) for i in feasible}
+        for place in {_place(searched[i]) for i in feasible}
     )
 
 
@@ -111,6 +114,10 @@ def _budget(entry: Layer) -> tuple[float, float]:
     return entry["epsilon_train"], entry["epsilon_calibration"]
 
 
+def _place(entry: Layer) -> tuple[float, float, str, int]:
+    return (*_budget(entry), entry["grid"], entry["bins"])
+
+
 def _order(entry: Layer) -> tuple[float, ...]:
     inflation = entry["inflation_ranks"]
     share = math.inf if inflation is None else inflation / entry["n"]
@@ -156,6 +163,7 @@ def _judged(contract: Layer, entry: Layer) -> Layer:
 CHANGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "more records": ((), ("n",)),
     "more epsilon": (("epsilon_train", "epsilon_calibration"), ("epsilon_calibration",)),
+    "higher gamma": ((), ("gamma",)),
     "lower target": (("coverage",), ()),
 }
 MOST_RECORDS, MOST_EPSILON = 10**9, 40.0
@@ -215,6 +223,13 @@ def _helps(kind: str, formal: Layer) -> bool:
             wide |= {"epsilon_calibration": max(contract["epsilon_calibration"], MOST_EPSILON)}
             if _judged(wide, entry | {"epsilon_calibration": MOST_EPSILON})["feasible"]:
                 return True
+        aimed = entry | {"gamma": float(number(contract["coverage"]) + number(contract["beta"]))}
+        if (
+            kind == "higher gamma"
+            and entry["gamma"] < aimed["gamma"]
+            and _judged(contract, aimed)["feasible"]
+        ):
+            return True
         lower = contract | {"coverage": entry["level"] or 0.0}
         if (
             kind == "lower target"
@@ -232,6 +247,8 @@ def _slightly_less(suggestion: Layer, formal: Layer) -> tuple[Layer, Layer]:
         entry["n"] -= 1
     elif suggestion["change"] == "lower target":
         contract["coverage"] += 1e-9
+    elif suggestion["change"] == "higher gamma":
+        entry["gamma"] -= 1e-9
     else:
         for name in ("epsilon_train", "epsilon_calibration"):
             if contract[name] > formal["contract"][name]:

@@ -129,14 +129,23 @@ def test_following_a_suggestion_makes_an_infeasible_contract_feasible() -> None:
     assert broken(replace(card, formal=lavish).sign(KEY)) == ["suggestions/0/change"]
 
 
-def test_a_target_that_no_level_reaches_is_lowered() -> None:
-    """Without a level that high, the failed margin is negative and the best level is suggested as
-    the target."""
+def test_a_target_that_no_level_reaches_needs_a_higher_gamma_or_is_lowered() -> None:
+    """Without a level that high, the failed margin is negative; the gamma whose level is the target
+    is suggested, and the best level as the target. A gamma beyond the least is no suggestion."""
     card = make_card(replace(CONTRACT, coverage=0.9))
     assert card.formal["margin"] == pytest.approx(-0.051)
-    assert [suggestion["change"] for suggestion in card.formal["suggestions"]] == ["lower target"]
-    assert card.formal["suggestions"][0]["contract"]["coverage"] == 0.849
+    gamma, target = card.formal["suggestions"]
+    assert (gamma["change"], target["change"]) == ("higher gamma", "lower target")
+    assert gamma["configuration"]["gamma"] == 0.901
+    assert target["contract"]["coverage"] == 0.849
     assert "NOT GUARANTEED" in headline(card)
+    assert not broken(card)
+    lavish = copy.deepcopy(card.formal)
+    lavish["suggestions"][0]["configuration"]["gamma"] = 0.91
+    assert broken(replace(card, formal=lavish).sign(KEY)) == ["suggestions/0/change"]
+    silent = copy.deepcopy(card.formal)
+    del silent["suggestions"][0]
+    assert broken(replace(card, formal=silent).sign(KEY)) == ["suggestions/higher gamma"]
 
 
 def test_a_rank_beyond_the_records_is_infeasible() -> None:
