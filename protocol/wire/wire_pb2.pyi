@@ -77,7 +77,7 @@ CODE_NOT_ALLOWED: Code
 PROBABILITIES_MAY_NOT_LEAVE: Code
 
 class Plan(_message.Message):
-    __slots__ = ("version", "campaign", "method", "terms", "score", "labels", "alpha", "expected_records", "minimum_reports", "minimum_owners", "model", "issued", "expires", "training", "share")
+    __slots__ = ("version", "campaign", "method", "terms", "score", "labels", "alpha", "expected_records", "minimum_reports", "minimum_owners", "model", "issued", "expires", "training", "share", "chain")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CAMPAIGN_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
@@ -93,6 +93,7 @@ class Plan(_message.Message):
     EXPIRES_FIELD_NUMBER: _ClassVar[int]
     TRAINING_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_FIELD_NUMBER: _ClassVar[int]
     version: int
     campaign: str
     method: str
@@ -108,7 +109,18 @@ class Plan(_message.Message):
     expires: int
     training: bytes
     share: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, version: _Optional[int] = ..., campaign: _Optional[str] = ..., method: _Optional[str] = ..., terms: _Optional[bytes] = ..., score: _Optional[str] = ..., labels: _Optional[int] = ..., alpha: _Optional[float] = ..., expected_records: _Optional[int] = ..., minimum_reports: _Optional[int] = ..., minimum_owners: _Optional[int] = ..., model: _Optional[bytes] = ..., issued: _Optional[int] = ..., expires: _Optional[int] = ..., training: _Optional[bytes] = ..., share: _Optional[_Iterable[float]] = ...) -> None: ...
+    chain: _containers.RepeatedCompositeFieldContainer[ChainCost]
+    def __init__(self, version: _Optional[int] = ..., campaign: _Optional[str] = ..., method: _Optional[str] = ..., terms: _Optional[bytes] = ..., score: _Optional[str] = ..., labels: _Optional[int] = ..., alpha: _Optional[float] = ..., expected_records: _Optional[int] = ..., minimum_reports: _Optional[int] = ..., minimum_owners: _Optional[int] = ..., model: _Optional[bytes] = ..., issued: _Optional[int] = ..., expires: _Optional[int] = ..., training: _Optional[bytes] = ..., share: _Optional[_Iterable[float]] = ..., chain: _Optional[_Iterable[_Union[ChainCost, _Mapping]]] = ...) -> None: ...
+
+class ChainCost(_message.Message):
+    __slots__ = ("campaign", "epsilon", "delta")
+    CAMPAIGN_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    campaign: str
+    epsilon: float
+    delta: float
+    def __init__(self, campaign: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ...) -> None: ...
 
 class BitTerms(_message.Message):
     __slots__ = ("variant", "epsilon", "delta", "max_corrupt")
