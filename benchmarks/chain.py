@@ -65,6 +65,7 @@ from confide.protocol.cards.verify.card import verify
 from confide.protocol.certificate import Certificate
 from confide.protocol.dealing import deal
 from confide.protocol.errors import BadInput
+from confide.protocol.methods.base import FULL_DATA
 from confide.protocol.methods.training import TrainingTerms
 from tests.support.owners import PUBLIC
 
@@ -91,12 +92,13 @@ def card_row(
     formal = card.formal
     broken = [finding.clause for finding in verify(card, key=key) if not finding.holds]
     coverage, size = found.sets(SCORE, formal["released"]["threshold"])
+    paid = [formal["chain"]["epsilon_train"], formal["chain"]["epsilon_calibration"]]
     return {
         "trained by": f"{owners} owners",
         "calibrated by": campaign,
-        "epsilon, training": formal["chain"]["epsilon_train"],
-        "epsilon, calibration": formal["chain"]["epsilon_calibration"],
-        "epsilon of a record": formal["chain"]["epsilon"],
+        "epsilon, training": paid[0],
+        "epsilon, calibration": paid[1],
+        "epsilon of a record": sum(paid) if formal["track"] == FULL_DATA else max(paid),
         "accuracy": found.accuracy,
         "coverage": coverage,
         "mean set size": size,
@@ -164,7 +166,8 @@ def measure(data: Records, *, owners: int, train_share: float, folder: Path) -> 
     chain, campaigns = Chain(folder, text, shares), calibrations(train_share)
     chain.run(campaigns)
     split, found = chain.split(shares, test), Measured.of(chain.model, test)
-    rows = [card_row(name, chain.card(name), found, owners=owners) for name in campaigns]
+    cards = {name: chain.card(name) for name in campaigns}
+    rows = [card_row(name, card, found, owners=owners) for name, card in cards.items()]
     trivial = None
     if train_share < 1:
         rows += comparisons(terms, split)
@@ -176,7 +179,19 @@ def measure(data: Records, *, owners: int, train_share: float, folder: Path) -> 
         "calibration on others": len(split.calibrate),
         "test": len(test),
     }
-    return {"records": numbers, "chain": text, "rows": rows, "trivial bits": trivial}
+    return {
+        "records": numbers,
+        "chain": text,
+        "rows": rows,
+        "trivial bits": trivial,
+        "whole chain": whole(cards),
+    }
+
+
+def whole(cards: dict[str, Card]) -> float:
+    """What a record pays in the whole chain, at most; every card says it."""
+    (paid,) = {card.formal["chain"]["epsilon"] for card in cards.values()}
+    return float(paid)
 
 
 def cells(row: Row) -> list[str]:
@@ -200,6 +215,7 @@ def show(found: Row, *, markdown: bool) -> None:
         Console(width=None if sys.stdout.isatty() else 140).print(drawn)
     numbers = ", ".join(f"{count:,} for {name}" for name, count in found["records"].items())
     print(f"\nRecords: {numbers}.")
+    print(f"A record pays at most epsilon {found['whole chain']:.3g} in the whole chain.")
     if found["trivial bits"] is not None:
         print(f"Bits again, {REPEATS} times in process on the same scores:")
         print(f"{found['trivial bits']:.0%} certify no threshold.")

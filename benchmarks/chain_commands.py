@@ -24,7 +24,7 @@ from confide.client.records.reader import read_records
 from confide.protocol.cards.card import Card, read_card
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.plan import Plan
+from confide.protocol.plan import Plan, digest
 from tests.support.chains import Operator, Owner
 from tests.support.servers import Place, Running
 
@@ -187,17 +187,8 @@ class Chain:
 
     def split(self, shares: list[Records], test: Records) -> Split:
         """How the owners' secrets divided their records."""
-        plan, digest = self.plan(TRAINING)
-        parts: tuple[list[Records], list[Records]] = ([], [])
-        for owner, mine in zip(self.owners, shares, strict=True):
-            home = Home(owner.home)
-            ledger = home.ledger()
-            who = Participants(read_records(owner.records), ledger, home.secret())
-            taking, _ = who.taking_part(plan, digest)
-            ledger.close()
-            parts[0].append(mine.at(taking))
-            parts[1].append(mine.at(np.setdiff1d(np.arange(len(mine)), taking)))
-        return Split(_together(parts[0]), _together(parts[1]), test)
+        folders = [(owner.home, owner.records) for owner in self.owners]
+        return split(self.plan(TRAINING)[0], folders, shares, test=test)
 
     def card(self, campaign: str) -> Card:
         return read_card(self.operator.out / f"{campaign.replace(':', '-')}.card.json")
@@ -205,6 +196,22 @@ class Chain:
     @property
     def model(self) -> bytes:
         return (self.operator.out / "model.onnx").read_bytes()
+
+
+def split(
+    training: Plan, folders: list[tuple[Path, Path]], shares: list[Records], *, test: Records
+) -> Split:
+    """How the secrets of owners with these folders and files divided their records."""
+    parts: tuple[list[Records], list[Records]] = ([], [])
+    for (folder, file), mine in zip(folders, shares, strict=True):
+        home = Home(folder)
+        ledger = home.ledger()
+        who = Participants(read_records(file), ledger, home.secret())
+        taking, _ = who.taking_part(training, digest(training.to_bytes()))
+        ledger.close()
+        parts[0].append(mine.at(taking))
+        parts[1].append(mine.at(np.setdiff1d(np.arange(len(mine)), taking)))
+    return Split(_together(parts[0]), _together(parts[1]), test)
 
 
 def _together(parts: list[Records]) -> Records:

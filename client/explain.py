@@ -55,12 +55,26 @@ def explain(plan: Plan, policy: Policy) -> str:
                 if plan.privacy_delta
                 else []
             ),
+            *_chain(plan),
             *_scoring(plan, policy),
             f"Your policy: {policy.epsilon_per_record:g} a record over its life, "
             f"{policy.epsilon_per_campaign:g} a campaign.",
             "",
             f"Under your policy this plan is {verdict}.",
         ]
+    )
+
+
+def _chain(plan: Plan) -> tuple[str, ...]:
+    """Explain what else the chain of a calibration asks."""
+    if len(plan.chain) < 2:
+        return ()
+    same = sum(one.epsilon for one in plan.chain if one.on_training_records)
+    rest = sum(one.epsilon for one in plan.chain if not one.on_training_records)
+    return (
+        f"It is one of {len(plan.chain)} calibrations of a chain, which cost a record that trained "
+        f"the model epsilon {same:.4f}",
+        f"beside the training, and any other record {rest:.4f}.",
     )
 
 

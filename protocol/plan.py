@@ -4,15 +4,17 @@ The digest of a plan's bytes names the campaign everywhere.
 """
 
 import hashlib
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from confide.protocol.channels.base import MOST_LABELS
-from confide.protocol.errors import BadInput, Refused, check_probability
+from confide.protocol.errors import BadInput, Refused, check_choice, check_probability
 from confide.protocol.methods.base import MOST_RECORDS, Query, Terms
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.methods.thresholds import check_slice
@@ -22,6 +24,20 @@ from confide.protocol.wire.encoding import VERSION, parse, serialise
 
 # Signatures cover this prefix too, so that a signature over a plan means nothing anywhere else.
 _SIGNED = b"confide plan v2\0"
+MOST_CALIBRATIONS = 100
+
+
+class ChainCost(NamedTuple):
+    """What a calibration of a chain, method:variant, costs each record that it asks."""
+
+    campaign: str
+    epsilon: float
+    delta: float
+
+    @property
+    def on_training_records(self) -> bool:
+        """Whether it asks the records that trained the model."""
+        return METHODS[self.campaign.partition(":")[0]].on_training_records
 
 
 @dataclass(frozen=True)
@@ -31,7 +47,8 @@ class Plan:
     Every field is public and covered by the signature. If a campaign of this federation trained the
     model, `training` is the digest of its plan. `share` is the slice of [0, 1) of the records that
     take part; a training and the calibrations of its model split records by the same positions
-    (`split_name`), so that disjoint slices are disjoint records. `score` is the whole text of a
+    (`split_name`), so that disjoint slices are disjoint records. `chain` has the costs of all
+    calibrations of a chain; a plan without them calibrates alone. `score` is the whole text of a
     score, and `labels` is 0 if it is one of numbers.
     """
 
@@ -48,6 +65,7 @@ class Plan:
     minimum_owners: int = 0
     training: bytes = b""
     share: tuple[float, ...] = ()
+    chain: tuple[ChainCost, ...] = ()
 
     def __post_init__(self) -> None:
         check_text(self.score)
@@ -92,7 +110,28 @@ class Plan:
             if len(self.share) != 2:
                 raise BadInput(f"share is {self.share}; accepted are two numbers, or none")
             check_slice(*self.share)
+        if self.chain:
+            self._check_chain()
         self.terms.check(labels=self.labels, alpha=self.alpha)
+
+    def _check_chain(self) -> None:
+        if not self.training or self.cost not in self.chain or len(self.chain) > MOST_CALIBRATIONS:
+            raise BadInput(
+                f"chain has {len(self.chain)} calibrations; accepted are up to "
+                f"{MOST_CALIBRATIONS} of one training, with {self.cost} among them"
+            )
+        for one in self.chain:
+            check_choice("method of the chain", one.campaign.partition(":")[0], METHODS)
+            if not (0 < one.epsilon < math.inf and 0 <= one.delta < 1):
+                raise BadInput(
+                    f"{one.campaign} of the chain costs epsilon {one.epsilon} and delta "
+                    f"{one.delta}; accepted are positive numbers, and a delta below 1"
+                )
+
+    @property
+    def cost(self) -> ChainCost:
+        """What this campaign costs each record that it asks."""
+        return ChainCost(f"{self.method}:{self.variant}", self.epsilon, self.privacy_delta)
 
     @property
     def task(self) -> str:
@@ -127,6 +166,7 @@ class Plan:
     def to_bytes(self) -> bytes:
         """Return the bytes that are signed, whose digest names the campaign."""
         shared = {name: getattr(self, name) for name in _SHARED}
+        shared["chain"] = [one._asdict() for one in self.chain]
         moments = {name: int(getattr(self, name).timestamp()) for name in ("issued", "expires")}
         own = {"method": self.method, "terms": self.terms.to_bytes()}
         return serialise(wire.Plan(version=VERSION, **shared | moments | own))
@@ -139,6 +179,7 @@ class Plan:
             raise Refused(wire.Code.MALFORMED)
         shared = {name: getattr(message, name) for name in _SHARED}
         shared["share"] = tuple(shared["share"])
+        shared["chain"] = tuple(ChainCost(x.campaign, x.epsilon, x.delta) for x in message.chain)
         try:
             moments = {
                 name: datetime.fromtimestamp(shared[name], UTC) for name in ("issued", "expires")

@@ -12,7 +12,7 @@ from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.methods.base import Terms
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.plan import Plan, digest
+from confide.protocol.plan import ChainCost, Plan, digest
 from confide.protocol.scores.registry import find_score
 
 Validity = tuple[datetime, datetime]
@@ -26,14 +26,20 @@ def valid_from(now: datetime, *, days: float) -> Validity:
 
 
 def make_plan(
-    name: str, config: Any, *, title: str, valid: Validity, training: Plan | None = None
+    name: str,
+    config: Any,
+    *,
+    title: str,
+    valid: Validity,
+    training: Plan | None = None,
+    chain: Iterable[ChainCost] = (),
 ) -> Plan:
     """Make the plan of the campaign `method:variant`, under a title that tells it from others.
 
     With `training` the campaign calibrates the model of that training: on the records that its
     share left out, or on those that trained, if the method is for these. A training takes the share
     `train-share` of them, or all if that is 0. `records` are those of all shares; a plan expects
-    its own share of them.
+    its own share of them. `chain` are the costs of all calibrations of that training.
     """
     check({**config, "campaign": name, "title": title})
     method, _, variant = name.partition(":")
@@ -59,6 +65,7 @@ def make_plan(
         expires=valid[1],
         training=b"" if training is None else digest(training.to_bytes()),
         share=share,
+        chain=tuple(chain),
     )
     if plan.terms.uses_model and plan.terms.features is not None and not any(plan.model):
         raise BadInput(

@@ -8,7 +8,7 @@ from typing import Any
 from confide.aggregator.campaigns.plans import make_plan, valid_from
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.registry import METHODS
-from confide.protocol.plan import Plan
+from confide.protocol.plan import ChainCost, Plan
 from confide.protocol.simulated import ALWAYS, EMBEDDED_MODEL
 from confide.protocol.simulated_data import EMBEDDED_RECORDS
 
@@ -51,11 +51,13 @@ class Plans:
         self._valid = ALWAYS if self._seeded else valid_from(datetime.now(UTC), days=30)
         # The plans as they can be made beforehand: the model is not trained yet.
         self.drafts: list[Plan] = []
+        self._chain: tuple[ChainCost, ...] = ()
         training: TrainedModel | None = None
         for name in self.names:
             self.drafts.append(self.make(name, training))
             if trains(name) and float(config["train-share"]) > 0:
                 training = TrainedModel(self.drafts[-1], b"")
+        self._chain = tuple(draft.cost for draft in self.drafts if draft.training)
 
     def make(self, name: str, trained: TrainedModel | None = None) -> Plan:
         """Make the plan of a campaign, for the trained model if there is one."""
@@ -68,4 +70,5 @@ class Plans:
             title=name if self._seeded else f"{name} {self._run}",
             valid=self._valid,
             training=None if trained is None else trained.plan,
+            chain=() if trained is None else self._chain,
         )

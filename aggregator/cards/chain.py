@@ -1,9 +1,11 @@
-"""What training and calibration cost together, on the card of a model that a campaign trained."""
+"""What a training and its calibrations cost together, on the card of a trained model."""
+
+from collections.abc import Iterable
 
 from confide.protocol.cards.card import Layer
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.plan import Plan, digest
+from confide.protocol.plan import ChainCost, Plan, digest
 
 DISJOINT = "each record either trained the model or calibrated it"
 SAME = "the same records trained the model and calibrated it, and pay for both"
@@ -13,8 +15,10 @@ def chain_layer(plan: Plan, training: Plan | None) -> dict[str, Layer]:
     """Return the layer `chain` of a calibration's card; nothing for a model from elsewhere.
 
     A record is in the training or in the calibration: the calibrated scores are then those of
-    records that the model has not seen, and no record pays twice. A method for the records of the
-    training has exactly these, and they pay for both (basic composition; both are replace-one).
+    records that the model has not seen. A method for the records of the training has exactly these,
+    and they pay for both. `epsilon` and `delta` are the most that a record pays in the whole chain:
+    those that trained for the training and for every calibration on them, the others for every
+    other calibration (basic composition; all are replace-one).
     """
     if not plan.training:
         return {}
@@ -36,11 +40,9 @@ def chain_layer(plan: Plan, training: Plan | None) -> dict[str, Layer]:
         )
     terms = TrainingTerms.of(training.terms)
     spent, delta = terms.spent(terms.privacy_delta), terms.privacy_delta
-    both = (
-        (spent + plan.epsilon, delta + plan.privacy_delta)
-        if same
-        else (max(spent, plan.epsilon), max(delta, plan.privacy_delta))
-    )
+    calibrations = plan.chain or (plan.cost,)
+    trained = _added((one for one in calibrations if one.on_training_records), spent, delta)
+    rest = _added(one for one in calibrations if not one.on_training_records)
     return {
         "chain": {
             "training": training.to_bytes().hex(),
@@ -49,11 +51,20 @@ def chain_layer(plan: Plan, training: Plan | None) -> dict[str, Layer]:
             "epsilon_calibration": plan.epsilon,
             "delta_calibration": plan.privacy_delta,
             "records": SAME if same else DISJOINT,
-            "epsilon": both[0],
-            "delta": both[1],
+            "calibrations": [one._asdict() for one in calibrations],
+            "epsilon": max(trained[0], rest[0]),
+            "delta": max(trained[1], rest[1]),
             "adjacency": "replace-one",
         }
     }
+
+
+def _added(
+    costs: Iterable[ChainCost], epsilon: float = 0.0, delta: float = 0.0
+) -> tuple[float, float]:
+    for one in costs:
+        epsilon, delta = epsilon + one.epsilon, delta + one.delta
+    return epsilon, delta
 
 
 def overlap(plan: Plan, training: Plan) -> bool:

@@ -34,7 +34,7 @@ from confide.protocol.cards.verify.card import verify
 from confide.protocol.errors import BadInput
 from confide.protocol.files import make_folder, write_whole
 from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.plan import Plan, sign_plan
+from confide.protocol.plan import ChainCost, Plan, sign_plan
 from confide.protocol.terminal import clear_errors
 from confide.protocol.wire.columns import F4
 
@@ -103,15 +103,23 @@ class Chain:
 
     def __init__(self, file: ChainFile, *, store: Store, key: Ed25519PrivateKey) -> None:
         self._file, self._store, self._key = file, store, key
+        self._costs: tuple[ChainCost, ...] = ()
 
     def check(self) -> None:
         """Refuse settings of which a plan cannot be made, before any campaign is asked."""
         training = self._plan(self._file.training_settings())
         first = TrainingTerms.of(training.terms).network().first_weights()
         model_file(training, first, backbone=self._file.backbone)
-        for own in self._file.calibrations:
-            values = self._file.settings(own, campaign=own["campaign"], model=bytes(32).hex())
-            self._plan(values, training)
+        self._costs = self._calibration_costs(training)
+
+    def _calibration_costs(self, training: Plan) -> tuple[ChainCost, ...]:
+        """Return what each calibration of the file costs, from plans for a model still unknown."""
+        return tuple(
+            self._plan(
+                self._file.settings(own, campaign=own["campaign"], model=bytes(32).hex()), training
+            ).cost
+            for own in self._file.calibrations
+        )
 
     def train(self) -> Iterator[Campaign]:
         """Run the training; yields it until it has ended."""
@@ -176,6 +184,7 @@ class Chain:
             title=values["title"],
             valid=valid_from(datetime.now(UTC), days=values["days"]),
             training=training,
+            chain=() if training is None else self._costs,
         )
 
 

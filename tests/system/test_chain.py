@@ -118,9 +118,10 @@ def _check_cards(folder: Path, model: bytes, training: bytes) -> None:
         assert card.formal["released"]["model"] == hashlib.sha256(model).hexdigest()
         found = card.formal["chain"]
         assert hashlib.sha256(bytes.fromhex(found["training"])).digest() == training
-        both = epsilon if name.startswith("full-data") else 0.0
         assert found["epsilon_calibration"] == epsilon
-        assert found["epsilon"] == found["epsilon_train"] + both
+        # What records that trained pay; the others pay 3 for the two other calibrations.
+        assert [one["epsilon"] for one in found["calibrations"]] == list(costs.values())
+        assert found["epsilon"] == found["epsilon_train"] + costs["full-data-certified"]
         assert 3.5 < found["epsilon_train"] <= 4.0
 
 

@@ -129,11 +129,12 @@ def test_supernodes_train_a_model_and_calibrate_it(deployment: Path) -> None:
     run = start_run(deployment, ROOT, campaigns, more=more)
     assert outcome(deployment, run) == "finished:completed"
     model = (deployment / "out" / "training-federated-averaging.onnx").read_bytes()
-    for name, most in {"central-trusted": 2.0, "full-data-certified": 4.0}.items():
+    for name in ("central-trusted", "full-data-certified"):
         card = read_card(deployment / "out" / f"{name}.card.json")
         assert [found.clause for found in verify(card) if not found.holds] == []
         assert card.formal["released"]["model"] == hashlib.sha256(model).hexdigest()
-        assert most - 0.1 < card.formal["chain"]["epsilon"] <= most
+        # Training and full-data at 2 each: what records that trained pay in the whole chain.
+        assert 3.9 < card.formal["chain"]["epsilon"] <= 4.0
     for number in range(NODES):
         *_, trained, others, same = Home(deployment / f"home{number}").ledger().campaigns()
         assert trained.records + others.records == RECORDS // NODES

@@ -1,14 +1,14 @@
 """Verify what a card says about the training of its model, from the training's plan."""
 
 import math
-from collections.abc import Callable, Iterator
-from operator import add
+from collections.abc import Iterator
 
 import numpy as np
 
 from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify.findings import Finding, same
 from confide.protocol.methods.full_data import FullDataTerms
+from confide.protocol.methods.registry import METHODS
 from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.plan import Plan, digest
 
@@ -47,18 +47,32 @@ def chain(formal: Layer, plan: Plan) -> Iterator[Finding]:
         found["epsilon_train"] >= least * (1 - _TOLERANCE),
         f"at least {least:.6g} at delta {found['delta_train']:g}",
     )
-    # Records that are in both pay the sum; those in one pay for that one.
-    together: Callable[[float, float], float] = add if both else max
-    costs = {
+    stated = {
         "delta_train": training.privacy_delta,
         "epsilon_calibration": plan.epsilon,
         "delta_calibration": plan.privacy_delta,
-        "epsilon": together(found["epsilon_train"], plan.epsilon),
-        "delta": together(training.privacy_delta, plan.privacy_delta),
         "adjacency": "replace-one",
     }
-    for name, value in costs.items():
+    for name, value in stated.items():
         yield same(f"chain/{name}", found[name], value)
+    yield from _whole(found, plan)
+
+
+def _whole(found: Layer, plan: Plan) -> Iterator[Finding]:
+    """Check what a record pays in the whole chain, at most.
+
+    Those that trained pay for that and for all calibrations on them, the others for the others.
+    """
+    own = (f"{plan.method}:{plan.variant}", plan.epsilon, plan.privacy_delta)
+    costs = list(plan.chain or (own,))
+    listed = [{"campaign": one[0], "epsilon": one[1], "delta": one[2]} for one in costs]
+    yield same("chain/calibrations", found["calibrations"], listed)
+    trained = [METHODS[name.partition(":")[0]].on_training_records for name, _, _ in costs]
+    for place, name in ((1, "epsilon"), (2, "delta")):
+        paid = {True: found[f"{name}_train"], False: 0.0}
+        for one, both in zip(costs, trained, strict=True):
+            paid[both] += one[place]
+        yield same(f"chain/{name}", found[name], max(paid.values()))
 
 
 def _records(found: Layer, plan: Plan, training: Plan) -> Finding:

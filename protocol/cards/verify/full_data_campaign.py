@@ -263,9 +263,10 @@ def _total(claim: Claimed) -> Iterator[Finding]:
     )
     yield same("total/composition", total["composition"], "sum, as owners charge it")
     yield same("total/delta", total["delta"], claim.training_delta + found["delta"])
+    paid_for = claim.formal["chain"]["epsilon_train"] + found["epsilon"]
+    yield same("total/epsilon", total["epsilon"], paid_for)
     for name in ("epsilon", "delta"):
         yield same(f"contract/{name}", contract[name], total[name])
-        yield same(f"chain/{name}", claim.formal["chain"][name], total[name])
 
 
 def _released(formal: Layer, *, possible: bool) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 both cost."""
 
 import hashlib
+import math
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -19,7 +20,7 @@ from confide.protocol.cards.card import Card
 from confide.protocol.cards.verify.chain import replaced_epsilon
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.methods.labels import LabelTerms
-from confide.protocol.plan import Plan, digest, write_query
+from confide.protocol.plan import ChainCost, Plan, digest, write_query
 from confide.protocol.privacy.renyi import training_epsilon
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
@@ -55,6 +56,49 @@ def test_one_card_has_both_costs(method: str) -> None:
     assert found["epsilon_train"] <= 4.0
     assert found["epsilon"] == max(found["epsilon_train"], found["epsilon_calibration"])
     assert card.formal["released"]["model"] == hashlib.sha256(chain().model).hexdigest()
+
+
+@pytest.mark.parametrize("same", [(1.0, 2.0), ()])
+def test_a_card_says_what_the_whole_chain_costs(same: tuple[float, ...]) -> None:
+    """Records that trained pay for that and for every calibration on them, the others for the other
+    calibrations; the larger sum stands on every card. A card that leaves one out fails."""
+    others = (COUNTS.epsilon, 4.0, 1.5)
+    costs = tuple(
+        ChainCost(name, epsilon, 0.0)
+        for name, given in {"central:trusted": others, "full-data:certified": same}.items()
+        for epsilon in given
+    )
+    plan = chain().plan(COUNTS, chain=costs)
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+    outcome = chain().outcome(plan)
+    card = campaign_card(plan, outcome, diagnostic={}, issued=NOW, training=TRAINS).sign(KEY)
+    assert broken(card) == []
+    found = card.formal["chain"]
+    trains = found["epsilon_train"]
+    assert found["epsilon"] == max(trains + sum(same), sum(others))
+    assert [one["epsilon"] for one in found["calibrations"]] == [*others, *same]
+    less = card.formal | {
+        "chain": found | {"calibrations": found["calibrations"][:1], "epsilon": trains}
+    }
+    assert broken(replace(card, formal=less).sign(KEY)) == ["chain/calibrations", "chain/epsilon"]
+
+
+@pytest.mark.parametrize(
+    "costs",
+    [
+        (ChainCost("bits:certified", 1.0, 0.0),),
+        (ChainCost("central:trusted", 1.0, 0.0), ChainCost("nothing:known", 1.0, 0.0)),
+        (ChainCost("central:trusted", 1.0, 0.0), ChainCost("bits:certified", 0.0, 0.0)),
+        (ChainCost("central:trusted", 1.0, 0.0), ChainCost("bits:certified", math.nan, 0.0)),
+        (ChainCost("central:trusted", 1.0, 0.0), ChainCost("bits:certified", 1.0, 1.0)),
+        (ChainCost("central:trusted", 1.0, 0.0),) * 101,
+    ],
+)
+def test_costs_of_a_chain_that_are_not_its_own_are_refused(costs: tuple[ChainCost, ...]) -> None:
+    with pytest.raises(BadInput, match="chain"):
+        chain().plan(COUNTS, chain=costs)
+    with pytest.raises(BadInput, match="of one training"):
+        replace(TRAINS, chain=(TRAINS.cost,))
 
 
 def test_shares_are_disjoint_and_every_record_pays_once() -> None:
