@@ -94,8 +94,11 @@ class CampaignOptions:
     ] = MIXED
     beta: Annotated[
         float,
-        typer.Option(help="of central campaigns: the part of alpha that is the mechanism's own"),
-    ] = 0.002
+        typer.Option(
+            help="of central campaigns: the part of alpha that is the mechanism's own; 0: none, or "
+            "what it needs"
+        ),
+    ] = 0.0
     privacy_delta: Annotated[
         float,
         typer.Option(

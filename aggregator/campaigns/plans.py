@@ -7,7 +7,7 @@ from typing import Any
 from confide.aggregator.campaigns.settings import check
 from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
-from confide.aggregator.quantiles.registry import certified_names, needs_delta
+from confide.aggregator.quantiles.registry import averages, certified_names, needs_delta
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.methods.base import Terms
 from confide.protocol.methods.registry import METHODS
@@ -16,6 +16,9 @@ from confide.protocol.plan import ChainCost, Plan, digest
 from confide.protocol.scores.registry import find_score
 
 Validity = tuple[datetime, datetime]
+
+# The part of alpha that is left to a mechanism which needs one, where nobody chose it.
+USUAL_BETA = 0.002
 
 
 def valid_from(now: datetime, *, days: float) -> Validity:
@@ -44,10 +47,7 @@ def make_plan(
     check({**config, "campaign": name, "title": title})
     method, _, variant = name.partition(":")
     check_choice("method", method, METHODS)
-    # The table has a delta for the mechanisms that spend one; the others get 0.
-    chosen = variant in METHODS[method].settings.get("mechanism", ())
-    if chosen and not needs_delta(str(config["mechanism"])):
-        config = {**config, "privacy-delta": 0.0}
+    config = {**config, **_of_mechanism(METHODS[method], variant, config)}
     if METHODS[method].on_training_records and training is not None:
         config = {**config, "trained": TrainingTerms.of(training.terms)}
     share = _share(METHODS[method], float(config.get("train-share", 0.0)), training)
@@ -80,6 +80,22 @@ def make_plan(
     # A plan that the procedure does not accept is refused now, not when the campaign is open.
     next(plan_procedure(plan, draw_afresh), None)
     return plan
+
+
+def _of_mechanism(terms: type[Terms], variant: str, config: Any) -> dict[str, float]:
+    """The settings that depend on the mechanism.
+
+    The table has a privacy-delta for the mechanisms that spend one; the others get 0. A beta of 0
+    is that of the mechanism: none where coverage can be averaged over its draws, else `USUAL_BETA`.
+    """
+    found: dict[str, float] = {}
+    chosen = variant in terms.settings.get("mechanism", ())
+    if chosen and not needs_delta(str(config["mechanism"])):
+        found["privacy-delta"] = 0.0
+    averaged = chosen and not terms.on_training_records and averages(str(config["mechanism"]))
+    if "beta" in terms.settings and not config["beta"] and not averaged:
+        found["beta"] = USUAL_BETA
+    return found
 
 
 def _share(terms: type[Terms], trained: float, training: Plan | None) -> tuple[float, ...]:

@@ -86,7 +86,7 @@ class Audited:
         release = self._draw(mechanism, histogram, rank)
         exact = float(histogram.grid[histogram.bin_of(rank)])
         self.diagnostic = {"observed_inflation": release.threshold - exact}
-        if release.inflation is not None:
+        if mechanism.beta is not None and release.inflation is not None:
             self.diagnostic["width"] = mechanism.width(histogram, rank)
         return release
 

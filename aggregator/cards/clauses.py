@@ -19,8 +19,7 @@ from confide.protocol.privacy.zcdp import search_steps, search_variance
 
 def judge(contract: Contract, configuration: Configuration) -> Layer:
     """Judge a configuration, and return it with its rank, level, inflation and clauses."""
-    rank = math.ceil((configuration.n + 1) * decimal(configuration.gamma))
-    certified, inflation = _certified(contract, configuration, rank)
+    certified, rank, inflation = _certified(contract, configuration)
     level = (
         float(max(Fraction(0), decimal(configuration.gamma) - decimal(contract.beta)))
         if certified
@@ -48,15 +47,14 @@ def judge(contract: Contract, configuration: Configuration) -> Layer:
     }
 
 
-def _certified(
-    contract: Contract, configuration: Configuration, rank: int
-) -> tuple[bool, int | None]:
-    """Whether the mechanism certifies this rank, and its inflation if n records have the rank."""
-    possible = rank <= configuration.n
+def _certified(contract: Contract, configuration: Configuration) -> tuple[bool, int, int | None]:
+    """Whether the mechanism certifies a rank, that rank, and its inflation if n records have it."""
+    n, gamma = configuration.n, decimal(configuration.gamma)
+    rank = math.ceil((n + 1) * gamma)
     try:
         if configuration.noised_by == "owners":
             offset = _owners_offset(contract, configuration)
-            return (False, None) if offset is None else (True, 2 * offset if possible else None)
+            return offset is not None, rank, None if offset is None or rank > n else 2 * offset
         mechanism = within_budget(
             configuration.mechanism,
             bins=configuration.bins,
@@ -65,11 +63,13 @@ def _certified(
             epsilon=configuration.epsilon_calibration,
             delta=configuration.delta_calibration,
         )
-        if not mechanism.certifies(n=configuration.n, rank=rank):
-            return False, None
-        return True, mechanism.inflation(n=configuration.n, rank=rank) if possible else None
+        if not contract.beta:
+            rank = mechanism.averaged_rank(n=n, alpha=1 - gamma)
+        if not mechanism.certifies(n=n, rank=rank):
+            return False, rank, None
+        return True, rank, mechanism.inflation(n=n, rank=rank) if rank <= n else None
     except BadInput:
-        return False, None
+        return False, rank, None
 
 
 def _owners_offset(contract: Contract, configuration: Configuration) -> int | None:
@@ -80,7 +80,7 @@ def _owners_offset(contract: Contract, configuration: Configuration) -> int | No
         delta=configuration.delta_calibration,
     )
     variance = configuration.noise_variance or least
-    if contract.adjacency != REPLACE_ONE or variance < least:
+    if not contract.beta or contract.adjacency != REPLACE_ONE or variance < least:
         return None
     each = contract.beta / search_steps(configuration.bins)
     return noise_offset(variance, configuration.owners, each)

@@ -19,7 +19,8 @@ MOST_OWNERS = 100_000
 class Contract:
     """The promises that a central calibration must make.
 
-    `max_inflation` bounds the certified inflation as a share of the ranks.
+    `beta` is the part of the miss that is left to the mechanism; 0 averages coverage over its
+    draws. `max_inflation` bounds the certified inflation as a share of the ranks.
 
     Privacy is counted per record. It also holds per client if no client has more than one record,
     which `records_per_client` states.
@@ -38,7 +39,8 @@ class Contract:
 
     def __post_init__(self) -> None:
         check_probability("coverage", self.coverage)
-        check_probability("beta", self.beta)
+        if self.beta:
+            check_probability("beta", self.beta)
         check_choice("adjacency", self.adjacency, (REPLACE_ONE, ADD_REMOVE))
         check_choice("unit", self.unit, ("record", "client"))
         if self.records_per_client != (1 if self.unit == "client" else None):

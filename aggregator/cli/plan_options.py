@@ -29,7 +29,7 @@ DEFAULTS: dict[str, Any] = {
     "mechanism": "rank-exponential",
     "bins": 1024,
     "grid": MIXED,
-    "beta": 0.002,
+    "beta": 0.0,
     "privacy-delta": 1e-6,
     "days": 30.0,
     "title": "",
@@ -94,9 +94,10 @@ class PlanOptions:
     grid: Annotated[
         str | None, typer.Option(help=f"how the bins of a central campaign lie: {', '.join(GRIDS)}")
     ] = None
-    beta: Annotated[float | None, typer.Option(help="a central campaign's own share of alpha")] = (
-        None
-    )
+    beta: Annotated[
+        float | None,
+        typer.Option(help="a central campaign's own share of alpha; 0: none, or what it needs"),
+    ] = None
     privacy_delta: Annotated[
         float | None, typer.Option(help="delta of (epsilon, delta)-DP, where noise is Gaussian")
     ] = None

@@ -62,7 +62,8 @@ def of_plan(plan: Plan, draw: Draw) -> HistogramProcedure | CountProcedure:
 def trusted(terms: CentralTerms, *, alpha: float, draw: Draw) -> HistogramProcedure:
     """Sum exact histograms and release once, at the rank that gives coverage 1 - alpha.
 
-    The rank is that of CARD Theorem 5.1.
+    With a beta the rank is that of CARD Theorem 5.1; without one coverage is averaged over the
+    mechanism.
     """
     check_choice(f"mechanism of {terms.variant}", terms.mechanism, certified_names())
     mechanism = within_budget(
@@ -76,7 +77,7 @@ def trusted(terms: CentralTerms, *, alpha: float, draw: Draw) -> HistogramProced
     epsilon = mechanism.privacy.epsilon_at(terms.privacy_delta)
     tally = yield HistogramQuery(terms.bins, terms.grid)
     n = int(tally.counts.sum())
-    rank, reason = counted_rank(n, lambda: certified_rank(n=n, alpha=alpha, beta=terms.beta))
+    rank, reason = counted_rank(n, lambda: mechanism.rank(n=n, alpha=alpha))
     made = _Certified(terms, alpha=alpha, epsilon=epsilon, n=n, owners=tally.owners)
     if rank is None:
         return made.certificate(bin_=terms.bins - 1, reason=reason)

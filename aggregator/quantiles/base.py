@@ -56,8 +56,10 @@ class Release:
     """A private threshold and what is guaranteed of it, given the histogram.
 
     `certified`: the threshold is at or above the rank-th score except with probability `beta`; and
-    at or below the score `inflation` ranks higher except with probability `beta`. The rank is None
-    where it would give n away.
+    at or below the score `inflation` ranks higher except with probability `beta`. Without a `beta`
+    both are averages: the rank is `Mechanism.averaged_rank`, for coverage over the mechanism's own
+    draws, which end at most `inflation` ranks higher in the mean. The rank is None where it would
+    give n away.
     """
 
     mechanism: str
@@ -76,8 +78,9 @@ class Mechanism(ABC):
     """A private choice of a bin; all its claims follow from its fields, before any data is seen.
 
     The class answers what can be known without a budget: whether a budget must have a delta above 0
-    (`needs_delta`), which `adjacencies` the proof covers, and whether each owner may add a share of
-    the noise itself (`owners_can_noise`).
+    (`needs_delta`), which `adjacencies` the proof covers, whether each owner may add a share of the
+    noise itself (`owners_can_noise`), and whether coverage may be averaged over the draws instead
+    of leaving a part `beta` of alpha to those that fail (`averages`).
     """
 
     bins: int
@@ -87,12 +90,13 @@ class Mechanism(ABC):
     adjacencies: ClassVar[tuple[str, ...]] = (REPLACE_ONE, ADD_REMOVE)
     needs_delta: ClassVar[bool] = False
     owners_can_noise: ClassVar[bool] = False
+    averages: ClassVar[bool] = False
     # The number of bins that serves most scores where nobody chose one.
     usual_bins: ClassVar[int] = 1024
 
     @classmethod
     @abstractmethod
-    def within(cls, *, epsilon: float, delta: float, beta: float, **public: Any) -> Self:
+    def within(cls, *, epsilon: float, delta: float, beta: float | None, **public: Any) -> Self:
         """The mechanism whose release is (epsilon, delta)-DP; `public` has bins and adjacency.
 
         One that certifies nothing has no use for beta and leaves it out.
@@ -100,7 +104,7 @@ class Mechanism(ABC):
 
     def __post_init__(self) -> None:
         check_bins(self.bins)
-        if self.certificate == CERTIFIED and self.beta is None:
+        if self.certificate == CERTIFIED and self.beta is None and not self.averages:
             raise BadInput(
                 f"{self.name} needs beta, the probability with which its certificate may fail"
             )
@@ -131,6 +135,15 @@ class Mechanism(ABC):
             return certified_rank(n=n, alpha=alpha, beta=self.beta)
         return conformal_rank(n=n, level=round(1 - alpha, 12))
 
+    def averaged_rank(self, *, n: int, alpha: float | Fraction) -> int:
+        """The rank that gives coverage 1 - alpha over the draws, whether n records have it or not.
+
+        Between n and n + 1 it rises by 0 or 1.
+        """
+        raise BadInput(
+            f"{self.name} needs beta, the probability with which its certificate may fail"
+        )
+
     @property
     def failure(self) -> Fraction:
         """Beta as an exact rational number, for mechanisms that have one."""
@@ -149,7 +162,7 @@ class Mechanism(ABC):
     def inflation(self, *, n: int, rank: int) -> int | None:
         """Ranks by which the threshold may exceed the one asked for; None: there is no bound.
 
-        The bound fails with probability at most beta.
+        The bound fails with probability at most beta; without a beta it is one of the mean.
         """
         return None
 
@@ -189,11 +202,11 @@ class Mechanism(ABC):
         It depends on the exact data, so it is for a trusted auditor only.
         """
         self.check(histogram, rank)
-        ranks = self.inflation(n=histogram.n, rank=rank)
+        ranks = None if self.beta is None else self.inflation(n=histogram.n, rank=rank)
         if ranks is None:
             raise BadInput(
-                f"{self.name} with certificate {self.certificate!r} bounds no inflation; W needs a "
-                "certified one"
+                f"{self.name} with certificate {self.certificate!r} and beta {self.beta} bounds no "
+                "single inflation; W needs a certified one with a beta"
             )
         return float(
             histogram.grid[histogram.bin_of(rank + ranks)] - histogram.grid[histogram.bin_of(rank)]
@@ -210,7 +223,7 @@ class PureMechanism(Mechanism):
     epsilon: float
 
     @classmethod
-    def within(cls, *, epsilon: float, delta: float, beta: float, **public: Any) -> Self:
+    def within(cls, *, epsilon: float, delta: float, beta: float | None, **public: Any) -> Self:
         return cls(epsilon=epsilon, beta=beta, **public)
 
     def __post_init__(self) -> None:

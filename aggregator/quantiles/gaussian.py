@@ -72,7 +72,7 @@ class GaussianSearch(_Bisection):
     owners_can_noise = True
 
     @classmethod
-    def within(cls, *, epsilon: float, delta: float, beta: float, **public: Any) -> Self:
+    def within(cls, *, epsilon: float, delta: float, beta: float | None, **public: Any) -> Self:
         return cls(rho=zcdp_within(epsilon, delta), beta=beta, **public)
 
     def __post_init__(self) -> None:
@@ -133,7 +133,7 @@ class NoisyMidpoint(_Bisection):
     name = "noisy-midpoint"
 
     @classmethod
-    def within(cls, *, epsilon: float, delta: float, beta: float, **public: Any) -> Self:
+    def within(cls, *, epsilon: float, delta: float, beta: float | None, **public: Any) -> Self:
         return cls(rho=zcdp_within(epsilon, delta), **public)
 
     @property

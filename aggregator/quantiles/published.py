@@ -135,7 +135,7 @@ class Dpcp(PublishedExponential):
     name = "dpcp"
 
     @classmethod
-    def within(cls, *, epsilon: float, delta: float, beta: float, **public: Any) -> Self:
+    def within(cls, *, epsilon: float, delta: float, beta: float | None, **public: Any) -> Self:
         return cls(epsilon=epsilon, **public)
 
     @property

@@ -50,16 +50,24 @@ def register(mechanism: type[Mechanism]) -> type[Mechanism]:
 def within_budget(
     name: str, *, bins: int, beta: float, adjacency: str, epsilon: float, delta: float
 ) -> Mechanism:
-    """The mechanism of this name whose release is (epsilon, delta)-DP."""
+    """The mechanism of this name whose release is (epsilon, delta)-DP.
+
+    A beta of 0 leaves no part of alpha to it: its coverage is averaged over its draws.
+    """
     check_choice("mechanism", name, MECHANISMS)
     return MECHANISMS[name].within(
-        epsilon=epsilon, delta=delta, beta=beta, bins=bins, adjacency=adjacency
+        epsilon=epsilon, delta=delta, beta=beta or None, bins=bins, adjacency=adjacency
     )
 
 
 def needs_delta(name: str) -> bool:
     """Whether the budget of this mechanism must have a delta above 0; False of an unknown name."""
     return name in MECHANISMS and MECHANISMS[name].needs_delta
+
+
+def averages(name: str) -> bool:
+    """Whether this mechanism certifies coverage without a beta; False of an unknown name."""
+    return name in MECHANISMS and MECHANISMS[name].averages
 
 
 def certified_names() -> list[str]:

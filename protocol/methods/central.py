@@ -42,7 +42,8 @@ class CentralTerms(Terms):
     """The terms of a campaign of counts, from which `mechanism` releases the threshold.
 
     The threshold is on the safe side of the true quantile except with probability `beta`, which is
-    a part of alpha.
+    a part of alpha. A `beta` of 0 leaves no part of it to the mechanism of a trusted aggregator:
+    coverage is then averaged over the mechanism's draws.
     """
 
     mechanism: str
@@ -72,7 +73,8 @@ class CentralTerms(Terms):
                 "letters, digits and hyphens"
             )
         check_delta(self.privacy_delta)
-        check_probability("beta", self.beta)
+        if self.beta or not self.averages:
+            check_probability("beta", self.beta)
         check_bins(self.bins)
         check_choice("grid", self.grid, GRIDS)
         if self.shows_exact_counts:
@@ -124,6 +126,11 @@ class CentralTerms(Terms):
     @property
     def shows_exact_counts(self) -> bool:
         return self.variant == TRUSTED
+
+    @property
+    def averages(self) -> bool:
+        """Whether the coverage of a release may be averaged over the draws of the mechanism."""
+        return self.shows_exact_counts
 
     @property
     def rounds(self) -> int:

@@ -142,6 +142,10 @@ class FullDataTerms(CentralTerms):
         return not self.kind.noised_by_owners
 
     @property
+    def averages(self) -> bool:
+        return False
+
+    @property
     def training_epsilon(self) -> float:
         """What the training has cost a record that is replaced by another, rounded up."""
         return training_epsilon(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from confide.aggregator.procedures.central import trusted
 from confide.aggregator.quantiles.base import CERTIFIED, REPLACE_ONE, Mechanism, Release
 from confide.aggregator.quantiles.histogram import Histogram, histogram
-from confide.aggregator.quantiles.registry import DEFAULT, MECHANISMS, within_budget
+from confide.aggregator.quantiles.registry import DEFAULT, MECHANISMS, averages, within_budget
 from confide.protocol.errors import BadInput, check_choice, check_epsilon, check_probability
 from confide.protocol.exact.grids import GRIDS, MIXED, check_bins, public_grid
 from confide.protocol.exact.sampling import Entropy
@@ -20,18 +20,22 @@ from confide.simulation.data.population import Population, Predictions
 from confide.simulation.driver import CountingOwner, drive
 from confide.simulation.evaluate.trials import Repeated, Row, measured
 
+# The part of alpha left to a mechanism that needs one, where nobody chose it.
+USUAL_BETA = 1e-3
+
 
 @dataclass(frozen=True, kw_only=True)
 class Central(Repeated):
     """Calibration of a given model; `variant` is the quantile mechanism.
 
-    n is public, and adjacency is replace-one.
+    n is public, and adjacency is replace-one. `beta` is the part of alpha that is left to the
+    mechanism: 0 averages coverage over its draws. That is the default where the mechanism can.
     """
 
     method: str = "central"
     variant: str = DEFAULT
     score: str = "hps"
-    beta: float = 1e-3
+    beta: float | None = None
     bins: int = 1024
     grid: str = MIXED
     privacy_delta: float = 0.0
@@ -41,10 +45,13 @@ class Central(Repeated):
         check_choice("mechanism", self.variant, MECHANISMS)
         find_label_score(self.score)
         check_epsilon(self.epsilon)
-        check_probability("beta", self.beta)
+        if self.beta is None:
+            object.__setattr__(self, "beta", 0.0 if averages(self.variant) else USUAL_BETA)
+        elif self.beta or not averages(self.variant):
+            check_probability("beta", self.beta)
         check_bins(self.bins)
         check_choice("grid", self.grid, GRIDS)
-        if self.beta >= self.alpha:
+        if self.part >= self.alpha:
             raise BadInput(
                 f"beta is {self.beta} and alpha {self.alpha}; beta must be below alpha, of which "
                 "it is a part"
@@ -59,11 +66,16 @@ class Central(Repeated):
             raise BadInput(f"privacy_delta is {self.privacy_delta}; {self.variant} {needs}")
 
     @property
+    def part(self) -> float:
+        """The part of alpha that is left to the mechanism."""
+        return self.beta or 0.0
+
+    @property
     def mechanism(self) -> Mechanism:
         return within_budget(
             self.variant,
             bins=self.bins,
-            beta=self.beta,
+            beta=self.part,
             adjacency=REPLACE_ONE,
             epsilon=self.epsilon,
             delta=self.privacy_delta,
@@ -97,7 +109,7 @@ class Central(Repeated):
             epsilon=self.epsilon,
             bins=self.bins,
             grid=self.grid,
-            beta=self.beta,
+            beta=self.part,
             privacy_delta=self.privacy_delta,
         )
         return drive(trusted(terms, alpha=self.alpha, draw=draw), CountingOwner(scores)).threshold

@@ -188,9 +188,12 @@ class CuratorOptions:
         ),
     ] = None
     beta: Annotated[
-        float,
-        typer.Option(help="central, full-data: probability that the quantile fails; part of alpha"),
-    ] = 1e-3
+        float | None,
+        typer.Option(
+            help="central, full-data: probability that the quantile fails, a part of alpha "
+            "[default: none if coverage can be averaged over the mechanism, else 0.001]"
+        ),
+    ] = None
     bins: Annotated[
         int | None,
         typer.Option(
@@ -202,10 +205,11 @@ class CuratorOptions:
     ] = None
 
     def fields(self, *, default_delta: float) -> dict[str, Any]:
-        """The fields of a setting; the number of bins only where it was given."""
+        """The fields of a setting; beta and the number of bins only where they were given."""
         delta = default_delta if self.privacy_delta is None else self.privacy_delta
-        grid = {} if self.bins is None else {"bins": self.bins}
-        return {"beta": self.beta, "privacy_delta": delta, **grid}
+        chosen = {"beta": self.beta, "bins": self.bins}
+        given = {name: value for name, value in chosen.items() if value is not None}
+        return {"privacy_delta": delta, **given}
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,8 @@ def _title(given: dict[str, Any]) -> str:
     )
     named = ("failure_probability", "beta", "privacy_delta")
     deltas = [f"{name.replace('_', ' ')} = {given[name]:g}" for name in named if given.get(name)]
+    numbers = [f"n = {given['n']}", f"alpha = {given['alpha']}", *deltas]
     return (
-        f"{given['data']}, {what}: n = {given['n']}, alpha = {given['alpha']}, "
-        f"{', '.join(deltas)}, {given['trials']} trials, randomness: {given['randomness']}"
+        f"{given['data']}, {what}: {', '.join(numbers)}, {given['trials']} trials, randomness: "
+        f"{given['randomness']}"
     )

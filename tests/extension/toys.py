@@ -215,7 +215,11 @@ def register() -> None:
     scores.register(SQUARE)
     channels.register(Bytes)
     quantiles.register(Renamed)
-    recompute.register(Renamed.name, inflation=recompute.INFLATION[RankExponential.name])
+    recompute.register(
+        Renamed.name,
+        inflation=recompute.INFLATION[RankExponential.name],
+        averaged_rank=recompute.AVERAGED[RankExponential.name],
+    )
     methods.register(GuessTerms)
     procedures.register(GuessTerms.method, lambda plan, _: guessing(plan))
     local_cards.register(GuessTerms.method, RULES)

@@ -114,7 +114,8 @@ def test_an_unknown_option_points_to_help() -> None:
     ("arguments", "says"),
     [
         ([*CENTRAL, "--beta", "0.1"], "beta must be below alpha"),
-        ([*CENTRAL, "--beta", "0"], "beta is 0.0"),
+        ([*CENTRAL, "--mechanism", "laplace-counts", "--beta", "0"], "beta is 0.0"),
+        ([*CENTRAL, "--beta", "-0.1"], "beta is -0.1"),
         ([*CENTRAL, "--bins", "1"], "bins is 1"),
         ([*CENTRAL, "--n", "5"], "infeasible"),
         ([*CENTRAL, "--n", "3000"], "accepted are 1 to 2999"),

@@ -127,9 +127,15 @@ def _order(entry: Layer) -> tuple[float, ...]:
 def _judged(contract: Layer, entry: Layer) -> Layer:
     """Derive the consequences of a configuration under a contract."""
     n, rank = entry["n"], math.ceil((entry["n"] + 1) * number(entry["gamma"]))
-    bound = recompute.inflation(
-        entry, beta=contract["beta"], adjacency=contract["adjacency"], rank=rank
-    )
+    bound: recompute.Bound = recompute.NOT_CERTIFIED
+    averaged = None
+    if not contract["beta"]:
+        averaged = recompute.averaged_rank(entry, alpha=1 - number(entry["gamma"]))
+        rank = averaged or rank
+    if contract["beta"] or averaged:
+        bound = recompute.inflation(
+            entry, beta=contract["beta"], adjacency=contract["adjacency"], rank=rank
+        )
     certified = bound is not recompute.NOT_CERTIFIED
     inflation = bound if certified and rank <= n else None
     share = inflation / n if isinstance(inflation, int) else None

@@ -5,22 +5,20 @@ with `register`.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
 
+from confide.protocol.cards.verify import averaged
+from confide.protocol.cards.verify.tables import WEIGHT, Endless, both_sides, descent, power
+
 NOT_CERTIFIED: Final = "not certified"
 STAGE_SHARES = (0.1875, 0.1875, 0.1875, 0.1875)
-# The largest integer weight of the exponential mechanisms; the word size in which noisy comparisons
-# express probabilities; and the least probability.
-WEIGHT = 1 << 40
+# The word size in which noisy comparisons express probabilities, and the least probability.
 WORD, RAREST = 1 << 64, 1 << 24
-LOWER_SHARE = 0.75
-MOST_ENTRIES = 1 << 22
 # Absolute error of a mass computed by a Fourier transform of doubles.
 FOURIER = 1e-13
 
@@ -41,9 +39,17 @@ Verifier = Callable[[Claim], Bound]
 # Verifiers by mechanism: for the aggregator's noise, and for the owners' noise.
 INFLATION: dict[str, Verifier] = {}
 OWNER_NOISED: dict[str, Verifier] = {}
+# The rank of a mechanism whose coverage is averaged over its draws, by entry and alpha.
+AVERAGED: dict[str, Callable[..., int | None]] = {}
 
 
-def register(mechanism: str, *, inflation: Verifier, owner_noised: Verifier | None = None) -> None:
+def register(
+    mechanism: str,
+    *,
+    inflation: Verifier,
+    owner_noised: Verifier | None = None,
+    averaged_rank: Callable[..., int | None] | None = None,
+) -> None:
     """Register a mechanism's verifier, which recomputes its inflation.
 
     A mechanism without a verifier is never certified.
@@ -51,6 +57,18 @@ def register(mechanism: str, *, inflation: Verifier, owner_noised: Verifier | No
     INFLATION[mechanism] = inflation
     if owner_noised is not None:
         OWNER_NOISED[mechanism] = owner_noised
+    if averaged_rank is not None:
+        AVERAGED[mechanism] = averaged_rank
+
+
+def averaged_rank(entry: dict[str, Any], *, alpha: Fraction) -> int | None:
+    """The rank of a configuration without a beta; None if its mechanism needs one."""
+    if entry["noised_by"] == "owners" or entry["mechanism"] not in AVERAGED:
+        return None
+    try:
+        return AVERAGED[entry["mechanism"]](entry, alpha=alpha)
+    except Endless:
+        return None
 
 
 def inflation(entry: dict[str, Any], *, beta: float, adjacency: str, rank: int) -> Bound:
@@ -67,35 +85,9 @@ def inflation(entry: dict[str, Any], *, beta: float, adjacency: str, rank: int) 
         return NOT_CERTIFIED
 
 
-def _power(exponent: float) -> Fraction:
-    """Return e^exponent to sixty digits, rounded down."""
-    with localcontext() as context:
-        context.prec = 70
-        exact = Decimal(exponent).exp()
-        context.prec, context.rounding = 60, ROUND_FLOOR
-        return Fraction(+exact)
-
-
-def _descent(start: int, ratio: Fraction, least: int) -> Iterator[int]:
-    """Divide start by the ratio repeatedly, rounding up, while it falls and is above `least`."""
-    if math.log(start / least) > MOST_ENTRIES * math.log(ratio):
-        raise Endless
-    value, down, up = start, ratio.denominator, ratio.numerator
-    while True:
-        yield value
-        lower = -(-value * down // up)
-        if value <= least or lower == value:
-            return
-        value = lower
-
-
-class Endless(Exception):
-    """Raised if a table is too long for the mechanism to be made."""
-
-
 def _distance(ratio: Fraction, bins: int, beta: Fraction) -> int | None:
     """Steps down until all bins but one together weigh at most beta/(1 - beta) of that one."""
-    for steps, weight in enumerate(_descent(WEIGHT, ratio, 1)):
+    for steps, weight in enumerate(descent(WEIGHT, ratio, 1)):
         if weight * (bins - 1) * (1 - beta) <= beta * WEIGHT:
             return steps
     return None
@@ -103,12 +95,13 @@ def _distance(ratio: Fraction, bins: int, beta: Fraction) -> int | None:
 
 def _rank_exponential(claim: Claim) -> Bound:
     entry, beta = claim.entry, claim.beta
-    epsilon, bins = entry["epsilon_calibration"], entry["bins"]
-    low = _power(LOWER_SHARE * epsilon)
-    down = _distance(low, bins, beta)
+    if not beta:
+        return averaged.mean_inflation(entry, rank=claim.rank)
+    low, high = both_sides(entry["epsilon_calibration"])
+    down = _distance(low, entry["bins"], beta)
     if down is None:
         return NOT_CERTIFIED
-    up = _distance(_power(epsilon) / low, bins, beta)
+    up = _distance(high, entry["bins"], beta)
     return None if up is None else down + up - 2
 
 
@@ -118,14 +111,14 @@ def _pps(claim: Claim) -> Bound:
     epsilon, bins, n = entry["epsilon_calibration"], entry["bins"], entry["n"]
     if claim.adjacency != "replace-one" or 2 * rank < n:
         return NOT_CERTIFIED
-    down = _distance(_power(epsilon / 2), bins, beta)
+    down = _distance(power(epsilon / 2), bins, beta)
     if down is None:
         return NOT_CERTIFIED
     target = rank + max(down - 1, math.ceil(2 / epsilon * math.log(bins / beta)))
     if target >= n:
         return n + 1 - rank
     slope = epsilon / 2 * (n - target) / target
-    for steps, weight in enumerate(_descent(WEIGHT, _power(slope), 1)):
+    for steps, weight in enumerate(descent(WEIGHT, power(slope), 1)):
         if steps > n - target:
             break
         if weight * (bins - 1) * (1 - beta) <= beta * WEIGHT:
@@ -135,13 +128,13 @@ def _pps(claim: Claim) -> Bound:
 
 def _rarity(ratio: Fraction) -> list[int]:
     """2^64 P(Z >= x) for x = 1, 2, ...: about 1/(1 + ratio), falling by the ratio."""
-    return list(_descent(math.ceil(Fraction(WORD) / (ratio + 1)), ratio, RAREST))
+    return list(descent(math.ceil(Fraction(WORD) / (ratio + 1)), ratio, RAREST))
 
 
 def _laplace_counts(claim: Claim) -> Bound:
     entry, beta = claim.entry, claim.beta
     bins = entry["bins"]
-    tails = _rarity(_power(entry["epsilon_calibration"] / bins))
+    tails = _rarity(power(entry["epsilon_calibration"] / bins))
     if tails[-1] * (bins - 1) > beta * WORD:
         return NOT_CERTIFIED
     together = next(x for x, tail in enumerate(tails) if tail * (bins - 1) <= beta * WORD)
@@ -156,7 +149,7 @@ def _above_threshold(claim: Claim) -> Bound:
     """
     entry, beta = claim.entry, claim.beta
     bins = entry["bins"]
-    ratio = _power(entry["epsilon_calibration"] / 2)
+    ratio = power(entry["epsilon_calibration"] / 2)
     tails = np.array(_rarity(ratio), dtype=np.float64) / WORD
     reach = len(tails) + 1
     p = math.ceil(Fraction(WORD) / ratio) / WORD
@@ -253,7 +246,7 @@ def zcdp(epsilon: float, delta: float) -> float:
     return low
 
 
-register("rank-exponential", inflation=_rank_exponential)
+register("rank-exponential", inflation=_rank_exponential, averaged_rank=averaged.marginal_rank)
 register("pps", inflation=_pps)
 register("laplace-counts", inflation=_laplace_counts)
 register("above-threshold", inflation=_above_threshold)

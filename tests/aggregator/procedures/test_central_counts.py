@@ -9,6 +9,7 @@ import pytest
 
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import Outcome, run_campaign
+from confide.aggregator.campaigns.plans import USUAL_BETA, make_plan
 from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.aggregator.quantiles.base import Mechanism, Release
@@ -21,8 +22,10 @@ from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.counts import CountQuery, HistogramQuery
 from confide.protocol.plan import Plan, digest, open_plan, write_query
 from confide.protocol.privacy.zcdp import search_steps, zcdp_epsilon
+from confide.protocol.simulated import ALWAYS
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse, serialise
+from confide.simulation.defaults import run_defaults
 from tests.support.central import BINS, CENTRAL, NOISED, TRUSTED
 from tests.support.owners import NOW, POLICY, PUBLIC, central, changed, owner, records, signed
 
@@ -43,7 +46,7 @@ def test_the_plan_pays_for_all_counts_together() -> None:
     "changes",
     [
         {"beta": 0.1},
-        {"beta": 0.0},
+        {"beta": -0.1},
         {"bins": 1},
         {"noise_variance": 5},
         {"privacy_delta": 1.0},
@@ -56,6 +59,28 @@ def test_impossible_central_plans_are_refused(changes: dict[str, Any]) -> None:
     """With what was found and what is accepted."""
     with pytest.raises(BadInput):
         changed(TRUSTED, **changes)
+
+
+def test_only_a_mechanism_that_averages_does_without_a_beta() -> None:
+    """Owners' noise and other mechanisms need one; the plan is refused before anybody is asked."""
+    with pytest.raises(BadInput, match="beta is 0"):
+        changed(NOISED, beta=0.0)
+    with pytest.raises(BadInput, match="pps needs beta"):
+        next(plan_procedure(changed(TRUSTED, mechanism="pps", beta=0.0), draw_afresh))
+    assert next(plan_procedure(changed(TRUSTED, beta=0.0), draw_afresh))
+
+
+def test_the_default_leaves_no_part_of_alpha_to_the_mechanism() -> None:
+    """Unless the mechanism needs one, or a beta is given."""
+
+    def beta(campaign: str, **settings: Any) -> float:
+        given = {**run_defaults(), "records": 1_000, "model": "00" * 32, **settings}
+        return central(make_plan(campaign, given, title="any", valid=ALWAYS)).beta
+
+    assert beta("central:trusted") == 0.0
+    assert beta("central:trusted", beta=0.01) == 0.01
+    assert beta("central:trusted", mechanism="pps") == USUAL_BETA
+    assert beta("central:owner-noised") == USUAL_BETA
 
 
 @pytest.mark.parametrize("name", ["dpcp", "noisy-midpoint", "votes"])

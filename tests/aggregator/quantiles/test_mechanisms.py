@@ -119,7 +119,17 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: conformal_rank(n=10, level=float("nan")), "level is nan"),
     (lambda: certified_rank(n=100, alpha=0.1, beta=0.1), "beta must be below alpha"),
     (lambda: certified_rank(n=100, alpha=0.1, beta=0.2), "beta is 0.2 and alpha 0.1"),
-    (lambda: RankExponential(bins=4, epsilon=1.0), "needs beta"),
+    (lambda: AboveThreshold(bins=4, epsilon=1.0), "needs beta"),
+    (lambda: make("pps", bins=4).averaged_rank(n=10, alpha=0.1), "pps needs beta"),
+    (
+        lambda: RankExponential(bins=1 << 20, epsilon=1e-4).averaged_rank(n=10, alpha=0.01),
+        "alpha 0.01 cannot be reached with epsilon 0.0001",
+    ),
+    (lambda: RankExponential(bins=4, epsilon=1.0).rank(n=10, alpha=0.1), "rank 12 of 10 records"),
+    (
+        lambda: RankExponential(bins=4, epsilon=1.0).width(on_grid([1, 2, 3, 4]), 8),
+        "W needs a certified one with a beta",
+    ),
     (lambda: RankExponential(bins=4, epsilon=1.0, beta=float("nan")), "beta is nan"),
     (lambda: RankExponential(bins=4, epsilon=1.0, beta=1.0), "beta is 1.0"),
     (lambda: RankExponential(bins=4, epsilon=0.0, beta=0.1), "epsilon is 0"),

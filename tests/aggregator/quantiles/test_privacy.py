@@ -141,6 +141,17 @@ def test_every_pair_of_small_neighbours_is_private_when_one_is_added(
         assert_private(mechanism.law, add_pairs(range(5), 3, rank_of), mechanism.privacy.epsilon)
 
 
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
+def test_every_pair_is_private_without_a_beta(epsilon: float) -> None:
+    """Exhaustive, for a public rank and for the averaged rank, which follows n."""
+    mechanism = RankExponential(bins=3, epsilon=epsilon)
+    assert mechanism.privacy.epsilon is not None
+    assert_private(mechanism.law, replace_pairs(5, 3, 4), mechanism.privacy.epsilon)
+    follows = RankExponential(bins=3, epsilon=epsilon, adjacency=ADD_REMOVE)
+    pairs = add_pairs(range(6), 3, lambda n: follows.averaged_rank(n=n, alpha=0.4))
+    assert_private(follows.law, pairs, mechanism.privacy.epsilon)
+
+
 @pytest.mark.parametrize("name", ["rank-exponential", "pps", "dpcp"])
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_large_neighbours_are_private_where_the_total_moves_most(name: str, epsilon: float) -> None:

@@ -25,7 +25,7 @@ class TopOfGrid(Mechanism):
     name = "top-of-grid"
 
     @classmethod
-    def within(cls, *, epsilon: float, delta: float, beta: float, **public: Any) -> Self:
+    def within(cls, *, epsilon: float, delta: float, beta: float | None, **public: Any) -> Self:
         return cls(beta=beta, **public)
 
     @property

@@ -37,6 +37,7 @@ def tracks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Card]:
     """An honest card of every track."""
     folder = tmp_path_factory.mktemp("cards")
     rng = np.random.default_rng(5)
+    averaged = changed(TRUSTED, beta=0.0)
     return {
         "bits": campaign(folder / "bits"),
         "labels": campaign(folder / "labels", method="labels", variant="certified", max_corrupt=3),
@@ -44,6 +45,7 @@ def tracks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Card]:
             folder / "published", method="labels", variant="published-star", max_corrupt=3
         ),
         "trusted": issued(TRUSTED, counted(TRUSTED, rng)),
+        "averaged": issued(averaged, counted(averaged, rng)),
         "owner-noised": issued(NOISED, counted(NOISED, rng)),
         "full-data": made(),
         "monitor": watched_card([(300, 268), (300, 200)]),
@@ -57,6 +59,7 @@ TRACKS = (
     "labels",
     "published labels",
     "trusted",
+    "averaged",
     "owner-noised",
     "full-data",
     "monitor",
@@ -71,7 +74,7 @@ def free(track: str, place: tuple[Any, ...]) -> bool:
     name, part = place[-1], place[0]
     if track in ("bits", "labels"):
         return part == "shuffle" or place == ("certificate", "n") or "rungs" in place
-    if track in ("trusted", "owner-noised"):
+    if track in ("trusted", "averaged", "owner-noised"):
         return name in ("owners", "complete")
     if track == "full-data":
         known = (("contract", "name"), ("contract", "epsilon"), ("released", "labels"))

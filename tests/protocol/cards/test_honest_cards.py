@@ -74,6 +74,18 @@ def trusted_card(rng: np.random.Generator) -> Card:
     )
 
 
+def averaged_card(rng: np.random.Generator) -> Card:
+    plan = changed(
+        TRUSTED,
+        bins=int(rng.choice([2, 16, 256])),
+        epsilon=round(float(rng.uniform(0.05, 8)), 3),
+        beta=0.0,
+        alpha=round(float(rng.uniform(0.02, 0.6)), 3),
+        minimum_reports=0,
+    )
+    return issued(plan, counted(plan, rng, n=int(rng.integers(1, 9_000)), owners=1))
+
+
 def noised_card(rng: np.random.Generator) -> Card:
     bins, epsilon = int(rng.choice([16, 64, 256])), round(float(rng.uniform(0.3, 4)), 3)
     plan = changed(
@@ -152,6 +164,7 @@ MAKERS: dict[str, Callable[[np.random.Generator], Card]] = {
     "bits": bits_card,
     "labels": labels_card,
     "trusted": trusted_card,
+    "averaged": averaged_card,
     "owner-noised": noised_card,
     "full-data": full_data_card,
     "monitor": monitor_card,
