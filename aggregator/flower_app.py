@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import run_campaign, run_training
-from confide.aggregator.campaigns.measurements import Measurements
+from confide.aggregator.campaigns.measurements import Measured, Measurements
 from confide.aggregator.campaigns.provider_files import with_provider_files
 from confide.aggregator.campaigns.releases import Audited, Kept
 from confide.aggregator.campaigns.report_scores import check_scoring
@@ -174,7 +174,7 @@ class Run:
 
     def _measure(
         self, certificate: Certificate, model: bytes
-    ) -> tuple[dict[str, float], dict[str, list[Row]]]:
+    ) -> tuple[Measured, dict[str, list[Row]]]:
         """Measure a threshold on test records, in all and by owner; nothing in a deployment."""
         if self._measured is None:
             return {}, {}

@@ -38,7 +38,7 @@ def measure(records: int, rounds: int) -> dict[str, float]:
     names = tuple(str(i).encode() for i in range(records))
     own = Records(names, None, np.zeros(records, dtype=np.int64), None, values)
     old = records * 99 // 100
-    most = Records(names[:old], None, own.labels[:old], None, values[:old])
+    most = Records(names[:old], None, own.truth[:old], None, values[:old])
     model = network(FEATURES, 64, LABELS)
     session = model.open()
     spent: dict[str, list[float]] = {}

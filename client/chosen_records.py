@@ -18,9 +18,9 @@ from confide.protocol.wire.columns import Array
 class ChosenRecords:
     """Some records of an owner (`confide.protocol.methods.base.Subjects`).
 
-    `results` holds the model's results for all records, if the plan uses a model: probabilities, or
-    the inputs of a head that is trained. `units` gives each record at these places a uniform number
-    that only the owner can predict; `trainer`
+    `results` holds the model's results for all records, if the plan uses a model: probabilities,
+    predicted numbers, or the inputs of a head that is trained. `units` gives each record at these
+    places a uniform number that only the owner can predict; `trainer`
     (`confide.client.training.local_round.Trainer`) is there if the method trains a network.
     """
 
@@ -38,10 +38,12 @@ class ChosenRecords:
 
     @property
     def labels(self) -> Array:
-        return self.records.labels[self.places]
+        return self.records.truth[self.places]
 
     def probabilities(self) -> Array:
-        return self._probabilities(self.places)
+        assert self.results is not None
+        found: Array = self.results[self.places]
+        return found
 
     def features(self) -> Array:
         """Return all numbers of each record; one that float32 cannot hold becomes its largest."""
@@ -54,7 +56,7 @@ class ChosenRecords:
         """Return the scores, which depend on the record, the plan and the owner's secret only."""
         score = find_score(self.plan.score)
         u = self.units(self.places) if score.randomized else None
-        return score.owned_scores(self._probabilities(self.places), self.labels, u=u)
+        return score.owned_scores(self.probabilities(), self.labels, u=u)
 
     def train(self, weights: Array) -> Array:
         """Return the weights after this owner's private steps of DP-SGD."""
@@ -63,9 +65,4 @@ class ChosenRecords:
         found: Array = self.trainer.learn(
             weights, features[self.places], self.labels, entropy=self.entropy
         )
-        return found
-
-    def _probabilities(self, places: Array) -> Array:
-        assert self.results is not None
-        found: Array = self.results[places]
         return found

@@ -3,6 +3,7 @@
 from confide.client.policy import Policy
 from confide.protocol.plan import Plan
 from confide.protocol.privacy.odds import guessing
+from confide.protocol.scores.registry import find_score
 from confide.protocol.wire import wire_pb2 as wire
 
 REASONS: dict[int, str] = {
@@ -40,7 +41,7 @@ def explain(plan: Plan, policy: Policy) -> str:
     return "\n".join(
         [
             f"Campaign {plan.campaign!r}: {found.purpose}, method {plan.method} "
-            f"({plan.variant}), {plan.labels} labels.",
+            f"({plan.variant}), {find_score(plan.score).meaning(plan.labels)}",
             f"Valid {plan.issued:%Y-%m-%d} to {plan.expires:%Y-%m-%d} (UTC). Model "
             f"{plan.model.hex()}.",
             "",

@@ -6,12 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from confide.client.records.records import Records
-from confide.client.records.score_cache import head_inputs, probabilities
+from confide.client.records.score_cache import head_inputs, predictions, probabilities
 from confide.protocol.errors import Refused
 from confide.protocol.exact.lattice import MOST_BATCH
 from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan
+from confide.protocol.scores.registry import find_score
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import Array
 
@@ -44,24 +45,48 @@ class ModelResults:
         return self._runs_model(plan) and self._model is None
 
     def _runs_model(self, plan: Plan) -> bool:
-        """Return whether the model runs here; probabilities may have come with the records.
+        """Return whether the model runs here; its results may have come with the records.
 
         Those are not of a model that was trained later.
         """
-        if plan.terms.features is None and self._records.probs is not None and not plan.training:
+        if plan.terms.features is None and self._has_results(plan) and not plan.training:
             return False
         return plan.terms.uses_model
+
+    def _has_results(self, plan: Plan) -> bool:
+        """Return whether records came with what the plan's score reads."""
+        own = self._records
+        return own.results is not None and set(find_score(plan.score).columns) <= set(own.columns)
+
+    def misfit(self, plan: Plan) -> str | None:
+        """Say, to the owner alone, what records lack that the plan's score reads; None: nothing."""
+        own, score = self._records, find_score(plan.score)
+        if own.task != score.task:
+            return (
+                f"the records are for {own.task} and the plan's score {score.text!r} for "
+                f"{score.task}; accepted is a file with `label` or `target`, as the plan has it"
+            )
+        if self._runs_model(plan) and own.features is None:
+            wanted = " and ".join(f"`{name}`" for name in score.columns) or "probabilities"
+            return (
+                f"the plan's score {score.text!r} reads {wanted}; accepted is a file with these, "
+                "or with features on which the plan's model can run"
+            )
+        return None
 
     def check(self, plan: Plan) -> None:
         """Refuse records that do not fit the plan, or a model that is not the plan's.
 
-        Probabilities must be of the plan's model, over as many labels. For training, records must
-        have features: as many as the network has inputs, unless a model makes the inputs of them.
-        Where the aggregator scores, they must have as many features as the plan asks for. Records
-        of which a plan would make more numbers than fit into memory are too large.
+        Truths must be labels or numbers, as the plan's score has it. Results must be of the plan's
+        model, and probabilities over as many labels. For training, records must have features: as
+        many as the network has inputs, unless a model makes the inputs of them. Where the
+        aggregator scores, they must have as many features as the plan asks for. Records of which a
+        plan would make more numbers than fit into memory are too large.
         """
         records, terms = self._records, plan.terms
-        if terms.sent_features:
+        if records.task != plan.task:
+            fits = False
+        elif terms.sent_features:
             fits = records.features is not None and (
                 math.prod(records.features.shape[1:]) == terms.sent_features
             )
@@ -69,7 +94,9 @@ class ModelResults:
             fits = self._model is not None and self._model.digest == plan.model
         elif terms.features is None:
             fits = records.model in (None, plan.model) and (
-                records.probs is None or records.probs.shape[1] == plan.labels
+                records.results is None
+                or plan.labels == 0
+                or records.results.shape[1] == plan.labels
             )
         else:
             fits = records.features is not None and records.features.shape == (
@@ -126,15 +153,19 @@ class ModelResults:
         kind = self._kind(plan)
         if self._last is not None and self._last[:2] == (kind, vetted):
             return
-        records = replace(self._records, probs=None) if plan.training else self._records
+        records = self._records
+        if plan.training:
+            records = replace(records, results=None, columns=())
         width, given = plan.terms.features, (records, self._model)
         if width is not None and self._model is not None and self._cache is not None:
             self._model.keep(self._cache)
-        found = (
-            probabilities(*given, labels=plan.labels, vetted=vetted, cache=self._cache)
-            if width is None
-            else head_inputs(*given, width=width, vetted=vetted, cache=self._cache)
-        )
+        columns = find_score(plan.score).columns
+        if width is not None:
+            found = head_inputs(*given, width=width, vetted=vetted, cache=self._cache)
+        elif columns:
+            found = predictions(*given, columns=columns, vetted=vetted, cache=self._cache)
+        else:
+            found = probabilities(*given, labels=plan.labels, vetted=vetted, cache=self._cache)
         self._last = kind, vetted, found
 
     def made(self, plan: Plan) -> Array | None:
@@ -144,5 +175,8 @@ class ModelResults:
 
     def _kind(self, plan: Plan) -> Kind:
         width = plan.terms.features
-        what, count = ("probabilities", plan.labels) if width is None else ("inputs", width)
+        what, count = "inputs", width
+        if count is None:
+            score = find_score(plan.score)
+            what, count = " ".join(score.columns) or "probabilities", score.width(plan.labels)
         return what, count, plan.model, self._runs_model(plan)

@@ -75,6 +75,10 @@ class Respondent:
         """Return whether the plan needs a model file here, and there is none."""
         return self._results.lacks_model(plan)
 
+    def misfit(self, plan: Plan) -> str | None:
+        """Say, to the owner alone, what records lack that the plan needs; None: nothing."""
+        return self._results.misfit(plan)
+
     def score_with(self, model: Model) -> None:
         """Use this model, which came after the owner was opened."""
         self._results.use(model)

@@ -76,13 +76,15 @@ def simulated_owner(
     folder = Path(os.environ.get(RUN_FOLDER, tempfile.gettempdir())) / f"confide-run-{run}"
     folder.mkdir(exist_ok=True)
     entropy: Entropy = os_entropy if seed < 0 else SeededEntropy("owner", seed, owner, query.hex())
+    given = scorer is None and data.results is not None
     records = Records(
         _names(data, mine),
-        None if scorer is not None or data.results is None else _single(data.results[mine]),
+        _own_results(data, mine) if given else None,
         data.truth[mine],
         None,
         None if data.features is None else data.features[mine],
         None if data.persons is None else tuple(map(normal_id, data.persons[mine].tolist())),
+        data.columns if given else (),
     )
     named = {_secret_digest()} if config["scoring"] == AGGREGATOR and not config["data"] else set()
     if scorer is not None:
@@ -113,8 +115,11 @@ def _names(data: SimulatedData, mine: NDArray[Any]) -> tuple[bytes, ...]:
     return tuple(names)
 
 
-def _single(results: NDArray[Any]) -> NDArray[np.float32]:
-    return results.astype(np.float32, copy=False)
+def _own_results(data: SimulatedData, mine: NDArray[Any]) -> NDArray[Any]:
+    """Return results that came with records; probabilities in the precision of owners."""
+    assert data.results is not None
+    found: NDArray[Any] = data.results[mine]
+    return found if data.columns else found.astype(np.float32, copy=False)
 
 
 @cache

@@ -64,6 +64,53 @@ def whole_labels(labels: Array) -> Array:
     return labels.astype(np.int64)
 
 
+def truths(arrays: Mapping[str, Array]) -> tuple[Array, Array | None, tuple[str, ...]]:
+    """Return labels or targets, a model's results if there are any, and their columns' names.
+
+    Only results of targets have named columns. Without results there must be features.
+    """
+    found = sorted(arrays)
+    if ("label" in arrays) == ("target" in arrays):
+        both = "both label and target" if "label" in arrays else "missing: label or target"
+        raise BadInput(f"it has columns {found}; {both}; accepted is one of them")
+    names: tuple[str, ...] = ()
+    if "label" in arrays:
+        truth, results, what = whole_labels(arrays["label"]), arrays.get("probs"), "probabilities"
+    else:
+        truth = targets(arrays["target"])
+        results, names = predicted(arrays, len(truth))
+        what = "prediction, or lower and upper,"
+    if results is None and "features" not in arrays:
+        raise BadInput(f"it has columns {found}; missing: {what} or features")
+    return truth, results, names
+
+
+def targets(values: Array) -> Array:
+    """Targets as (n,) float64, also those that are no finite numbers: these are never covered."""
+    if values.dtype.kind not in "fiub":
+        raise BadInput(f"targets are of type {values.dtype}; accepted are numbers")
+    found = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+    if found.ndim != 1:
+        raise BadInput(f"targets have shape {values.shape}; accepted is a number a record")
+    return found.astype(np.float64)
+
+
+def predicted(arrays: Mapping[str, Array], n: int) -> tuple[Array | None, tuple[str, ...]]:
+    """Return a model's results for n targets as (n, columns), and the names of their columns."""
+    names = tuple(
+        dict.fromkeys(name for group in PREDICTED if set(group) <= set(arrays) for name in group)
+    )
+    for name in names:
+        if arrays[name].dtype.kind not in "fiub" or arrays[name].size != n:
+            raise BadInput(
+                f"column {name!r} has type {arrays[name].dtype} and shape {arrays[name].shape} for "
+                f"{n} targets; accepted is a number a target"
+            )
+    if not names:
+        return None, ()
+    return np.stack([arrays[name].reshape(n).astype(np.float64) for name in names], axis=1), names
+
+
 def check_features(features: Array) -> None:
     """Refuse features that are not finite numbers."""
     if not (features.dtype.kind in "fiub" and np.isfinite(features).all()):

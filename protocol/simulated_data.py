@@ -4,7 +4,7 @@ Nodes and ServerApp of a simulation read the same run configuration and come to 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from confide.protocol.dealing import Dealt, deal, deal_by_column
 from confide.protocol.embedded import owned, predictions
 from confide.protocol.errors import BadInput
-from confide.protocol.record_columns import Columns, check_features, read_columns, whole_labels
+from confide.protocol.record_columns import Columns, check_features, read_columns, truths
+from confide.protocol.scores.base import CLASSIFICATION, REGRESSION, Score
 from confide.protocol.scores.probabilities import check_probabilities
 
 Array = NDArray[Any]
@@ -23,8 +24,9 @@ Config = Mapping[str, Any]
 
 EMBEDDED_RECORDS = 10_000
 ACCEPTED = (
-    "accepted are .npz, .csv and .parquet with `label` and either probabilities `p0`, `p1`, ... or "
-    "features, and the column of owners where one is named"
+    "accepted are .npz, .csv and .parquet with `label` and probabilities `p0`, `p1`, ..., or "
+    "`target` and `prediction` (with `scale`) or `lower` and `upper`, or features instead of a "
+    "model's results; and the column of owners where one is named"
 )
 
 
@@ -32,9 +34,10 @@ ACCEPTED = (
 class SimulatedData:
     """The truth of every record, with the results of a model, or features, or both.
 
-    `owners` are the names in the column of owners, and `holders` the number of its owner for each
-    record; without such a column the simulation deals the records. Ids are made up if there are
-    none.
+    Truths are labels, or targets as floats; results are probabilities, or numbers under the names
+    in `columns`. `owners` are the names in the column of owners, and `holders` the number of its
+    owner for each record; without such a column the simulation deals the records. Ids are made up
+    if there are none.
     """
 
     name: str
@@ -45,9 +48,23 @@ class SimulatedData:
     persons: Array | None = None
     owners: tuple[str, ...] = ()
     holders: Array | None = None
+    columns: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.truth)
+
+    @property
+    def task(self) -> str:
+        """What the truths are: labels (classification), or numbers (regression)."""
+        return REGRESSION if self.truth.dtype.kind == "f" else CLASSIFICATION
+
+    def results_for(self, score: Score) -> Array | None:
+        """Return the results that a score reads, if records came with them."""
+        if self.results is None or not set(score.columns) <= set(self.columns):
+            return None
+        if not score.columns:
+            return self.results
+        return self.results[:, [self.columns.index(name) for name in score.columns]]
 
     @property
     def feature_count(self) -> int:
@@ -84,26 +101,22 @@ def _read(path: str, column: str) -> SimulatedData:
 
 def _checked(name: str, columns: Columns, column: str) -> SimulatedData:
     arrays = columns.arrays
-    if "label" not in arrays:
-        raise BadInput(f"it has columns {sorted(arrays)}; missing: label")
-    truth, results, features = (
-        whole_labels(arrays["label"]),
-        arrays.get("probs"),
-        arrays.get("features"),
-    )
-    if results is None and features is None:
-        raise BadInput(f"it has columns {sorted(arrays)}; missing: probabilities or features")
+    truth, results, named = truths(arrays)
+    features = arrays.get("features")
     if features is not None:
         check_features(features)
-    if results is not None:
+    if results is not None and not named:
         check_probabilities(results)
         # As owners score and report them.
         results = results.astype(np.float32)
-    own = {"probabilities": results, "features": features, column: arrays.get(column)}
+    own = {"results": results, "features": features, column: arrays.get(column)}
     for what, rows in own.items():
         if rows is not None and (rows.ndim == 0 or len(rows) != len(truth)):
-            raise BadInput(f"it has {len(truth)} labels and {what} of shape {rows.shape}")
-    data = SimulatedData(name, truth, results, features, arrays.get("id"), arrays.get("person"))
+            kind = "targets" if truth.dtype.kind == "f" else "labels"
+            raise BadInput(f"it has {len(truth)} {kind} and {what} of shape {rows.shape}")
+    data = SimulatedData(
+        name, truth, results, features, arrays.get("id"), arrays.get("person"), columns=named
+    )
     return _held(data, arrays[column]) if column else data
 
 
@@ -113,16 +126,7 @@ def _held(data: SimulatedData, column: Array) -> SimulatedData:
     if (named == "").any():
         raise BadInput(f"the column of owners is empty for {np.sum(named == '')} records")
     owners, holders = np.unique(named, return_inverse=True)
-    return SimulatedData(
-        data.name,
-        data.truth,
-        data.results,
-        data.features,
-        data.ids,
-        data.persons,
-        tuple(owners.tolist()),
-        holders.reshape(-1),
-    )
+    return replace(data, owners=tuple(owners.tolist()), holders=holders.reshape(-1))
 
 
 def dealt_records(config: Config) -> int:
@@ -177,4 +181,15 @@ def _dealt(path: str, column: str, *, owners: int, records: int, seed: int, **ru
     data = simulated_data({"data": path, "owner-column": column})
     if data.holders is not None:
         return deal_by_column(data.holders, records=records, seed=seed)
-    return deal(data.truth, owners=owners, records=records, seed=seed, **rules)
+    return deal(_strata(data.truth), owners=owners, records=records, seed=seed, **rules)
+
+
+def _strata(truth: Array) -> Array:
+    """Return labels, or the tenth of all targets that each target lies in.
+
+    A Dirichlet skew deals them unevenly; simulated owners then have different targets.
+    """
+    if truth.dtype.kind != "f":
+        return truth
+    ranks = np.argsort(np.argsort(truth, kind="stable"), kind="stable")
+    return ranks * 10 // len(truth)

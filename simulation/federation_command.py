@@ -43,7 +43,7 @@ from confide.simulation.sample_predictions import sample_predictions
 # Rows of the table of owners that are printed; the report has all.
 MOST_OWNERS = 40
 OWNERS = (
-    "By owner, on its test records at the published threshold: coverage / mean set size. A\n"
+    "By owner, on its test records at the published threshold: coverage / {size}. A\n"
     "diagnostic of this simulation: the promise is for all records together, not for each owner."
 )
 DEMO_CAMPAIGNS = "labels:published-star labels:certified bits:published-star bits:certified"
@@ -57,9 +57,15 @@ class CampaignOptions:
         str,
         typer.Option(help="method:variant, one after the other (labels, bits, central, full-data)"),
     ] = DEMO_CAMPAIGNS
-    score: Annotated[str, typer.Option(help="hps, aps, aps-randomized, raps, saps or top-k")] = (
-        "hps"
-    )
+    score: Annotated[
+        str,
+        typer.Option(
+            help=(
+                "hps, aps, aps-randomized, raps, saps or top-k; of numbers: 'absolute-residual "
+                "bound=B', 'normalised-residual bound=B' or 'cqr bound=B'"
+            )
+        ),
+    ] = "hps"
     epsilon: Annotated[
         float, typer.Option(help="local privacy loss allowed a record and campaign")
     ] = 2.0
@@ -175,7 +181,8 @@ def federation_command(
             print(f"{about}\n\n{as_text(rows, width=columns())}\n\n{LEGEND}")
         if rows and owners.data is not None:
             shown = owners_text(rows, width=columns(), most=MOST_OWNERS)
-            print(f"\n{OWNERS}\n\n{shown}\n")
+            size = "mean width" if "mean_width" in rows[0] else "mean set size"
+            print(f"\n{OWNERS.format(size=size)}\n\n{shown}\n")
         _print_trained(found)
         _verify_cards(out)
         if measured is not None:

@@ -21,8 +21,8 @@ class OwnerOptions:
         Path | None,
         typer.Option(
             help=(
-                "records of your own (.npz, .csv or .parquet) with label, and p0, p1, ... or "
-                "features; without it, the embedded letters"
+                "records of your own (.npz, .csv or .parquet): label and p0, p1, ..., or target "
+                "and prediction (or lower, upper), or features; without it, the embedded letters"
             )
         ),
     ] = None

@@ -4,7 +4,7 @@ import html
 from pathlib import Path
 from typing import Any
 
-from confide.aggregator.campaigns.summary import COLUMNS, cells, notes, owner_cells
+from confide.aggregator.campaigns.summary import cells, heads, notes, owner_cells
 from confide.protocol.cards.page import STYLE
 from confide.protocol.terminal import check_installed
 from confide.simulation.findings import Findings
@@ -74,7 +74,7 @@ def write_report(folder: Path, rows: list[dict[str, Any]], *, alpha: float, abou
             status=html.escape(found.status),
             conclusion=_items([*found.conclusion(), *notes(found.calibrations)]),
             plot=plot[plot.index("<svg") :] if plot else "",
-            head="".join(f"<th>{name}</th>" for name in COLUMNS),
+            head="".join(f"<th>{name}</th>" for name in heads(found.calibrations)),
             body="".join(_table_row(cells(row)) for row in found.calibrations),
             trained=_trainings(found.trainings),
             spread=f"<ul>{_items(found.spread())}</ul>",

@@ -1,5 +1,6 @@
 """What a simulation measures on records that were dealt to nobody, because it knows all records."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cached_property
@@ -16,12 +17,19 @@ from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.models.model_file import Model
+from confide.protocol.models.results import TASK_RESULTS
 from confide.protocol.models.scorer import score as run_model
+from confide.protocol.scores.base import REGRESSION
 from confide.protocol.scores.label_score import LabelScore
 from confide.protocol.scores.registry import find_score
+from confide.protocol.scores.regression import Residual, residual
 from confide.protocol.simulated_data import dealt, simulated_data
 
 Array = NDArray[Any]
+
+
+# Coverage, and the mean size of sets or width of intervals, which is None if one is unbounded.
+Measured = dict[str, float | None]
 
 
 class Measurements:
@@ -45,28 +53,34 @@ class Measurements:
         if self._model is not None and data.features is not None:
             width = self._score.width(self._labels)
             return run_model(
-                Model.of(self._model), data.features, labels=width, vetted=True, flat=True
+                Model.of(self._model),
+                data.features,
+                labels=width,
+                vetted=True,
+                kind=TASK_RESULTS[self._score.task],
+                flat=True,
             )
-        if data.results is None:
+        given = data.results_for(self._score)
+        if given is None:
             raise BadInput(f"{data.name} holds no results of a model, and no model is given")
-        return data.results
+        return given
 
     def predictions(self, model: bytes) -> Array:
         """Return the results of a trained model for all records."""
         assert self._data.features is not None
         return predict_file(model, self._data.features)
 
-    def _on(self, rows: Array, threshold: float, results: Array | None) -> dict[str, float]:
+    def _on(self, rows: Array, threshold: float, results: Array | None) -> Measured:
         found = (self._own_results if results is None else results)[rows]
         u, most = self._u[rows], np.float64(threshold)
-        own = self._score.true_scores(found, self._data.truth[rows], u=u)
+        own = self._score.owned_scores(found, self._data.truth[rows], u=u)
+        coverage: Measured = {"coverage": float(np.mean(own <= most))}
+        if self._score.task == REGRESSION:
+            return coverage | {"mean_width": _mean_width(residual(self._score), found, threshold)}
         every = LabelScore.of(self._score).all_scores(found, u=u)
-        return {
-            "coverage": float(np.mean(own <= most)),
-            "mean_size": float((every <= most).sum(axis=1).mean()),
-        }
+        return coverage | {"mean_size": float((every <= most).sum(axis=1).mean())}
 
-    def of(self, certificate: Certificate, results: Array | None = None) -> dict[str, float]:
+    def of(self, certificate: Certificate, results: Array | None = None) -> Measured:
         """Measure a threshold on all test records."""
         return self._on(self._dealt.test, certificate.threshold, results)
 
@@ -98,9 +112,16 @@ class Measurements:
     def non_private(self, *, alpha: float) -> Row:
         """A row for split conformal prediction without privacy, on the records that are dealt."""
         rows = np.concatenate(self._dealt.shares)
-        own = self._score.true_scores(
+        own = self._score.owned_scores(
             self._own_results[rows], self._data.truth[rows], u=self._u[rows]
         )
         certificate = split_conformal(own, alpha=alpha)
         measured = {**self.of(certificate), "owners": self.by_owner(certificate)}
         return {"campaign": "non-private", **asdict(certificate), "channel": None, **measured}
+
+
+def _mean_width(score: Residual, results: Array, threshold: float) -> float | None:
+    """Return the mean width of intervals in the target's unit, of records that have results."""
+    low, high = score.interval(results[np.isfinite(results).all(axis=1)], threshold)
+    width = float(np.maximum(high - low, 0).mean()) if len(low) else math.inf
+    return width if math.isfinite(width) else None

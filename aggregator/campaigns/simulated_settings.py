@@ -10,7 +10,8 @@ from confide.protocol.errors import BadInput
 from confide.protocol.methods.in_clear import AGGREGATOR
 from confide.protocol.models.model_file import Model
 from confide.protocol.scores.base import CLASSIFICATION
-from confide.protocol.scores.registry import find_score
+from confide.protocol.scores.registry import SCORES, find_score
+from confide.protocol.scores.regression import RESIDUALS
 from confide.protocol.simulated import EMBEDDED_MODEL, RESULTS_IN_FILE
 from confide.protocol.simulated_data import SimulatedData, dealt, dealt_records, simulated_data
 
@@ -24,6 +25,7 @@ def simulated_settings(
     model is the file `model-file`, or unknown if records have probabilities.
     """
     data = simulated_data(config)
+    _check_task(str(config["score"]), data)
     config = config | {"records": dealt_records(config)}
     dealt(config, owners=owners)
     if not config["data"]:
@@ -38,6 +40,17 @@ def simulated_settings(
         config["model"] = RESULTS_IN_FILE.hex()
     _check(config, data, model)
     return with_provider_files(config)
+
+
+def _check_task(score: str, data: SimulatedData) -> None:
+    """Refuse a score of labels for records with targets, and the other way round."""
+    asked = find_score(score)
+    if asked.task == data.task:
+        return
+    have, fits = "labels", ", ".join(SCORES)
+    if data.task != CLASSIFICATION:
+        have, fits = "targets, which are numbers", " or ".join(f"{n} bound=B" for n in RESIDUALS)
+    raise BadInput(f"score is {asked.text!r}, and {data.name} has {have}; accepted is {fits}")
 
 
 def _labels(config: dict[str, Any], data: SimulatedData, model: Model | None) -> int:
@@ -69,10 +82,12 @@ def _check(config: dict[str, Any], data: SimulatedData, model: Model | None) -> 
             f"a model is given, and {data.name} holds no features that it could run on; accepted "
             "is one of them"
         )
-    if scored and data.results is None and model is None and not chain:
+    asked = find_score(str(config["score"]))
+    if scored and data.results_for(asked) is None and model is None and not chain:
+        wanted = " and ".join(asked.columns) or "probabilities"
         raise BadInput(
-            f"{data.name} holds features, and {scored[0]} needs a model's results for them; "
-            "accepted is also a model (.onnx), probabilities in the file, or a chain that trains "
+            f"{data.name} holds no {wanted}, and {scored[0]} needs a model's results; accepted is "
+            f"also a model (.onnx) for its features, {wanted} in the file, or a chain that trains "
             "a model first"
         )
     if any(map(trains, names)) and (data.features is None or data.features.ndim != 2):

@@ -8,6 +8,7 @@ from typing import Any
 
 Row = dict[str, Any]
 
+MEAN_SIZE = "mean set size"
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "campaign": lambda row: str(row["campaign"]),
     "channel": lambda row: row["channel"] or "-",
@@ -16,11 +17,26 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "threshold": lambda row: f"{row['threshold']:.6f}",
     "promised": lambda row: f"{row['level']:.3f} {row['kind']}",
     "test coverage": lambda row: f"{row['coverage']:.4f}" if "coverage" in row else "-",
-    "mean set size": lambda row: f"{row['mean_size']:.2f}" if "mean_size" in row else "-",
+    MEAN_SIZE: lambda row: _size(row) if "coverage" in row else "-",
     "trivial": lambda row: "yes" if row["threshold"] >= 1 else "no",
 }
+
+
+def _size(row: Row) -> str:
+    """Return the mean size of sets; of intervals, the mean width in the target's unit."""
+    if "mean_size" in row:
+        return f"{row['mean_size']:.2f}"
+    return "unbounded" if row["mean_width"] is None else f"{row['mean_width']:.4g}"
+
+
 # The columns that a narrow terminal leaves out first: how a result was obtained, not the result.
 LEAVE_OUT = ("channel", "exact epsilon", "reports", "threshold")
+
+
+def heads(rows: list[Row]) -> list[str]:
+    """The names of the columns; the size of intervals is a width, in the target's unit."""
+    width = any("mean_width" in row for row in rows)
+    return ["mean width" if width and name == MEAN_SIZE else name for name in COLUMNS]
 
 
 def cells(row: Row) -> list[str]:
@@ -38,7 +54,10 @@ def as_text(rows: list[Row], *, width: int | None = None) -> str:
 
     Columns are left out so that lines have at most `width` characters, if possible.
     """
-    shown = {name: [name, *(show(row) for row in rows)] for name, show in COLUMNS.items()}
+    shown = {
+        name: [head, *(show(row) for row in rows)]
+        for head, (name, show) in zip(heads(rows), COLUMNS.items(), strict=True)
+    }
     out = []
     for name in LEAVE_OUT:
         if (
@@ -58,7 +77,7 @@ def as_text(rows: list[Row], *, width: int | None = None) -> str:
 def owner_cells(rows: list[Row]) -> list[list[str]]:
     """The lines of a table of owners, with its head: records, and the findings of each campaign.
 
-    Coverage and mean set size are those of the owner's test records at the published threshold.
+    Coverage and mean size are those of the owner's test records at the published threshold.
     """
     lines = [["owner", "records", "test", *(str(row["campaign"]) for row in rows)]]
     for place, one in enumerate(rows[0]["owners"] if rows else []):
@@ -90,7 +109,7 @@ def owners_text(rows: list[Row], *, width: int | None = None, most: int | None =
 
 
 def _owner_cell(one: Row) -> str:
-    return f"{one['coverage']:.3f} / {one['mean_size']:.2f}" if "coverage" in one else "-"
+    return f"{one['coverage']:.3f} / {_size(one)}" if "coverage" in one else "-"
 
 
 def _breadth(lines: list[list[str]]) -> int:

@@ -1,5 +1,6 @@
 """The result that a calibration released, as every card shows it, and the clauses about it."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -7,8 +8,9 @@ from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Layer
 from confide.protocol.certificate import Certificate
 from confide.protocol.exact.sampling import OPERATING_SYSTEM
 from confide.protocol.plan import Plan
-from confide.protocol.scores.base import Score
+from confide.protocol.scores.base import REGRESSION, Score
 from confide.protocol.scores.registry import find_score
+from confide.protocol.scores.regression import residual
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Released:
     randomness: str
 
     def layer(self) -> Layer:
-        return {
+        shown = {
             "model": self.model.hex(),
             "task": self.score.task,
             "score": self.score.text,
@@ -33,6 +35,11 @@ class Released:
             "threshold": self.threshold,
             "randomness": self.randomness,
         }
+        if self.score.task == REGRESSION:
+            # The threshold in the target's own unit; nothing bounds the intervals of a trivial one.
+            reach = residual(self.score).reach(self.threshold)
+            shown["reach"] = reach if math.isfinite(reach) else None
+        return shown
 
     def flags(self) -> dict[str, bool]:
         """The clauses about a release: its noise is not seeded, and its threshold is below 1.

@@ -12,6 +12,8 @@ from confide.aggregator.storage.stored_campaign import Settings
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import GRIDS, MIXED
 from confide.protocol.methods.registry import METHODS
+from confide.protocol.scores.base import REGRESSION
+from confide.protocol.scores.registry import SCORES_HELP, find_score
 
 DEFAULTS: dict[str, Any] = {
     "score": "hps",
@@ -52,7 +54,7 @@ class PlanOptions:
     title: Annotated[
         str | None, typer.Option(help="what owners see; the method and the time if empty")
     ] = None
-    labels: Annotated[int | None, typer.Option(help="number of labels")] = None
+    labels: Annotated[int | None, typer.Option(help="number of labels [0 for numbers]")] = None
     model: Annotated[str | None, typer.Option(help="SHA-256 of the model file, hexadecimal")] = None
     model_file: Annotated[
         str | None,
@@ -61,7 +63,7 @@ class PlanOptions:
         ),
     ] = None
     records: Annotated[int | None, typer.Option(help="records expected in all")] = None
-    score: Annotated[str | None, typer.Option(help="hps, aps, ...")] = None
+    score: Annotated[str | None, typer.Option(help=SCORES_HELP)] = None
     channel: Annotated[
         str | None, typer.Option(help="channel of a labels campaign; auto is the best")
     ] = None
@@ -170,6 +172,8 @@ def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     The file of a model gives its digest.
     """
     values = DEFAULTS | given
+    if find_score(str(values["score"])).task == REGRESSION:
+        values.setdefault("labels", 0)
     if values["model-file"]:
         values.setdefault("model", "")
     method = str(values.get("campaign", "")).partition(":")[0]

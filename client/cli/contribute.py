@@ -61,6 +61,8 @@ def contribute(
         plan, digest = open_plan(signed, trusted=policy.aggregators, now=datetime.now(UTC))
     except Refused as refused:
         fail(f"this plan is refused before it is read: {refusal_text(refused.code, signed)}")
+    if (lacking := respondent.misfit(plan)) is not None:
+        raise BadInput(f"{records}: {lacking}")
     if respondent.lacks_model(plan) and not policy.refusals(plan):
         respondent.score_with(_sent_model(remote, plan, records, policy=policy))
     taking_part = Contribution(remote, respondent, ledger, plan, digest, signed, tell=say)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -14,9 +15,11 @@ from rich.text import Text
 from confide.client.cli.options import DEFAULT_HOME, Folder
 from confide.client.home import Home
 from confide.client.records.reader import read_records
+from confide.client.records.records import Records
 from confide.protocol.errors import BadInput
 from confide.protocol.models.model_file import Model
 from confide.protocol.models.scorer import check_model
+from confide.protocol.scores.base import REGRESSION
 from confide.protocol.terminal import clear_errors
 
 HEADINGS = (
@@ -70,7 +73,7 @@ def doctor(
     if model is not None:
         checks["model"] = lambda: _described(model, place)
     if records is not None:
-        checks["records"] = lambda: f"{len(read_records(records))} records"
+        checks["records"] = lambda: _held(read_records(records))
     failed = False
     for name, check in checks.items():
         try:
@@ -80,6 +83,18 @@ def doctor(
             print(f"WRONG   {name}: {error}")
     if failed:
         raise typer.Exit(1)
+
+
+def _held(records: Records) -> str:
+    """What a file holds, for its owner's eyes: targets in their own unit."""
+    said = f"{len(records)} records"
+    if records.task == REGRESSION:
+        known = records.truth[np.isfinite(records.truth)]
+        span = f" from {known.min():g} to {known.max():g}" if len(known) else ""
+        missing = len(records) - len(known)
+        said += f" with targets{span} (your numbers, which stay here)"
+        said += f"; {missing} have no target and count as not covered" if missing else ""
+    return said
 
 
 def _exposure(path: Path) -> str:

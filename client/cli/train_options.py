@@ -75,7 +75,7 @@ class NetworkOptions:
             high=high,
             centre=self.centre,
         )
-        training.check(records.labels)
+        training.check(records.truth)
         return training
 
 

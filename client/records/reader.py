@@ -13,14 +13,15 @@ from confide.protocol.record_columns import (
     Columns,
     check_features,
     read_columns,
-    whole_labels,
+    truths,
 )
 
 Array = NDArray[Any]
 
 ACCEPTED = (
-    "accepted are .npz, .csv and .parquet with `id`, `label`, either probabilities `p0`, `p1`, ... "
-    "or features, and `person` where one person has several records"
+    "accepted are .npz, .csv and .parquet with `id`; `label` and probabilities `p0`, `p1`, ..., or "
+    "`target` and `prediction` (with `scale`) or `lower` and `upper`; or features instead of a "
+    "model's results; and `person` where one person has several records"
 )
 
 
@@ -39,19 +40,16 @@ def _records(columns: Columns) -> Records:
     arrays = columns.arrays
     if "id" not in arrays:
         raise BadInput(f"it has columns {sorted(arrays)}; missing: id ({WHY_ID})")
-    if "label" not in arrays:
-        raise BadInput(f"it has columns {sorted(arrays)}; missing: label")
-    probs, features = arrays.get("probs"), arrays.get("features")
-    if probs is None and features is None:
-        raise BadInput(f"it has columns {sorted(arrays)}; missing: probabilities or features")
     if any(array.ndim == 0 for array in arrays.values()):
         raise BadInput("it has single values where a value a record is accepted")
+    truth, results, named = truths(arrays)
+    features = arrays.get("features")
     if features is not None:
         check_features(features)
     names = _ids(columns, "id")
     _check_different(names, columns)
     persons = _ids(columns, "person") if "person" in arrays else None
-    return Records(names, probs, whole_labels(arrays["label"]), None, features, persons)
+    return Records(names, results, truth, None, features, persons, named)
 
 
 def _ids(columns: Columns, which: str) -> tuple[bytes, ...]:

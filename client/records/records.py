@@ -6,6 +6,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
+from confide.protocol.scores.base import CLASSIFICATION, REGRESSION
 from confide.protocol.scores.probabilities import check_probabilities
 
 Array = NDArray[Any]
@@ -13,41 +14,59 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Records:
-    """Names and labels, with probabilities computed beforehand or features to score.
+    """Names and truths, with results of a model computed beforehand or features to score.
 
-    Labels are whole numbers of any range. `model` is the digest of the model behind the
-    probabilities where it is known; `persons` holds the person that each record belongs to.
+    Truths are labels, whole numbers of any range, or targets, floats of any value. Results of
+    labels are probabilities; those of targets are numbers under the names in `columns`. `model` is
+    the digest of the model behind the results where it is known; `persons` holds the person that
+    each record belongs to.
     """
 
     names: tuple[bytes, ...]
-    probs: Array | None
-    labels: Array
+    results: Array | None
+    truth: Array
     model: bytes | None = None
     features: Array | None = None
     persons: tuple[bytes, ...] | None = None
+    columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.probs is not None:
-            check_probabilities(self.probs)
-        if self.labels.ndim != 1 or self.labels.dtype.kind not in "iu":
+        if self.truth.ndim != 1 or self.truth.dtype.kind not in "iuf":
             raise BadInput(
-                f"labels have shape {self.labels.shape} and type {self.labels.dtype}; accepted is "
-                "an integer a record"
+                f"truths have shape {self.truth.shape} and type {self.truth.dtype}; accepted is "
+                "a label (integer) or a target (float) a record"
             )
-        n = len(self.labels)
+        if self.results is not None:
+            self._check_results(self.results)
+        n, truths = len(self.truth), "labels" if self.task == CLASSIFICATION else "targets"
         for what, rows in {
-            "probabilities": self.probs,
+            "results": self.results,
             "features": self.features,
             "persons": self.persons,
         }.items():
             if rows is not None and len(rows) != n:
                 raise BadInput(
-                    f"{n} labels for {len(rows)} rows of {what}; accepted is a label a row"
+                    f"{n} {truths} for {len(rows)} rows of {what}; accepted is one a row"
                 )
         if len(self.names) != n or len(set(self.names)) != n:
             raise BadInput(
                 f"{len(set(self.names))} different names for {n} records; each record needs its own"
             )
 
+    def _check_results(self, results: Array) -> None:
+        """Refuse results that are no probabilities of labels, or no named numbers of targets."""
+        if self.task == CLASSIFICATION:
+            check_probabilities(results)
+        elif results.ndim != 2 or results.shape[1] != len(self.columns):
+            raise BadInput(
+                f"results of targets have shape {results.shape} for the columns "
+                f"{', '.join(self.columns) or '(none)'}; accepted is a number a record and column"
+            )
+
+    @property
+    def task(self) -> str:
+        """What the truths are: labels (classification), or numbers (regression)."""
+        return REGRESSION if self.truth.dtype.kind == "f" else CLASSIFICATION
+
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.truth)

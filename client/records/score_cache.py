@@ -1,4 +1,4 @@
-"""The results of a model for all records, computed once: probabilities, or inputs of a head.
+"""The results of a model for all records, computed once: predictions, or inputs of a head.
 
 A folder keeps a file for each model, number of results, way of scoring and kind of results. A
 record's row is found in it by a digest of its features: a later round does not run the model, a
@@ -22,7 +22,7 @@ from confide.client.records.records import Records
 from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
 from confide.protocol.models.model_file import Model
-from confide.protocol.models.results import NUMBERS, PROBABILITIES, ResultKind
+from confide.protocol.models.results import NUMBERS, PREDICTIONS, PROBABILITIES, ResultKind
 from confide.protocol.models.scorer import Progress, score
 
 log = logging.getLogger(__name__)
@@ -47,15 +47,41 @@ def probabilities(
     A vetted model sees many records at once. `progress` is called with the number of records scored
     so far and the number to score.
     """
-    if records.probs is not None:
-        if records.probs.shape[1] != labels:
+    if records.results is not None:
+        if records.results.shape[1] != labels:
             raise BadInput(
-                f"the records have probabilities of {records.probs.shape[1]} labels; accepted are "
-                f"{labels}"
+                f"the records have probabilities of {records.results.shape[1]} labels; accepted "
+                f"are {labels}"
             )
-        return records.probs.astype(np.float32, copy=False)
+        return records.results.astype(np.float32, copy=False)
     return _results(
         records, model, PROBABILITIES, width=labels, vetted=vetted, cache=cache, progress=progress
+    )
+
+
+def predictions(
+    records: Records,
+    model: Model | None,
+    *,
+    columns: tuple[str, ...],
+    vetted: bool = False,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> Array:
+    """(n, columns) numbers under the model, or those of these names that the records came with.
+
+    A row that is not finite throughout, and that of a record on which the model fails, is NaN.
+    """
+    if records.results is not None and set(columns) <= set(records.columns):
+        return records.results[:, [records.columns.index(name) for name in columns]]
+    return _results(
+        records,
+        model,
+        PREDICTIONS,
+        width=len(columns),
+        vetted=vetted,
+        cache=cache,
+        progress=progress,
     )
 
 
@@ -89,7 +115,7 @@ def _results(
 ) -> Array:
     if records.features is None or model is None:
         raise BadInput(
-            "the records hold features and no probabilities; name the model that scores them"
+            "the records hold features and no results; name the model that scores them"
             if records.features is not None
             else "the records hold no features; accepted are records that a model can run on"
         )

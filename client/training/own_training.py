@@ -139,7 +139,7 @@ class OwnTraining:
         names = np.frombuffer(b"\0".join(records.names), dtype=np.uint8)
         assert records.features is not None
         settings = f"own training {self.settings}"
-        return bytes.fromhex(about(settings, names, records.features, records.labels))
+        return bytes.fromhex(about(settings, names, records.features, records.truth))
 
     def schedule(self, n: int) -> tuple[Schedule, int]:
         """The schedule for n records within the budget, and how many steps were asked for."""
@@ -205,7 +205,7 @@ class OwnTraining:
         trained = train_privately(
             module,
             self.seen(records.features[rows]),
-            records.labels[rows],
+            records.truth[rows],
             loss=cross_entropy_loss,
             schedule=schedule,
             optimizer=lambda parameters: torch.optim.Adam(parameters, lr=self.rate),

@@ -102,7 +102,7 @@ def registry(card: Card, _: list[Finding], curator: Curator) -> str:
             "implementation": {
                 "mechanisms": _mechanism(formal),
                 "composition": _composition(formal),
-                "post_processing": "Prediction sets are made with the released threshold.",
+                "post_processing": "Predictions are made with the released threshold.",
             },
             "administrative": {
                 "evidence_sources": {

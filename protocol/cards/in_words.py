@@ -14,8 +14,11 @@ from confide.protocol.cards.watch_words import (
     watch_title,
 )
 from confide.protocol.certificate import PAC, WATCH
+from confide.protocol.errors import BadInput
 from confide.protocol.privacy.odds import worst_odds
 from confide.protocol.scores.base import REGRESSION
+from confide.protocol.scores.registry import find_score
+from confide.protocol.scores.regression import residual
 
 # The status of a card, in the words that stand in large letters.
 SIMULATION, TRIVIAL, FAILED = "SIMULATION ONLY", "TRIVIAL", "NOT GUARANTEED"
@@ -60,6 +63,7 @@ def in_words(card: Card, findings: list[Finding]) -> InWords:
         sentence[:1].upper() + sentence[1:],
         (
             ("Promise", _promise(formal)),
+            *_interval(formal),
             ("Privacy", _privacy(formal)),
             ("Took part", _took_part(card)),
             ("Checked", _checked(card, findings)),
@@ -166,6 +170,28 @@ def _promise(formal: Layer) -> str:
             f"most {contract['delta']:g}."
         )
     return f"On average over calibrations and new records: for {share}, {inside}."
+
+
+def _interval(formal: Layer) -> tuple[tuple[str, str], ...]:
+    """The interval that the threshold stands for, in the unit of the numbers that are predicted."""
+    released = formal["released"]
+    if released is None or released["task"] != REGRESSION:
+        return ()
+    reach = released.get("reach")
+    try:
+        score = residual(find_score(released["score"]))
+    except BadInput:
+        # The card does not verify, which its page says.
+        return ()
+    if reach is None:
+        return (("Interval", "The whole line: the threshold is 1, which rules nothing out."),)
+    return (
+        (
+            "Interval",
+            f"From what the model returns: {score.in_words(reach)}, in the target's own unit "
+            f"(threshold {released['threshold']:.4g} of the public bound {score.bound:g}).",
+        ),
+    )
 
 
 def spent(formal: Layer) -> tuple[float | None, float]:

@@ -22,6 +22,8 @@ PLAIN = {
     "plan": "SHA-256 of the plan",
     "received": "answers received",
     "bins": "thresholds to choose from",
+    "reach": "threshold in the target's unit",
+    "mean_width": "mean width of intervals",
     "grid": "how the thresholds are spread",
     "gamma": "share of scores aimed at (gamma)",
 }

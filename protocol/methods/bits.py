@@ -27,7 +27,12 @@ from confide.protocol.methods.base import (
     Tally,
 )
 from confide.protocol.methods.local import LocalTerms
-from confide.protocol.methods.thresholds import BitEvidence, check_slice, check_thresholds
+from confide.protocol.methods.thresholds import (
+    BitEvidence,
+    calibrates,
+    check_slice,
+    check_thresholds,
+)
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import U2, check_numbers, column
 from confide.protocol.wire.encoding import parse, serialise
@@ -158,7 +163,7 @@ class BitTerms(LocalTerms):
         channel = self.make_channel(labels=labels)
         return Explanation(
             channel.epsilon,
-            f"calibrates prediction sets at {1 - alpha:.0%} coverage",
+            calibrates(labels=labels, alpha=alpha),
             "From each record, at most once, leaves one bit: whether the record's score is below a "
             f"threshold, told truly with probability {float(channel.hit):.1%}.",
         )

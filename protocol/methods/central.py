@@ -26,6 +26,7 @@ from confide.protocol.methods.base import (
     Terms,
 )
 from confide.protocol.methods.counts import CountQuery, HistogramQuery
+from confide.protocol.methods.thresholds import calibrates
 from confide.protocol.privacy.zcdp import search_steps, search_variance, zcdp_epsilon
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
@@ -149,7 +150,7 @@ class CentralTerms(Terms):
         return CountQuery(message.threshold, self.noise_variance)
 
     def explain(self, *, labels: int, alpha: float) -> Explanation:
-        purpose = f"calibrates prediction sets at {1 - alpha:.0%} coverage"
+        purpose = calibrates(labels=labels, alpha=alpha)
         if self.shows_exact_counts:
             return Explanation(
                 self.epsilon,

@@ -22,6 +22,15 @@ OWNER, AGGREGATOR = "owner", "aggregator"
 SCORING = (OWNER, AGGREGATOR)
 
 
+def check_any_labels(labels: int) -> None:
+    """Refuse a plan that has no labels, because its score is one of numbers."""
+    if not labels:
+        raise BadInput(
+            "method labels has a score of numbers; accepted are scores of labels, or the methods "
+            "bits and central"
+        )
+
+
 @dataclass(frozen=True)
 class InClear(ABC):
     """A column of numbers in clear beside the randomised labels of a plan with so many labels."""

@@ -34,9 +34,10 @@ from confide.protocol.methods.in_clear import (
     Features,
     InClear,
     Probabilities,
+    check_any_labels,
 )
 from confide.protocol.methods.local import LocalTerms
-from confide.protocol.methods.thresholds import check_slice, check_thresholds
+from confide.protocol.methods.thresholds import calibrates, check_slice, check_thresholds
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import F4, rows
 from confide.protocol.wire.encoding import parse, serialise
@@ -224,6 +225,7 @@ class LabelTerms(LocalTerms):
         Published variants are defined for uniform noise only.
         """
         channel, epsilon = str(settings["channel"]), float(settings["epsilon"])
+        check_any_labels(int(settings["labels"]))
         if channel == AUTO:
             uniform = variant.startswith("published")
             channel = auto(k=int(settings["labels"]), epsilon=epsilon, uniform_noise=uniform).name
@@ -238,11 +240,7 @@ class LabelTerms(LocalTerms):
         )
 
     def check(self, *, labels: int, alpha: float) -> None:
-        if not labels:
-            raise BadInput(
-                "method labels has a score of numbers; accepted are scores of labels, or the "
-                "methods bits and central"
-            )
+        check_any_labels(labels)
         super().check(labels=labels, alpha=alpha)
 
     def make_channel(self, *, labels: int) -> LabelChannel:
@@ -265,7 +263,7 @@ class LabelTerms(LocalTerms):
             shown = f"ITS FEATURES, ALL {self.sent_features} NUMBERS OF THE RECORD, IN CLEAR."
         return Explanation(
             channel.epsilon,
-            f"calibrates prediction sets at {1 - alpha:.0%} coverage",
+            calibrates(labels=labels, alpha=alpha),
             f"From each record, at most once, leaves its label through the channel {self.channel} "
             f"(the true label is supported with probability {float(channel.hit):.1%}), and "
             f"{shown}",

@@ -27,6 +27,11 @@ def check_thresholds(thresholds: Sequence[float]) -> None:
         )
 
 
+def calibrates(*, labels: int, alpha: float) -> str:
+    """Say what a calibration is for: sets of labels, or intervals if there are no labels."""
+    return f"calibrates prediction {'sets' if labels else 'intervals'} at {1 - alpha:.0%} coverage"
+
+
 @dataclass(frozen=True)
 class Evidence(ABC):
     """The answers about one threshold. Without answers nothing but the threshold can be asked."""

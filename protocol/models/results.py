@@ -1,6 +1,6 @@
-"""Two ways to read what a model returns for a record: as probabilities, or as plain numbers.
+"""Three ways to read what a model returns: probabilities, predicted numbers, inputs of a head.
 
-Either makes every row valid by a function of that row alone. A result that is not valid, or a call
+Each makes every row valid by a function of that row alone. A result that is not valid, or a call
 without a result, is no error: an error would tell the model's author, without noise, that some
 record has a property of their choice.
 """
@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from confide.protocol.scores.base import CLASSIFICATION, REGRESSION
 
 Array = NDArray[Any]
 
@@ -54,6 +56,23 @@ def _are_probabilities(rows: Array) -> bool:
     return bool(rows.min() >= 0 and totals.min() >= 1 - 1.01e-3 and totals.max() <= 1 + 1.01e-3)
 
 
+def finite_rows(found: Array) -> Array:
+    """Keep rows of finite numbers; any other is NaN throughout, whose score is 1."""
+    whole = np.asarray(np.isfinite(found).all(axis=1))
+    return found if whole.all() else np.where(whole[:, None], found, np.float32(np.nan))
+
+
+def _are_finite_or_missing(rows: Array) -> bool:
+    """Whether no number is infinite, and NaN fills whole rows."""
+    missing = np.isnan(rows)
+    whole = bool((missing.all(axis=1) == _are_missing(rows)).all())
+    return whole and not bool(np.isinf(rows).any())
+
+
+def _are_missing(rows: Array) -> Array:
+    return np.asarray(np.isnan(rows).any(axis=1))
+
+
 def clipped_rows(found: Array) -> Array:
     """Clip numbers to [0, 1]; one that is not finite is 0."""
     return np.clip(np.where(np.isfinite(found), found, np.float32(0)), 0, 1)
@@ -72,6 +91,15 @@ PROBABILITIES = ResultKind(
     lambda rows: (rows == rows[:, :1]).all(axis=1),
     "the same score for every label",
 )
+PREDICTIONS = ResultKind(
+    "predictions",
+    "predictions",
+    b"confide predictions 1",
+    finite_rows,
+    _are_finite_or_missing,
+    _are_missing,
+    "no predicted number, and score 1",
+)
 NUMBERS = ResultKind(
     "numbers",
     "numbers",
@@ -81,4 +109,6 @@ NUMBERS = ResultKind(
     lambda rows: (rows == 0).all(axis=1),
     "no output of the model above 0",
 )
-RESULT_KINDS = {kind.name: kind for kind in (PROBABILITIES, NUMBERS)}
+RESULT_KINDS = {kind.name: kind for kind in (PROBABILITIES, PREDICTIONS, NUMBERS)}
+# How the results of a model that predicts are read.
+TASK_RESULTS = {CLASSIFICATION: PROBABILITIES, REGRESSION: PREDICTIONS}

@@ -58,7 +58,9 @@ class Session:
             last.name,
             OUTPUTS[last.type],
         )
-        self._width = last.shape[-1] if last.shape else None
+        # A model of one number a record may return (n,) instead of (n, 1).
+        self._flat = last.shape is not None and len(last.shape) == 1
+        self._width = 1 if self._flat else last.shape[-1] if last.shape else None
 
     @property
     def record_size(self) -> int | None:
@@ -90,7 +92,8 @@ class Session:
             raise BadInput(f"a record's features have shape {shape}; the model accepts {asked}")
         if isinstance(self._width, int) and self._width != labels:
             raise BadInput(
-                f"the model has {self._width} outputs; accepted is one for each of {labels} labels"
+                f"the model has {self._width} outputs; accepted is one for each of {labels} labels "
+                "or numbers that the score reads"
             )
 
     def each(
@@ -111,7 +114,7 @@ class Session:
         # another shape. Binding them once takes about a third off the time of a call.
         record, result = (
             np.empty((1, *values.shape[1:]), self._dtype),
-            np.empty((1, labels), self._result),
+            np.empty((1,) if self._flat else (1, labels), self._result),
         )
         binding, run = self._runtime.io_binding(), self._runtime.run_with_iobinding
         binding.bind_input(
@@ -136,6 +139,8 @@ class Session:
     def together(self, features: Array, found: Array) -> None:
         """Run the model once on all records; a failure on one record is an exception for all."""
         (result,) = self._runtime.run([self._output], {self._input: self._values(features)})
+        if self._flat and result.ndim == 1:
+            result = result[:, None]
         if result.shape != found.shape:
             raise BadInput(f"the model returns shape {result.shape}; accepted is {found.shape}")
         with np.errstate(over="ignore"):

@@ -23,6 +23,9 @@ class Score(ABC):
     """
 
     task: ClassVar[str]
+    # The columns of a model's results, by the names that files of records give them; probabilities
+    # of labels have none.
+    columns: ClassVar[tuple[str, ...]] = ()
     name: str
     randomized: bool
 
@@ -45,6 +48,10 @@ class Score(ABC):
     @abstractmethod
     def check_labels(self, labels: int) -> None:
         """Refuse a number of labels that a plan with this score cannot have."""
+
+    @abstractmethod
+    def meaning(self, labels: int) -> str:
+        """Say to an owner what is predicted, and how a record is scored if that needs words."""
 
     @abstractmethod
     def width(self, labels: int) -> int:

@@ -73,6 +73,9 @@ class LabelScore(Score):
         if labels < 2:
             raise BadInput(f"labels is {labels} with score {self.name}; accepted is 2 or more")
 
+    def meaning(self, labels: int) -> str:
+        return f"{labels} labels."
+
     def width(self, labels: int) -> int:
         return labels
 

@@ -11,6 +11,8 @@ from confide.protocol.scores.regression import RESIDUALS
 
 # The scores of labels, with their default constants; those of numbers are in RESIDUALS.
 SCORES: dict[str, LabelScore] = {score.name: score for score in BUILT_IN}
+# For the help of commands.
+SCORES_HELP = "hps, aps, ...; of numbers: absolute-residual, normalised-residual or cqr bound=B"
 
 
 def register(score: LabelScore) -> LabelScore:

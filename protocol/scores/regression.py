@@ -66,8 +66,6 @@ class Residual(Score):
 
     task: ClassVar[str] = REGRESSION
     randomized = False
-    # The columns of a model's results, by the names that files of records give them.
-    columns: ClassVar[tuple[str, ...]]
 
     def __post_init__(self) -> None:
         check_constants(self.name, {"bound": self.bound}, {"bound": BOUNDS})
@@ -95,6 +93,25 @@ class Residual(Score):
             raise BadInput(
                 f"labels is {labels} with score {self.name}, which has none: accepted is 0"
             )
+
+    def meaning(self, labels: int) -> str:
+        return (
+            f"targets that are numbers.\nTheir score is {self.text}. The bound is public: outside "
+            f"of {self.in_words(self.bound)}, in the target's\nown unit, a target is not covered, "
+            "however far off it is. The target stays here like a label."
+        )
+
+    def reach(self, threshold: float) -> float:
+        """How far intervals reach beyond what the model returned, in the target's own unit.
+
+        It is infinite at a threshold of 1, and below 0 where quantiles are moved towards each
+        other.
+        """
+        return _length(threshold) * self.bound
+
+    def in_words(self, reach: float) -> str:
+        """Say what the interval of a reach is, in the target's own unit."""
+        return f"the prediction plus or minus {reach:.4g}"
 
     def width(self, labels: int) -> int:
         return len(self.columns)
@@ -147,17 +164,21 @@ class AbsoluteResidual(Residual):
 
     def interval(self, results: ArrayLike, threshold: float) -> tuple[Array, Array]:
         found = self.checked(results)
-        return _outward(found, found, _length(threshold) * self.bound)
+        return _outward(found, found, self.reach(threshold))
 
 
 class NormalisedResidual(Residual):
     """min(|y - f(x)| / (s(x) bound), 1), s(x) the scale that the model predicts (Lei et al. 2018).
 
-    A scale below 0 counts as 0: then only f(x) itself conforms.
+    A scale below 0 counts as 0: then only f(x) itself conforms. The scale has the target's unit,
+    and the bound is a number of scales.
     """
 
     name = "normalised-residual"
     columns: ClassVar[tuple[str, ...]] = ("prediction", "scale")
+
+    def in_words(self, reach: float) -> str:
+        return f"the prediction plus or minus {reach:.4g} times the scale"
 
     def checked(self, results: ArrayLike) -> NDArray[np.float64]:
         return _pair(results, columns="prediction and scale")
@@ -170,9 +191,9 @@ class NormalisedResidual(Residual):
 
     def interval(self, results: ArrayLike, threshold: float) -> tuple[Array, Array]:
         found = self.checked(results)
-        length = _length(threshold)
-        unit = np.maximum(found[:, 1], 0.0) * self.bound
-        half = np.full(len(found), math.inf) if length == math.inf else length * unit
+        reach = self.reach(threshold)
+        scale = np.maximum(found[:, 1], 0.0)
+        half = np.full(len(found), math.inf) if reach == math.inf else reach * scale
         return _outward(found[:, 0], found[:, 0], half)
 
 
@@ -186,6 +207,14 @@ class QuantileResidual(Residual):
     name = "cqr"
     columns: ClassVar[tuple[str, ...]] = ("lower", "upper")
 
+    def reach(self, threshold: float) -> float:
+        return (2 * _length(threshold) - 1) * self.bound
+
+    def in_words(self, reach: float) -> str:
+        if reach < 0:
+            return f"the lower quantile plus {-reach:.4g} to the upper one minus {-reach:.4g}"
+        return f"the lower quantile minus {reach:.4g} to the upper one plus {reach:.4g}"
+
     def checked(self, results: ArrayLike) -> NDArray[np.float64]:
         return _pair(results, columns="lower and upper quantile")
 
@@ -196,7 +225,7 @@ class QuantileResidual(Residual):
     def interval(self, results: ArrayLike, threshold: float) -> tuple[Array, Array]:
         found = self.checked(results)
         # The score moves excesses by 1, so its rounding is relative to the bound.
-        shift = (2 * _length(threshold) - 1) * self.bound + self.bound * _ROUNDING
+        shift = self.reach(threshold) + self.bound * _ROUNDING
         return _outward(found[:, 0], found[:, 1], shift)
 
 

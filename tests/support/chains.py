@@ -28,22 +28,14 @@ SECONDS = 600
 ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
-class Owner:
+class Contributor:
     """A data owner's folder, records and token, behind `confide-client` as a process."""
 
-    def __init__(
-        self, folder: Path, place: Place, features: NDArray[Any], labels: NDArray[Any]
-    ) -> None:
-        folder.mkdir()
-        self.home, self.records, self.token = (
-            folder / "home",
-            folder / "records.npz",
-            folder / "token",
-        )
-        np.savez(self.records, features=features, label=labels, id=np.arange(len(labels)))
+    def __init__(self, folder: Path, place: Place, records: Path, **policy: str) -> None:
+        self.home, self.records, self.token = folder / "home", records, folder / "token"
         assert client("init", "--home", self.home)[0] == 0
         lines = TEMPLATE.splitlines()
-        for name, value in POLICY.items():
+        for name, value in (POLICY | policy).items():
             lines = [
                 f"{name} = {value}" if line.startswith(f"{name} =") else line for line in lines
             ]
@@ -65,6 +57,18 @@ class Owner:
         return subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, env=ONE_THREAD
         )
+
+
+class Owner(Contributor):
+    """A data owner with features and labels."""
+
+    def __init__(
+        self, folder: Path, place: Place, features: NDArray[Any], labels: NDArray[Any]
+    ) -> None:
+        folder.mkdir()
+        records = folder / "records.npz"
+        np.savez(records, features=features, label=labels, id=np.arange(len(labels)))
+        super().__init__(folder, place, records)
 
 
 class Operator:

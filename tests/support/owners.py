@@ -88,8 +88,8 @@ def records(n: int, seed: int) -> Records:
 
 def scored(given: Records) -> Any:
     """Return the probabilities that records came with."""
-    assert given.probs is not None
-    return given.probs
+    assert given.results is not None
+    return given.results
 
 
 class Repeatable(Respondent):

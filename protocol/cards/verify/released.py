@@ -67,6 +67,22 @@ def released_score(formal: Layer) -> Iterator[Finding]:
         score.check_labels(released["labels"])
     except BadInput as error:
         yield Finding("released/labels", False, str(error))
+    if not released["labels"] or "reach" in released:
+        yield same("released/reach", released.get("reach", "nothing"), _reach(released))
+
+
+def _reach(released: Layer) -> float | None:
+    """How far intervals reach beyond the model's results, in the target's unit; None: unbounded.
+
+    Residuals are divided by the public bound. CQR's excesses run from -bound to bound, and are
+    mapped to [0, 1].
+    """
+    name, _, bound = released["score"].partition(" bound=")
+    threshold = float(released["threshold"])
+    if released["labels"] or threshold >= 1:
+        return None
+    share = 2 * threshold - 1 if name == "cqr" else threshold
+    return share * float(bound)
 
 
 def decided(formal: Layer, flags: Mapping[str, bool], failed: list[str]) -> Iterator[Finding]:

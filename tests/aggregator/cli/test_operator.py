@@ -31,7 +31,7 @@ def test_the_life_of_a_campaign_on_the_command_line(place: Place, tmp_path: Path
     wrong input exit with 2."""
     home, records = tmp_path / "home", tmp_path / "records.npz"
     data = owner_records(2_000, 1)
-    np.savez(records, probs=scored(data), labels=data.labels, ids=np.arange(2_000))
+    np.savez(records, probs=scored(data), labels=data.truth, ids=np.arange(2_000))
     assert client("init", "--home", home)[0] == 0
     assert client("allow", "aggregator", PUBLIC_KEY.hex(), "--home", home, "--yes")[0] == 0
     assert client("allow", "model", "00" * 32, "--home", home, "--yes")[0] == 0

@@ -80,7 +80,7 @@ def test_exact_counts_add_up_to_the_histogram_of_all_records(tmp_path: Path) -> 
 
     run_campaign(TRUSTED, asking(signed(TRUSTED), owners(tmp_path)), draw=draw)
     every = [records(1_500, seed) for seed in range(OWNERS)]
-    scores = np.concatenate([1 - scored(one)[np.arange(len(one)), one.labels] for one in every])
+    scores = np.concatenate([1 - scored(one)[np.arange(len(one)), one.truth] for one in every])
     assert np.array_equal(seen[0].counts, histogram(scores, uniform_grid(BINS)).counts)
 
 

@@ -57,11 +57,11 @@ def test_records_are_read_from_every_format(suffix: str, features: bool, tmp_pat
     path = tmp_path / f"records{suffix}"
     WRITERS[suffix](path, features)
     found = read_records(path)
-    values, other = (found.features, found.probs) if features else (found.probs, found.features)
+    values, other = (found.features, found.results) if features else (found.results, found.features)
     assert values is not None
     np.testing.assert_allclose(values, FEATURES if features else PROBS)
     assert other is None
-    assert found.labels.tolist() == LABELS.tolist()
+    assert found.truth.tolist() == LABELS.tolist()
     assert found.names == (b"anna", b"ben", b"cleo", b"dan")
     assert (found.model, found.persons) == (None, None)
 
@@ -100,17 +100,17 @@ def test_labels_of_any_range_are_read(tmp_path: Path) -> None:
         probs=np.full((3, 2), 0.5),
     )
     found = read_records(tmp_path / "r.npz")
-    assert found.labels.tolist() == [-4, 2, 1000000]
-    assert found.labels.dtype == np.int64
+    assert found.truth.tolist() == [-4, 2, 1000000]
+    assert found.truth.dtype == np.int64
     extremes = np.array([-(2**63), 2**63 - 1])
     np.savez(tmp_path / "r.npz", id=[1, 2], label=extremes, probs=np.full((2, 2), 0.5))
-    assert np.array_equal(read_records(tmp_path / "r.npz").labels, extremes)
+    assert np.array_equal(read_records(tmp_path / "r.npz").truth, extremes)
 
 
 def test_probabilities_are_put_in_the_order_of_labels(tmp_path: Path) -> None:
     """Columns p0, p1, ... may stand in any order."""
     (tmp_path / "r.csv").write_text("p1,label,p2,p0,id\n0.2,0,0.1,0.7,x\n")
-    found = read_records(tmp_path / "r.csv").probs
+    found = read_records(tmp_path / "r.csv").results
     assert found is not None
     assert found.tolist() == [[0.7, 0.2, 0.1]]
 
@@ -210,5 +210,9 @@ def test_records_check_themselves() -> None:
     """Made in memory they obey the same rules: a name each, a row each."""
     with pytest.raises(BadInput, match="1 different names for 2 records"):
         Records((b"a", b"a"), None, np.array([0, 1]))
-    with pytest.raises(BadInput, match="an integer a record"):
-        Records((b"a",), None, np.array([0.5]))
+    with pytest.raises(BadInput, match=r"a label \(integer\) or a target \(float\) a record"):
+        Records((b"a",), None, np.array(["0.5"]))
+    with pytest.raises(
+        BadInput, match="the columns prediction; accepted is a number a record and column"
+    ):
+        Records((b"a",), np.ones((1, 2)), np.array([0.5]), columns=("prediction",))

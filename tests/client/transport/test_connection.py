@@ -78,7 +78,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         (folder / "token").write_text(token)
         data = records(2_000, 1)
         np.savez(
-            folder / "records.npz", probs=scored(data), labels=data.labels, ids=np.arange(2_000)
+            folder / "records.npz", probs=scored(data), labels=data.truth, ids=np.arange(2_000)
         )
         for home, keys in {"home": f'["{PUBLIC.hex()}"]', "distrusting": "[]"}.items():
             assert CliRunner().invoke(app, ["init", "--home", str(folder / home)]).exit_code == 0

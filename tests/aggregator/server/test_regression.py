@@ -1,0 +1,218 @@
+"""Campaigns over numbers through a real server: three owners with csv files, all by commands."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from confide.aggregator.keys import SIGNING_KEY
+from confide.aggregator.procedures.nonprivate import split_conformal
+from confide.protocol.cards.card import Card, read_card
+from confide.protocol.cards.page import as_html, as_markdown
+from confide.protocol.cards.verify.card import verify
+from confide.protocol.prediction.predictor import Predictor
+from confide.protocol.scores.regression import AbsoluteResidual
+from tests.support.chains import Contributor
+from tests.support.operating import said as command_said
+from tests.support.owners import PUBLIC
+from tests.support.regressions import (
+    BOUND,
+    SCORE,
+    Numbers,
+    coverage,
+    number_model,
+    numbers,
+    write_numbers,
+)
+from tests.support.servers import Place, Running, aggregator, client, eventually, together
+
+OWNERS, N = 3, 1_200
+# Each with its epsilon, and the least true coverage that is no false alarm. Bits promise 0.9 but
+# with probability 1e-6. Counts promise it on average: coverage of 3,600 records has a standard
+# deviation of 0.005, so less than 0.87 has a probability below 1e-8.
+CAMPAIGNS = {
+    "bits:certified": (4.0, 0.9),
+    "central:trusted": (1.0, 0.87),
+    "central:owner-noised": (4.0, 0.87),
+}
+MODEL = number_model()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    made = Place(tmp_path_factory.mktemp("regression") / "aggregator")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def server(place: Place) -> Running:
+    return place.serve()
+
+
+@pytest.fixture(scope="module")
+def held() -> Numbers:
+    return numbers(OWNERS * N, 11)
+
+
+@pytest.fixture(scope="module")
+def owners(place: Place, held: Numbers) -> list[Contributor]:
+    """Two owners whose files have predictions, and one with features and the model."""
+    made = []
+    for number in range(OWNERS):
+        folder = place.folder.parent / str(number)
+        folder.mkdir()
+        mine = held.at(slice(number * N, (number + 1) * N))
+        file = write_numbers(folder / "records.csv", mine, features=number == 2)
+        made.append(Contributor(folder, place, file, models=f'["{MODEL.digest.hex()}"]'))
+    return made
+
+
+def create(place: Place, name: str, *more: Any) -> tuple[int, str]:
+    """`campaign create`, with a score of numbers and no number of labels."""
+    asked = {
+        "--campaign": name,
+        "--score": SCORE,
+        "--records": OWNERS * N,
+        "--owners": OWNERS,
+        "--model": MODEL.digest.hex(),
+        "--key": place.keys / SIGNING_KEY,
+        "--db": place.url,
+    }
+    words = [word for pair in asked.items() for word in pair]
+    return aggregator("campaign", "create", *words, *more)
+
+
+@pytest.fixture(scope="module")
+def cards(place: Place, server: Running, owners: list[Contributor]) -> dict[str, Card]:
+    """The card of every campaign, as an owner fetches it."""
+    # The owner with features gets the model from the aggregator.
+    place.store.keep_model(MODEL.data)
+    return {name: run(place, server, owners, name) for name in CAMPAIGNS}
+
+
+def run(place: Place, server: Running, owners: list[Contributor], name: str) -> Card:
+    """Run a campaign from its plan to the card that an owner fetches."""
+    local = ["--failure-probability", 1e-6] if name.startswith("bits") else []
+    code, said = create(place, name, "--epsilon", CAMPAIGNS[name][0], *local)
+    assert code == 0, said
+    campaign = said.strip()
+    assert aggregator("campaign", "open", campaign, "--db", place.url)[0] == 0
+    eventually(lambda: place.store.rounds(campaign))
+    for done in together(OWNERS, lambda number: owners[number].contribute(server, campaign)):
+        assert done.returncode == 0, done.stderr
+    assert aggregator("campaign", "publish", campaign, "--db", place.url)[0] == 0
+    file = place.folder / f"{name.replace(':', '-')}.json"
+    at = ("--aggregator", f"127.0.0.1:{server.port}", "--ca", place.keys / "ca.pem")
+    mine = ("--token-file", owners[0].token, "--home", owners[0].home, "--out", file)
+    # The server notices a publication a moment later.
+    eventually(lambda: client("card", *at, "--campaign", campaign, *mine)[0] == 0, what=name)
+    return read_card(file)
+
+
+@pytest.mark.parametrize("name", CAMPAIGNS)
+def test_targets_end_in_intervals_that_keep_the_promise(
+    name: str, cards: dict[str, Card], held: Numbers
+) -> None:
+    """The card is verified, names the interval in the target's unit, covers what it promises on
+    the law of the targets, and its intervals are not much wider than those without privacy."""
+    card = cards[name]
+    assert all(finding.holds for finding in verify(card, key=PUBLIC))
+    released = card.formal["released"]
+    assert (released["task"], released["labels"], released["score"]) == ("regression", 0, SCORE)
+    assert released["reach"] == released["threshold"] * BOUND
+    assert coverage(released["reach"]) >= CAMPAIGNS[name][1]
+    own = AbsoluteResidual(BOUND).true_scores(held.predictions, held.targets)
+    plain = split_conformal(own, alpha=0.1).threshold
+    assert released["threshold"] < 1.25 * plain
+
+
+@pytest.mark.parametrize("name", CAMPAIGNS)
+def test_cards_and_predictions_are_in_the_unit_of_targets(
+    name: str, cards: dict[str, Card]
+) -> None:
+    """Page and text say `plus or minus`; the predictor gives these ends for features as well as
+    for predictions, and covers new records."""
+    card = cards[name]
+    words = f"the prediction plus or minus {card.formal['released']['reach']:.4g}"
+    findings = verify(card, key=PUBLIC)
+    assert words in as_html(card, findings)
+    assert words in as_markdown(card, findings)
+    new = numbers(4_000, 12)
+    plain = Predictor.from_card(card, key=PUBLIC).predict_interval(new.predictions)
+    np.testing.assert_allclose(plain.mean(axis=1), new.predictions, atol=1e-9)
+    np.testing.assert_allclose(np.ptp(plain, axis=1) / 2, card.formal["released"]["reach"])
+    inside = (plain[:, 0] <= new.targets) & (new.targets <= plain[:, 1])
+    assert inside.mean() > CAMPAIGNS[name][1] - 0.025
+
+
+def test_a_lie_about_the_interval_is_found(cards: dict[str, Card]) -> None:
+    """A narrower interval than that of the threshold, none at all, and one of labels."""
+    text = json.loads(cards["bits:certified"].to_json())
+    for change in ({"reach": 1.0}, {"reach": None}, {"task": "classification"}):
+        lie = json.loads(json.dumps(text))
+        lie["formal"]["released"] |= change
+        file = Card(lie["formal"], lie["diagnostic"], lie["provenance"], lie["view"])
+        broken = [one.clause for one in verify(file) if not one.holds]
+        assert "released/reach" in broken or "released/task" in broken
+    lie = json.loads(json.dumps(text))
+    del lie["formal"]["released"]["reach"]
+    file = Card(lie["formal"], lie["diagnostic"], lie["provenance"], lie["view"])
+    assert "released/reach" in [one.clause for one in verify(file) if not one.holds]
+
+
+def test_plans_that_make_no_sense_are_refused(place: Place) -> None:
+    """Labels of numbers, a number of labels, and a score without its bound."""
+    for name, more, said in (
+        ("labels:certified", (), "accepted are scores of labels"),
+        ("labels:published", ("--scoring", "aggregator"), "accepted"),
+        ("bits:certified", ("--labels", 5), "labels is 5 with score absolute-residual"),
+        ("bits:certified", ("--score", "cqr"), "needs a public bound"),
+        ("central:trusted", ("--score", "cqr bound=0"), "bound of score cqr is 0"),
+    ):
+        code, shown = create_said(place, name, *more)
+        assert (code, said in shown) == (2, True), shown
+
+
+def create_said(place: Place, name: str, *more: Any) -> tuple[int, str]:
+    asked = ("--score", SCORE, "--records", 100, "--model", "00" * 32)
+    where = ("--key", place.keys / SIGNING_KEY, "--db", place.url)
+    return command_said("campaign", "create", "--campaign", name, *asked, *where, *more)
+
+
+def test_an_owner_is_told_of_the_bound_and_of_what_its_file_lacks(
+    place: Place, server: Running, owners: list[Contributor], cards: dict[str, Card]
+) -> None:
+    """`explain` speaks of targets, their unit and the bound; `doctor` of the targets of a file;
+    a file with labels, or without quantiles, is refused here with what is missing."""
+    campaign = create(place, "bits:certified", "--score", "cqr bound=4", "--epsilon", 1)[1].strip()
+    assert aggregator("campaign", "open", campaign, "--db", place.url)[0] == 0
+    eventually(lambda: place.store.rounds(campaign))
+    one = owners[0]
+    at = ("--aggregator", f"127.0.0.1:{server.port}", "--ca", place.keys / "ca.pem")
+    mine = ("--campaign", campaign, "--token-file", one.token)
+    file = one.home / "plan.bin"
+    eventually(lambda: client("plan", *at, *mine, "--out", file)[0] == 0)
+    code, shown = client("explain", file, "--home", one.home)
+    assert code == 0
+    assert "calibrates prediction intervals at 90% coverage" in shown
+    assert "cqr bound=4. The bound is public: outside of the lower quantile minus 4" in shown
+    code, shown = client("doctor", "--home", one.home, "--records", one.records)
+    assert "1200 records with targets from -" in shown
+    done = one.contribute(server, campaign)
+    assert done.returncode == 2
+    assert "reads `lower` and `upper`; accepted is a file with these" in done.stderr
+    labelled = one.home / "labels.csv"
+    labelled.write_text("id,label,p0,p1\n1,0,0.5,0.5\n")
+    done = Contributor.contribute(_with(one, labelled), server, campaign)
+    assert done.returncode == 2
+    assert "the records are for classification" in done.stderr
+
+
+def _with(one: Contributor, records: Path) -> Contributor:
+    other = object.__new__(Contributor)
+    other.home, other.records, other.token = one.home, records, one.token
+    return other
