@@ -82,6 +82,7 @@ KINDS = {
     "model": Kind(_is_digest, "the SHA-256 of the model file, 64 hexadecimal digits"),
     # 0 is for scores of numbers, which have no labels.
     "labels": _whole(0, MOST_LABELS),
+    "largest-set": _whole(0, MOST_LABELS),
     "bins": _whole(2, MOST_BINS),
     "grid": Kind(lambda value: value in tuple(GRIDS), f"one of {', '.join(GRIDS)}"),
     "records": _whole(1, MOST_REPORTS),

@@ -25,6 +25,7 @@ DEFAULTS: dict[str, Any] = {
     "sent-features": 0,
     "model-file": "",
     "provider-data": "",
+    "largest-set": 0,
     "max-corrupt": 0,
     "minimum-reports": 100,
     "minimum-owners": 1,
@@ -79,6 +80,10 @@ class PlanOptions:
     provider_data: Annotated[
         str | None,
         typer.Option(help="labels:certified: own records, on which the ladder is even in set size"),
+    ] = None
+    largest_set: Annotated[
+        int | None,
+        typer.Option(help="labels:certified: larger sets count as so many labels; 0: by the rule"),
     ] = None
     epsilon: Annotated[float | None, typer.Option(help="privacy of a record")] = None
     alpha: Annotated[

@@ -10,55 +10,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from confide.aggregator.binomial import above, masses, upper_quantile
 from confide.protocol.certificate import BitRung
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
 
-Floats = NDArray[np.float64]
-
 # Binomial tails are computed in doubles; a tail is believed to be this much larger than what scipy
 # returns.
 _TAIL_ERROR = 1e-9
-
-
-def log_capital(x: Floats, m0: float, delta: float) -> tuple[Floats, Floats]:
-    """Log-capital after every report, and the bets, of a test that a mean is at most m0.
-
-    The mean is that of x in [0, 1].
-
-    Predictable plug-in betting (Waudby-Smith & Ramdas 2024): with running regularised mean and
-    variance v, bet_i = min(sqrt(2 log(1/delta) / (n v_{i-1})), 3 / (4 m0)); capital = prod(1 +
-    bet_i (x_i - m0)), a supermartingale under the hypothesis, so it ever reaches 1/delta with
-    probability at most delta (Ville).
-    """
-    n = max(len(x), 1)
-    steps = np.arange(2, len(x) + 2)
-    mean = (0.5 + np.cumsum(x)) / steps
-    variance = (0.25 + np.cumsum((x - mean) ** 2)) / steps
-    before = np.concatenate([[0.25], variance])[: len(x)]
-    bets = np.minimum(np.sqrt(2 * math.log(1 / delta) / (n * before)), 0.75 / m0)
-    return np.cumsum(np.log1p(bets * (x - m0))), bets
-
-
-def betting_evidence(
-    x: Floats, m0: float, *, delta: float, max_corrupt: int
-) -> tuple[float, float]:
-    """The largest log-capital reached and the log-capital needed.
-
-    Replacing an honest report by a lie multiplies the capital by at most (1 + bet (1 - m0)) / (1 -
-    bet m0), so the largest `max_corrupt` of those factors are added to what is needed. The liars
-    may be chosen by what they would have reported; what they report may not depend on honest
-    reports that come later in the order.
-    """
-    capital, bets = log_capital(x, m0, delta)
-    needed = math.log(1 / delta)
-    if max_corrupt:
-        gains = np.log1p(bets * (1 - m0)) - np.log1p(-bets * m0)
-        needed += float(np.sort(gains)[-max_corrupt:].sum())
-    return float(capital.max(initial=0.0)), needed
 
 
 def tail(ones: int, n: int, m0: float) -> float:

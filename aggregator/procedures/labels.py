@@ -6,13 +6,12 @@ certificate.
 """
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from confide.aggregator.procedures.certify import betting_evidence
+from confide.aggregator.procedures.betting import Floats, betting_evidence
+from confide.aggregator.procedures.label_payoffs import coverage_payoffs, x_range
 from confide.aggregator.procedures.ladder import Ladder, check_ladder, public_ladder
 from confide.aggregator.procedures.sweep import noise_aware_threshold
 from confide.protocol.certificate import PAC, LabelRung, LocalCertificate
@@ -22,8 +21,6 @@ from confide.protocol.errors import BadInput, check_probability
 from confide.protocol.methods.in_clear import InClear
 from confide.protocol.methods.labels import LabelProcedure, LabelQuery, LabelTally, LabelTerms
 from confide.protocol.plan import Plan
-
-Floats = NDArray[np.float64]
 
 BISECTION_STEPS = 20
 
@@ -138,28 +135,25 @@ def certified(
     delta: float,
     max_corrupt: int = 0,
     ladder: Ladder | None = None,
+    largest_set: int = 0,
     shown: InClear | None = None,
 ) -> LabelProcedure:
     """Walk a public ladder down from 1, and test each rung on all reports by betting.
 
-    The certificate is PAC at 1 - alpha with no Delta. `shown` is what reports come with in clear,
-    probabilities unless it is given.
+    The certificate is PAC at 1 - alpha with no Delta. With `largest_set`, larger sets count as that
+    many best labels of theirs. `shown` is what reports come with in clear, probabilities unless it
+    is given.
     """
     _check(alpha, delta, max_corrupt)
     ladder = public_ladder() if ladder is None else check_ladder(ladder)
     tally = yield LabelQuery(channel, shown=shown)
     n = len(tally.reports)
-    low, high = x_range(channel)
-    m0 = (1 - alpha - low) / (high - low)
-    threshold, rungs = 1.0, []
-    for q, x in x_at_rungs(tally, channel, ladder):
-        evidence, needed = betting_evidence(
-            np.clip((x - low) / (high - low), 0.0, 1.0), m0, delta=delta, max_corrupt=max_corrupt
-        )
-        rungs.append(LabelRung(q, evidence, needed))
-        if not rungs[-1].passed:
-            break
-        threshold = q
+    thresholds, payoffs = coverage_payoffs(
+        tally, channel, ladder=ladder, alpha=alpha, largest=largest_set
+    )
+    threshold, rungs = walk_down(
+        thresholds, *betting_evidence(payoffs, delta=delta, max_corrupt=max_corrupt)
+    )
     reason = None
     if threshold >= 1:
         reason = (
@@ -180,15 +174,33 @@ def certified(
         channel=channel.name,
         epsilon=channel.epsilon,
         max_corrupt=max_corrupt,
-        rungs=tuple(rungs),
+        rungs=rungs,
         reason=reason,
     )
+
+
+def walk_down(
+    thresholds: list[float], capital: Floats, needed: Floats
+) -> tuple[float, tuple[LabelRung, ...]]:
+    """The lowest threshold that all above it passed with, and the rungs down to the first failure.
+
+    1 where the highest fails.
+    """
+    threshold, rungs = 1.0, []
+    for q, evidence, least in zip(thresholds, capital.tolist(), needed.tolist(), strict=True):
+        rungs.append(LabelRung(q, evidence, least))
+        if not rungs[-1].passed:
+            break
+        threshold = q
+    return threshold, tuple(rungs)
 
 
 def of_plan(plan: Plan) -> LabelProcedure:
     """Make the procedure of a plan of this method."""
     terms = LabelTerms.of(plan.terms)
-    own = {"ladder": np.array(terms.ladder)} if terms.ladder else {}
+    own: dict[str, Any] = {"ladder": np.array(terms.ladder)} if terms.ladder else {}
+    if terms.largest_set:
+        own["largest_set"] = terms.largest_set
     return procedure(
         variant=terms.variant,
         channel=terms.make_channel(labels=plan.labels),
@@ -205,50 +217,6 @@ def procedure(*, variant: str, **asked: Any) -> LabelProcedure:
     if variant == "certified":
         return certified(**asked)
     return published(star=variant == "published-star", **asked)
-
-
-def x_range(channel: LabelChannel) -> tuple[float, float]:
-    """The least and the greatest value of X (as in `x_at_rungs`) over set sizes and reports."""
-    scale, spill = float(channel.hit - channel.spill), float(channel.spill)
-    ends = []
-    for size in range(channel.k // 2 + 1):
-        least, most = ((count - spill * size) / scale for count in channel.support_range(size))
-        ends += [least, most, 1 - least, 1 - most]
-    return min(ends), max(ends)
-
-
-def x_at_rungs(
-    tally: LabelTally, channel: LabelChannel, ladder: Ladder
-) -> Iterator[tuple[float, Floats]]:
-    """For each rung below 1, from the top, the X_i of every record.
-
-    Rungs at which no set changes are left out. Where a set holds more than half of the labels its
-    complement is summed instead, X = 1 - sum over the others: the same number for channels whose
-    weights add up to 1, less variance for the others.
-    """
-    n, k = tally.scores.shape
-    scale, spill = float(channel.hit - channel.spill), float(channel.spill)
-    supports = channel.supports(tally.reports)
-    # The rung at which a pair leaves the sets, so that each step down touches only the pairs that
-    # leave there.
-    rung = np.searchsorted(
-        ladder, tally.scores.reshape(-1).astype(np.float64, copy=False), side="left"
-    ).astype(np.uint16)
-    order = np.argsort(rung, kind="stable")
-    edges = np.searchsorted(rung[order], np.arange(len(ladder) + 1))
-    size = np.full(n, k, dtype=np.int64)
-    count = supports.sum(axis=1)
-    every = count.copy()
-    for j in range(len(ladder) - 2, -1, -1):
-        leaving = order[edges[j + 1] : edges[j + 2]]
-        if leaving.size == 0 and j < len(ladder) - 2:
-            continue
-        rows = leaving // k
-        size -= np.bincount(rows, minlength=n)
-        count -= np.bincount(rows[supports.reshape(-1)[leaving]], minlength=n)
-        inside = (count - spill * size) / scale
-        outside = 1 - (every - count - spill * (k - size)) / scale
-        yield float(ladder[j]), np.where(2 * size > k, outside, inside)
 
 
 def _check(alpha: float, delta: float, max_corrupt: int) -> None:

@@ -19,7 +19,7 @@ LOGIT_REACH = 16.0
 MOST_RUNGS = (1 << 16) - 1
 
 
-def public_ladder(rungs: int = 200) -> Ladder:
+def public_ladder(rungs: int = 800) -> Ladder:
     """About `rungs` thresholds that depend on nothing."""
     if rungs < 4:
         raise BadInput(f"a ladder of {rungs} rungs; at least 4 are needed")
@@ -27,7 +27,7 @@ def public_ladder(rungs: int = 200) -> Ladder:
     return np.unique(np.concatenate([np.linspace(0, 1, rungs // 2 + 1)[1:], tails]))
 
 
-def even_in_size(scores: NDArray[Any], rungs: int = 90) -> Ladder:
+def even_in_size(scores: NDArray[Any], rungs: int = 800) -> Ladder:
     """Thresholds between which the mean set size grows in equal steps.
 
     The (m, K) scores are ones that the model provider already has.

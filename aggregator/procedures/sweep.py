@@ -24,7 +24,7 @@ Counts = NDArray[np.int64]
 _CEILING = 1 + 2.0**-40
 _SHIFT = 52 - 10
 _LOWEST = (1023 - 40) << 10
-_BUCKETS = (41 << 10) + 1
+BUCKETS = (41 << 10) + 1
 _CHUNK = 1 << 16
 
 
@@ -49,12 +49,12 @@ def noise_aware_threshold(
     doubtful = doubtful[doubtful >= (short_at_end[-1] if short_at_end.size else 0)]
     # With each the next filled one, in which the answer lies when a bucket is short to its end.
     after = np.searchsorted(filled, doubtful, side="right")
-    wanted = np.zeros(_BUCKETS, dtype=np.bool_)
+    wanted = np.zeros(BUCKETS, dtype=np.bool_)
     wanted[doubtful] = wanted[filled[after[after < filled.size]]] = True
     inside, hits_inside = _members(flat, wanted), _members(supported, wanted)
     last = np.flatnonzero(np.append(inside[1:] != inside[:-1], True)[: inside.size])
     values = inside[last]
-    bucket = _bucket(values)
+    bucket = bucket_of(values)
     total = last + 1 + np.cumsum(np.where(wanted, 0, pairs))[bucket]
     hit = np.cumsum(np.bincount(np.searchsorted(values, hits_inside), minlength=values.size))
     short = np.flatnonzero(
@@ -63,24 +63,24 @@ def noise_aware_threshold(
     return float(values[short[-1] + 1]) if short.size else float(flat.min())
 
 
-def _bucket(scores: Array) -> Counts:
+def bucket_of(scores: Array) -> Counts:
     """The number of a score's bucket, which grows with the score.
 
     It consists of the exponent and the first bits of the distance to 1.
     """
     key = (_CEILING - scores.astype(np.float64, copy=False)).view(np.int64)
     key >>= _SHIFT
-    return np.subtract(_LOWEST + _BUCKETS - 1, key, out=key)
+    return np.subtract(_LOWEST + BUCKETS - 1, key, out=key)
 
 
 def _bucket_counts(flat: Array) -> Counts:
-    counts = np.zeros(_BUCKETS, dtype=np.int64)
+    counts = np.zeros(BUCKETS, dtype=np.int64)
     for start in range(0, flat.size, _CHUNK):
-        counts += np.bincount(_bucket(flat[start : start + _CHUNK]), minlength=_BUCKETS)
+        counts += np.bincount(bucket_of(flat[start : start + _CHUNK]), minlength=BUCKETS)
     return counts
 
 
 def _members(flat: Array, wanted: NDArray[np.bool_]) -> Array:
     """The scores in the wanted buckets, sorted."""
     parts = (flat[start : start + _CHUNK] for start in range(0, flat.size, _CHUNK))
-    return np.sort(np.concatenate([part[np.take(wanted, _bucket(part))] for part in parts]))
+    return np.sort(np.concatenate([part[np.take(wanted, bucket_of(part))] for part in parts]))

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from numpy.typing import NDArray
 
 from confide.protocol.certificate import LocalCertificate
-from confide.protocol.channels.base import LabelChannel
+from confide.protocol.channels.base import MOST_LABELS, LabelChannel
 from confide.protocol.channels.registry import AUTO, LABEL_CHANNELS, auto
 from confide.protocol.errors import BadInput, Refused, check_choice
 from confide.protocol.methods.base import (
@@ -61,6 +61,9 @@ FEATURES_CAVEAT = (
 )
 # The most thresholds of a plan's own ladder.
 MOST_PLANNED_RUNGS = 4096
+# From so many labels on, the largest set that the test counts as it is: the noise of a report grows
+# with the set, and the walk down the ladder passes all sizes.
+MANY_LABELS, LARGEST_SET = 500, 50
 
 
 @dataclass(frozen=True)
@@ -160,12 +163,14 @@ class LabelTerms(LocalTerms):
 
     With `sent_features` owners send so many features of a record and the aggregator scores; without
     any they score and send probabilities. The thresholds of `ladder`, ascending to 1, are tested;
-    without any, those that every campaign has.
+    without any, those that every campaign has. In the test, a set that holds more than
+    `largest_set` labels, and lacks more, counts as its `largest_set` best labels; 0 is no bound.
     """
 
     channel: str
     sent_features: int = 0
     ladder: tuple[float, ...] = ()
+    largest_set: int = 0
 
     method: ClassVar[str] = "labels"
     variants: ClassVar[tuple[str, ...]] = ("certified", "published", "published-star")
@@ -177,6 +182,7 @@ class LabelTerms(LocalTerms):
         "scoring": (),
         "sent-features": (),
         "provider-data": ("certified",),
+        "largest-set": ("certified",),
     }
 
     def __post_init__(self) -> None:
@@ -187,6 +193,8 @@ class LabelTerms(LocalTerms):
                 f"a record sends {self.sent_features} features; accepted are 0 to "
                 f"{MOST_SENT_FEATURES}"
             )
+        if not 0 <= self.largest_set <= MOST_LABELS:
+            raise BadInput(f"largest_set is {self.largest_set}; accepted are 0 to {MOST_LABELS}")
         if self.ladder:
             self._check_ladder()
 
@@ -237,6 +245,7 @@ class LabelTerms(LocalTerms):
             max_corrupt=int(settings["max-corrupt"]),
             sent_features=_sent(settings),
             ladder=tuple(settings.get("ladder", ())) if variant == "certified" else (),
+            largest_set=_largest(settings) if variant == "certified" else 0,
         )
 
     def check(self, *, labels: int, alpha: float) -> None:
@@ -288,6 +297,12 @@ def _sent(settings: Mapping[str, Any]) -> int:
             f"numbers of a record that owners send, or {OWNER!r} with 0"
         )
     return sent
+
+
+def _largest(settings: Mapping[str, Any]) -> int:
+    """Return the largest set that the test counts as it is; without one, that of the rule."""
+    given = int(settings.get("largest-set", 0))
+    return given or (LARGEST_SET if int(settings["labels"]) >= MANY_LABELS else 0)
 
 
 LabelProcedure = Generator[LabelQuery, LabelTally, LocalCertificate]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from statistics import NormalDist
 
 from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify.findings import CLOSE, Finding, same
@@ -42,13 +43,15 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
     Rungs go down from 1, all but possibly the last one passed, and a rung passes with the capital
     that delta and corrupt reports require.
 
-    A bet is sqrt(2 log(1/delta) / (n v)) or 3/(4 m), whichever is less, with v the running variance
-    of numbers in [0, 1], at most 3/8, and m below 1 the mean under test. A false report gains log(1
-    + bet (1 - m)) - log(1 - bet m), at least log(1 + bet). With m at least 1/2, as for alpha up to
-    1/2, no report earns more than log(1 + 3/4).
+    The first bet is phi(z)/delta / (sqrt(n)/2) or 1/2, whichever is less, or more: z is the delta
+    quantile of the normal law phi, and numbers in a range of 1 have a standard deviation of at
+    most 1/2. A false report gains at least log(1 + bet). No bet is above half the most that can be
+    bet, so with a target of 1/2 or more, as for alpha up to 1/2, a report earns at most log(3/2).
     """
-    bet = math.sqrt(2 * math.log(1 / found["delta"]) / (0.375 * found["n"])) if found["n"] else 0.0
-    least = math.log(1 / found["delta"]) + min(max_corrupt, found["n"]) * math.log1p(min(bet, 0.75))
+    n, delta = found["n"], found["delta"]
+    aim = math.exp(-(NormalDist().inv_cdf(delta) ** 2) / 2) / math.sqrt(2 * math.pi) / delta
+    bet = min(2 * aim / math.sqrt(n), 0.5) if n else 0.0
+    least = math.log(1 / delta) + min(max_corrupt, n) * math.log1p(bet)
     certified, going = 1.0, True
     for i, rung in enumerate(found["rungs"]):
         name = f"certificate/rungs/{i}"
@@ -66,7 +69,7 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
             f"{least:.6g} by delta and {max_corrupt} reports that may be lies",
         )
         if found["alpha"] <= 0.5:
-            earned = found["n"] * math.log(1.75)
+            earned = found["n"] * math.log(1.5)
             yield Finding(
                 f"{name}/log_capital",
                 rung["log_capital"] <= earned,

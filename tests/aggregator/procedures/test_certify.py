@@ -9,10 +9,8 @@ import pytest
 from confide.aggregator.procedures.certify import (
     Search,
     Stage,
-    betting_evidence,
     critical,
     design_stage,
-    log_capital,
     null_rate,
     tail,
 )
@@ -150,54 +148,6 @@ def test_corrupt_answers_are_taken_off() -> None:
             Search(delta=0.1, m0=0.7, max_corrupt=lies).test(0.8, n=100, ones=95, rest=0).passed
             is passed
         )
-
-
-def test_capital_is_a_supermartingale_at_the_bound() -> None:
-    """At mean m0 the capital reaches 1/delta in at most a share delta of runs (false alarm 1e-6);
-    just above, in most."""
-    rng = np.random.default_rng(5)
-    for mean, at_most in ((0.6, True), (0.7, False)):
-        runs = [
-            betting_evidence(
-                (rng.random(400) < mean).astype(np.float64), 0.6, delta=0.1, max_corrupt=0
-            )
-            for _ in range(1_000)
-        ]
-        reached = sum(evidence >= needed for evidence, needed in runs)
-        if at_most:
-            assert_rate_at_most(reached, 1_000, 0.1)
-        else:
-            assert reached > 900
-
-
-def test_bets_never_look_ahead() -> None:
-    """Changing a report changes no bet up to and including its own."""
-    x = np.random.default_rng(2).random(50)
-    changed = x.copy()
-    changed[20] = 1 - changed[20]
-    (_, bets), (_, bets_changed) = log_capital(x, 0.5, 0.1), log_capital(changed, 0.5, 0.1)
-    assert np.array_equal(bets[:21], bets_changed[:21])
-    assert not np.array_equal(bets[21:], bets_changed[21:])
-
-
-def rejections_with_liars(max_corrupt: int) -> int:
-    """Of 1,000 runs at the bound, how many reject when the first 30 reports that are zero are
-    turned into ones."""
-    rng, rejected = np.random.default_rng(3), 0
-    for _ in range(1_000):
-        x = (rng.random(400) < 0.6).astype(np.float64)
-        x[np.flatnonzero(x == 0)[:30]] = 1.0
-        evidence, needed = betting_evidence(x, 0.6, delta=0.1, max_corrupt=max_corrupt)
-        rejected += evidence >= needed
-    return rejected
-
-
-def test_liars_chosen_by_their_report_gain_nothing() -> None:
-    """Thirty lies, all where they help most, stay within delta when 30 are allowed for, and are
-    noticed when none is."""
-    assert_rate_at_most(rejections_with_liars(30), 1_000, 0.1)
-    with pytest.raises(AssertionError):
-        assert_rate_at_most(rejections_with_liars(0), 1_000, 0.1)
 
 
 def test_the_null_rate_is_rounded_up() -> None:

@@ -8,14 +8,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from confide.aggregator.procedures import bits, labels
-from confide.aggregator.procedures.ladder import check_ladder, even_in_size, public_ladder
+from confide.aggregator.procedures.ladder import check_ladder, even_in_size
 from confide.aggregator.procedures.nonprivate import split_conformal
 from confide.aggregator.procedures.sweep import noise_aware_threshold
 from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.randomized_response import KaryRR
-from confide.protocol.channels.registry import LABEL_CHANNELS
 from confide.protocol.channels.subset_selection import SubsetSelection
 from confide.protocol.channels.unary_encoding import UnaryEncoding
 from confide.protocol.errors import BadInput
@@ -61,40 +60,6 @@ def test_a_planted_wrong_channel_is_caught() -> None:
         failures += label_coverage(certificate.threshold, K) < 1 - ALPHA
     with pytest.raises(AssertionError):
         assert_rate_at_most(failures, 400, DELTA)
-
-
-@pytest.mark.parametrize(
-    "channel",
-    [make(k=K, epsilon=1.0) for make in LABEL_CHANNELS.values()],
-    ids=list(LABEL_CHANNELS),
-)
-def test_x_is_unbiased_and_within_its_range(channel: LabelChannel) -> None:
-    """At every rung the mean of X over the law of the report is the indicator, and X stays within
-    `x_range`."""
-    probs = np.array([[0.4, 0.25, 0.2, 0.1, 0.05]])
-    scores = all_scores(SCORES["aps"], probs)
-    low, high = labels.x_range(channel)
-    for value in range(K):
-        law = channel.law(value)
-        tally = LabelTally(np.repeat(scores, len(law), axis=0), np.array(list(law)))
-        chances = np.array([float(p) for p in law.values()])
-        for q, x in labels.x_at_rungs(tally, channel, public_ladder(40)):
-            np.testing.assert_allclose(chances @ x, float(scores[0, value] <= q), atol=1e-9)
-            assert low - 1e-9 <= x.min()
-            assert x.max() <= high + 1e-9
-
-
-def test_x_equals_the_sum_of_weights_over_the_set() -> None:
-    """Walking down the ladder gives what summing the weights afresh gives, for channels whose
-    weights add up to 1."""
-    probs, truth = label_population(300, K, np.random.default_rng(1), ties=False)
-    scores = all_scores(SCORES["hps"], probs)
-    for channel in (KaryRR(k=K, epsilon=1.0), SubsetSelection(k=K, epsilon=0.5)):
-        reports = channel.randomize(truth, SeededEntropy(1))
-        for q, x in labels.x_at_rungs(LabelTally(scores, reports), channel, public_ladder(30)):
-            np.testing.assert_allclose(
-                x, (channel.weights(reports) * (scores <= q)).sum(axis=1), atol=1e-9
-            )
 
 
 def brute_force(

@@ -251,6 +251,9 @@ def test_n_is_tied_to_what_follows_from_it(tracks: dict[str, Card]) -> None:
         for n in (inner + 1, inner - 1, 10 * inner):  # type: ignore[operator]
             assert clauses <= set(broken(forged(tracks[track], (place, n)))), (track, n)
     assert "certificate/rungs/0/log_capital" in broken(
+        forged(tracks["labels"], (("certificate", "n"), 5))
+    )
+    assert "provenance/contributors/of" in broken(
         forged(tracks["labels"], (("certificate", "n"), 200))
     )
     assert "certificate/n" in broken(forged(tracks["bits"], (("certificate", "n"), 100)))
