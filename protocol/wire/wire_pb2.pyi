@@ -77,7 +77,7 @@ CODE_NOT_ALLOWED: Code
 PROBABILITIES_MAY_NOT_LEAVE: Code
 
 class Plan(_message.Message):
-    __slots__ = ("version", "campaign", "method", "terms", "score", "labels", "alpha", "expected_records", "minimum_reports", "minimum_owners", "model", "issued", "expires", "training", "share")
+    __slots__ = ("version", "campaign", "method", "terms", "score", "labels", "alpha", "expected_records", "minimum_reports", "minimum_owners", "model", "issued", "expires", "training", "share", "chain")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CAMPAIGN_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
@@ -93,6 +93,7 @@ class Plan(_message.Message):
     EXPIRES_FIELD_NUMBER: _ClassVar[int]
     TRAINING_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_FIELD_NUMBER: _ClassVar[int]
     version: int
     campaign: str
     method: str
@@ -108,7 +109,18 @@ class Plan(_message.Message):
     expires: int
     training: bytes
     share: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, version: _Optional[int] = ..., campaign: _Optional[str] = ..., method: _Optional[str] = ..., terms: _Optional[bytes] = ..., score: _Optional[str] = ..., labels: _Optional[int] = ..., alpha: _Optional[float] = ..., expected_records: _Optional[int] = ..., minimum_reports: _Optional[int] = ..., minimum_owners: _Optional[int] = ..., model: _Optional[bytes] = ..., issued: _Optional[int] = ..., expires: _Optional[int] = ..., training: _Optional[bytes] = ..., share: _Optional[_Iterable[float]] = ...) -> None: ...
+    chain: _containers.RepeatedCompositeFieldContainer[ChainCost]
+    def __init__(self, version: _Optional[int] = ..., campaign: _Optional[str] = ..., method: _Optional[str] = ..., terms: _Optional[bytes] = ..., score: _Optional[str] = ..., labels: _Optional[int] = ..., alpha: _Optional[float] = ..., expected_records: _Optional[int] = ..., minimum_reports: _Optional[int] = ..., minimum_owners: _Optional[int] = ..., model: _Optional[bytes] = ..., issued: _Optional[int] = ..., expires: _Optional[int] = ..., training: _Optional[bytes] = ..., share: _Optional[_Iterable[float]] = ..., chain: _Optional[_Iterable[_Union[ChainCost, _Mapping]]] = ...) -> None: ...
+
+class ChainCost(_message.Message):
+    __slots__ = ("campaign", "epsilon", "delta")
+    CAMPAIGN_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    campaign: str
+    epsilon: float
+    delta: float
+    def __init__(self, campaign: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ...) -> None: ...
 
 class BitTerms(_message.Message):
     __slots__ = ("variant", "epsilon", "delta", "max_corrupt")
@@ -141,7 +153,7 @@ class MonitorTerms(_message.Message):
     def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., threshold: _Optional[float] = ..., card: _Optional[bytes] = ..., periods: _Optional[int] = ...) -> None: ...
 
 class LabelTerms(_message.Message):
-    __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "sent_features", "ladder")
+    __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "sent_features", "ladder", "largest_set")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
@@ -149,6 +161,7 @@ class LabelTerms(_message.Message):
     MAX_CORRUPT_FIELD_NUMBER: _ClassVar[int]
     SENT_FEATURES_FIELD_NUMBER: _ClassVar[int]
     LADDER_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_SET_FIELD_NUMBER: _ClassVar[int]
     variant: str
     channel: str
     epsilon: float
@@ -156,7 +169,8 @@ class LabelTerms(_message.Message):
     max_corrupt: int
     sent_features: int
     ladder: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, variant: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., sent_features: _Optional[int] = ..., ladder: _Optional[_Iterable[float]] = ...) -> None: ...
+    largest_set: int
+    def __init__(self, variant: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., sent_features: _Optional[int] = ..., ladder: _Optional[_Iterable[float]] = ..., largest_set: _Optional[int] = ...) -> None: ...
 
 class CentralTerms(_message.Message):
     __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "grid")
