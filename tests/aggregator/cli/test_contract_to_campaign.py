@@ -41,7 +41,7 @@ def contract(tmp_path: Path) -> Path:
     path = tmp_path / "contract.toml"
     path.write_text(CONTRACT_FILE)
     held = records(6000, 9)
-    np.savez(tmp_path / "public.npz", probs=scored(held), labels=held.labels)
+    np.savez(tmp_path / "public.npz", probs=scored(held), labels=held.truth)
     return path
 
 

@@ -20,7 +20,7 @@ from confide.protocol.plan import Plan
 from confide.protocol.prediction.predictor import Predictor
 from tests.support.cards import KEY, campaign
 from tests.support.operating import said
-from tests.support.owners import NOW, POLICY, owner, records
+from tests.support.owners import NOW, POLICY, owner, records, scored
 from tests.support.servers import (
     Place,
     Running,
@@ -46,17 +46,14 @@ def card(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def fallen(held: Records) -> Records:
     """The same records with labels that the model does not expect."""
-    assert held.probs is not None
-    return replace(held, labels=np.asarray(held.probs).argmin(axis=1))
+    return replace(held, truth=scored(held).argmin(axis=1))
 
 
 def both(first: Records, second: Records) -> Records:
-    assert first.probs is not None
-    assert second.probs is not None
     return Records(
         (*first.names, *second.names),
-        np.concatenate([first.probs, second.probs]),
-        np.concatenate([first.labels, second.labels]),
+        np.concatenate([scored(first), scored(second)]),
+        np.concatenate([first.truth, second.truth]),
         first.model,
     )
 
