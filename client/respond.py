@@ -23,7 +23,7 @@ from confide.client.policy import Policy
 from confide.client.records.records import Records
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.sampling import SEEDED, Entropy, randomness
-from confide.protocol.methods.base import Batch
+from confide.protocol.methods.base import Batch, Query
 from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan, open_plan, query_digest, read_query, signer
@@ -139,12 +139,7 @@ class Respondent:
             self._check_leaving(plan, plan_digest, name, policy=policy)
             return remembered
         self._check_model(plan, policy, aggregator=signer(signed_plan))
-        taking, positions = self._taking_part(plan, plan_digest)
-        inside = taking[(positions[taking] >= asked.start) & (positions[taking] < asked.stop)]
-        if len(inside) < policy.minimum_group:
-            raise Refused(wire.Code.GROUP_TOO_SMALL)
-        if len(inside) * _report_bytes(plan) > MOST_ANSWER:
-            raise Refused(wire.Code.TOO_LARGE)
+        inside, positions = self._concerned(plan, plan_digest, asked, fewest=policy.minimum_group)
         question = Question(
             plan=plan_digest,
             campaign=plan.campaign,
@@ -182,6 +177,18 @@ class Respondent:
         # if the policy still allows it.
         self._check_leaving(plan, plan_digest, name, policy=self._open(signed_plan)[2])
         return answer
+
+    def _concerned(
+        self, plan: Plan, plan_digest: bytes, asked: Query, *, fewest: int
+    ) -> tuple[Array, NDArray[np.float64]]:
+        """The records that a query concerns, and the positions of all; refuse too few or many."""
+        taking, positions = self._taking_part(plan, plan_digest)
+        inside = taking[(positions[taking] >= asked.start) & (positions[taking] < asked.stop)]
+        if len(inside) < fewest:
+            raise Refused(wire.Code.GROUP_TOO_SMALL)
+        if len(inside) * _report_bytes(plan) > MOST_ANSWER:
+            raise Refused(wire.Code.TOO_LARGE)
+        return inside, positions
 
     def _taking_part(self, plan: Plan, plan_digest: bytes) -> tuple[Array, NDArray[np.float64]]:
         """The records that may answer a plan, and the positions of all; refuse what cannot run."""

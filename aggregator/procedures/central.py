@@ -49,6 +49,8 @@ Ranked = tuple[int | None, str | None]
 
 # The absolute error of tails that a Fourier transform of doubles computes.
 _FOURIER_ERROR = 1e-13
+# The largest variance of a sum of noise whose law is computed as a table; a few seconds.
+MOST_TABLE = 1 << 32
 
 
 def of_plan(plan: Plan, draw: Draw) -> HistogramProcedure | CountProcedure:
@@ -180,14 +182,14 @@ def noised_search(
 def noise_offset(variance: int, owners: int, beta: float) -> int:
     """The least offset that the sum of the owners' noise exceeds with probability at most beta.
 
-    The sum is of `owners` discrete Gaussians. The offset is rounded up.
+    The sum is of `owners` discrete Gaussians. The offset is rounded up. Beyond a variance at which
+    a table of their law would take much memory, and below the least tail of the table, it is the
+    sub-Gaussian one.
     """
-    tails = _tails(variance, owners)
-    return (
-        int(np.argmax(tails <= beta))
-        if tails[-1] <= beta
-        else int(np.ceil(_subgaussian(variance, owners, beta)))
-    )
+    tails = _tails(variance, owners) if variance * owners <= MOST_TABLE else None
+    if tails is None or tails[-1] > beta:
+        return int(np.ceil(_subgaussian(variance, owners, beta)))
+    return int(np.argmax(tails <= beta))
 
 
 def _subgaussian(variance: int, owners: int, beta: float) -> float:

@@ -19,6 +19,8 @@ NOT_CERTIFIED: Final = "not certified"
 STAGE_SHARES = (0.1875, 0.1875, 0.1875, 0.1875)
 # The word size in which noisy comparisons express probabilities, and the least probability.
 WORD, RAREST = 1 << 64, 1 << 24
+# The largest variance of a law that is computed number by number.
+MOST_SPREAD = 1 << 32
 # Absolute error of a mass computed by a Fourier transform of doubles.
 FOURIER = 1e-13
 
@@ -195,7 +197,8 @@ def _gaussian_search(claim: Claim) -> Bound:
 def _owner_noised_search(claim: Claim) -> Bound:
     """Like the Gaussian search, with the summed noise of all owners.
 
-    The law of the sum is convolved with itself by doubling. The proof is for replace-one adjacency.
+    The law of the sum is convolved with itself by doubling; a law too wide for that is bounded as a
+    sub-Gaussian one. The proof is for replace-one adjacency.
     """
     entry, beta = claim.entry, float(claim.beta)
     steps, variance = math.ceil(math.log2(entry["bins"])), entry["noise_variance"]
@@ -210,10 +213,13 @@ def _owner_noised_search(claim: Claim) -> Bound:
         > entry["epsilon_calibration"]
     ):
         return NOT_CERTIFIED
+    owners, each = entry["owners"], beta / steps
+    loose = 2 * math.ceil(math.sqrt(2 * owners * variance * math.log(1 / each)))
+    if owners * variance > MOST_SPREAD:
+        return loose
     # This part of scipy takes longer to load than most cards to verify.
     from scipy.signal import fftconvolve
 
-    owners, each = entry["owners"], beta / steps
     reach = math.ceil(12 * math.sqrt(variance * owners)) + 4
     x = np.arange(-reach, reach + 1)
     power = np.exp(-(x**2) / (2 * variance))
@@ -227,7 +233,7 @@ def _owner_noised_search(claim: Claim) -> Bound:
     rare = above <= each
     if rare[:-1].any():
         return 2 * int(np.argmax(rare))
-    return 2 * math.ceil(math.sqrt(2 * owners * variance * math.log(1 / each)))
+    return loose
 
 
 def zcdp_cost(rho: float, delta: float) -> float:
