@@ -42,7 +42,7 @@ from confide.aggregator.keys import create_keys, read_key
 from confide.client.home import Home
 from confide.client.transport.pinned_launcher import bundle_hash, pin
 from confide.protocol.cards.card import read_card
-from confide.protocol.embedded import deal
+from confide.protocol.dealing import deal
 from confide.protocol.errors import BadInput
 from confide.simulation.federation import free_port
 from tests.support.chains import POLICY
@@ -130,7 +130,7 @@ def run_config(data: Records, *, records: int, owners: int, folder: Path) -> str
 def measure(data: Records, *, owners: int, folder: Path) -> dict[str, Any]:
     """Run the chain; return the rows of its cards and how many records there were."""
     records = len(data) - TEST
-    dealt, rest = deal(data.labels, owners=owners, records=records, seed=0)
+    dealt, rest, _ = deal(data.labels, owners=owners, records=records, seed=0)
     shares, test = [data.at(places) for places in dealt], data.at(rest)
     config = run_config(data, records=records, owners=owners, folder=folder)
     with deployed(folder, shares):
