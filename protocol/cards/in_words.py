@@ -9,7 +9,7 @@ from confide.protocol.certificate import PAC
 from confide.protocol.privacy.odds import worst_odds
 from confide.protocol.scores.base import REGRESSION
 
-# The status of a card, in the words that stand in large letters.
+# The status of a card, as its heading shows it.
 SIMULATION, TRIVIAL, FAILED = "SIMULATION ONLY", "TRIVIAL", "NOT GUARANTEED"
 CERTIFIED, ON_AVERAGE, KEPT = "CERTIFIED", "GUARANTEED ON AVERAGE", "CAN BE KEPT"
 UNVERIFIED = "DOES NOT VERIFY"
