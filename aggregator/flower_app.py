@@ -3,18 +3,15 @@
 import json
 import logging
 import tempfile
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
-from flwr.common.constant import ErrorCode
+from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from threadpoolctl import threadpool_limits
 
-from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import run_campaign, run_training
 from confide.aggregator.campaigns.measurements import Measured, Measurements
 from confide.aggregator.campaigns.provider_files import with_provider_files
@@ -31,6 +28,7 @@ from confide.aggregator.campaigns.training_result import (
     weights_file,
 )
 from confide.aggregator.cards.issue import campaign_card
+from confide.aggregator.flower_messages import Asking
 from confide.aggregator.keys import read_key
 from confide.aggregator.procedures.central import Draw
 from confide.protocol.cards.card import AUDITOR
@@ -40,17 +38,9 @@ from confide.protocol.exact.sampling import SeededEntropy, os_entropy
 from confide.protocol.files import write_whole
 from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.plan import Plan, digest, sign_plan
-from confide.protocol.simulated import CONTENT, SIMULATION_KEY
+from confide.protocol.simulated import SIMULATION_KEY
 
 log = logging.getLogger("flwr")
-
-# Flower's codes for a node that is gone or did not answer in time; whether one comes before the
-# timeout is chance.
-MISSING = (
-    ErrorCode.MESSAGE_UNAVAILABLE,
-    ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
-    ErrorCode.NODE_UNAVAILABLE,
-)
 
 app = ServerApp()
 
@@ -182,7 +172,7 @@ class Run:
         owners = self._measured.by_owner(certificate, results)
         return self._measured.of(certificate, results), {"owners": owners}
 
-    def _asking(self, plan: Plan, *, model: bytes = b"") -> "Asking":
+    def _asking(self, plan: Plan, *, model: bytes = b"") -> Asking:
         return Asking(
             self._grid,
             self.nodes,
@@ -226,49 +216,3 @@ def kept_draw(folder: Path | None, plan: Plan, *, seed: int, run: int) -> Draw:
     if folder is None:
         return lambda mechanism, histogram, rank: mechanism.release(histogram, rank, entropy)
     return Kept(folder / f"release-{run}-{digest(plan.to_bytes()).hex()}.json", entropy)
-
-
-class Asking:
-    """Sends a query to every node, and yields the answers that come back before the timeout.
-
-    The answers of other nodes are missing.
-    """
-
-    def __init__(
-        self, grid: Grid, nodes: list[int], shared: dict[str, bytes], *, timeout: float
-    ) -> None:
-        """`shared` goes with every query: the signed plan, and a model that owners do not hold."""
-        self._grid, self._nodes, self._shared, self._timeout = grid, nodes, shared, timeout
-
-    def __call__(self, query: bytes) -> Iterator[Sent]:
-        asked: dict[str, Any] = {**self._shared, "query": query}
-        content = RecordDict({CONTENT: ConfigRecord(asked)})
-        messages = [
-            Message(content=content, message_type="query", dst_node_id=node, ttl=self._timeout)
-            for node in self._nodes
-        ]
-        for reply in self._grid.send_and_receive(messages, timeout=self._timeout):
-            answer = read_reply(reply)
-            if answer is not None:
-                yield Sent(reply.metadata.src_node_id.to_bytes(8, "big"), answer)
-
-
-def read_reply(reply: Message) -> bytes | None:
-    """The answer in a reply, or None if Flower or the node says that there is none.
-
-    If the node failed, the answer returned is malformed.
-    """
-    if reply.has_error():
-        if reply.error.code in MISSING:
-            return None
-        log.warning(
-            "confide: node %d answers with an error: %s",
-            reply.metadata.src_node_id,
-            reply.error.reason,
-        )
-        return b"\xff"
-    if not reply.content:
-        return None
-    record: Any = reply.content.get(CONTENT)
-    found = record.get("answer") if record is not None else None
-    return found if isinstance(found, bytes) else b"\xff"

@@ -20,8 +20,8 @@ TEMPLATE = """\
 # What this machine may answer. Only you edit this file; nothing that arrives over the network can
 # change it.
 
-# The most privacy a record may lose in its life, over all campaigns together, and in any one
-# campaign. All campaigns that one aggregator gives the same name count as one.
+# The most privacy a record may lose over all campaigns together, and in any one campaign. All
+# campaigns that one aggregator gives the same name count as one.
 epsilon_per_record = 4.0
 epsilon_per_campaign = 2.0
 

@@ -81,7 +81,7 @@ protocol 1 4 privacy: the cost of mechanisms
 protocol 0 5 exact: exact arithmetic, sampling
 protocol 1 5 {BESIDE}:: errors files terminal {LINES} version {DEALT}
 aggregator 0 0 cli: two command lines: cli __main__
-aggregator 1 0 flower_app: Flower's server side
+aggregator 1 0 flower_app: Flower's server side: flower_app flower_messages
 aggregator 0 1 server: gRPC, advance of campaigns
 aggregator 1 1 web: the read-only page, metrics
 aggregator 0 2 storage: the database

@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 
 
 class Dealt(NamedTuple):
-    """The records of each owner, the records of nobody, and those again by owner."""
+    """Places of the records: of each owner, of the test, and of the test by owner."""
 
     shares: list[Array]
     test: Array

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 
 def is_tensor(values: Any) -> bool:
-    """Whether these are a torch tensor; nobody has one who has not loaded torch."""
+    """Whether these are a torch tensor; torch is loaded then, so it need not be imported."""
     return "torch" in sys.modules and isinstance(values, sys.modules["torch"].Tensor)
 
 

@@ -1,3 +1,5 @@
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -5,19 +7,29 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+# Tests start hundreds of processes. Each module is compiled once, even if the environment asks
+# Python to write no bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # Files that take longest, longest first: they start Flower or many servers, or count failures.
 LONGEST = (
     "test_deployment",
     "test_coverage",
     "test_federation",
-    "test_durability",
     "test_failing_federations",
+    "test_durability",
+    "test_tutorials",
+    "test_chain",
+    "test_own_data",
     "test_floods",
     "test_hostile_input",
-    "test_chain",
-    "test_long_trainings",
-    "test_terminal",
     "test_own_networks",
+    "test_terminal",
+    "test_long_trainings",
+    "test_hostile_models",
+    "test_scoring",
+    "test_own_training",
     "test_server",
     "test_floor",
     "test_page_process",

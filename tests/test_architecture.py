@@ -44,6 +44,7 @@ ADAPTERS = {
     "prometheus_client": {"aggregator/web/metrics.py"},
     "flwr": {
         "aggregator/flower_app.py",
+        "aggregator/flower_messages.py",
         "client/flower_app.py",
         "client/transport/pinned_launcher.py",
     },

@@ -1,6 +1,5 @@
 """CARD's backend: Laplace noise on every cumulative count, and an offset against all of it."""
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -41,11 +40,6 @@ class LaplaceCounts(PureMechanism):
     @cached_property
     def noise(self) -> LaplaceTail:
         return LaplaceTail(exp_below(self.epsilon / self.bins))
-
-    @property
-    def published_offset(self) -> float:
-        """B log(B/beta)/epsilon."""
-        return self.bins * math.log(self.bins / self.failure) / self.epsilon
 
     @cached_property
     def privacy(self) -> Privacy:

@@ -114,7 +114,7 @@ class SufficientStatistics:
 
 
 def _descended(curvature: Floats, slope: Floats, weights: Floats, *, lasso: float) -> Floats:
-    """Coordinate descent on t'At/2 - b't + lasso |t|_1, until it stands still."""
+    """Coordinate descent on t'At/2 - b't + lasso |t|_1, until it converges."""
     weights = weights.copy()
     for _ in range(_SWEEPS):
         before = weights.copy()

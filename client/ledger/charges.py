@@ -38,7 +38,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class SpendingLimits:
-    """The most a record may lose in its life and in one campaign, and the smallest group.
+    """The most a record may lose in all campaigns and in one, and the smallest group.
 
     `fewest` is the number of records below which nobody answers.
     """

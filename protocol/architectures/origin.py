@@ -1,7 +1,7 @@
-"""Tell whether a file is an export of a network that was trained, with whatever weights.
+"""Tell whether a file is an export of a given network, with any weights.
 
-Who took part in a training knows its network, and not the weights that came of it. A file that is
-an export of that network is at least no other graph.
+An owner that took part in a training knows the network, but not the trained weights. If a file is
+an export of that network, it holds at least no other graph.
 """
 
 from itertools import zip_longest

@@ -20,7 +20,7 @@ from confide.protocol.scores.base import REGRESSION
 from confide.protocol.scores.registry import find_score
 from confide.protocol.scores.regression import residual
 
-# The status of a card, in the words that stand in large letters.
+# The status of a card, as its heading shows it.
 SIMULATION, TRIVIAL, FAILED = "SIMULATION ONLY", "TRIVIAL", "NOT GUARANTEED"
 CERTIFIED, ON_AVERAGE, KEPT = "CERTIFIED", "GUARANTEED ON AVERAGE", "CAN BE KEPT"
 UNVERIFIED = "DOES NOT VERIFY"

@@ -12,7 +12,6 @@ from confide.protocol.errors import BadInput
 Array = NDArray[Any]
 
 CLASSIFICATION, REGRESSION = "classification", "regression"
-TASKS = (CLASSIFICATION, REGRESSION)
 
 
 class Score(ABC):

@@ -1,20 +1,23 @@
 import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from flwr.app import Error, Message, RecordDict
+from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 from threadpoolctl import threadpool_limits
 
 from confide.aggregator import flower_app
+from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.run_plans import Plans
-from confide.aggregator.flower_app import read_reply
+from confide.aggregator.flower_messages import Asking, read_reply
 from confide.protocol.errors import BadInput
 from confide.protocol.plan import Plan
+from confide.protocol.simulated import CONTENT
 from confide.simulation.defaults import run_defaults
 from tests.support.federations import CAMPAIGNS
 from tests.support.places import ROOT
@@ -64,7 +67,7 @@ class Run:
 class Grid:
     def get_node_ids(self):
         return [1, 2, 3]
-    def send_and_receive(self, messages, *, timeout):
+    def push_messages(self, messages):
         say()
         raise LookupError
 
@@ -94,6 +97,43 @@ def test_who_did_not_answer_is_missing_and_who_failed_is_malformed(
         monkeypatch.setattr(TaskIdentity, name, 1)
     asked = Message(RecordDict(), dst_node_id=1, message_type="query")
     assert read_reply(Message(Error(code=code, reason="why"), reply_to=asked)) == found
+
+
+class Trickling:
+    """A grid of three nodes: one answers at the first look, one at the second, one never."""
+
+    def __init__(self) -> None:
+        self.pushed: list[Any] = []
+        self.looked: list[set[str]] = []
+
+    def push_messages(self, messages: Any) -> list[str]:
+        for number, message in enumerate(messages):
+            message.metadata.__dict__["_message_id"] = str(number)
+            self.pushed.append(message)
+        return [message.metadata.message_id for message in self.pushed]
+
+    def pull_messages(self, names: Any) -> list[Message]:
+        self.looked.append(set(names))
+        answers = RecordDict({CONTENT: ConfigRecord({"answer": b"answer"})})
+        return [
+            Message(answers, reply_to=message)
+            for message in self.pushed[: len(self.looked)][:2]
+            if message.metadata.message_id in names
+        ]
+
+
+def test_answers_are_taken_as_they_come_until_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody who has answered is looked for again, and who never answers costs the timeout."""
+    for name in ("_run_id", "_task_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+    grid = Trickling()
+    began = time.monotonic()
+    answers = Asking(cast(Any, grid), [5, 6, 7], {"plan": b""}, timeout=0.5)(b"query")
+    assert next(iter(answers)) == Sent((5).to_bytes(8, "big"), b"answer")
+    assert len(grid.looked) == 1
+    assert [sent.sender for sent in answers] == [(6).to_bytes(8, "big")]
+    assert time.monotonic() - began >= 0.5
+    assert grid.looked[:3] == [{"0", "1", "2"}, {"1", "2"}, {"2"}]
 
 
 def make_plans(config: dict[str, Any], *, run: int) -> dict[str, Plan]:
@@ -127,7 +167,7 @@ class Silent:
     def get_node_ids(self) -> list[int]:
         return [1]
 
-    def send_and_receive(self, messages: Any, *, timeout: float) -> Any:
+    def push_messages(self, messages: Any) -> Any:
         self.asked += 1
         raise LookupError
 

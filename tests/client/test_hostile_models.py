@@ -238,8 +238,8 @@ def test_opening_a_model_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """A graph of a few kilobytes whose constants take hours to compute: `contribute` refuses it
     after the time of a call (here 2 seconds of 60)."""
     monkeypatch.setattr("confide.protocol.models.scorer.CALL_SECONDS", 2.0)
-    data = slow_to_open(products=25)
-    assert len(data) < 2_000
+    data = slow_to_open(products=100)
+    assert len(data) < 4_000
     path, name = written(tmp_path, data)
     place, records = home(tmp_path, name), people(tmp_path / "records.npz", crowd(0.9))
     with Puppet(replace(PLAN, model=name), HALF) as puppet:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -24,6 +25,17 @@ TOOLS = Path(sys.executable).parent
 SCRIPTS = ROOT / "docs" / "deployment"
 # A SuperNode starts a process for every message, so a node more costs seconds a round.
 NODES, RECORDS = 2, 3_000
+
+
+# What a new clone does not hold. Flower looks at every file of a project to bundle it, and an
+# environment has tens of thousands.
+MADE = (".venv", ".git", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "out", ".peers")
+
+
+def copy_checkout(folder: Path) -> Path:
+    """Copy the checkout, as a new clone has it, into a folder that is not there yet."""
+    ignored = shutil.ignore_patterns(*MADE)
+    return Path(shutil.copytree(ROOT, folder, symlinks=True, ignore=ignored))
 
 
 def write_owner(folder: Path, number: int, share: Any, aggregator: bytes) -> None:
@@ -123,19 +135,20 @@ def start_node(
 
 
 def start_run(
-    folder: Path, project: Path, campaigns: str, timeout: float = 120.0, more: str = ""
+    folder: Path,
+    campaigns: str,
+    *,
+    project: Path | None = None,
+    timeout: float = 120.0,
+    more: str = "",
 ) -> Any:
-    """Run a bundle of a project against the deployment, and return the run's id."""
+    """Run a project against the deployment, by default its own checkout; return the run's id."""
     config = (
         f'{more} campaigns="{campaigns}" epsilon=2.0 records={RECORDS} timeout={timeout} '
         f'output="{folder}/out" key-file="{folder}/aggregator.key" model="{EMBEDDED_MODEL.hex()}"'
     )
-    return flwr(folder, "run", str(project), "own", "--run-config", config)["run-id"]
-
-
-def run_to_end(folder: Path, project: Path, campaigns: str) -> str:
-    """Run a bundle of a project against the deployment, and return how the run ended."""
-    return outcome(folder, start_run(folder, project, campaigns))
+    bundled = str(project or folder / "checkout")
+    return flwr(folder, "run", bundled, "own", "--run-config", config)["run-id"]
 
 
 def outcome(folder: Path, run: Any, *, seconds: float = 500) -> str:

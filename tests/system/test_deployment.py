@@ -3,8 +3,6 @@
 import hashlib
 import json
 import os
-import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -32,9 +30,9 @@ from tests.support.deployments import (
     NODES,
     RECORDS,
     SCRIPTS,
+    copy_checkout,
     environment,
     outcome,
-    run_to_end,
     start,
     start_node,
     start_run,
@@ -55,9 +53,10 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     key = read_key(folder / "aggregator.key")
     _, labels = predictions()
     shares, *_ = deal(labels, owners=NODES, records=RECORDS, concentration=0, seed=1)
+    own_bundle = bundle_hash(copy_checkout(folder / "checkout"))
     for number, share in enumerate(shares):
         write_owner(folder, number, share, key.public_key().public_bytes_raw())
-        pin(folder / f"home{number}" / "launchers", [bundle_hash(ROOT)])
+        pin(folder / f"home{number}" / "launchers", [own_bundle])
     address = f"127.0.0.1:{free_port()}"
     (folder / "address").write_text(address)
     (folder / "out").mkdir()
@@ -70,7 +69,8 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         wait_for(lambda: b"Uvicorn running" in (folder / "superlink.log").read_bytes())
         nodes = [start_node(running, folder, number) for number in range(NODES)]
         wait_for(lambda: all(ready() for _, ready in nodes))
-        assert run_to_end(folder, ROOT, "bits:certified labels:certified") == "finished:completed"
+        run = start_run(folder, "bits:certified labels:certified")
+        assert outcome(folder, run) == "finished:completed"
         yield folder
 
 
@@ -126,7 +126,7 @@ def test_supernodes_train_a_model_and_calibrate_it(deployment: Path) -> None:
     }
     more = " ".join(f"{name}={value}" for name, value in settings.items())
     campaigns = "training:federated-averaging central:trusted full-data:certified"
-    run = start_run(deployment, ROOT, campaigns, more=more)
+    run = start_run(deployment, campaigns, more=more)
     assert outcome(deployment, run) == "finished:completed"
     model = (deployment / "out" / "training-federated-averaging.onnx").read_bytes()
     for name in ("central-trusted", "full-data-certified"):
@@ -145,30 +145,21 @@ def test_supernodes_train_a_model_and_calibrate_it(deployment: Path) -> None:
 def test_a_hostile_bundle_is_not_run(deployment: Path, tmp_path: Path) -> None:
     """A bundle whose client would send raw labels is refused by every pinned node, which says why;
     nothing is spent."""
-    for name in ("confide", "aggregator", "client", "protocol", "simulation"):
-        shutil.copytree(
-            ROOT / name,
-            tmp_path / name,
-            symlinks=True,
-            ignore=shutil.ignore_patterns("__pycache__"),
-        )
-    settings = (ROOT / "pyproject.toml").read_text()
-    (tmp_path / "pyproject.toml").write_text(re.sub(r"fab-exclude = .*\n", "", settings))
-    for name in ("README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    hostile = tmp_path / "client" / "flower_app.py"
-    hostile.write_text(
-        hostile.read_text() + f"\nopen({str(tmp_path / 'stolen')!r}, 'w').write('raw labels')\n"
+    hostile = copy_checkout(tmp_path / "hostile")
+    app = hostile / "client" / "flower_app.py"
+    app.write_text(
+        app.read_text() + f"\nopen({str(tmp_path / 'stolen')!r}, 'w').write('raw labels')\n"
     )
     before = [Home(deployment / f"home{number}").ledger().campaigns() for number in range(NODES)]
-    assert run_to_end(deployment, tmp_path, "labels:certified") == "finished:failed"
+    run = start_run(deployment, "labels:certified", project=hostile)
+    assert outcome(deployment, run) == "finished:failed"
     assert not (tmp_path / "stolen").exists()
     assert [
         Home(deployment / f"home{number}").ledger().campaigns() for number in range(NODES)
     ] == before
     for number in range(NODES):
         assert (
-            f"bundle {bundle_hash(tmp_path)} is not allowed by the data owner"
+            f"bundle {bundle_hash(hostile)} is not allowed by the data owner"
             in (deployment / f"node{number}.log").read_text()
         )
 
@@ -226,7 +217,7 @@ def test_misbehaving_nodes_cost_their_own_answers_only(deployment: Path, tmp_pat
             launcher.chmod(0o755)
             nodes[name] = start_node(running, deployment, number)
         wait_for(lambda: all(ready() for _, ready in nodes.values()))
-        run = start_run(deployment, ROOT, "labels:published", timeout=45.0)
+        run = start_run(deployment, "labels:published", timeout=45.0)
         wait_for(lambda: (tmp_path / "killed-asked").exists())
         os.killpg(nodes["killed"][0].pid, signal.SIGKILL)
         assert outcome(deployment, run) == "finished:completed"
