@@ -1,7 +1,7 @@
 """The result that a calibration released, as every card shows it, and the clauses about it."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Layer
 from confide.protocol.certificate import Certificate
@@ -23,9 +23,14 @@ class Released:
     labels: int
     threshold: float
     randomness: str
+    # What the records are divided by, and the threshold of each part by its name.
+    by: str | None = None
+    thresholds: Mapping[str, float] = field(default_factory=dict)
 
     def layer(self) -> Layer:
-        return {
+        parts = [{"name": name, "threshold": q} for name, q in self.thresholds.items()]
+        strata = {"strata": {"by": self.by, "parts": parts}} if parts else {}
+        return strata | {
             "model": self.model.hex(),
             "task": self.score.task,
             "score": self.score.text,
@@ -38,9 +43,10 @@ class Released:
         """The clauses about a release: its noise is not seeded, and its threshold is below 1.
 
         Noise that can be drawn again protects nobody, and threshold 1 predicts every label of any
-        model.
+        model. Where parts of the records have thresholds, one of them must be below 1.
         """
-        return {RANDOMNESS: self.randomness == OPERATING_SYSTEM, INFORMATIVE: self.threshold < 1}
+        least = min([*self.thresholds.values()] or [self.threshold])
+        return {RANDOMNESS: self.randomness == OPERATING_SYSTEM, INFORMATIVE: least < 1}
 
 
 def campaign_released(plan: Plan, certificate: Certificate) -> Released:
@@ -51,6 +57,8 @@ def campaign_released(plan: Plan, certificate: Certificate) -> Released:
         plan.labels,
         certificate.threshold,
         certificate.randomness,
+        certificate.by,
+        {one.name: one.threshold for one in certificate.strata},
     )
 
 

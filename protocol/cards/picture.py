@@ -20,6 +20,15 @@ def card_picture(formal: Layer) -> str:
     if formal["track"] == "full-data":
         kept = [(point["epsilon"], point["delta"], True) for point in formal["profile"]]
         return scatter(kept, line=formal["total"]["delta"], x="epsilon of the training", y="delta")
+    strata = formal["certificate"].get("strata")
+    if strata is not None:
+        each = enumerate(part["threshold"] for part in strata["parts"])
+        return scatter(
+            [(float(i), q, q < 1) for i, q in each],
+            line=formal["certificate"]["threshold"],
+            x=f"{strata['by']}, in the order of the card",
+            y="threshold",
+        )
     rungs = formal["certificate"]["rungs"]
     points = [(float(i + 1), rung["threshold"], _passed(rung)) for i, rung in enumerate(rungs)]
     return scatter(

@@ -123,7 +123,7 @@ class BitTerms(_message.Message):
     def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ...) -> None: ...
 
 class LabelTerms(_message.Message):
-    __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "sent_features", "ladder", "largest_set")
+    __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "sent_features", "ladder", "largest_set", "joint", "class_floor")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
@@ -132,6 +132,8 @@ class LabelTerms(_message.Message):
     SENT_FEATURES_FIELD_NUMBER: _ClassVar[int]
     LADDER_FIELD_NUMBER: _ClassVar[int]
     LARGEST_SET_FIELD_NUMBER: _ClassVar[int]
+    JOINT_FIELD_NUMBER: _ClassVar[int]
+    CLASS_FLOOR_FIELD_NUMBER: _ClassVar[int]
     variant: str
     channel: str
     epsilon: float
@@ -140,7 +142,9 @@ class LabelTerms(_message.Message):
     sent_features: int
     ladder: _containers.RepeatedScalarFieldContainer[float]
     largest_set: int
-    def __init__(self, variant: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., sent_features: _Optional[int] = ..., ladder: _Optional[_Iterable[float]] = ..., largest_set: _Optional[int] = ...) -> None: ...
+    joint: bool
+    class_floor: int
+    def __init__(self, variant: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., sent_features: _Optional[int] = ..., ladder: _Optional[_Iterable[float]] = ..., largest_set: _Optional[int] = ..., joint: _Optional[bool] = ..., class_floor: _Optional[int] = ...) -> None: ...
 
 class CentralTerms(_message.Message):
     __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "grid")

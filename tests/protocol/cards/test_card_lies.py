@@ -39,6 +39,9 @@ def tracks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Card]:
     return {
         "bits": campaign(folder / "bits"),
         "labels": campaign(folder / "labels", method="labels", variant="certified", max_corrupt=3),
+        "class labels": campaign(
+            folder / "classes", method="labels", variant="class-conditional", max_corrupt=3
+        ),
         "published labels": campaign(
             folder / "published", method="labels", variant="published-star", max_corrupt=3
         ),
@@ -53,6 +56,7 @@ def tracks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Card]:
 TRACKS = (
     "bits",
     "labels",
+    "class labels",
     "published labels",
     "trusted",
     "owner-noised",
@@ -66,7 +70,7 @@ def free(track: str, place: tuple[Any, ...]) -> bool:
     """What an issuer alone knows (tallies, names, wishes), or what may be a little different and
     still true."""
     name, part = place[-1], place[0]
-    if track in ("bits", "labels"):
+    if track in ("bits", "labels", "class labels"):
         return part == "shuffle" or place == ("certificate", "n") or "rungs" in place
     if track in ("trusted", "owner-noised"):
         return name in ("owners", "complete")
