@@ -67,6 +67,28 @@ class LabelRung:
         return self.log_capital >= self.needed
 
 
+# What divides the records of a certificate with a threshold for each part.
+BY_CLASS, BY_OWNER, BY_GROUP = "class", "owner", "group"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stratum:
+    """A part of the records, its own threshold, and what certifies that.
+
+    With probability at least 1 - `delta`, coverage of the records of this part is at least the
+    level of the certificate. `n` is the number of reports that its test used. `rungs` are those
+    that decide: the lowest threshold that passed, and the one below it that did not. A threshold of
+    1 has a reason.
+    """
+
+    name: str
+    threshold: float
+    n: int
+    delta: float
+    rungs: tuple[BitRung | LabelRung, ...] = ()
+    reason: str | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
     """A threshold and its guarantee, common to all methods.
@@ -75,6 +97,10 @@ class Certificate:
     least `level`. kind `marginal`: coverage is at least `level` on average over calibration,
     mechanism and test point. `epsilon` with `privacy_delta` is the privacy loss of a record, for
     the privacy unit and adjacency named.
+
+    With `strata`, which are `by` class, owner or group, every one has its threshold, and the
+    `threshold` is the largest of them, which covers each of them. If `joint`, delta is the
+    probability that any of them fails; else it is that of each on its own.
     """
 
     method: str
@@ -91,6 +117,9 @@ class Certificate:
     randomness: str = NOT_STATED
     reason: str | None = None
     assumptions: tuple[str, ...] = (IID, MIXTURE, DROPOUTS)
+    by: str | None = None
+    joint: bool = False
+    strata: tuple[Stratum, ...] = ()
 
     @classmethod
     def of(cls, certificate: "Certificate") -> Self:
@@ -104,8 +133,13 @@ class Certificate:
 
     @property
     def trivial(self) -> bool:
-        """Whether the threshold is 1: useless sets that hold every label, for any model."""
-        return self.threshold >= 1.0
+        """Whether no threshold is below 1: useless sets that hold every label, for any model."""
+        return min([one.threshold for one in self.strata] or [self.threshold]) >= 1.0
+
+    @property
+    def class_thresholds(self) -> tuple[float, ...]:
+        """The threshold of every label, if each has its own."""
+        return tuple(one.threshold for one in self.strata) if self.by == BY_CLASS else ()
 
     @property
     def mechanism(self) -> str | None:

@@ -68,7 +68,8 @@ class Calibration:
     @property
     def predictor(self) -> Predictor:
         """The predictor of this threshold, which takes what the model returns."""
-        return Predictor(self.score, self.threshold, self.label_count)
+        own = self.certificate.class_thresholds
+        return Predictor(self.score, self.threshold, self.label_count, class_thresholds=own)
 
     def card(self, key: Ed25519PrivateKey, *, diagnostic: dict[str, Any] | None = None) -> Card:
         """Issue the signed card of this calibration, which anybody can verify and predict with.

@@ -13,7 +13,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy, randomness
 from confide.protocol.methods.bits import BitQuery, BitTally
 from confide.protocol.methods.counts import HistogramQuery, HistogramTally
-from confide.protocol.methods.labels import LabelQuery, LabelTally
+from confide.protocol.methods.label_query import LabelQuery, LabelTally
 
 AnyQuery = TypeVar("AnyQuery")
 AnyTally = TypeVar("AnyTally")

@@ -15,6 +15,7 @@ from confide.protocol.methods.training import LIMITS
 MOST_DAYS = 3650
 # Far above any campaign, and far below the largest number in a database column.
 MOST_REPORTS, MOST_OWNERS = 10**12, 10**9
+MOST_CLASS_FLOOR = 10**9
 
 
 class Kind(NamedTuple):
@@ -83,6 +84,8 @@ KINDS = {
     # 0 is for scores of numbers, which have no labels.
     "labels": _whole(0, MOST_LABELS),
     "largest-set": _whole(0, MOST_LABELS),
+    "joint": Kind(lambda value: type(value) is bool, "true or false"),
+    "class-floor": _whole(0, MOST_CLASS_FLOOR),
     "bins": _whole(2, MOST_BINS),
     "grid": Kind(lambda value: value in tuple(GRIDS), f"one of {', '.join(GRIDS)}"),
     "records": _whole(1, MOST_REPORTS),

@@ -40,7 +40,9 @@ def local_formal(plan: Plan, outcome: Outcome) -> Layer:
             "adjacency": certificate.adjacency,
             "unit": certificate.unit,
         },
-        "certificate": _certificate(plan, certificate) | {"scoring": terms.scoring},
+        "certificate": _certificate(plan, certificate)
+        | {"scoring": terms.scoring}
+        | _strata(certificate),
         "shuffle": _shuffle(certificate, outcome.crowd),
         "plan": plan.to_bytes().hex(),
         "released": released.layer(),
@@ -71,6 +73,14 @@ def _certificate(plan: Plan, certificate: LocalCertificate) -> Layer:
         "reason": certificate.reason,
         "assumptions": list(certificate.assumptions),
     }
+
+
+def _strata(certificate: LocalCertificate) -> Layer:
+    """The parts of the records that have a threshold each; nothing if there are none."""
+    if not certificate.strata:
+        return {}
+    parts = [asdict(one) | {"rungs": list(map(asdict, one.rungs))} for one in certificate.strata]
+    return {"strata": {"by": certificate.by, "joint": certificate.joint, "parts": parts}}
 
 
 def _shuffle(certificate: LocalCertificate, crowd: int | None) -> Layer:

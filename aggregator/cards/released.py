@@ -1,8 +1,8 @@
 """The result that a calibration released, as every card shows it, and the clauses about it."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Layer
 from confide.protocol.certificate import Certificate
@@ -25,9 +25,12 @@ class Released:
     labels: int
     threshold: float
     randomness: str
+    # What the records are divided by, and the threshold of each part by its name.
+    by: str | None = None
+    thresholds: Mapping[str, float] = field(default_factory=dict)
 
     def layer(self) -> Layer:
-        shown = {
+        shown: Layer = {
             "model": self.model.hex(),
             "task": self.score.task,
             "score": self.score.text,
@@ -39,15 +42,19 @@ class Released:
             # The threshold in the target's own unit; nothing bounds the intervals of a trivial one.
             reach = residual(self.score).reach(self.threshold)
             shown["reach"] = reach if math.isfinite(reach) else None
+        parts = [{"name": name, "threshold": q} for name, q in self.thresholds.items()]
+        if parts:
+            shown["strata"] = {"by": self.by, "parts": parts}
         return shown
 
     def flags(self) -> dict[str, bool]:
         """The clauses about a release: its noise is not seeded, and its threshold is below 1.
 
         Noise that can be drawn again protects nobody, and threshold 1 predicts every label of any
-        model.
+        model. Where parts of the records have thresholds, one of them must be below 1.
         """
-        return {RANDOMNESS: self.randomness == OPERATING_SYSTEM, INFORMATIVE: self.threshold < 1}
+        least = min([*self.thresholds.values()] or [self.threshold])
+        return {RANDOMNESS: self.randomness == OPERATING_SYSTEM, INFORMATIVE: least < 1}
 
 
 def campaign_released(plan: Plan, certificate: Certificate) -> Released:
@@ -58,6 +65,8 @@ def campaign_released(plan: Plan, certificate: Certificate) -> Released:
         plan.labels,
         certificate.threshold,
         certificate.randomness,
+        certificate.by,
+        {one.name: one.threshold for one in certificate.strata},
     )
 
 

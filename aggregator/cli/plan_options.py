@@ -11,6 +11,7 @@ from confide.aggregator.campaigns.settings import belongs
 from confide.aggregator.storage.stored_campaign import Settings
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import GRIDS, MIXED
+from confide.protocol.methods.labels import CLASS_FLOOR
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.scores.base import REGRESSION
 from confide.protocol.scores.registry import SCORES_HELP, find_score
@@ -26,6 +27,8 @@ DEFAULTS: dict[str, Any] = {
     "model-file": "",
     "provider-data": "",
     "largest-set": 0,
+    "joint": False,
+    "class-floor": CLASS_FLOOR,
     "max-corrupt": 0,
     "minimum-reports": 100,
     "minimum-owners": 1,
@@ -84,6 +87,14 @@ class PlanOptions:
     largest_set: Annotated[
         int | None,
         typer.Option(help="labels:certified: larger sets count as so many labels; 0: by the rule"),
+    ] = None
+    joint: Annotated[
+        bool | None,
+        typer.Option(help="labels:class-conditional: the promise holds for all labels at once"),
+    ] = None
+    class_floor: Annotated[
+        int | None,
+        typer.Option(help="labels:class-conditional: fewer records of a label give it threshold 1"),
     ] = None
     epsilon: Annotated[float | None, typer.Option(help="privacy of a record")] = None
     alpha: Annotated[

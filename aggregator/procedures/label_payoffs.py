@@ -13,7 +13,7 @@ from confide.aggregator.procedures.betting import POWERS, Payoffs, block_ends
 from confide.aggregator.procedures.ladder import Ladder
 from confide.aggregator.procedures.sweep import BUCKETS, bucket_of
 from confide.protocol.channels.base import Array, LabelChannel
-from confide.protocol.methods.labels import LabelTally
+from confide.protocol.methods.label_query import LabelTally
 
 Floats = NDArray[np.float64]
 
@@ -68,7 +68,7 @@ class SetValues:
 
 
 @dataclass
-class _Changes:
+class Changes:
     """Sums of powers by the rung from which on, downwards, they hold, and by block."""
 
     rungs: int
@@ -116,7 +116,7 @@ def coverage_payoffs(
     low, high = x_range(channel, largest)
     scale = 1 - alpha - low
     n, k = tally.scores.shape
-    values, changes = SetValues(channel, largest), _Changes(len(ladder), block_ends(n))
+    values, changes = SetValues(channel, largest), Changes(len(ladder), block_ends(n))
     table, step = RungTable(ladder), max(1, _PAIRS // k)
     sizes = np.arange(k + 1)[None, :]
     for first in range(0, n, step):

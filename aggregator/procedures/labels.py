@@ -10,16 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from confide.aggregator.procedures.betting import Floats, betting_evidence
+from confide.aggregator.procedures.betting import betting_evidence
+from confide.aggregator.procedures.class_labels import class_conditional
 from confide.aggregator.procedures.label_payoffs import coverage_payoffs, x_range
 from confide.aggregator.procedures.ladder import Ladder, check_ladder, public_ladder
+from confide.aggregator.procedures.ladder_walk import check_promise, walk_down
 from confide.aggregator.procedures.sweep import noise_aware_threshold
-from confide.protocol.certificate import PAC, LabelRung, LocalCertificate
+from confide.protocol.certificate import PAC, LocalCertificate
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.channels.registry import label_channels
-from confide.protocol.errors import BadInput, check_probability
+from confide.protocol.errors import BadInput
 from confide.protocol.methods.in_clear import InClear
-from confide.protocol.methods.labels import LabelProcedure, LabelQuery, LabelTally, LabelTerms
+from confide.protocol.methods.label_query import LabelProcedure, LabelQuery, LabelTally
+from confide.protocol.methods.labels import CLASS_CONDITIONAL, LabelTerms
 from confide.protocol.plan import Plan
 
 BISECTION_STEPS = 20
@@ -49,7 +52,7 @@ def published(
     `method="sweep"` finds the exact threshold; `method="bisection"` follows the paper, for
     reproduction. `shown` is what reports come with in clear, probabilities unless it is given.
     """
-    _check(alpha, delta, max_corrupt)
+    check_promise(alpha, delta, max_corrupt)
     _check_published(channel, method)
     tally = yield LabelQuery(channel, shown=shown)
     n = len(tally.reports)
@@ -144,7 +147,7 @@ def certified(
     many best labels of theirs. `shown` is what reports come with in clear, probabilities unless it
     is given.
     """
-    _check(alpha, delta, max_corrupt)
+    check_promise(alpha, delta, max_corrupt)
     ladder = public_ladder() if ladder is None else check_ladder(ladder)
     tally = yield LabelQuery(channel, shown=shown)
     n = len(tally.reports)
@@ -179,28 +182,14 @@ def certified(
     )
 
 
-def walk_down(
-    thresholds: list[float], capital: Floats, needed: Floats
-) -> tuple[float, tuple[LabelRung, ...]]:
-    """The lowest threshold that all above it passed with, and the rungs down to the first failure.
-
-    1 where the highest fails.
-    """
-    threshold, rungs = 1.0, []
-    for q, evidence, least in zip(thresholds, capital.tolist(), needed.tolist(), strict=True):
-        rungs.append(LabelRung(q, evidence, least))
-        if not rungs[-1].passed:
-            break
-        threshold = q
-    return threshold, tuple(rungs)
-
-
 def of_plan(plan: Plan) -> LabelProcedure:
     """Make the procedure of a plan of this method."""
     terms = LabelTerms.of(plan.terms)
     own: dict[str, Any] = {"ladder": np.array(terms.ladder)} if terms.ladder else {}
     if terms.largest_set:
         own["largest_set"] = terms.largest_set
+    if terms.variant == CLASS_CONDITIONAL:
+        own |= {"joint": terms.joint, "class_floor": terms.class_floor}
     return procedure(
         variant=terms.variant,
         channel=terms.make_channel(labels=plan.labels),
@@ -216,11 +205,6 @@ def procedure(*, variant: str, **asked: Any) -> LabelProcedure:
     """Make the procedure of a variant."""
     if variant == "certified":
         return certified(**asked)
+    if variant == CLASS_CONDITIONAL:
+        return class_conditional(**asked)
     return published(star=variant == "published-star", **asked)
-
-
-def _check(alpha: float, delta: float, max_corrupt: int) -> None:
-    check_probability("alpha", alpha)
-    check_probability("delta", delta)
-    if max_corrupt < 0:
-        raise BadInput(f"max_corrupt is {max_corrupt}; it must be 0 or more")

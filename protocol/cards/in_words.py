@@ -152,6 +152,20 @@ def _chosen(formal: Layer) -> str:
     )
 
 
+def _promise_of_each(contract: Layer, strata: Layer, inside: str) -> str:
+    """State the promise of a threshold for each class, owner or group."""
+    whom, parts = strata["by"], strata["parts"]
+    share = f"at least {100 * contract['coverage']:.6g} % of new records"
+    fails = "any of them" if strata["joint"] else f"each {whom}, on its own, not jointly,"
+    trivial = sum(part["threshold"] >= 1 for part in parts)
+    shift = " Label frequencies may change: it holds given the label." if whom == "class" else ""
+    rest = f" {trivial} of {len(parts)} have threshold 1, which covers anything." if trivial else ""
+    return (
+        f"In every {whom}, for {share} like the calibrated ones, {inside}. The calibration fails "
+        f"to deliver that for {fails} with probability at most {contract['delta']:g}.{shift}{rest}"
+    )
+
+
 def _promise(formal: Layer) -> str:
     if _watches(formal):
         return watch_promise(formal)
@@ -164,6 +178,9 @@ def _promise(formal: Layer) -> str:
         else "the predicted set holds the true label"
     )
     share = f"at least {100 * contract['coverage']:.6g} % of new records like the calibrated ones"
+    strata = formal.get("certificate", {}).get("strata")
+    if strata is not None:
+        return _promise_of_each(contract, strata, inside)
     if contract["kind"] == PAC:
         return (
             f"For {share}, {inside}. The calibration fails to deliver that with probability at "

@@ -19,6 +19,9 @@ def card_picture(formal: Layer, diagnostic: Layer) -> str:
         )
     if formal["track"] == "monitor":
         return _watched(formal["certificate"]["rounds"])
+    strata = formal["certificate"].get("strata")
+    if strata is not None:
+        return _divided(formal, strata)
     rungs = formal["certificate"]["rungs"]
     points = [(float(i + 1), rung["threshold"], _passed(rung)) for i, rung in enumerate(rungs)]
     return _figure(
@@ -47,6 +50,19 @@ def _searched(formal: Layer) -> str:
         ),
         "The configurations judged: filled ones keep the contract, whose coverage is the line. "
         "Further left is better: less is lost to noise.",
+    )
+
+
+def _divided(formal: Layer, strata: Layer) -> str:
+    each = enumerate(part["threshold"] for part in strata["parts"])
+    return _figure(
+        scatter(
+            [(float(i), q, q < 1) for i, q in each],
+            line=formal["certificate"]["threshold"],
+            x=f"{strata['by']}, in the order of the card",
+            y="threshold",
+        ),
+        f"The threshold of each {strata['by']}; the line is the largest.",
     )
 
 

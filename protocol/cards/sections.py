@@ -139,7 +139,15 @@ def _change(suggestion: Layer, formal: Layer) -> str:
 
 
 def _local(formal: Layer) -> list[tuple[str, Rows]]:
-    shown = _rows(formal["certificate"], but="rungs")
+    shown = _rows({k: v for k, v in formal["certificate"].items() if k != "strata"}, but="rungs")
+    strata = formal["certificate"].get("strata")
+    if strata is not None:
+        return [
+            ("Certificate", shown),
+            (f"Threshold of every {strata['by']}", _parts(strata)),
+            ("Clauses", _rows(formal["flags"])),
+            ("Shuffling", _rows(formal["shuffle"])),
+        ]
     rungs = [
         (
             f"threshold {rung['threshold']:.6f}",
@@ -153,6 +161,17 @@ def _local(formal: Layer) -> list[tuple[str, Rows]]:
         ("Shuffling", _rows(formal["shuffle"])),
     ]
     return [*found, ("Thresholds tested", rungs)] if rungs else found
+
+
+def _parts(strata: Layer) -> Rows:
+    """A row for every part of the records: its threshold, or why it has none below 1."""
+    return [
+        (
+            f"{strata['by']} {part['name']}",
+            f"{part['threshold']:.6f}" + (f" ({part['reason']})" if part["reason"] else ""),
+        )
+        for part in strata["parts"]
+    ]
 
 
 # The parts of a full-data card, in the order in which they are shown.

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Card, Layer, read_card
-from confide.protocol.certificate import WATCH
+from confide.protocol.certificate import BY_CLASS, WATCH
 from confide.protocol.errors import BadInput
 
 Key = bytes | str
@@ -62,6 +62,21 @@ def trusted_release(
             "or say that this is what you want (simulation=True, --simulation)"
         )
     return released, _limits(found.formal)
+
+
+def thresholds_of(released: Layer, part: str | None) -> tuple[float, tuple[float, ...]]:
+    """Return the threshold to predict with, and those of the labels if each has its own.
+
+    `part` names the owner or group whose threshold is wanted; without it the largest is taken.
+    """
+    strata = released.get("strata", {"by": None, "parts": []})
+    named = {one["name"]: one["threshold"] for one in strata["parts"]}
+    by_class = strata["by"] == BY_CLASS
+    if part is not None and (by_class or part not in named):
+        known = ", ".join(named) if named and not by_class else "none: the card has no such parts"
+        raise BadInput(f"part is {part!r}; accepted: {known[:500]}")
+    threshold = float(released["threshold"] if part is None else named[part])
+    return threshold, tuple(named.values()) if by_class else ()
 
 
 def public_key(key: Key) -> bytes:

@@ -16,11 +16,12 @@ _BEYOND = 3
 
 @dataclass(frozen=True)
 class LabelReason:
-    """A label and its score; it is in the set if that is at most the threshold."""
+    """A label and its score; it is in the set if that is at most the label's threshold."""
 
     label: int
     score: float
     inside: bool
+    threshold: float
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,14 @@ class RecordExplanation:
         inside = [reason for reason in self.reasons if reason.inside]
         beyond = [reason for reason in self.reasons if not reason.inside]
         size = "1 label" if len(inside) == 1 else f"{len(inside)} labels"
-        lines = [f"record {self.record}: {size} with {self.score} <= {self.threshold:.6g}"]
-        lines += [f"  {one.label:>5}  in   {one.score:.6g}" for one in inside]
-        lines += [f"  {one.label:>5}  out  {one.score:.6g}" for one in beyond[:_BEYOND]]
+        own = len({reason.threshold for reason in self.reasons}) > 1
+        limit = "the label's own threshold" if own else f"{self.threshold:.6g}"
+        lines = [f"record {self.record}: {size} with {self.score} <= {limit}"]
+        for one in [*inside, *beyond[:_BEYOND]]:
+            sign = "<=" if one.inside else "> "
+            beside = f" {sign} {one.threshold:.6g}" if own else ""
+            place = "in " if one.inside else "out"
+            lines.append(f"  {one.label:>5}  {place}  {one.score:.6g}{beside}")
         rest = len(beyond) - _BEYOND
         return lines + ([f"  {rest} more are out, with higher scores"] if rest > 0 else [])
 
@@ -66,18 +72,24 @@ class RecordExplanation:
 
 
 def explain_labels(
-    score: LabelScore, scores: NDArray[Any], *, threshold: float
+    score: LabelScore, scores: NDArray[Any], *, threshold: ArrayLike
 ) -> list[RecordExplanation]:
-    """Explain the set of every record from the scores of its labels."""
+    """Explain the set of every record from the scores of its labels.
+
+    K thresholds are those of the labels, one each.
+    """
     order = np.argsort(scores, axis=1, kind="stable")
-    limit = np.float64(threshold)
+    limits = np.broadcast_to(np.asarray(threshold, dtype=np.float64), scores.shape[1])
+    highest = float(limits.max())
     return [
         RecordExplanation(
             record,
             score.text,
-            threshold,
+            highest,
             tuple(
-                LabelReason(label, float(row[label]), bool(row[label] <= limit))
+                LabelReason(
+                    label, float(row[label]), bool(row[label] <= limits[label]), limits[label]
+                )
                 for label in labels.tolist()
             ),
         )

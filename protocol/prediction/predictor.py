@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.cards.card import Card
-from confide.protocol.cards.trust import Key, trusted_release
+from confide.protocol.cards.trust import Key, thresholds_of, trusted_release
 from confide.protocol.errors import BadInput
 from confide.protocol.prediction.batches import BatchModel, Progress, checked_model
 from confide.protocol.prediction.explanation import (
@@ -45,7 +45,8 @@ class Predictor:
     a rank, for example), and in another precision the same score could lie slightly above it.
 
     `label_count` is the number of labels that a card names, None for any; `remarks` are the
-    limits of the card that the predictor was made from.
+    limits of the card that the predictor was made from. With `class_thresholds` every label has its
+    own, and the threshold is the largest of them.
     """
 
     score: Score
@@ -53,10 +54,16 @@ class Predictor:
     label_count: int | None = None
     model: BatchModel | None = None
     remarks: tuple[str, ...] = ()
+    class_thresholds: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.threshold <= 1.0:
+        if not all(0.0 <= q <= 1.0 for q in (self.threshold, *self.class_thresholds)):
             raise BadInput(f"threshold is {self.threshold!r}; it must lie in [0, 1]")
+        if len(self.class_thresholds) not in (0, self.label_count):
+            raise BadInput(
+                f"{len(self.class_thresholds)} thresholds of classes; accepted is one for each of "
+                f"the {self.label_count} labels"
+            )
 
     @classmethod
     def from_card(
@@ -66,6 +73,7 @@ class Predictor:
         key: Key,
         model: BatchModel | Path | str | None = None,
         simulation: bool = False,
+        part: str | None = None,
     ) -> Self:
         """Make the predictor of a card, after verifying every clause of it.
 
@@ -73,7 +81,8 @@ class Predictor:
         that is not signed, or does not verify, is refused, and so is a model (an ONNX file, or
         what `confide.read_model` returns) that the card does not name. The card of a simulation is
         refused unless `simulation` accepts it. A trivial threshold, or a contract that was not
-        kept, is a `CardWarning`.
+        kept, is a `CardWarning`. Where owners or groups have a threshold each, `part` names whose
+        is used; without it the largest is, which covers each of them.
         """
         released, remarks = trusted_release(card, key=key, simulation=simulation)
         named = bytes.fromhex(released["model"])
@@ -81,12 +90,18 @@ class Predictor:
         for remark in remarks:
             warnings.warn(remark, CardWarning, stacklevel=2)
         score, labels = find_score(released["score"]), released["labels"]
-        return cls(score, released["threshold"], labels or None, chosen, remarks)
+        threshold, by_class = thresholds_of(released, part)
+        return cls(score, threshold, labels or None, chosen, remarks, by_class)
 
     @property
     def trivial(self) -> bool:
         """Whether the threshold is 1: sets hold every label, and intervals are the whole line."""
-        return self.threshold >= 1.0
+        return min(self.class_thresholds or (self.threshold,)) >= 1.0
+
+    @property
+    def _limits(self) -> Any:
+        """The threshold of every label, or the one of all."""
+        return np.array(self.class_thresholds) if self.class_thresholds else self.threshold
 
     @property
     def of_labels(self) -> bool:
@@ -127,7 +142,7 @@ class Predictor:
             return explain_intervals(residual(self.score), results, threshold=self.threshold)
         score = LabelScore.of(self.score)
         scores = score.all_scores(results, u=self._uniforms(len(results), u))
-        return explain_labels(score, scores, threshold=self.threshold)
+        return explain_labels(score, scores, threshold=self._limits)
 
     def results(self, x: Any, *, progress: Progress | None = None) -> Array:
         """Return what the model returns for these features; without a model, x itself, checked."""
@@ -151,7 +166,7 @@ class Predictor:
 
     def _mask(self, x: Any, u: Any) -> NDArray[np.bool_]:
         score, results = LabelScore.of(self.score), self.results(x)
-        return labels_within(score, results, self.threshold, u=self._uniforms(len(results), u))
+        return labels_within(score, results, self._limits, u=self._uniforms(len(results), u))
 
     def _uniforms(self, n: int, u: Any) -> Array | None:
         if u is not None:

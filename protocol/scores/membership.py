@@ -20,14 +20,18 @@ Array = NDArray[Any]
 
 
 def labels_within(
-    score: LabelScore, probs: ArrayLike, threshold: float, *, u: ArrayLike | None = None
+    score: LabelScore, probs: ArrayLike, threshold: ArrayLike, *, u: ArrayLike | None = None
 ) -> NDArray[np.bool_]:
-    """Return (n, K) flags: the score of the label is at most the threshold."""
+    """Return (n, K) flags: the score of the label is at most the threshold.
+
+    K thresholds are those of the labels, one each.
+    """
     probs = check_shape(probs)
     uniforms = check_uniforms(u, len(probs))
     out = np.empty(probs.shape, dtype=np.bool_)
-    limit, dtype = np.float64(threshold), working(probs.dtype)
-    ordered = len(probs) > 0 and _uses_order(score, probs[:1].astype(dtype), uniforms)
+    limit, dtype = np.asarray(threshold, dtype=np.float64), working(probs.dtype)
+    one = limit.ndim == 0 and len(probs) > 0
+    ordered = one and _uses_order(score, probs[:1].astype(dtype), uniforms)
 
     for rows in chunks(probs):
         part = tempered(probs[rows], score.temperature).astype(dtype, copy=False)

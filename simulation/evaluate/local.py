@@ -17,7 +17,7 @@ from confide.protocol.channels.registry import AUTO, LABEL_CHANNELS, auto
 from confide.protocol.errors import BadInput, check_choice, check_probability
 from confide.protocol.exact.sampling import Entropy
 from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTally
-from confide.protocol.methods.labels import LabelProcedure
+from confide.protocol.methods.label_query import LabelProcedure
 from confide.protocol.methods.registry import local_variants
 from confide.protocol.scores.registry import find_label_score
 from confide.protocol.scores.scoring import all_scores, true_scores
@@ -89,11 +89,20 @@ class Local(Repeated):
                 certificate, row = self._on_arrays.calibrate(
                     self, channel, _Chosen(*chosen, entropy)
                 )
-            size = float(
-                np.count_nonzero(every[test] <= np.float64(certificate.threshold)) / len(test)
+            limits = np.array(
+                certificate.class_thresholds or [certificate.threshold] * every.shape[1]
             )
+            size = float(np.count_nonzero(every[test] <= limits) / len(test))
+            # Scores above the threshold of their own label lie above any.
+            within = own[test] <= limits[records.labels[test]]
             yield {
-                **measured(certificate.threshold, own[test], size, level=certificate.level),
+                **measured(
+                    certificate.threshold,
+                    np.where(within, own[test], 2.0),
+                    size,
+                    level=certificate.level,
+                ),
+                **class_coverage(within, records.labels[test], every.shape[1]),
                 "trivial": certificate.trivial,
                 "reason": certificate.reason,
                 **row,
@@ -109,6 +118,13 @@ class Local(Repeated):
             "Delta": rows[0]["Delta"],
             "shuffle": self._on_arrays.shuffle,
         }
+
+
+def class_coverage(within: NDArray[np.bool_], truth: NDArray[Any], k: int) -> Row:
+    """The coverage of the label that is covered least, among those with test records."""
+    counts = np.bincount(truth, minlength=k)
+    covered = np.bincount(truth[within], minlength=k)
+    return {"least_class_coverage": float((covered[counts > 0] / counts[counts > 0]).min())}
 
 
 class _Chosen(NamedTuple):

@@ -83,8 +83,9 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
 register(
     "labels",
     LocalRules(
-        variants=("certified", "published", "published-star"),
+        variants=("certified", "class-conditional", "published", "published-star"),
         channels=lambda variant: label_channels(uniform_noise=variant.startswith("published")),
         evidence=evidence,
+        strata={"class-conditional": "class"},
     ),
 )

@@ -3,13 +3,14 @@
 Each method registers rules for the clauses that only its own certificates have.
 """
 
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify import recompute
 from confide.protocol.cards.verify.findings import CLOSE, Finding, number, same
 from confide.protocol.cards.verify.released import decided, released_flags, released_score
+from confide.protocol.cards.verify.strata import stratified
 from confide.protocol.certificate import DROPOUTS, IID, MIXTURE
 from confide.protocol.errors import BadInput
 
@@ -23,7 +24,8 @@ class LocalRules:
     `channels` are those that a variant may use; `evidence` recomputes what follows from a
     certificate's numbers when so many reports may be false; `planned` tells whether certificates
     say how many records were expected; `shuffled` tells whether reports carry nothing that
-    identifies them, so that a shuffler could hide them.
+    identifies them, so that a shuffler could hide them; `strata` says, of variants with a threshold
+    for each part of the records, what divides them.
     """
 
     variants: tuple[str, ...]
@@ -31,6 +33,7 @@ class LocalRules:
     evidence: Callable[[Layer, int], Iterator[Finding]]
     planned: bool = False
     shuffled: bool = False
+    strata: Mapping[str, str] = field(default_factory=dict)
 
 
 RULES: dict[str, LocalRules] = {}
@@ -65,7 +68,19 @@ def local(formal: Layer) -> Iterator[Finding]:
         "margin", formal["margin"], float(number(found["level"]) - number(contract["coverage"]))
     )
     yield from _form(formal)
-    yield from RULES[found["method"]].evidence(found, contract["max_corrupt"])
+    rules = RULES[found["method"]]
+    by = rules.strata.get(found["variant"])
+    yield Finding(
+        "certificate/strata",
+        ("strata" in found) == (by is not None) == ("strata" in formal["released"]),
+        "given for variants with a threshold for each part of the records, and only there",
+    )
+    if by is None:
+        yield from rules.evidence(found, contract["max_corrupt"])
+    else:
+        yield from stratified(
+            formal, by, evidence=rules.evidence, max_corrupt=contract["max_corrupt"]
+        )
     yield from _shuffle(formal)
 
 
@@ -91,7 +106,8 @@ def _form(formal: Layer) -> Iterator[Finding]:
     yield Finding(
         "certificate/n", together <= found["n"], f"the rungs alone count {together} reports"
     )
-    trivial = found["threshold"] >= 1
+    parts = found.get("strata", {}).get("parts", [found])
+    trivial = all(part["threshold"] >= 1 for part in parts)
     yield Finding(
         "certificate/reason",
         (found["reason"] is not None) == trivial,

@@ -12,14 +12,15 @@ from confide.protocol.scores.registry import check_text, find_score
 def released_flags(released: Layer | None) -> dict[str, bool]:
     """Return the flags of the released threshold.
 
-    Anybody can draw seeded noise again, and a threshold of 1 carries no information. A card that
-    released nothing passes both clauses.
+    Anybody can draw seeded noise again, and a threshold of 1 carries no information; of the
+    thresholds of parts one must be below 1. A card that released nothing passes both clauses.
     """
     if released is None:
         return {"randomness": True, "informative": True}
+    parts = released.get("strata", {}).get("parts", [released])
     return {
         "randomness": released["randomness"] == OPERATING_SYSTEM,
-        "informative": released["threshold"] < 1,
+        "informative": min(part["threshold"] for part in parts) < 1,
     }
 
 

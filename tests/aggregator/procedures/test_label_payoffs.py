@@ -18,7 +18,7 @@ from confide.aggregator.procedures.ladder import Ladder, public_ladder
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.channels.registry import LABEL_CHANNELS
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.labels import LabelTally
+from confide.protocol.methods.label_query import LabelTally
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import all_scores
 from tests.support.known import label_population

@@ -19,7 +19,7 @@ from confide.protocol.channels.subset_selection import SubsetSelection
 from confide.protocol.channels.unary_encoding import UnaryEncoding
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.labels import LabelQuery, LabelTally
+from confide.protocol.methods.label_query import LabelQuery, LabelTally
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import all_scores
 from confide.simulation.driver import LabelUsers, drive

@@ -41,6 +41,9 @@ def tracks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Card]:
     return {
         "bits": campaign(folder / "bits"),
         "labels": campaign(folder / "labels", method="labels", variant="certified", max_corrupt=3),
+        "class labels": campaign(
+            folder / "classes", method="labels", variant="class-conditional", max_corrupt=3
+        ),
         "published labels": campaign(
             folder / "published", method="labels", variant="published-star", max_corrupt=3
         ),
@@ -57,6 +60,7 @@ def tracks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Card]:
 TRACKS = (
     "bits",
     "labels",
+    "class labels",
     "published labels",
     "trusted",
     "averaged",
@@ -72,7 +76,7 @@ def free(track: str, place: tuple[Any, ...]) -> bool:
     """What an issuer alone knows (tallies, names, wishes), or what may be a little different and
     still true."""
     name, part = place[-1], place[0]
-    if track in ("bits", "labels"):
+    if track in ("bits", "labels", "class labels"):
         return part == "shuffle" or place == ("certificate", "n") or "rungs" in place
     if track in ("trusted", "averaged", "owner-noised"):
         return name in ("owners", "complete")

@@ -1,0 +1,112 @@
+"""The question of method labels, and the tally of its answers."""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confide.protocol.certificate import LocalCertificate
+from confide.protocol.channels.base import LabelChannel
+from confide.protocol.errors import BadInput, Refused
+from confide.protocol.methods.base import Batch, Columns, Query, ReportScores, Subjects, Tally
+from confide.protocol.methods.in_clear import InClear, Probabilities
+from confide.protocol.methods.thresholds import check_slice
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.columns import F4, rows
+from confide.protocol.wire.encoding import parse, serialise
+
+
+@dataclass(frozen=True)
+class LabelTally(Tally):
+    """The reports of a label query and the scores of every label for their features.
+
+    Their order is independent of both.
+    """
+
+    scores: NDArray[Any]
+    reports: NDArray[Any]
+
+    def __post_init__(self) -> None:
+        if self.scores.ndim != 2 or len(self.scores) != len(self.reports):
+            raise BadInput(
+                f"scores of shape {self.scores.shape} with {len(self.reports)} reports; accepted "
+                "is a row a report"
+            )
+
+
+@dataclass(frozen=True)
+class LabelQuery(Query):
+    """Ask the records of a slice for their randomised label, and for what is sent in clear."""
+
+    channel: LabelChannel
+    start: float = 0.0
+    stop: float = 1.0
+    # What is sent in clear; without it, the probabilities of the labels that the channel has.
+    shown: InClear | None = None
+
+    def __post_init__(self) -> None:
+        check_slice(self.start, self.stop)
+
+    @property
+    def clear(self) -> InClear:
+        return self.shown or Probabilities(self.channel.k)
+
+    def to_body(self) -> bytes:
+        return serialise(wire.LabelQuery(start=self.start, stop=self.stop))
+
+    def answer(self, subjects: Subjects) -> Columns:
+        """Draw a randomised label for each record, also for one that the plan does not have."""
+        rows_, labels = self.clear.of(subjects), subjects.labels
+        known = (labels >= 0) & (labels < self.clear.labels)
+        reported = np.where(known, labels, self.clear.foreign(rows_))
+        reports = self.channel.randomize(reported, subjects.entropy)
+        return {"reports": reports, self.clear.name: rows_}
+
+    def pack(self, columns: Columns) -> bytes:
+        reports = self.channel.pack(columns["reports"])
+        clear = {self.clear.name: columns[self.clear.name].astype(F4).tobytes()}
+        return serialise(wire.LabelReports(reports=reports, **clear))
+
+    def check(self, body: bytes, n: int, *, most: int) -> None:
+        message = parse(wire.LabelReports, body)
+        self.channel.check(message.reports, n)
+        if {field.name for field, _ in message.ListFields()} - {"reports", self.clear.name}:
+            raise Refused(wire.Code.MALFORMED)
+        try:
+            self.clear.check(self._rows(message, n))
+        except BadInput:
+            raise Refused(wire.Code.OUT_OF_ALPHABET) from None
+
+    def unpack(self, body: bytes, n: int) -> Columns:
+        message = wire.LabelReports.FromString(body)
+        reports = self.channel.unpack(message.reports, n)
+        return {"reports": reports, self.clear.name: self._rows(message, n)}
+
+    def _rows(self, message: wire.LabelReports, n: int) -> NDArray[Any]:
+        return rows(getattr(message, self.clear.name), n, self.clear.width)
+
+    def tally(self, batches: Sequence[Batch], scores: ReportScores) -> LabelTally:
+        """Sort reports by the first words of their ids; randomised scores use the second words.
+
+        Ids are keyed hashes, fixed before a report is drawn, so their words are uniform and
+        independent of each other and of the record. A test that bets on reports one after the other
+        needs an order that is independent of their scores, so the random number of a score must not
+        come from the words that the reports are sorted by.
+        """
+        if not batches:
+            return LabelTally(np.empty((0, self.channel.k)), self.channel.unpack(b"", 0))
+        names = np.concatenate([batch.ids for batch in batches]).view(">u8")
+        # Equal first words, one pair in 2^64, are ordered by the second: any rule that does not
+        # depend on arrival will do.
+        order = np.lexsort((names[:, 1], names[:, 0]))
+        shown, reports = (
+            np.concatenate([batch.columns[name] for batch in batches])[order]
+            for name in (self.clear.name, "reports")
+        )
+        u = (names[order, 1] >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return LabelTally(self.clear.complete(scores(shown, u)), reports)
+
+
+LabelProcedure = Generator[LabelQuery, LabelTally, LocalCertificate]
