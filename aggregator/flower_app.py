@@ -19,7 +19,7 @@ from confide.aggregator.campaigns.releases import Audited, Kept
 from confide.aggregator.campaigns.report_scores import check_scoring
 from confide.aggregator.campaigns.run_plans import Plans, TrainedModel, trains
 from confide.aggregator.campaigns.simulated_settings import simulated_settings
-from confide.aggregator.campaigns.summary import Row, as_text
+from confide.aggregator.campaigns.summary import Row, as_text, owners_text
 from confide.aggregator.campaigns.training_result import (
     about_text,
     about_training,
@@ -62,6 +62,8 @@ def main(grid: Grid, context: Context) -> None:
             rows.append(run.calibrate(name))
             log.info("confide: %s is done", name)
     log.info("confide:\n%s", as_text(rows))
+    if rows and config["owner-column"]:
+        log.info("confide: coverage / mean size by owner\n%s", owners_text(rows))
 
 
 class Run:

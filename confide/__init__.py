@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from confide import metrics, plots
     from confide.aggregator.campaigns.driver import run_campaign
-    from confide.aggregator.campaigns.plans import make_plan
     from confide.protocol.cards.card import Card, read_card
     from confide.protocol.cards.verify.card import verify
     from confide.protocol.errors import BadInput
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from confide.protocol.scores.registry import find_score
     from confide.simulation.calibration import Calibration, calibrate
     from confide.simulation.evaluation import Evaluation, compare, evaluate
+    from confide.simulation.planning import plan
 
 # A Flower bundle carries no symbolic links: there the packages lie beside this one.
 if not Path(__file__).with_name("protocol").exists():
@@ -28,7 +28,6 @@ if not Path(__file__).with_name("protocol").exists():
 
 _HOMES = {
     "confide.aggregator.campaigns.driver": ("run_campaign",),
-    "confide.aggregator.campaigns.plans": ("make_plan",),
     "confide.protocol.cards.card": ("Card", "read_card"),
     "confide.protocol.cards.verify.card": ("verify",),
     "confide.protocol.errors": ("BadInput",),
@@ -38,6 +37,7 @@ _HOMES = {
     "confide.protocol.scores.registry": ("find_score",),
     "confide.simulation.calibration": ("Calibration", "calibrate"),
     "confide.simulation.evaluation": ("Evaluation", "compare", "evaluate"),
+    "confide.simulation.planning": ("plan",),
 }
 _MODULES = ("metrics", "plots")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -54,9 +54,9 @@ __all__ = [
     "compare",
     "evaluate",
     "find_score",
-    "make_plan",
     "metrics",
     "open_plan",
+    "plan",
     "plots",
     "read_card",
     "read_model",

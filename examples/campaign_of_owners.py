@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from confide import make_plan, run_campaign, sign_plan, verify
+from confide import plan as make_plan
+from confide import run_campaign, sign_plan, verify
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.cards.issue import campaign_card
 from confide.client.ledger.ledger import Ledger
@@ -19,13 +20,10 @@ from confide.client.respond import Respondent
 from confide.client.simulated import SIMULATION_POLICY
 from confide.protocol.embedded import predictions
 from confide.protocol.exact.sampling import os_entropy
-from confide.protocol.simulated import ALWAYS, EMBEDDED_MODEL, SIMULATION_KEY
+from confide.protocol.simulated import EMBEDDED_MODEL, SIMULATION_KEY
 
 OWNERS, EACH, NOW = 3, 4_000, datetime.now(UTC)
 POLICY = replace(SIMULATION_POLICY, methods=frozenset({"bits"}), epsilon_per_record=4.0)
-SHARED = {"score": "hps", "labels": 26, "alpha": 0.1, "model": EMBEDDED_MODEL.hex()}
-COUNTS = {"records": OWNERS * EACH, "minimum-reports": 100, "minimum-owners": OWNERS}
-BITS = {"epsilon": 4.0, "failure-probability": 0.1, "max-corrupt": 0}
 
 
 def make_owner(number: int) -> Respondent:
@@ -43,7 +41,14 @@ def make_owner(number: int) -> Respondent:
 
 
 def main() -> None:
-    plan = make_plan("bits:certified", SHARED | COUNTS | BITS, title="example", valid=ALWAYS)
+    plan = make_plan(
+        "bits:certified",
+        records=OWNERS * EACH,
+        labels=26,
+        model=EMBEDDED_MODEL,
+        epsilon=4.0,
+        minimum_owners=OWNERS,
+    )
     signed = sign_plan(plan, SIMULATION_KEY)
     owners = [(bytes([i]), make_owner(i)) for i in range(OWNERS)]
     outcome = run_campaign(

@@ -1,8 +1,7 @@
 """Calibration of arrays in one process, by the procedures that campaigns run."""
 
-import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from confide.aggregator.campaigns.driver import Outcome, RecordedTallies, conclude, run_procedure
-from confide.aggregator.campaigns.plans import make_plan, valid_from
 from confide.aggregator.campaigns.settings import belongs, check_used
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.procedures.nonprivate import split_conformal
@@ -33,8 +31,8 @@ from confide.protocol.scores.probabilities import check_probabilities
 from confide.protocol.scores.registry import find_score
 from confide.protocol.simulated import ALWAYS
 from confide.protocol.tensors import as_array
-from confide.simulation.defaults import run_defaults
 from confide.simulation.driver import BitUsers, CountingOwner, LabelUsers
+from confide.simulation.planning import plan as make_campaign_plan
 
 Array = NDArray[Any]
 
@@ -113,8 +111,8 @@ def calibrate(
     score reads them, (n,) or (n, 2). `truth` holds the labels, or the numbers, that were observed.
     `method` is `bits`, `labels` or `central`, perhaps with a variant (`bits:one-shot`), or
     `non-private`. `settings` are the method's own: `failure_probability`, `max_corrupt`, `channel`,
-    `mechanism`, `bins`, `grid`, `beta`, `privacy_delta`. `model` is the ONNX file that cards shall
-    name.
+    `provider_data`, `mechanism`, `bins`, `grid`, `beta`, `privacy_delta`. `model` is the ONNX file
+    that cards shall name.
 
     Randomness is the operating system's. A `seed` repeats a run, and makes its card a simulation.
     """
@@ -134,14 +132,14 @@ def calibrate(
     if method == NON_PRIVATE:
         check_used([_kebab(key) for key in settings], [method], belongs())
         return Calibration(chosen, split_conformal(records.own, alpha=alpha), labels or None)
-    plan = _plan(
-        method,
-        {"score": score, "epsilon": epsilon, "alpha": alpha, "labels": labels}
-        | {"records": max(1, len(observed)), "model": _digest(model)},
-        settings=settings,
-        name=name,
-        seeded=seed is not None,
+    asked: dict[str, Any] = {"score": score, "epsilon": epsilon, "alpha": alpha}
+    counted = {"records": max(1, len(observed)), "labels": labels}
+    plan = make_campaign_plan(
+        _campaign(method), model=model, title=name, days=1, **counted, **asked, **settings
     )
+    if seed is not None:
+        # A seeded run repeats in every bit of its plan.
+        plan = replace(plan, issued=ALWAYS[0], expires=ALWAYS[1])
     entropy: Entropy = os_entropy if seed is None else SeededEntropy("calibrate", seed)
     outcome = _run(plan, USERS[plan.method](records, entropy), entropy)
     return Calibration(chosen, outcome.certificate, labels or None, plan, outcome)
@@ -173,31 +171,13 @@ USERS: dict[str, Callable[[_Records, Entropy], Callable[[Any], Any]]] = {
 }
 
 
-def _plan(
-    method: str, shared: dict[str, Any], *, settings: dict[str, Any], name: str, seeded: bool
-) -> Plan:
+def _campaign(method: str) -> str:
+    """The campaign that a method means: its first variant, unless it names one."""
     asked, _, variant = method.partition(":")
     check_choice("method", asked, (*variants(), NON_PRIVATE))
     if variant:
         check_choice(f"variant of {asked}", variant, variants()[asked])
-    campaign = f"{asked}:{variant or variants()[asked][0]}"
-    given = {_kebab(key): value for key, value in settings.items()}
-    only = belongs()
-    unknown = next((key for key in given if key not in only), None)
-    if unknown is not None:
-        accepted = sorted(key for key, owners in only.items() if {asked, campaign} & {*owners})
-        raise BadInput(
-            f"{unknown.replace('-', '_')} is no setting of {campaign}; accepted: "
-            f"{', '.join(key.replace('-', '_') for key in accepted)}"
-        )
-    check_used(given, [campaign], only)
-    fixed = {"minimum-reports": 0, "minimum-owners": 1, "train-share": 0.0}
-    return make_plan(
-        campaign,
-        run_defaults() | fixed | shared | given,
-        title=name,
-        valid=ALWAYS if seeded else valid_from(datetime.now(UTC), days=1),
-    )
+    return f"{asked}:{variant or variants()[asked][0]}"
 
 
 def _run(plan: Plan, users: Callable[[Any], Any], entropy: Entropy) -> Outcome:
@@ -216,16 +196,6 @@ def _run(plan: Plan, users: Callable[[Any], Any], entropy: Entropy) -> Outcome:
         crowds=recorded.crowds,
         sizes=recorded.sizes or [certificate.n],
     )
-
-
-def _digest(model: Path | str | None) -> str:
-    """The SHA-256 of the model's file; zeros if there is none."""
-    if model is None:
-        return "00" * 32
-    try:
-        return hashlib.sha256(Path(model).read_bytes()).hexdigest()
-    except OSError as error:
-        raise BadInput(f"model {model} cannot be read: {error.strerror}") from None
 
 
 def _kebab(name: str) -> str:

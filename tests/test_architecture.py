@@ -56,7 +56,10 @@ HEAVY = {"flwr", "torch", "opacus", "grpc", "sqlalchemy"}
 
 def sources(*folders: str) -> Iterator[Path]:
     for folder in folders:
-        yield from (ROOT / folder).rglob("*.py")
+        # The packages that benchmarks install beside them lie in a hidden folder.
+        for path in (ROOT / folder).rglob("*.py"):
+            if not any(part.startswith(".") for part in path.relative_to(ROOT).parts):
+                yield path
 
 
 def imports(path: Path, *, at_once: bool = False) -> set[str]:

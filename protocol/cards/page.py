@@ -37,7 +37,8 @@ code { overflow-wrap: anywhere; }
 @media print {
   body { margin: 0; font-size: 11pt; }
   details::details-content { content-visibility: visible; height: auto; }
-  details > *, table, .box { break-inside: avoid; }
+  details > *, table, figure, .box { break-inside: avoid; }
+  h2, summary { break-after: avoid; }
 }
 """
 

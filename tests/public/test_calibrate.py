@@ -98,7 +98,10 @@ def test_without_privacy_there_is_no_card() -> None:
         ({"method": "central:owner-noised"}, "variant of central"),
         ({"score": "hpz"}, "score is 'hpz'"),
         ({"bins": 10}, "bins is given, which bits:certified does not use"),
-        ({"epsilons": 1}, "epsilons is no setting of bits:certified; accepted: failure_prob"),
+        (
+            {"epsilons": 1},
+            "epsilons is no setting of bits:certified; accepted: alpha, epsilon, fail",
+        ),
         ({"alpha": 2}, "alpha is 2"),
         ({"model": "none.onnx"}, "cannot be read"),
     ],
