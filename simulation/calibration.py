@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from confide.aggregator.campaigns.driver import Outcome, RecordedTallies, conclude, run_procedure
 from confide.aggregator.campaigns.plans import make_plan, valid_from
-from confide.aggregator.campaigns.settings import belongs, check_used
+from confide.aggregator.campaigns.settings import belongs, check_used, promising
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.procedures.nonprivate import split_conformal
 from confide.aggregator.procedures.registry import plan_procedure
@@ -189,7 +189,7 @@ def _plan(
             f"{unknown.replace('-', '_')} is no setting of {campaign}; accepted: "
             f"{', '.join(key.replace('-', '_') for key in accepted)}"
         )
-    check_used(given, [campaign], only)
+    check_used(given, promising([campaign], given.get("guarantee")), only)
     fixed = {"minimum-reports": 0, "minimum-owners": 1, "train-share": 0.0}
     return make_plan(
         campaign,

@@ -13,7 +13,7 @@ from confide.aggregator.cards.contract import Configuration, Contract, decimal
 from confide.aggregator.cards.released import decision
 from confide.aggregator.cards.suggestions import suggestions
 from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Layer
-from confide.protocol.certificate import MARGINAL
+from confide.protocol.certificate import MARGINAL, PAC
 from confide.protocol.errors import BadInput
 
 
@@ -32,7 +32,10 @@ def search(contract: Contract, grid: Iterable[Configuration]) -> Layer:
     failed = [name for name, holds in shown["flags"].items() if not holds]
     return {
         "track": "central",
-        "contract": {"kind": MARGINAL, **asdict(contract)},
+        "contract": {
+            "kind": PAC if contract.failure_probability else MARGINAL,
+            **asdict(contract),
+        },
         "searched": judged,
         "shortlist": shortlist,
         "selected": selected,

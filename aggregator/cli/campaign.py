@@ -12,7 +12,7 @@ import typer
 from confide.aggregator.campaigns.plans import check_delta_used, make_plan, valid_from
 from confide.aggregator.campaigns.provider_files import with_provider_files
 from confide.aggregator.campaigns.report_scores import check_scoring
-from confide.aggregator.campaigns.settings import belongs, check, check_used
+from confide.aggregator.campaigns.settings import belongs, check, check_used, promising
 from confide.aggregator.campaigns.training_result import weights_file
 from confide.aggregator.cli.plan_options import (
     SETTINGS,
@@ -85,7 +85,7 @@ def create(
         plan = make_plan(
             name, values, title=titled, valid=valid_from(datetime.now(UTC), days=values["days"])
         )
-        check_used(own, [name], belongs())
+        check_used(own, promising([name], values["guarantee"]), belongs())
         check_delta_used(own.get("privacy-delta"), [plan])
         secret = model if plan.terms.sent_features else None
         check_scoring(plan, secret)

@@ -141,7 +141,7 @@ class LabelTerms(_message.Message):
     def __init__(self, variant: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., sent_features: _Optional[int] = ..., ladder: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class CentralTerms(_message.Message):
-    __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "grid")
+    __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "grid", "delta")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     MECHANISM_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
@@ -150,6 +150,7 @@ class CentralTerms(_message.Message):
     BETA_FIELD_NUMBER: _ClassVar[int]
     NOISE_VARIANCE_FIELD_NUMBER: _ClassVar[int]
     GRID_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
     variant: str
     mechanism: str
     epsilon: float
@@ -158,10 +159,11 @@ class CentralTerms(_message.Message):
     beta: float
     noise_variance: int
     grid: str
-    def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., grid: _Optional[str] = ...) -> None: ...
+    delta: float
+    def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., grid: _Optional[str] = ..., delta: _Optional[float] = ...) -> None: ...
 
 class FullDataTerms(_message.Message):
-    __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "training_noise", "training_rate", "training_steps", "training_delta", "grid")
+    __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "training_noise", "training_rate", "training_steps", "training_delta", "grid", "delta")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     MECHANISM_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
@@ -174,6 +176,7 @@ class FullDataTerms(_message.Message):
     TRAINING_STEPS_FIELD_NUMBER: _ClassVar[int]
     TRAINING_DELTA_FIELD_NUMBER: _ClassVar[int]
     GRID_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
     variant: str
     mechanism: str
     epsilon: float
@@ -186,7 +189,8 @@ class FullDataTerms(_message.Message):
     training_steps: int
     training_delta: float
     grid: str
-    def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., training_noise: _Optional[float] = ..., training_rate: _Optional[float] = ..., training_steps: _Optional[int] = ..., training_delta: _Optional[float] = ..., grid: _Optional[str] = ...) -> None: ...
+    delta: float
+    def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., training_noise: _Optional[float] = ..., training_rate: _Optional[float] = ..., training_steps: _Optional[int] = ..., training_delta: _Optional[float] = ..., grid: _Optional[str] = ..., delta: _Optional[float] = ...) -> None: ...
 
 class TrainingTerms(_message.Message):
     __slots__ = ("variant", "epsilon", "privacy_delta", "architecture", "arguments", "source", "parameters", "size", "features", "outputs", "noise_multiplier", "sampling_rate", "rounds", "local_steps", "clip", "batch", "learning_rate", "momentum", "averaged_rounds", "centre")
