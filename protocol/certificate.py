@@ -26,6 +26,9 @@ PAIRS = (
 )
 FRESH = "records that answer are fresh: they took no part in the calibration of the threshold"
 DPCP_ASSUMPTIONS = "DPCP Assumptions 1 and 2, which cannot be checked"
+# What counts promise on average, and what they promise of one calibration, rest on these.
+MARGINAL_ASSUMPTIONS = (EXCHANGEABLE, DROPOUTS, HONEST_COUNTS)
+PAC_ASSUMPTIONS = (IID, MIXTURE, DROPOUTS, HONEST_COUNTS)
 LARGE_N = "so many records that noise and training change no rank that matters"
 
 
@@ -173,7 +176,8 @@ class CentralCertificate(Certificate):
 
     `rank` is the rank that the release aimed at, and `inflation` is the number of ranks by which it
     may be too high; each side fails with probability at most `beta`. `bin` is the released one of
-    `bins` of the public `grid`, and `owners` is the number of owners counted.
+    `bins` of the public `grid`, and `owners` is the number of owners counted. `delta` is the
+    probability with which a PAC promise fails.
     """
 
     release: str
@@ -184,7 +188,8 @@ class CentralCertificate(Certificate):
     rank: int | None = None
     inflation: int | None = None
     owners: int
-    assumptions: tuple[str, ...] = (EXCHANGEABLE, DROPOUTS, HONEST_COUNTS)
+    delta: float | None = None
+    assumptions: tuple[str, ...] = MARGINAL_ASSUMPTIONS
 
     @property
     def mechanism(self) -> str:

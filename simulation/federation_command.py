@@ -14,7 +14,7 @@ from rich.progress import Progress
 from confide.aggregator.campaigns.measurements import Measurements
 from confide.aggregator.campaigns.plans import check_delta_used
 from confide.aggregator.campaigns.run_plans import Plans, trains
-from confide.aggregator.campaigns.settings import FAILURE, belongs, check_used
+from confide.aggregator.campaigns.settings import FAILURE, belongs, check_used, promising
 from confide.aggregator.campaigns.simulated_settings import simulated_settings
 from confide.aggregator.campaigns.summary import as_text, owners_text
 from confide.aggregator.quantiles.registry import certified_names
@@ -22,6 +22,7 @@ from confide.protocol.cards.card import read_card
 from confide.protocol.cards.in_words import headline
 from confide.protocol.cards.page import as_html
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.certificate import MARGINAL, PAC
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import GRIDS, MIXED
 from confide.protocol.files import make_folder
@@ -74,7 +75,7 @@ class CampaignOptions:
     )
     failure_probability: Annotated[
         float,
-        typer.Option(help="labels, bits: probability, over calibration, that the promise fails"),
+        typer.Option(help="labels, bits, PAC: probability, over calibration, that it fails"),
     ] = 0.1
     delta: Renamed = None
     scoring: Annotated[
@@ -105,6 +106,9 @@ class CampaignOptions:
             "what it needs"
         ),
     ] = 0.0
+    guarantee: Annotated[
+        str, typer.Option(help=f"of central campaigns: {MARGINAL} (on average) or {PAC}")
+    ] = MARGINAL
     privacy_delta: Annotated[
         float,
         typer.Option(
@@ -123,7 +127,8 @@ class CampaignOptions:
         """Refuse options that none of the campaigns has."""
         if self.delta is not None:
             raise BadInput(FAILURE)
-        check_used(given, self.names, {f"--{name}": owners for name, owners in belongs().items()})
+        only = {f"--{name}": owners for name, owners in belongs().items()}
+        check_used(given, promising(self.names, self.guarantee), only)
 
     def config(self) -> dict[str, Any]:
         names = [field.name for field in fields(self) if field.name != "delta"]

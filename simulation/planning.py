@@ -7,7 +7,7 @@ from typing import Any
 
 from confide.aggregator.campaigns.plans import make_plan, valid_from
 from confide.aggregator.campaigns.provider_files import with_provider_files
-from confide.aggregator.campaigns.settings import KINDS, belongs, check_used
+from confide.aggregator.campaigns.settings import KINDS, belongs, check_used, promising
 from confide.protocol.errors import BadInput
 from confide.protocol.plan import Plan
 from confide.simulation.defaults import run_defaults
@@ -44,7 +44,7 @@ def plan(
         raise BadInput(
             f"{unknown.replace('-', '_')} is no setting of {campaign}; accepted: {accepted}"
         )
-    check_used(given, [campaign], only)
+    check_used(given, promising([campaign], given.get("guarantee")), only)
     fixed = {"records": records, "labels": labels, "model": model_digest(model).hex()}
     usual = {"minimum-reports": 0, "minimum-owners": 1, "train-share": 0.0}
     config, _ = with_provider_files(run_defaults() | usual | given | fixed)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from confide.protocol.certificate import MARGINAL, PAC
 from confide.protocol.channels.base import MOST_LABELS
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import GRIDS, MOST_BINS
@@ -87,6 +88,7 @@ KINDS = {
     "joint": Kind(lambda value: type(value) is bool, "true or false"),
     "class-floor": _whole(0, MOST_CLASS_FLOOR),
     "bins": _whole(2, MOST_BINS),
+    "guarantee": Kind(lambda value: value in (MARGINAL, PAC), f"{MARGINAL} or {PAC}"),
     "grid": Kind(lambda value: value in tuple(GRIDS), f"one of {', '.join(GRIDS)}"),
     "records": _whole(1, MOST_REPORTS),
     "minimum-reports": _whole(0, MOST_REPORTS),
@@ -127,6 +129,12 @@ def belongs() -> dict[str, tuple[str, ...]]:
             owners = tuple(f"{method}:{variant}" for variant in variants) or (method,)
             found[name] = found.get(name, ()) + owners
     return found
+
+
+def promising(campaigns: Iterable[str], guarantee: Any) -> list[str]:
+    """The campaigns, and their methods with the guarantee that some settings belong to."""
+    names = list(campaigns)
+    return names + [f"{name.partition(':')[0]}:{PAC}" for name in names if guarantee == PAC]
 
 
 FAILURE = (

@@ -26,10 +26,11 @@ def central_formal(plan: Plan, outcome: Outcome) -> Layer:
         delta=terms.privacy_delta,
         adjacency=certificate.adjacency,
         unit=certificate.unit,
+        failure_probability=terms.delta or None,
     )
     configuration = Configuration(
         mechanism=terms.mechanism,
-        gamma=float(1 - decimal(plan.alpha) + decimal(terms.beta)),
+        gamma=float(1 - decimal(plan.alpha) + decimal(0.0 if terms.delta else terms.beta)),
         n=max(certificate.n, 1),
         bins=terms.bins,
         epsilon_train=0.0,

@@ -11,6 +11,7 @@ from fractions import Fraction
 from confide.aggregator.cards.contract import Configuration, Contract, decimal
 from confide.aggregator.procedures.central import noise_offset
 from confide.aggregator.quantiles.base import REPLACE_ONE
+from confide.aggregator.quantiles.histogram import tail_rank
 from confide.aggregator.quantiles.registry import within_budget
 from confide.protocol.cards.card import Layer
 from confide.protocol.errors import BadInput
@@ -20,10 +21,9 @@ from confide.protocol.privacy.zcdp import search_steps, search_variance
 def judge(contract: Contract, configuration: Configuration) -> Layer:
     """Judge a configuration, and return it with its rank, level, inflation and clauses."""
     certified, rank, inflation = _certified(contract, configuration)
+    part = 0.0 if contract.failure_probability else contract.beta
     level = (
-        float(max(Fraction(0), decimal(configuration.gamma) - decimal(contract.beta)))
-        if certified
-        else None
+        float(max(Fraction(0), decimal(configuration.gamma) - decimal(part))) if certified else None
     )
     share = None if inflation is None else inflation / configuration.n
     delta = decimal(configuration.delta_train) + decimal(configuration.delta_calibration)
@@ -50,7 +50,9 @@ def judge(contract: Contract, configuration: Configuration) -> Layer:
 def _certified(contract: Contract, configuration: Configuration) -> tuple[bool, int, int | None]:
     """Whether the mechanism certifies a rank, that rank, and its inflation if n records have it."""
     n, gamma = configuration.n, decimal(configuration.gamma)
-    rank = math.ceil((n + 1) * gamma)
+    rank, delta = math.ceil((n + 1) * gamma), contract.failure_probability
+    if delta and contract.beta:
+        rank = tail_rank(n=n, alpha=1 - gamma, delta=decimal(delta) - decimal(contract.beta))
     try:
         if configuration.noised_by == "owners":
             offset = _owners_offset(contract, configuration)
@@ -65,6 +67,8 @@ def _certified(contract: Contract, configuration: Configuration) -> tuple[bool, 
         )
         if not contract.beta:
             rank = mechanism.averaged_rank(n=n, alpha=1 - gamma)
+            if delta:
+                rank = mechanism.pac_rank(n=n, alpha=1 - gamma, delta=delta)
         if not mechanism.certifies(n=n, rank=rank):
             return False, rank, None
         return True, rank, mechanism.inflation(n=n, rank=rank) if rank <= n else None

@@ -20,7 +20,8 @@ class Contract:
     """The promises that a central calibration must make.
 
     `beta` is the part of the miss that is left to the mechanism; 0 averages coverage over its
-    draws. `max_inflation` bounds the certified inflation as a share of the ranks.
+    draws. With a `failure_probability` the promise is PAC, and beta is a part of that instead.
+    `max_inflation` bounds the certified inflation as a share of the ranks.
 
     Privacy is counted per record. It also holds per client if no client has more than one record,
     which `records_per_client` states.
@@ -36,6 +37,7 @@ class Contract:
     adjacency: str = REPLACE_ONE
     unit: str = "record"
     records_per_client: int | None = None
+    failure_probability: float | None = None
 
     def __post_init__(self) -> None:
         check_probability("coverage", self.coverage)
@@ -56,7 +58,14 @@ class Contract:
             raise BadInput(f"delta is {self.delta!r}; it must be 0 or more and below 1")
         if self.max_inflation is not None:
             check_probability("max_inflation", self.max_inflation)
-        if decimal(self.beta) + decimal(self.coverage) >= 1:
+        if self.failure_probability is not None:
+            check_probability("failure_probability", self.failure_probability)
+            if self.beta >= self.failure_probability:
+                raise BadInput(
+                    f"beta is {self.beta} at failure_probability {self.failure_probability}; beta "
+                    "must be below it, of which it is a part"
+                )
+        elif decimal(self.beta) + decimal(self.coverage) >= 1:
             raise BadInput(
                 f"beta is {self.beta} at coverage {self.coverage}; beta must be below 1 - "
                 "coverage, of which it is a part"

@@ -14,7 +14,7 @@ from confide.aggregator.cards.released import decision
 from confide.aggregator.cards.shortlist import ShortlistTrial, chosen_by_size
 from confide.aggregator.cards.suggestions import suggestions
 from confide.protocol.cards.card import BY_INFLATION, BY_SIZE, INFORMATIVE, RANDOMNESS, Layer
-from confide.protocol.certificate import MARGINAL
+from confide.protocol.certificate import MARGINAL, PAC
 from confide.protocol.errors import BadInput
 
 
@@ -48,7 +48,10 @@ def search_and_try(
     failed = [name for name, holds in shown["flags"].items() if not holds]
     formal = {
         "track": "central",
-        "contract": {"kind": MARGINAL, **asdict(contract)},
+        "contract": {
+            "kind": PAC if contract.failure_probability else MARGINAL,
+            **asdict(contract),
+        },
         "searched": judged,
         "shortlist": shortlist,
         "selected": selected,

@@ -17,7 +17,7 @@ from confide.aggregator.campaigns.plans import (
 )
 from confide.aggregator.campaigns.provider_files import with_provider_files
 from confide.aggregator.campaigns.report_scores import check_scoring
-from confide.aggregator.campaigns.settings import belongs, check, check_used
+from confide.aggregator.campaigns.settings import belongs, check, check_used, promising
 from confide.aggregator.campaigns.training_result import weights_file
 from confide.aggregator.campaigns.watched_card import (
     calibration_card,
@@ -110,7 +110,7 @@ def _new_plan(own: dict[str, Any], *, key: bytes) -> tuple[Plan, bytes | None]:
     values, model = with_provider_files(with_defaults(with_watched_card(own, key=key)))
     name = values["campaign"]
     plan = make_plan(name, values, title=_title(values, name), valid=_validity(values))
-    check_used(own, [name], belongs())
+    check_used(own, promising([name], values["guarantee"]), belongs())
     check_delta_used(own.get("privacy-delta"), [plan])
     return plan, model
 

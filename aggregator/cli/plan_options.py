@@ -9,6 +9,7 @@ import typer
 
 from confide.aggregator.campaigns.settings import belongs
 from confide.aggregator.storage.stored_campaign import Settings
+from confide.protocol.certificate import MARGINAL, PAC
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import GRIDS, MIXED
 from confide.protocol.methods.labels import CLASS_FLOOR
@@ -36,6 +37,7 @@ DEFAULTS: dict[str, Any] = {
     "bins": 1024,
     "grid": MIXED,
     "beta": 0.0,
+    "guarantee": MARGINAL,
     "privacy-delta": 1e-6,
     "days": 30.0,
     "title": "",
@@ -102,7 +104,7 @@ class PlanOptions:
     ] = None
     failure_probability: Annotated[
         float | None,
-        typer.Option(help="labels, bits: probability, over calibration, that the promise fails"),
+        typer.Option(help="labels, bits, PAC: probability, over calibration, that it fails"),
     ] = None
     delta: Annotated[float | None, typer.Option(hidden=True)] = None
     max_corrupt: Annotated[int | None, typer.Option(help="reports that may lie")] = None
@@ -115,6 +117,9 @@ class PlanOptions:
     beta: Annotated[
         float | None,
         typer.Option(help="a central campaign's own share of alpha; 0: none, or what it needs"),
+    ] = None
+    guarantee: Annotated[
+        str | None, typer.Option(help=f"of a central campaign: {MARGINAL} or {PAC}")
     ] = None
     privacy_delta: Annotated[
         float | None, typer.Option(help="delta of (epsilon, delta)-DP, where noise is Gaussian")

@@ -1,4 +1,4 @@
-"""Central calibration: counts from owners, one private threshold, marginal coverage 1 - alpha.
+"""Central calibration: counts from owners, one private threshold, coverage 1 - alpha.
 
 There are two trust settings. *Trusted*: owners send exact histograms, which are summed, and a
 mechanism releases once. *Owner-noised*: nobody is trusted with exact counts; every owner adds
@@ -8,14 +8,25 @@ replace-one: the number of records of each owner is public.
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 
 import numpy as np
 
 from confide.aggregator.quantiles.base import REPLACE_ONE, Mechanism, Release
-from confide.aggregator.quantiles.histogram import Histogram, certified_rank
+from confide.aggregator.quantiles.histogram import (
+    Histogram,
+    certified_rank,
+    check_rank,
+    tail_rank,
+)
 from confide.aggregator.quantiles.registry import certified_names, within_budget
-from confide.protocol.certificate import MARGINAL, NOT_STATED, CentralCertificate
+from confide.protocol.certificate import (
+    MARGINAL_ASSUMPTIONS,
+    NOT_STATED,
+    PAC_ASSUMPTIONS,
+    CentralCertificate,
+)
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.exact.grids import Floats
 from confide.protocol.exact.sampling import os_entropy
@@ -79,7 +90,7 @@ def trusted(terms: CentralTerms, *, alpha: float, draw: Draw) -> HistogramProced
     epsilon = mechanism.privacy.epsilon_at(terms.privacy_delta)
     tally = yield HistogramQuery(terms.bins, terms.grid)
     n = int(tally.counts.sum())
-    rank, reason = counted_rank(n, lambda: mechanism.rank(n=n, alpha=alpha))
+    rank, reason = counted_rank(n, lambda: planned_rank(mechanism, terms, n=n, alpha=alpha))
     made = _Certified(terms, alpha=alpha, epsilon=epsilon, n=n, owners=tally.owners)
     if rank is None:
         return made.certificate(bin_=terms.bins - 1, reason=reason)
@@ -91,6 +102,21 @@ def trusted(terms: CentralTerms, *, alpha: float, draw: Draw) -> HistogramProced
         inflation=release.inflation,
         randomness=release.randomness,
     )
+
+
+def planned_rank(mechanism: Mechanism, terms: CentralTerms, *, n: int, alpha: float) -> int:
+    """The rank of n records for what the terms promise; refused if they have none."""
+    if not terms.delta:
+        return mechanism.rank(n=n, alpha=alpha)
+    return check_rank(mechanism.pac_rank(n=n, alpha=alpha, delta=terms.delta), n)
+
+
+def _searched_rank(terms: CentralTerms, *, n: int, alpha: float) -> int:
+    """The rank of a search that ends below it with probability beta."""
+    if not terms.delta:
+        return certified_rank(n=n, alpha=alpha, beta=terms.beta)
+    room = Fraction(str(terms.delta)) - Fraction(str(terms.beta))
+    return check_rank(tail_rank(n=n, alpha=alpha, delta=room), n)
 
 
 def top_reason(release: Release) -> str | None:
@@ -111,7 +137,7 @@ def owner_noised(terms: CentralTerms, *, alpha: float) -> CountProcedure:
     """
     found = yield from noised_search(
         terms,
-        rank=lambda n: counted_rank(n, lambda: certified_rank(n=n, alpha=alpha, beta=terms.beta)),
+        rank=lambda n: counted_rank(n, lambda: _searched_rank(terms, n=n, alpha=alpha)),
         beta=terms.beta,
     )
     epsilon = zcdp_epsilon(terms.rounds / (2 * terms.noise_variance), terms.privacy_delta)
@@ -251,7 +277,7 @@ class _Certified:
         return CentralCertificate(
             method=terms.method,
             variant=terms.variant,
-            kind=MARGINAL,
+            kind=terms.guarantee,
             threshold=float(terms.edges[bin_]),
             level=1 - self.alpha,
             alpha=self.alpha,
@@ -261,6 +287,8 @@ class _Certified:
             randomness=randomness or NOT_STATED,
             reason=reason,
             release=terms.mechanism,
+            assumptions=PAC_ASSUMPTIONS if terms.delta else MARGINAL_ASSUMPTIONS,
+            delta=terms.delta or None,
             beta=terms.beta,
             bins=terms.bins,
             grid=terms.grid,

@@ -32,12 +32,25 @@ sum is at most n + 1 - t + C + t g(last) for every t <= n + 1. So coverage is 1 
 and the least such t is taken. Beyond the table's length nothing was lost by that; each g is
 rounded up to a multiple of 2^-64, and the rest is exact. While g(last) <= alpha, t rises by 0 or 1
 with every record, as neighbours under add-remove need.
+
+PAC. Let the scores be independent, and b the first bin whose right edge covers 1 - alpha or more.
+The released edge covers less only if J < b. The scores below b are A ~ Bin(n, p), p < 1 - alpha,
+and G does not decrease, so the calibration and the draw together fail with probability at most
+
+    E G(A) for A ~ Bin(n, 1 - alpha),
+
+and the least t with this at most delta is taken.
 """
 
 import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+
+import numpy as np
+
+from confide.aggregator.binomial import above, below, masses
+from confide.aggregator.quantiles.histogram import ROUNDING
 
 # The losses g(d) are whole multiples of one part in so many.
 UNIT = 1 << 64
@@ -69,3 +82,19 @@ class Losses:
         """The least target t whose bound gives marginal coverage 1 - alpha, above n or not."""
         needed = (1 - Fraction(str(alpha))) * (n + 1) * UNIT + self.total
         return math.ceil(needed / (UNIT - self.units[-1]))
+
+    def pac_rank(self, *, n: int, alpha: float | Fraction, delta: float) -> int:
+        """The least target t of n records with E G(A) <= delta, rounded up; n + 1 without one."""
+        low, high = 0, n + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = self._failure(middle, n, 1 - float(alpha)) * (1 + ROUNDING) <= delta
+            low, high = (low, middle) if fits else (middle, high)
+        return high
+
+    def _failure(self, t: int, n: int, p: float) -> float:
+        """E G(A) for A ~ Bin(n, p): the upper tail, the table by masses, and what lies below it."""
+        near = np.array(self.units[: min(t, len(self.units))], dtype=np.float64) / UNIT
+        reached = float(masses(t - 1 - np.arange(len(near)), n, p) @ near)
+        rest = float(below(t - len(near), n, p)) * self.units[-1] / UNIT
+        return float(above(t - 1, n, p)) + reached + rest

@@ -21,7 +21,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from confide.aggregator.quantiles.histogram import Histogram, certified_rank, conformal_rank
+from confide.aggregator.quantiles.histogram import (
+    Histogram,
+    certified_rank,
+    conformal_rank,
+    tail_rank,
+)
 from confide.protocol.errors import BadInput, check_epsilon, check_probability
 from confide.protocol.exact.grids import check_bins
 from confide.protocol.exact.sampling import Entropy, randomness
@@ -143,6 +148,14 @@ class Mechanism(ABC):
         raise BadInput(
             f"{self.name} needs beta, the probability with which its certificate may fail"
         )
+
+    def pac_rank(self, *, n: int, alpha: float | Fraction, delta: float) -> int:
+        """The rank for coverage 1 - alpha but for delta over calibrations and draws; n + 1: none.
+
+        Records must be independent. Beta is a part of delta here.
+        """
+        room = Fraction(str(delta)) - Fraction(str(self.beta or 0.0))
+        return tail_rank(n=n, alpha=alpha, delta=room)
 
     @property
     def failure(self) -> Fraction:

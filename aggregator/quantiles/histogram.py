@@ -14,11 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from confide.aggregator.binomial import above
 from confide.protocol.errors import BadInput, check_probability
 from confide.protocol.exact.grids import Floats, bin_indices, check_bins
 from confide.protocol.exact.sampling import Integers
 
 MOST_RECORDS = 1 << 40
+# Above the relative error of binomial tails in doubles.
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +108,20 @@ def conformal_rank(*, n: int, level: float) -> int:
             "to n/(n + 1)"
         )
     return rank
+
+
+def tail_rank(*, n: int, alpha: float | Fraction, delta: float | Fraction) -> int:
+    """The least r with P(Bin(n, 1 - alpha) >= r) <= delta, rounded up; n + 1 if there is none.
+
+    Of n independent scores fewer than r lie below a threshold that covers less than 1 - alpha,
+    except with probability delta: a threshold at or above the r-th covers 1 - alpha or more.
+    """
+    low, high = 0, n + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        fits = float(above(middle - 1, n, 1 - float(alpha))) * (1 + ROUNDING) <= delta
+        low, high = (low, middle) if fits else (middle, high)
+    return high
 
 
 def certified_rank(*, n: int, alpha: float, beta: float) -> int:

@@ -96,6 +96,11 @@ class RankExponential(PureMechanism):
             )
         return self._losses.marginal_rank(n=n, alpha=alpha)
 
+    def pac_rank(self, *, n: int, alpha: float | Fraction, delta: float) -> int:
+        if self.beta is not None:
+            return super().pac_rank(n=n, alpha=alpha, delta=delta)
+        return self._losses.pac_rank(n=n, alpha=alpha, delta=delta)
+
     @cached_property
     def _losses(self) -> Losses:
         return Losses(self.low, self.bins)

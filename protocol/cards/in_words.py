@@ -184,7 +184,7 @@ def _promise(formal: Layer) -> str:
     if contract["kind"] == PAC:
         return (
             f"For {share}, {inside}. The calibration fails to deliver that with probability at "
-            f"most {contract['delta']:g}."
+            f"most {contract.get('failure_probability') or contract['delta']:g}."
         )
     return f"On average over calibrations and new records: for {share}, {inside}."
 

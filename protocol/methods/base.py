@@ -183,8 +183,8 @@ class Terms(ABC):
         check_choice(f"variant of {self.method}", self.variant, self.variants)
         check_epsilon(self.epsilon)
 
-    # The operator's settings that only this method has, each with the names of the variants that
-    # have it if not all do.
+    # The operator's settings that only this method has, each with the names of the variants, or of
+    # the guarantee, that have it if not all do.
     settings: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     @classmethod

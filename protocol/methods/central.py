@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 from google.protobuf.message import Message
 
+from confide.protocol.certificate import MARGINAL, PAC
 from confide.protocol.errors import BadInput, Refused, check_choice, check_delta, check_probability
 from confide.protocol.exact.grids import (
     GRIDS,
@@ -44,7 +45,8 @@ class CentralTerms(Terms):
 
     The threshold is on the safe side of the true quantile except with probability `beta`, which is
     a part of alpha. A `beta` of 0 leaves no part of it to the mechanism of a trusted aggregator:
-    coverage is then averaged over the mechanism's draws.
+    coverage is then averaged over the mechanism's draws. `delta` is the probability, over
+    calibration, that a PAC promise fails, of which `beta` is then a part; 0 promises an average.
     """
 
     mechanism: str
@@ -53,6 +55,7 @@ class CentralTerms(Terms):
     privacy_delta: float = 0.0
     noise_variance: int = 0
     grid: str = UNIFORM
+    delta: float = 0.0
 
     method: ClassVar[str] = "central"
     variants: ClassVar[tuple[str, ...]] = (TRUSTED, OWNER_NOISED)
@@ -64,6 +67,8 @@ class CentralTerms(Terms):
         "grid": (),
         "beta": (),
         "privacy-delta": (),
+        "guarantee": (),
+        "failure-probability": (PAC,),
     }
 
     def __post_init__(self) -> None:
@@ -76,6 +81,8 @@ class CentralTerms(Terms):
         check_delta(self.privacy_delta)
         if self.beta or not self.averages:
             check_probability("beta", self.beta)
+        if self.delta:
+            check_probability("delta", self.delta)
         check_bins(self.bins)
         check_choice("grid", self.grid, GRIDS)
         if self.shows_exact_counts:
@@ -96,11 +103,13 @@ class CentralTerms(Terms):
             )
 
     def check(self, *, labels: int, alpha: float) -> None:
-        if self.beta >= alpha:
-            raise BadInput(
-                f"beta is {self.beta} and alpha {alpha}; beta must be below alpha, of which it is "
-                "a part"
-            )
+        whole = {"delta": self.delta} if self.delta else {"alpha": alpha}
+        for name, value in whole.items():
+            if self.beta >= value:
+                raise BadInput(
+                    f"beta is {self.beta} and {name} {value}; beta must be below {name}, of which "
+                    "it is a part"
+                )
 
     @classmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
@@ -117,7 +126,13 @@ class CentralTerms(Terms):
             beta=float(settings["beta"]),
             noise_variance=variance,
             grid=str(settings["grid"]),
+            delta=float(settings["failure-probability"]) if settings["guarantee"] == PAC else 0.0,
         )
+
+    @property
+    def guarantee(self) -> str:
+        """What is promised: coverage on average, or of this calibration but for `delta`."""
+        return PAC if self.delta else MARGINAL
 
     @property
     def edges(self) -> Floats:

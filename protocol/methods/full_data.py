@@ -77,6 +77,10 @@ class FullDataTerms(CentralTerms):
         if self.kind.mechanism is not None:
             check_choice(f"mechanism of {self.variant}", self.mechanism, (self.kind.mechanism,))
         check_probability("training_delta", self.training_delta)
+        if self.delta:
+            raise BadInput(
+                f"delta is {self.delta}; accepted is 0: {self.method} promises averages only"
+            )
         for name, value in {
             "noise_multiplier": self.training_noise,
             "sampling_rate": self.training_rate,

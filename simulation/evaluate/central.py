@@ -7,10 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.aggregator.procedures.central import trusted
+from confide.aggregator.procedures.central import planned_rank, trusted
 from confide.aggregator.quantiles.base import CERTIFIED, REPLACE_ONE, Mechanism, Release
 from confide.aggregator.quantiles.histogram import Histogram, histogram
-from confide.aggregator.quantiles.registry import DEFAULT, MECHANISMS, averages, within_budget
+from confide.aggregator.quantiles.registry import (
+    DEFAULT,
+    MECHANISMS,
+    averages,
+    certified_names,
+    within_budget,
+)
 from confide.protocol.errors import BadInput, check_choice, check_epsilon, check_probability
 from confide.protocol.exact.grids import GRIDS, MIXED, check_bins, public_grid
 from confide.protocol.exact.sampling import Entropy
@@ -30,6 +36,7 @@ class Central(Repeated):
 
     n is public, and adjacency is replace-one. `beta` is the part of alpha that is left to the
     mechanism: 0 averages coverage over its draws. That is the default where the mechanism can.
+    With a `failure_probability` the promise is PAC, and beta is a part of that.
     """
 
     method: str = "central"
@@ -39,6 +46,7 @@ class Central(Repeated):
     bins: int = 1024
     grid: str = MIXED
     privacy_delta: float = 0.0
+    failure_probability: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,11 +59,9 @@ class Central(Repeated):
             check_probability("beta", self.beta)
         check_bins(self.bins)
         check_choice("grid", self.grid, GRIDS)
-        if self.part >= self.alpha:
-            raise BadInput(
-                f"beta is {self.beta} and alpha {self.alpha}; beta must be below alpha, of which "
-                "it is a part"
-            )
+        if self.failure_probability is not None:
+            check_probability("failure_probability", self.failure_probability)
+        self.terms.check(labels=0, alpha=self.alpha)
         needs_delta = MECHANISMS[self.variant].needs_delta
         if needs_delta != (self.privacy_delta > 0):
             needs = (
@@ -84,7 +90,7 @@ class Central(Repeated):
     def run(self, records: Population | Predictions) -> Iterator[Row]:
         mechanism, rng = self.mechanism, np.random.default_rng(self.seed)
         # An infeasible rank is said before anything is drawn.
-        mechanism.rank(n=self.n, alpha=self.alpha)
+        self._rank(mechanism)
         level = 1 - self.alpha if mechanism.certificate == CERTIFIED else None
         splits = self.splits(records, rng)
         scored = records.scored(self.score, rng.random(len(records)))
@@ -102,8 +108,14 @@ class Central(Repeated):
 
         if mechanism.certificate != CERTIFIED:
             counts = histogram(scores, public_grid(self.grid, self.bins))
-            return draw(mechanism, counts, mechanism.rank(n=self.n, alpha=self.alpha)).threshold
-        terms = CentralTerms(
+            return draw(mechanism, counts, self._rank(mechanism)).threshold
+        owner = CountingOwner(scores)
+        return drive(trusted(self.terms, alpha=self.alpha, draw=draw), owner).threshold
+
+    @property
+    def terms(self) -> CentralTerms:
+        """The terms of a campaign that does the same."""
+        return CentralTerms(
             variant=TRUSTED,
             mechanism=self.variant,
             epsilon=self.epsilon,
@@ -111,18 +123,28 @@ class Central(Repeated):
             grid=self.grid,
             beta=self.part,
             privacy_delta=self.privacy_delta,
+            delta=self.failure_probability or 0.0,
         )
-        return drive(trusted(terms, alpha=self.alpha, draw=draw), CountingOwner(scores)).threshold
+
+    def _rank(self, mechanism: Mechanism) -> int:
+        if self.failure_probability is None:
+            return mechanism.rank(n=self.n, alpha=self.alpha)
+        if mechanism.certificate != CERTIFIED:
+            raise BadInput(
+                f"{self.variant} certifies nothing, so it makes no PAC promise; accepted: "
+                f"{', '.join(certified_names())}"
+            )
+        return planned_rank(mechanism, self.terms, n=self.n, alpha=self.alpha)
 
     def resolved(self, records: Population | Predictions, rows: list[Row]) -> Row:
         mechanism = self.mechanism
-        rank = mechanism.rank(n=self.n, alpha=self.alpha)
+        rank = self._rank(mechanism)
         return {
             "labels": records.probs.shape[1] if isinstance(records, Population) else None,
             "bound": None if isinstance(records, Population) else records.bound,
             "channel": self.variant,
             "exact_epsilon": mechanism.privacy.epsilon_at(self.privacy_delta or 0.5),
-            "kind": "marginal",
+            "kind": self.terms.guarantee,
             "certificate": mechanism.certificate,
             "adjacency": REPLACE_ONE,
             "rank": rank,

@@ -72,7 +72,7 @@ def evaluate_command(
     splits."""
     with clear_errors():
         given = given_options(context)
-        shared.check(given)
+        shared.check(given, guarantee=central.guarantee)
         model.check(shared, given)
         full_data.check(shared, model)
         for file in (full_data.card_file, shared.json_file):
@@ -93,7 +93,9 @@ def evaluate_command(
             setting = (
                 local.setting(shared, len(records))
                 if shared.method in local_variants()
-                else central.setting(shared, curator, len(records))
+                else central.setting(
+                    shared, curator, len(records), failure=local.failure_probability
+                )
             )
         (result,), complete = run_all(records, [setting])
         _write(result, shared.json_file)

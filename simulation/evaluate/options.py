@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from confide.aggregator.campaigns.settings import FAILURE, check_used
+from confide.aggregator.campaigns.settings import FAILURE, check_used, promising
 from confide.aggregator.quantiles.registry import DEFAULT, MECHANISMS
+from confide.protocol.certificate import MARGINAL, PAC
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.exact.grids import GRIDS, MIXED
 from confide.protocol.methods.registry import local_variants
@@ -22,7 +23,8 @@ _LOCAL, _CURATOR = tuple(local_variants()), ("central", "full-data")
 BELONGS = {
     "--variant": (*_LOCAL, "full-data"),
     "--channel": _LOCAL,
-    "--failure-probability": _LOCAL,
+    "--failure-probability": (*_LOCAL, f"central:{PAC}"),
+    "--guarantee": ("central",),
     "--max-corrupt": _LOCAL,
     "--mechanism": ("central",),
     "--privacy-delta": _CURATOR,
@@ -121,7 +123,7 @@ class SharedOptions:
         ),
     ] = None
 
-    def check(self, given: list[str]) -> None:
+    def check(self, given: list[str], *, guarantee: str) -> None:
         """Refuse an unknown method or task, and options that this method does not have."""
         if self.delta is not None:
             raise BadInput(FAILURE)
@@ -131,7 +133,7 @@ class SharedOptions:
             raise BadInput(
                 f"task is regression with method {self.method}; accepted: central, full-data"
             )
-        check_used(given, [f"{self.method}:{self.variant}"], BELONGS)
+        check_used(given, promising([f"{self.method}:{self.variant}"], guarantee), BELONGS)
         check_used(given, [self.task], OF_TASKS)
 
     def repeated(self, records: int) -> dict[str, Any]:
@@ -155,7 +157,7 @@ class LocalOptions:
     )
     failure_probability: Annotated[
         float,
-        typer.Option(help="labels, bits: probability, over calibration, that the promise fails"),
+        typer.Option(help="labels, bits, PAC: probability, over calibration, that it fails"),
     ] = 0.1
     max_corrupt: Annotated[
         int,
@@ -216,17 +218,27 @@ class CuratorOptions:
 class CentralOptions:
     """Of central."""
 
+    guarantee: Annotated[
+        str,
+        typer.Option(help=f"central: {MARGINAL} (on average) or {PAC} (of this calibration)"),
+    ] = MARGINAL
+
     mechanism: Annotated[str, typer.Option(help=f"central: {', '.join(MECHANISMS)}")] = DEFAULT
     grid: Annotated[str, typer.Option(help=f"central: how the bins lie: {', '.join(GRIDS)}")] = (
         MIXED
     )
 
-    def setting(self, shared: SharedOptions, curator: CuratorOptions, records: int) -> Repeated:
+    def setting(
+        self, shared: SharedOptions, curator: CuratorOptions, records: int, *, failure: float
+    ) -> Repeated:
+        """`failure` is the probability with which a PAC promise may fail."""
         check_choice("mechanism", self.mechanism, MECHANISMS)
+        check_choice("guarantee", self.guarantee, (MARGINAL, PAC))
         usual = {"bins": MECHANISMS[self.mechanism].usual_bins}
         return Central(
             variant=self.mechanism,
             grid=self.grid,
+            failure_probability=failure if self.guarantee == PAC else None,
             **(usual | curator.fields(default_delta=0.0)),
             **shared.repeated(records),
         )

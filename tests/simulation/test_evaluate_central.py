@@ -168,3 +168,30 @@ def test_the_grid_changes_the_result(records: Path) -> None:
         assert run.exit_code == 0, run.output
         sizes.add(json.loads(run.stdout)["mean"]["mean_size"])
     assert len(sizes) == 3
+
+
+@pytest.mark.parametrize("mechanism", ["rank-exponential", "above-threshold"])
+def test_a_pac_promise_covers_more_than_an_average(mechanism: str, records: Path) -> None:
+    """The kind is said, and the threshold leaves room for the chance of the calibration."""
+    found = {}
+    for guarantee in ("marginal", "PAC"):
+        run = in_process(
+            *("--data", records, *CENTRAL, "--guarantee", guarantee, "--mechanism", mechanism),
+            *(["--failure-probability", "0.05"] if guarantee == "PAC" else []),
+            *("--trials", "20", "--seed", "1", "--json", "-"),
+        )
+        assert run.exit_code == 0, run.output
+        found[guarantee] = json.loads(run.stdout)
+        assert found[guarantee]["arguments"]["kind"] == guarantee
+    assert found["PAC"]["mean"]["coverage"] > found["marginal"]["mean"]["coverage"]
+    # 1,500 calibration records and 1,500 of the test: a few trials fall short by the test alone.
+    assert sum(trial["coverage"] < 0.885 for trial in found["PAC"]["trials"]) <= 3
+
+
+def test_a_pac_promise_needs_a_certified_mechanism(records: Path) -> None:
+    run = in_process("--data", records, *CENTRAL, "--guarantee", "PAC", "--mechanism", "dpcp")
+    assert run.exit_code == 2
+    assert "dpcp certifies nothing" in run.stderr
+    run = in_process("--data", records, *CENTRAL, "--failure-probability", "0.2")
+    assert run.exit_code == 2
+    assert "it belongs to labels, bits, central:PAC" in run.stderr

@@ -142,8 +142,8 @@ def test_a_rank_that_is_too_low_is_caught() -> None:
         )
 
 
-def misses(path: str, *, lowered: int = 0) -> list[float]:
-    """The shares of fresh scores that campaigns of all scores miss, with the default mechanism.
+def misses(path: str, asked: CentralTerms, *, lowered: int = 0) -> list[float]:
+    """The shares of fresh scores that campaigns of all scores with these terms miss.
 
     `lowered` moves thresholds down by so many records.
     """
@@ -151,7 +151,7 @@ def misses(path: str, *, lowered: int = 0) -> list[float]:
     for score in SCORES:
         fresh = drawn(SCORES[score].text, 4_000, rng)
         for number in range(CAMPAIGNS):
-            plan = replace(planned("rank-exponential", score, number), terms=AVERAGED)
+            plan = replace(planned("rank-exponential", score, number), terms=asked)
             threshold, scores = PATHS[path](plan, rng)
             if lowered:
                 ordered = np.sort(scores)
@@ -172,11 +172,38 @@ def assert_mean_at_most(found: list[float], alpha: float) -> None:
 @pytest.mark.parametrize("path", list(PATHS))
 def test_campaigns_without_a_beta_cover_on_average(path: str) -> None:
     """Ten campaigns a score with the defaults; and they do not cover by being trivial."""
-    found = misses(path)
+    found = misses(path, AVERAGED)
     assert_mean_at_most(found, ALPHA)
     assert np.mean(found) >= ALPHA / 2
 
 
 def test_an_average_that_is_too_low_is_caught() -> None:
     with pytest.raises(AssertionError):
-        assert_mean_at_most(misses("in process", lowered=80), ALPHA)
+        assert_mean_at_most(misses("in process", AVERAGED, lowered=80), ALPHA)
+
+
+DELTA = 0.2
+PROMISES = {
+    "default": replace(AVERAGED, delta=DELTA),
+    "beta": replace(terms("above-threshold"), delta=DELTA, grid="mixed"),
+    "owner-noised": replace(terms("owner-noised"), delta=DELTA, grid="mixed"),
+}
+
+
+def failed(found: list[float]) -> int:
+    """How many miss more than alpha; fresh scores are 4,000, so five of their deviations more."""
+    return sum(miss > ALPHA + 5 * np.sqrt(ALPHA * (1 - ALPHA) / 4_000) for miss in found)
+
+
+@pytest.mark.parametrize("path", list(PATHS))
+@pytest.mark.parametrize("name", PROMISES)
+def test_a_pac_promise_fails_no_more_often_than_delta(name: str, path: str) -> None:
+    """Ten campaigns a score, together consistent with delta (false alarm 1e-6)."""
+    found = misses(path, PROMISES[name])
+    assert_rate_at_most(failed(found), len(found), DELTA)
+
+
+def test_a_pac_promise_that_fails_too_often_is_caught() -> None:
+    found = misses("in process", PROMISES["default"], lowered=90)
+    with pytest.raises(AssertionError):
+        assert_rate_at_most(failed(found), len(found), DELTA)

@@ -17,6 +17,8 @@ from confide.protocol.cards.verify.released import (
 
 def central(formal: Layer) -> Iterator[Finding]:
     contract, searched = formal["contract"], formal["searched"]
+    promised = "PAC" if contract["failure_probability"] else "marginal"
+    yield same("contract/kind", contract["kind"], promised)
     yield from _unit(contract)
     for i, entry in enumerate(searched):
         expected = _judged(contract, entry)
@@ -126,13 +128,12 @@ def _order(entry: Layer) -> tuple[float, ...]:
 
 def _judged(contract: Layer, entry: Layer) -> Layer:
     """Derive the consequences of a configuration under a contract."""
-    n, rank = entry["n"], math.ceil((entry["n"] + 1) * number(entry["gamma"]))
+    n, alpha = entry["n"], 1 - number(entry["gamma"])
     bound: recompute.Bound = recompute.NOT_CERTIFIED
-    averaged = None
-    if not contract["beta"]:
-        averaged = recompute.averaged_rank(entry, alpha=1 - number(entry["gamma"]))
-        rank = averaged or rank
-    if contract["beta"] or averaged:
+    delta = contract["failure_probability"]
+    aimed = recompute.rank(entry, alpha=alpha, beta=contract["beta"], delta=delta)
+    rank = aimed or math.ceil((n + 1) * (1 - alpha))
+    if aimed:
         bound = recompute.inflation(
             entry, beta=contract["beta"], adjacency=contract["adjacency"], rank=rank
         )
@@ -140,7 +141,7 @@ def _judged(contract: Layer, entry: Layer) -> Layer:
     inflation = bound if certified and rank <= n else None
     share = inflation / n if isinstance(inflation, int) else None
     level = (
-        float(max(Fraction(0), number(entry["gamma"]) - number(contract["beta"])))
+        float(max(Fraction(0), number(entry["gamma"]) - number(0.0 if delta else contract["beta"])))
         if certified
         else None
     )

@@ -138,6 +138,7 @@ def _monitor(plan: Plan) -> dict[str, Layer]:
 def _central(plan: Plan) -> dict[str, Layer]:
     """Return the fields of a central plan; such a campaign only calibrates and trains nothing."""
     terms, coverage = CentralTerms.of(plan.terms), 1 - number(plan.alpha)
+    part = 0.0 if terms.delta else terms.beta
     nothing = {"epsilon_train": 0.0}
     return {
         "contract": nothing
@@ -145,6 +146,7 @@ def _central(plan: Plan) -> dict[str, Layer]:
             "name": plan.campaign,
             "coverage": float(coverage),
             "beta": terms.beta,
+            "failure_probability": terms.delta or None,
             "epsilon_calibration": plan.epsilon,
             "delta": plan.privacy_delta,
             "max_inflation": None,
@@ -154,7 +156,7 @@ def _central(plan: Plan) -> dict[str, Layer]:
         "searched/0": nothing
         | {
             "mechanism": terms.mechanism,
-            "gamma": float(coverage + number(terms.beta)),
+            "gamma": float(coverage + number(part)),
             "bins": terms.bins,
             "grid": terms.grid,
             "delta_train": 0.0,

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from confide.protocol.cards.verify import averaged
+from confide.protocol.cards.verify.findings import number
 from confide.protocol.cards.verify.tables import WEIGHT, Endless, both_sides, descent, power
 
 NOT_CERTIFIED: Final = "not certified"
@@ -41,7 +42,7 @@ Verifier = Callable[[Claim], Bound]
 # Verifiers by mechanism: for the aggregator's noise, and for the owners' noise.
 INFLATION: dict[str, Verifier] = {}
 OWNER_NOISED: dict[str, Verifier] = {}
-# The rank of a mechanism whose coverage is averaged over its draws, by entry and alpha.
+# The rank of a mechanism whose coverage is averaged over its draws, by entry, alpha and delta.
 AVERAGED: dict[str, Callable[..., int | None]] = {}
 
 
@@ -63,12 +64,20 @@ def register(
         AVERAGED[mechanism] = averaged_rank
 
 
-def averaged_rank(entry: dict[str, Any], *, alpha: Fraction) -> int | None:
-    """The rank of a configuration without a beta; None if its mechanism needs one."""
+def rank(entry: dict[str, Any], *, alpha: Fraction, beta: float, delta: float | None) -> int | None:
+    """The rank that a configuration aims at; None if there is no beta, and its mechanism needs one.
+
+    With a delta the promise is PAC; else it is an average.
+    """
+    n = entry["n"]
+    if beta:
+        if delta is None:
+            return math.ceil((n + 1) * (1 - alpha))
+        return averaged.rare_rank(n, alpha=alpha, delta=number(delta) - number(beta))
     if entry["noised_by"] == "owners" or entry["mechanism"] not in AVERAGED:
         return None
     try:
-        return AVERAGED[entry["mechanism"]](entry, alpha=alpha)
+        return AVERAGED[entry["mechanism"]](entry, alpha=alpha, delta=delta)
     except Endless:
         return None
 
@@ -252,7 +261,7 @@ def zcdp(epsilon: float, delta: float) -> float:
     return low
 
 
-register("rank-exponential", inflation=_rank_exponential, averaged_rank=averaged.marginal_rank)
+register("rank-exponential", inflation=_rank_exponential, averaged_rank=averaged.averaged_rank)
 register("pps", inflation=_pps)
 register("laplace-counts", inflation=_laplace_counts)
 register("above-threshold", inflation=_above_threshold)

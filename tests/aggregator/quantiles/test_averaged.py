@@ -1,5 +1,6 @@
 """Coverage averaged over the draws of rank-exponential, by its exact law."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -7,9 +8,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from confide.aggregator.binomial import masses
 from confide.aggregator.quantiles.averaged import UNIT
 from confide.aggregator.quantiles.base import ADD_REMOVE
-from confide.aggregator.quantiles.histogram import Histogram, conformal_rank
+from confide.aggregator.quantiles.histogram import Histogram, conformal_rank, tail_rank
 from confide.aggregator.quantiles.rank_exponential import RankExponential
 from confide.protocol.exact.sampling import Integers
 from tests.support.quantiles import compositions, on_grid
@@ -154,3 +156,74 @@ def test_the_mean_inflation_is_bounded_and_nearly_attained(epsilon: float) -> No
         assert mean <= bound
         worst = max(worst, mean)
     assert worst > bound - 1
+
+
+def exact_failure(
+    mechanism: RankExponential, shares: tuple[Fraction, ...], *, n: int, rank: int, alpha: Fraction
+) -> Fraction:
+    """How often n independent scores in bins of these shares end in a coverage below 1 - alpha."""
+    covered = [sum(shares[: j + 1], Fraction(0)) for j in range(len(shares))]
+    first = next(j for j, share in enumerate(covered) if share >= 1 - alpha)
+    found = Fraction(0)
+    for counts in compositions(n, len(shares)):
+        ways = math.factorial(n)
+        for count in counts:
+            ways //= math.factorial(count)
+        chance = ways * math.prod(p**c for p, c in zip(shares, counts, strict=True))
+        if chance:
+            found += chance * sum(mechanism.law(on_grid(counts), rank)[:first], Fraction(0))
+    return found
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(4.0, 0.3), (8.0, 0.1), (8.0, 0.05)])
+def test_small_calibrations_fail_a_pac_promise_no_more_often_than_delta(
+    epsilon: float, delta: float
+) -> None:
+    """Over all histograms of twelve independent scores, by their exact chances; populations stop
+    just short of the target, in one bin or in two, or lie in ties above it."""
+    mechanism, n, alpha = RankExponential(bins=3, epsilon=epsilon), 12, 0.4
+    rank = mechanism.pac_rank(n=n, alpha=alpha, delta=delta)
+    assert rank <= n
+    short = Fraction("0.599999")
+    failures = [
+        exact_failure(mechanism, shares, n=n, rank=rank, alpha=Fraction("0.4"))
+        for shares in (
+            (short, Fraction(0), 1 - short),
+            (short / 2, short / 2, 1 - short),
+            (Fraction(1, 3), Fraction(1, 3), Fraction(1, 3)),
+            (Fraction(0), short, 1 - short),
+        )
+    ]
+    assert max(failures) <= Fraction(str(delta))
+
+
+@pytest.mark.parametrize("n", [200, 1_000])
+def test_the_worst_population_fails_about_as_often_as_delta(n: int) -> None:
+    """All but a share 1 - alpha lies at the top: the failure is the bound itself, at most delta,
+    and above it one rank lower."""
+    bins, delta = 1_024, 0.1
+    mechanism = RankExponential(bins=bins, epsilon=1.0)
+    rank = mechanism.pac_rank(n=n, alpha=0.1, delta=delta)
+
+    def failure(target: int) -> float:
+        found = 0.0
+        for below in range(n + 1):
+            counts = np.zeros(bins, dtype=np.int64)
+            counts[0], counts[-1] = below, n - below
+            weights = mechanism.weights(on_grid(counts), target)
+            found += float(masses(below, n, 0.9)) * int(weights[:-1].sum()) / int(weights.sum())
+        return found
+
+    assert failure(rank) <= delta < failure(rank - 1)
+
+
+def test_pac_ranks_above_the_non_private_one() -> None:
+    """21 ranks above the marginal rank at n = 1,000 and epsilon 1, of which 12 are not privacy's;
+    a mechanism with a beta leaves the rest of delta to the calibration."""
+    plain = conformal_rank(n=1_000, level=0.9)
+    mechanism = RankExponential(bins=1_024, epsilon=1.0)
+    assert mechanism.pac_rank(n=1_000, alpha=0.1, delta=0.1) - plain == 21
+    assert tail_rank(n=1_000, alpha=0.1, delta=0.1) - plain == 12
+    kept = RankExponential(bins=1_024, epsilon=1.0, beta=0.05)
+    assert kept.pac_rank(n=1_000, alpha=0.1, delta=0.1) == tail_rank(n=1_000, alpha=0.1, delta=0.05)
+    assert mechanism.pac_rank(n=20, alpha=0.1, delta=0.1) == 21

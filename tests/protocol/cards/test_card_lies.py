@@ -37,7 +37,7 @@ def tracks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Card]:
     """An honest card of every track."""
     folder = tmp_path_factory.mktemp("cards")
     rng = np.random.default_rng(5)
-    averaged = changed(TRUSTED, beta=0.0)
+    averaged, pac = (changed(TRUSTED, beta=0.0, delta=delta) for delta in (0.0, 0.1))
     return {
         "bits": campaign(folder / "bits"),
         "labels": campaign(folder / "labels", method="labels", variant="certified", max_corrupt=3),
@@ -49,6 +49,7 @@ def tracks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Card]:
         ),
         "trusted": issued(TRUSTED, counted(TRUSTED, rng)),
         "averaged": issued(averaged, counted(averaged, rng)),
+        "PAC": issued(pac, counted(pac, rng)),
         "owner-noised": issued(NOISED, counted(NOISED, rng)),
         "full-data": made(),
         "monitor": watched_card([(300, 268), (300, 200)]),
@@ -64,6 +65,7 @@ TRACKS = (
     "published labels",
     "trusted",
     "averaged",
+    "PAC",
     "owner-noised",
     "full-data",
     "monitor",
@@ -78,7 +80,7 @@ def free(track: str, place: tuple[Any, ...]) -> bool:
     name, part = place[-1], place[0]
     if track in ("bits", "labels", "class labels"):
         return part == "shuffle" or place == ("certificate", "n") or "rungs" in place
-    if track in ("trusted", "averaged", "owner-noised"):
+    if track in ("trusted", "averaged", "PAC", "owner-noised"):
         return name in ("owners", "complete")
     if track == "full-data":
         known = (("contract", "name"), ("contract", "epsilon"), ("released", "labels"))

@@ -86,6 +86,20 @@ def averaged_card(rng: np.random.Generator) -> Card:
     return issued(plan, counted(plan, rng, n=int(rng.integers(1, 9_000)), owners=1))
 
 
+def pac_card(rng: np.random.Generator) -> Card:
+    """With and without a beta, and with owners' noise."""
+    kind = int(rng.integers(3))
+    changes = {"beta": 0.0} if kind == 0 else {"beta": 0.003, "mechanism": "above-threshold"}
+    plan = changed(
+        NOISED if kind == 2 else TRUSTED,
+        **({"beta": 0.003} if kind == 2 else changes),
+        delta=round(float(rng.uniform(0.01, 0.3)), 3),
+        alpha=round(float(rng.uniform(0.02, 0.6)), 3),
+        minimum_reports=0,
+    )
+    return issued(plan, counted(plan, rng, n=int(rng.integers(1, 9_000)), owners=2))
+
+
 def noised_card(rng: np.random.Generator) -> Card:
     bins, epsilon = int(rng.choice([16, 64, 256])), round(float(rng.uniform(0.3, 4)), 3)
     plan = changed(
@@ -165,6 +179,7 @@ MAKERS: dict[str, Callable[[np.random.Generator], Card]] = {
     "labels": labels_card,
     "trusted": trusted_card,
     "averaged": averaged_card,
+    "PAC": pac_card,
     "owner-noised": noised_card,
     "full-data": full_data_card,
     "monitor": monitor_card,

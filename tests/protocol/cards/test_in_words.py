@@ -15,6 +15,7 @@ from tests.support.campaign_cards import counted, forged, issued
 from tests.support.cards import KEY, campaign, infeasible, make_card
 from tests.support.central import TRUSTED
 from tests.support.full_data import made
+from tests.support.owners import changed
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,16 @@ def test_a_marginal_card_promises_an_average_and_names_who_saw_counts(trusted: C
     assert "The aggregator itself saw exact counts." in dict(words.rows)["Privacy"]
     assert any("this one calibration" in text for text in words.not_promised)
     assert "anybody can sign" in dict(words.rows)["Checked"]
+
+
+def test_a_pac_card_of_counts_promises_this_calibration() -> None:
+    """With the probability that the calibration fails, not the delta of its privacy."""
+    plan = changed(TRUSTED, beta=0.0, delta=0.07)
+    card = issued(plan, counted(plan, np.random.default_rng(5)))
+    words = in_words(card, verify(card))
+    assert words.status == "CERTIFIED"
+    assert "probability at most 0.07" in dict(words.rows)["Promise"]
+    assert not any("this one calibration" in text for text in words.not_promised)
 
 
 def test_simulations_and_trivial_cards_say_so_in_large_letters(
