@@ -31,6 +31,7 @@ DEFAULTS: dict[str, Any] = {
     "grid": MIXED,
     "beta": 0.002,
     "privacy-delta": 1e-6,
+    "loss-share": 0.0,
     "days": 30.0,
     "title": "",
 }
@@ -116,7 +117,7 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class TrainingPlanOptions:
-    """The terms of a training, which needs all of these; only a head has a model too."""
+    """The terms of a training, which needs all of these but a loss; only a head has a model."""
 
     architecture: Annotated[
         str | None, typer.Option(help="network and its arguments, such as 'mlp hidden=64'")
@@ -142,6 +143,9 @@ class TrainingPlanOptions:
     ] = None
     centre: Annotated[
         float | None, typer.Option(help="the feature in [0, 1] that the network sees as 0")
+    ] = None
+    loss_share: Annotated[
+        float | None, typer.Option(help="share of the budget for a noised error rate a round")
     ] = None
 
 
