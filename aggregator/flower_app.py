@@ -30,17 +30,22 @@ from confide.aggregator.campaigns.training_result import (
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.flower_messages import Asking
 from confide.aggregator.keys import read_key
+from confide.aggregator.procedures.averaging import error_rate
 from confide.aggregator.procedures.central import Draw
 from confide.protocol.cards.card import AUDITOR
 from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy, os_entropy
 from confide.protocol.files import write_whole
+from confide.protocol.methods.mean_weights import TrainingTally
 from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.plan import Plan, digest, sign_plan
 from confide.protocol.simulated import SIMULATION_KEY
 
 log = logging.getLogger("flwr")
+
+# Of what is said about a training, that which is too long for the log.
+UNLOGGED = ("terms", "owners", "error_rates")
 
 app = ServerApp()
 
@@ -113,14 +118,22 @@ class Run:
             )
         # What cannot be exported is refused before anybody is asked: then budgets are spent.
         model_file(plan, terms.network().first_weights(), backbone=backbone)
-        learned, received = run_training(plan, self._asking(plan))
-        about = about_training(plan, learned.owners, received)
+
+        def tell(round_: int, tally: TrainingTally) -> None:
+            rate = error_rate(terms, tally)
+            said = "" if rate is None else f"; its weights began with {rate}"
+            log.info(
+                "confide: round %d of %d: %d owners%s", round_ + 1, terms.rounds, tally.owners, said
+            )
+
+        learned, received = run_training(plan, self._asking(plan), tell)
+        about = about_training(plan, learned, received)
         model = model_file(plan, learned.weights, backbone=backbone)
         if self._measured is not None:
             about["accuracy"] = self._measured.accuracy(terms, learned.weights)
         log.info(
             "confide: %s",
-            {name: value for name, value in about.items() if name not in ("terms", "owners")},
+            {name: value for name, value in about.items() if name not in UNLOGGED},
         )
         if self._chain:
             self._trained = TrainedModel(plan, model)

@@ -60,9 +60,21 @@ class ChosenRecords:
 
     def train(self, weights: Array) -> Array:
         """Return the weights after this owner's private steps of DP-SGD."""
+        found: Array = self.trainer.learn(
+            weights, self._inputs(), self.labels, entropy=self.entropy
+        )
+        return found
+
+    def noised_errors(self, weights: Array) -> int:
+        """Return the noised number of records that a network of these weights predicts wrongly."""
+        found: int = self.trainer.noised_errors(
+            weights, self._inputs(), self.labels, entropy=self.entropy
+        )
+        return found
+
+    def _inputs(self) -> Array:
+        """Return what the network sees of each record: its features, or a head's inputs."""
         features = self.results if self.plan.terms.uses_model else self.records.features
         assert features is not None
-        found: Array = self.trainer.learn(
-            weights, features[self.places], self.labels, entropy=self.entropy
-        )
+        found: Array = features[self.places]
         return found

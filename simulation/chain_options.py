@@ -41,6 +41,9 @@ class TrainingOptions:
     momentum: Annotated[
         float | None, typer.Option(help="of trainings: of the averaged weights")
     ] = None
+    loss_share: Annotated[
+        float | None, typer.Option(help="of trainings: share of the budget for noised error rates")
+    ] = None
 
     def config(self) -> dict[str, Any]:
         """Return the settings that were given; a chain trains on 80 % unless it says otherwise."""

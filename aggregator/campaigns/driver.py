@@ -12,6 +12,7 @@ from confide.protocol.certificate import NOT_STATED, Certificate
 from confide.protocol.errors import ConfideError
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SEEDED
 from confide.protocol.methods.base import Query, Tally
+from confide.protocol.methods.mean_weights import TrainingTally
 from confide.protocol.plan import Plan, digest, write_query
 
 AnyQuery = TypeVar("AnyQuery")
@@ -188,15 +189,22 @@ def check_owners(plan: Plan, sizes: Iterable[int]) -> None:
         )
 
 
-def run_training(plan: Plan, ask: Ask) -> tuple[Learned, dict[str, int]]:
-    """Run a plan of federated training.
+def run_training(
+    plan: Plan, ask: Ask, tell: Callable[[int, TrainingTally], None] = lambda *_: None
+) -> tuple[Learned, dict[str, int]]:
+    """Run a plan of federated training; `tell` hears of every round that is counted.
 
     Returns the common weights, and how many answers were received by code.
     """
     intake = Admission(plan)
-    learned: Learned = run_procedure(
-        plan_procedure(plan, draw_afresh), asked_now(plan, ask, intake)
-    )
+    counted = asked_now(plan, ask, intake)
+
+    def told(query: Query, round_: int) -> Any:
+        tally: Any = counted(query, round_)
+        tell(round_, tally)
+        return tally
+
+    learned: Learned = run_procedure(plan_procedure(plan, draw_afresh), told)
     check_learned(plan, learned, received=intake.codes, sizes=intake.counted.values())
     return learned, dict(intake.codes)
 

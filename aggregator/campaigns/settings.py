@@ -10,6 +10,7 @@ from confide.protocol.exact.grids import GRIDS, MOST_BINS
 from confide.protocol.exact.lattice import MOST_WEIGHTS
 from confide.protocol.methods.in_clear import MOST_SENT_FEATURES
 from confide.protocol.methods.monitor import MOST_PERIODS
+from confide.protocol.methods.noised_errors import MOST_SHARE
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.methods.training import LIMITS
 
@@ -118,6 +119,10 @@ KINDS = {
     "momentum": _limit("momentum"),
     "averaged-rounds": _limit("rounds", whole=True),
     "centre": _limit("centre"),
+    "loss-share": Kind(
+        lambda value: type(value) in (int, float) and 0 <= value <= MOST_SHARE,
+        f"a number from 0 to {MOST_SHARE:g}",
+    ),
 }
 
 

@@ -3,12 +3,14 @@
 import hashlib
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from confide.aggregator.procedures.averaging import Learned
 from confide.protocol.architectures.base import Weights
 from confide.protocol.architectures.export import to_onnx
 from confide.protocol.errors import BadInput
@@ -16,11 +18,17 @@ from confide.protocol.methods.training import NOISE, TrainingTerms
 from confide.protocol.plan import Plan
 
 
-def about_training(
-    plan: Plan, owners: Sequence[int], received: Mapping[str, int]
-) -> dict[str, Any]:
-    """What a training cost its records, how many owners answered each round, and its terms."""
+def about_training(plan: Plan, learned: Learned, received: Mapping[str, int]) -> dict[str, Any]:
+    """What a training cost its records, how many owners answered each round, and its terms.
+
+    With a loss, also its part of the cost, and the noised error rates of the weights that every
+    round began with.
+    """
     terms = TrainingTerms.of(plan.terms)
+    loss = {
+        "epsilon_loss": terms.spent_on_loss(plan.privacy_delta),
+        "error_rates": [None if one is None else asdict(one) for one in learned.errors],
+    }
     return {
         "campaign": plan.campaign,
         "epsilon": terms.spent(plan.privacy_delta),
@@ -29,8 +37,9 @@ def about_training(
         "unit": "record",
         "noise": NOISE,
         "terms": terms.to_values(),
-        "owners": list(owners),
+        "owners": list(learned.owners),
         "received": dict(received),
+        **(loss if terms.loss_share else {}),
     }
 
 

@@ -48,6 +48,7 @@ def chain_layer(plan: Plan, training: Plan | None) -> dict[str, Layer]:
             "training": training.to_bytes().hex(),
             "epsilon_train": spent,
             "delta_train": delta,
+            "epsilon_loss": terms.spent_on_loss(delta),
             "epsilon_calibration": plan.epsilon,
             "delta_calibration": plan.privacy_delta,
             "records": SAME if same else DISJOINT,

@@ -28,6 +28,7 @@ from confide.aggregator.storage.stored_campaign import (
     Campaign,
     Settings,
 )
+from confide.aggregator.storage.training_progress import error_rates
 from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.cards.in_words import headline
 from confide.protocol.cards.verify.card import verify
@@ -229,7 +230,9 @@ def _followed(steps: Iterator[Campaign], store: Store) -> Campaign:
         if closed != done:
             done = closed
             in_all = f" of {one.plan.terms.rounds}" if one.plan.terms.rounds else ""
-            print(f"  {done}{in_all} rounds done", flush=True)
+            rates = error_rates(store, one.id, one.plan)
+            said = f"; round {max(rates) + 1} began with {rates[max(rates)]}" if rates else ""
+            print(f"  {done}{in_all} rounds done{said}", flush=True)
         last = one
     assert last is not None
     return last

@@ -39,6 +39,7 @@ DEFAULTS: dict[str, Any] = {
     "beta": 0.0,
     "guarantee": MARGINAL,
     "privacy-delta": 1e-6,
+    "loss-share": 0.0,
     "days": 30.0,
     "title": "",
     "monitors": "",
@@ -147,7 +148,7 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class TrainingPlanOptions:
-    """The terms of a training, which needs all of these; only a head has a model too."""
+    """The terms of a training, which needs all of these but a loss; only a head has a model."""
 
     architecture: Annotated[
         str | None, typer.Option(help="network and its arguments, such as 'mlp hidden=64'")
@@ -173,6 +174,9 @@ class TrainingPlanOptions:
     ] = None
     centre: Annotated[
         float | None, typer.Option(help="the feature in [0, 1] that the network sees as 0")
+    ] = None
+    loss_share: Annotated[
+        float | None, typer.Option(help="share of the budget for a noised error rate a round")
     ] = None
 
 

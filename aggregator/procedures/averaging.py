@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from confide.protocol.architectures.base import Weights
 from confide.protocol.methods.mean_weights import WEIGHT_BOUND, TrainingTally
+from confide.protocol.methods.noised_errors import ErrorRate
 from confide.protocol.methods.training import (
     TrainingQuery,
     TrainingTerms,
@@ -23,10 +24,14 @@ from confide.protocol.plan import Plan
 
 @dataclass(frozen=True)
 class Learned:
-    """The common weights, and how many owners took part in each round."""
+    """The common weights, how many owners took part in each round, and the error rates.
+
+    The rate of a round is that of the weights that owners were sent, if the plan has a loss.
+    """
 
     weights: Weights
     owners: tuple[int, ...]
+    errors: tuple[ErrorRate | None, ...] = ()
 
 
 def federated_averaging(terms: TrainingTerms) -> Generator[TrainingQuery, TrainingTally, Learned]:
@@ -39,18 +44,25 @@ def federated_averaging(terms: TrainingTerms) -> Generator[TrainingQuery, Traini
     v being the weights before w (heavy ball; Hsu, Qi, Brown 2019 for federated averaging). The
     result is the average of the common weights after the last `averaged_rounds`.
     """
-    weights, owners = terms.network().first_weights(), []
+    weights, owners, errors = terms.network().first_weights(), [], []
     movement, total = np.zeros(terms.size), np.zeros(terms.size)
     for round_ in range(terms.rounds):
         tally = yield TrainingQuery(terms, weights)
         owners.append(tally.owners)
+        errors.append(error_rate(terms, tally))
         if tally.mean is not None:
             following = _within(tally.mean + terms.momentum * movement)
             movement = following - weights
             weights = following.astype(np.float32)
         if round_ >= terms.rounds - terms.averaged_rounds:
             total += weights
-    return Learned((total / terms.averaged_rounds).astype(np.float32), tuple(owners))
+    last = (total / terms.averaged_rounds).astype(np.float32)
+    return Learned(last, tuple(owners), tuple(errors) if terms.loss_share else ())
+
+
+def error_rate(terms: TrainingTerms, tally: TrainingTally) -> ErrorRate | None:
+    """The noised error rate of a round; nothing without a loss in the plan."""
+    return ErrorRate.of(tally.records, tally.errors, owners=tally.owners, noise=terms.loss_noise)
 
 
 def _within(weights: NDArray[Any]) -> NDArray[Any]:

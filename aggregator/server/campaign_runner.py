@@ -212,7 +212,7 @@ class CampaignRunner:
         check_learned(
             plan, learned, received=received, sizes=views.contributions(engine, campaign.id)
         )
-        about = about_text(about_training(plan, learned.owners, received))
+        about = about_text(about_training(plan, learned, received))
         self._store.train(campaign.id, about, packed(learned.weights), now=self._now())
         log.info("trained", extra={"campaign": campaign.id, "rounds": len(learned.owners)})
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 
-from sqlalchemy import ColumnElement, Connection, Engine, func, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, LargeBinary, func, select, update
 
 from confide.aggregator.storage.database import insert, writing
 from confide.aggregator.storage.schema import batches, campaigns, parts, queries, round_data
@@ -50,6 +50,15 @@ class RoundStore:
     def long_tally(self, campaign: str, number: int) -> bytes | None:
         """The tally of a round, if it is counted and is stored as bytes."""
         return self._data(campaign, number, TALLY)
+
+    def tally_heads(self, campaign: str, size: int) -> dict[int, bytes]:
+        """The first bytes of every stored tally of a campaign, by round; tallies are long."""
+        columns = round_data.c
+        mine = (columns.campaign == campaign) & (columns.name == TALLY)
+        head = func.substr(columns.data, 1, size, type_=LargeBinary)
+        with self.engine.connect() as db:
+            found = db.execute(select(columns.round, head).where(mine).order_by(columns.round))
+            return {number: bytes(data) for number, data in found}
 
     def _data(self, campaign: str, number: int, name: str) -> bytes | None:
         columns = round_data.c

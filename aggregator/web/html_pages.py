@@ -16,6 +16,7 @@ from markupsafe import Markup
 from confide.aggregator.storage import views
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import CALIBRATED, PUBLISHED, TRAINED
+from confide.aggregator.storage.training_progress import error_rates
 from confide.aggregator.web.drawing import search_picture
 from confide.aggregator.web.search_progress import DOUBT, alarm, asked_of, bracket, points
 from confide.aggregator.web.words import MEANINGS
@@ -142,6 +143,7 @@ class Pages:
             "stored": views.stored_batches(engine, one.id),
             "trained": self._trained(one),
             "alarm": alarm(*found),
+            "errors": error_rates(self._store, one.id, plan),
         }
         return self._templates.get_template(
             "campaign.html" if whole else "campaign_live.html"

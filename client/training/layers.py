@@ -120,18 +120,15 @@ class Stack:
             parts += [(kept.T @ h).ravel(), kept.sum(axis=0) * 2.0**f]
         return np.concatenate(parts)
 
+    def predicted(self, features: NDArray[Any]) -> NDArray[np.int64]:
+        """The label of the highest output of each record, the first of equal ones."""
+        starts = range(0, len(features), self._rows)
+        parts = [self._forward(features[i : i + self._rows])[1].argmax(axis=1) for i in starts]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+
     def traces(self, features: NDArray[Any], labels: NDArray[Any]) -> Traces:
         """Run all layers forward and backward; a label without an output has no signal."""
-        inputs = [np.rint(scaled(features, self._centre) * 2.0 ** self._bits[0])]
-        outputs = inputs[0]
-        for place, (matrix, bias) in enumerate(self._layers):
-            fraction = self._input_fractions[place]
-            outputs = inputs[place] @ matrix.T
-            outputs += bias * 2.0**fraction
-            if place < len(self._layers) - 1:
-                outputs *= 2.0 ** (self._input_fractions[place + 1] - fraction - _WEIGHT_FRACTION)
-                inputs.append(_rounded(outputs, 0.0, self._bits[place + 1]))
-        logits = outputs * 2.0 ** -(self._input_fractions[-1] + _WEIGHT_FRACTION)
+        inputs, logits = self._forward(features)
         signals = [self._last_signal(logits, labels)]
         for place in range(len(self._layers) - 1, 0, -1):
             signal = signals[0] @ self._layers[place][0]
@@ -143,6 +140,19 @@ class Stack:
             signal *= inputs[place] > 0
             signals.insert(0, signal)
         return Traces(inputs, signals, self._input_fractions, self._signal_fractions)
+
+    def _forward(self, features: NDArray[Any]) -> tuple[list[Floats], Floats]:
+        """The inputs of every layer, as integers, and the outputs of the last."""
+        inputs = [np.rint(scaled(features, self._centre) * 2.0 ** self._bits[0])]
+        outputs = inputs[0]
+        for place, (matrix, bias) in enumerate(self._layers):
+            fraction = self._input_fractions[place]
+            outputs = inputs[place] @ matrix.T
+            outputs += bias * 2.0**fraction
+            if place < len(self._layers) - 1:
+                outputs *= 2.0 ** (self._input_fractions[place + 1] - fraction - _WEIGHT_FRACTION)
+                inputs.append(_rounded(outputs, 0.0, self._bits[place + 1]))
+        return inputs, outputs * 2.0 ** -(self._input_fractions[-1] + _WEIGHT_FRACTION)
 
     def _last_signal(self, logits: Floats, labels: NDArray[Any]) -> Floats:
         """The signal of the outputs: probabilities, less 1 at the label."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.client.training.layers import bounded
-from confide.client.training.networks import open_sums
+from confide.client.training.networks import count_errors, open_sums
 from confide.client.training.randomness import poisson_batch
 from confide.protocol.architectures.base import Weights
 from confide.protocol.errors import BadInput
@@ -68,6 +68,25 @@ class Trainer:
             sums = self.sums(current, (features[rows], labels[rows]), entropy)
             current = moved(terms, current, sums + noise)
         return current.astype(np.float32)
+
+    def noised_errors(
+        self,
+        weights: Weights,
+        features: NDArray[Any],
+        labels: NDArray[Any],
+        *,
+        entropy: Entropy,
+    ) -> int:
+        """How many records a network of these weights predicts wrongly, with the plan's noise.
+
+        Whether a prediction is wrong depends on the record and the weights alone, so replacing a
+        record changes the number by at most 1, whatever the weights.
+        """
+        terms = self._terms
+        rows = (features, labels)
+        wrong = count_errors(terms.network(), bounded(weights), rows, centre=terms.centre)
+        noise = discrete_gaussian(Fraction(terms.loss_noise) ** 2, 1, entropy)[0]
+        return wrong + int(noise)
 
 
 def moved(

@@ -43,6 +43,32 @@ def open_sums(network: Network, *, clip: float, centre: float, batch: float, dev
     return exact
 
 
+def count_errors(
+    network: Network, weights: NDArray[np.float64], rows: Rows, *, centre: float
+) -> int:
+    """How many records the network predicts wrongly; a label that it does not have is wrong.
+
+    Other networks than stacks see one record at a time: in a batch, the last bits of a record's
+    outputs may depend on its company, and with weights chosen for it they decide a prediction.
+    """
+    features, labels = rows
+    if network.widths is not None:
+        predicted = Stack(network.widths, weights, clip=1.0, centre=centre).predicted(features)
+        return int(np.count_nonzero(predicted != labels))
+    import torch
+
+    from confide.client.training.descent import one_thread
+
+    module = network.module().double().eval()
+    load_weights(module, network, weights)
+    records = torch.from_numpy(scaled(features, centre))
+    wrong = 0
+    with torch.no_grad(), one_thread(torch.device("cpu")):
+        for place, label in enumerate(labels):
+            wrong += int(module(records[place : place + 1]).argmax()) != int(label)
+    return wrong
+
+
 class _TorchSums:
     """The clipped sums of a torch module."""
 

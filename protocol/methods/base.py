@@ -67,6 +67,9 @@ class Subjects(Protocol):
     def train(self, weights: Array) -> Array:
         """Return the weights after this owner's private steps."""
 
+    def noised_errors(self, weights: Array) -> int:
+        """Return the noised number of records that a network of these weights predicts wrongly."""
+
 
 @dataclass(frozen=True)
 class Batch:

@@ -116,6 +116,11 @@ class FullDataTerms(CentralTerms):
                 f"{cls.method}:{variant} calibrates on the records that trained its model, and no "
                 "training is given; accepted is such a campaign in a chain"
             )
+        if trained.loss_share:
+            raise BadInput(
+                f"the training has loss-share {trained.loss_share:g}, and {cls.method}:{variant} "
+                "states what its steps cost; accepted is a training without a loss"
+            )
         bins, epsilon = int(settings["bins"]), float(settings["epsilon"])
         delta = 0.0 if kind.rule == DPCP else float(settings["privacy-delta"])
         variance = (

@@ -16,15 +16,21 @@ WEIGHT_BOUND = 32.0
 # Weights are added up in whole multiples of this, so that a mean does not depend on their order;
 # 2^18 owners fit into 64 bits.
 _UNIT = 2.0**-40
-_COUNT = struct.Struct("<Q")
+# Owners, and the sums of their records and of their noised numbers of wrong predictions.
+HEAD = struct.Struct("<QQq")
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingTally(Tally):
-    """The mean weights of the owners that answered, and how many they are; None if nobody did."""
+    """The mean weights of the owners that answered, and how many they are; None if nobody did.
+
+    With a loss in the plan, also their records and how many of them were wrong, noised.
+    """
 
     mean: NDArray[np.float32] | None
     owners: int
+    records: int = 0
+    errors: int = 0
 
     @classmethod
     def of(cls, answers: Iterable[NDArray[np.float32]]) -> Self:
@@ -42,12 +48,14 @@ class TrainingTally(Tally):
         return cls(mean, owners)
 
     def to_bytes(self) -> bytes:
-        return _COUNT.pack(self.owners) + (b"" if self.mean is None else packed(self.mean))
+        head = HEAD.pack(self.owners, self.records, self.errors)
+        return head + (b"" if self.mean is None else packed(self.mean))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        (owners,) = _COUNT.unpack_from(data)
-        return cls(np.frombuffer(data, F4, offset=_COUNT.size) if owners else None, owners)
+        owners, records, errors = HEAD.unpack_from(data)
+        mean = np.frombuffer(data, F4, offset=HEAD.size) if owners else None
+        return cls(mean, owners, records, errors)
 
 
 def packed(weights: NDArray[Any]) -> bytes:

@@ -3,8 +3,8 @@
 Weights travel as one row of float32 numbers (`confide.protocol.architectures.base`).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -23,6 +23,13 @@ from confide.protocol.methods.base import (
 )
 from confide.protocol.methods.mean_weights import WEIGHT_BOUND, TrainingTally, packed
 from confide.protocol.methods.network_terms import NetworkTerms, described
+from confide.protocol.methods.noised_errors import (
+    check_errors,
+    check_loss,
+    explained,
+    loss_epsilon,
+    loss_noise,
+)
 from confide.protocol.privacy.renyi import (
     LEAST_NOISE,
     MOST_NOISE,
@@ -73,23 +80,46 @@ class TrainingQuery(WholeQuery):
         return serialise(wire.TrainingQuery(weights=packed(self.weights)))
 
     def answer(self, subjects: Subjects) -> Columns:
-        return {"weights": subjects.train(self.weights)}
+        found = {"weights": subjects.train(self.weights)}
+        if self.terms.loss_share:
+            found["errors"] = np.array([len(subjects), subjects.noised_errors(self.weights)])
+        return found
 
     def pack(self, columns: Columns) -> bytes:
-        return serialise(wire.Weights(weights=packed(columns["weights"])))
+        records, errors = (int(number) for number in columns.get("errors", (0, 0)))
+        weights = packed(columns["weights"])
+        return serialise(wire.Weights(weights=weights, records=records, errors=errors))
 
     def check(self, body: bytes, n: int, *, most: int) -> None:
-        weights = _finite(parse(wire.Weights, body).weights, self.terms.size)
+        message = parse(wire.Weights, body)
+        weights = _finite(message.weights, self.terms.size)
+        check_errors(
+            message.records,
+            message.errors,
+            noise=self.terms.loss_noise,
+            most=most if self.terms.loss_share else 0,
+        )
         # No owner's steps leave this range, so a single owner moves the mean by little.
         if np.abs(weights).max() > WEIGHT_BOUND:
             raise Refused(wire.Code.OUT_OF_ALPHABET)
 
     def unpack(self, body: bytes, n: int) -> Columns:
         message = wire.Weights.FromString(body)
-        return {"weights": np.frombuffer(message.weights, dtype=F4)[None, :]}
+        return {
+            "weights": np.frombuffer(message.weights, dtype=F4)[None, :],
+            "errors": np.array([[message.records, message.errors]], dtype=np.int64),
+        }
 
     def tally(self, batches: Sequence[Batch], scores: ReportScores) -> TrainingTally:
-        return TrainingTally.of(batch.columns["weights"][0] for batch in batches)
+        counts = np.zeros(2, dtype=np.int64)
+
+        def answers() -> Iterator[Weights]:
+            for batch in batches:
+                counts[:] += batch.columns["errors"][0]
+                yield batch.columns["weights"][0]
+
+        found = TrainingTally.of(answers())
+        return replace(found, records=int(counts[0]), errors=int(counts[1]))
 
     def tally_from_bytes(self, data: bytes) -> TrainingTally:
         return TrainingTally.from_bytes(data)
@@ -108,7 +138,8 @@ class TrainingTerms(NetworkTerms):
 
     A step divides its noisy sum by `batch`, a public number. An owner rounds `sampling_rate` down
     to 32 bits. The aggregator repeats `momentum` times a round's movement in the next one, and
-    averages the common weights of the last `averaged_rounds`.
+    averages the common weights of the last `averaged_rounds`. `loss_share` of epsilon and delta
+    pays for noised numbers of wrong predictions, and the rest for the steps.
     """
 
     variant: str = "federated-averaging"
@@ -122,6 +153,8 @@ class TrainingTerms(NetworkTerms):
     learning_rate: float
     momentum: float = 0.0
     averaged_rounds: int = 1
+    loss_share: float = 0.0
+    loss_noise: float = 0.0
 
     method: ClassVar[str] = "training"
     variants: ClassVar[tuple[str, ...]] = ("federated-averaging",)
@@ -140,6 +173,7 @@ class TrainingTerms(NetworkTerms):
         "momentum": (),
         "averaged-rounds": (),
         "centre": (),
+        "loss-share": (),
     }
 
     def __post_init__(self) -> None:
@@ -164,6 +198,7 @@ class TrainingTerms(NetworkTerms):
                 f"{self.rounds} rounds of {self.local_steps} steps; accepted are 1 to {MOST_STEPS} "
                 "steps in all"
             )
+        check_loss(share=self.loss_share, noise=self.loss_noise)
         spent = self.spent(self.privacy_delta)
         if spent > self.epsilon:
             raise BadInput(
@@ -181,7 +216,7 @@ class TrainingTerms(NetworkTerms):
         rounds, local = int(settings["rounds"]), int(settings["local-steps"])
         epsilon = float(settings.get("training-epsilon") or settings["epsilon"])
         delta = float(settings["privacy-delta"])
-        rate = float(settings["sampling-rate"])
+        rate, share = float(settings["sampling-rate"]), float(settings.get("loss-share", 0.0))
         return cls(
             variant=variant,
             epsilon=epsilon,
@@ -192,7 +227,10 @@ class TrainingTerms(NetworkTerms):
                 outputs=int(settings["labels"]),
             ),
             noise_multiplier=training_noise(
-                epsilon=epsilon, delta=delta, sampling_rate=rate, steps=rounds * local
+                epsilon=(1 - share) * epsilon,
+                delta=(1 - share) * delta,
+                sampling_rate=rate,
+                steps=rounds * local,
             ),
             sampling_rate=rate,
             rounds=rounds,
@@ -203,6 +241,8 @@ class TrainingTerms(NetworkTerms):
             momentum=float(settings["momentum"]),
             averaged_rounds=int(settings["averaged-rounds"]),
             centre=float(settings["centre"]),
+            loss_share=share,
+            loss_noise=loss_noise(epsilon=share * epsilon, delta=share * delta, rounds=rounds),
         )
 
     def check(self, *, labels: int, alpha: float) -> None:
@@ -214,7 +254,8 @@ class TrainingTerms(NetworkTerms):
 
     @property
     def answer_bytes(self) -> int:
-        return F4.itemsize * self.size
+        # Two numbers of up to ten bytes and their tags come with a loss.
+        return F4.itemsize * self.size + (22 if self.loss_share else 0)
 
     def read_query(self, body: bytes, *, labels: int) -> TrainingQuery:
         return TrainingQuery(self, _finite(parse(wire.TrainingQuery, body).weights, self.size))
@@ -227,17 +268,27 @@ class TrainingTerms(NetworkTerms):
             f"steps of DP-SGD on your records: each step sees about {self.sampling_rate:.1%} of "
             f"them, and adds noise of {self.noise_multiplier:.2f} times the most that one record "
             "can change.",
-            ("This counts all rounds, whether you answer them or not.",),
+            (
+                "This counts all rounds, whether you answer them or not.",
+                *explained(share=self.loss_share, noise=self.loss_noise),
+            ),
         )
 
     def spent(self, delta: float) -> float:
         """Return what all rounds cost a record that is replaced by another, rounded up.
 
-        Owners hold disjoint records, so this is also the privacy cost of the model.
+        Owners hold disjoint records, so this is also the privacy cost of the model. A loss is
+        added (basic composition), at its share of delta.
         """
-        return training_epsilon(
+        steps = training_epsilon(
             noise_multiplier=self.noise_multiplier,
             sampling_rate=self.sampling_rate,
             steps=self.rounds * self.local_steps,
-            delta=delta,
+            delta=(1 - self.loss_share) * delta,
         )
+        return steps + self.spent_on_loss(delta)
+
+    def spent_on_loss(self, delta: float) -> float:
+        """Return the part of `spent` that pays for noised losses."""
+        own = self.loss_share * delta
+        return loss_epsilon(noise=self.loss_noise, rounds=self.rounds, delta=own) if own else 0.0

@@ -83,15 +83,26 @@ def training_epsilon(
     )
 
 
-def training_noise(*, epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
+def training_noise(
+    *,
+    epsilon: float,
+    delta: float,
+    sampling_rate: float,
+    steps: int,
+    adjacency: str = REPLACE_ONE,
+) -> float:
     """The least noise multiplier with which `steps` of DP-SGD are (epsilon, delta)-DP.
 
-    One record is replaced. The multiplier is at least LEAST_NOISE, and within 0.1%, from above.
+    The multiplier is at least LEAST_NOISE, and within 0.1%, from above.
     """
 
     def enough(noise_multiplier: float) -> bool:
         found = training_epsilon(
-            noise_multiplier=noise_multiplier, sampling_rate=sampling_rate, steps=steps, delta=delta
+            noise_multiplier=noise_multiplier,
+            sampling_rate=sampling_rate,
+            steps=steps,
+            delta=delta,
+            adjacency=adjacency,
         )
         return found <= epsilon
 

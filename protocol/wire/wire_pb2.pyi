@@ -153,7 +153,7 @@ class MonitorTerms(_message.Message):
     def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., threshold: _Optional[float] = ..., card: _Optional[bytes] = ..., periods: _Optional[int] = ...) -> None: ...
 
 class LabelTerms(_message.Message):
-    __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "sent_features", "ladder", "largest_set")
+    __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "sent_features", "ladder", "largest_set", "joint", "class_floor")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
@@ -162,6 +162,8 @@ class LabelTerms(_message.Message):
     SENT_FEATURES_FIELD_NUMBER: _ClassVar[int]
     LADDER_FIELD_NUMBER: _ClassVar[int]
     LARGEST_SET_FIELD_NUMBER: _ClassVar[int]
+    JOINT_FIELD_NUMBER: _ClassVar[int]
+    CLASS_FLOOR_FIELD_NUMBER: _ClassVar[int]
     variant: str
     channel: str
     epsilon: float
@@ -170,10 +172,12 @@ class LabelTerms(_message.Message):
     sent_features: int
     ladder: _containers.RepeatedScalarFieldContainer[float]
     largest_set: int
-    def __init__(self, variant: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., sent_features: _Optional[int] = ..., ladder: _Optional[_Iterable[float]] = ..., largest_set: _Optional[int] = ...) -> None: ...
+    joint: bool
+    class_floor: int
+    def __init__(self, variant: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., sent_features: _Optional[int] = ..., ladder: _Optional[_Iterable[float]] = ..., largest_set: _Optional[int] = ..., joint: _Optional[bool] = ..., class_floor: _Optional[int] = ...) -> None: ...
 
 class CentralTerms(_message.Message):
-    __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "grid")
+    __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "grid", "delta")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     MECHANISM_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
@@ -182,6 +186,7 @@ class CentralTerms(_message.Message):
     BETA_FIELD_NUMBER: _ClassVar[int]
     NOISE_VARIANCE_FIELD_NUMBER: _ClassVar[int]
     GRID_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
     variant: str
     mechanism: str
     epsilon: float
@@ -190,10 +195,11 @@ class CentralTerms(_message.Message):
     beta: float
     noise_variance: int
     grid: str
-    def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., grid: _Optional[str] = ...) -> None: ...
+    delta: float
+    def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., grid: _Optional[str] = ..., delta: _Optional[float] = ...) -> None: ...
 
 class FullDataTerms(_message.Message):
-    __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "training_noise", "training_rate", "training_steps", "training_delta", "grid")
+    __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "training_noise", "training_rate", "training_steps", "training_delta", "grid", "delta")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     MECHANISM_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
@@ -206,6 +212,7 @@ class FullDataTerms(_message.Message):
     TRAINING_STEPS_FIELD_NUMBER: _ClassVar[int]
     TRAINING_DELTA_FIELD_NUMBER: _ClassVar[int]
     GRID_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
     variant: str
     mechanism: str
     epsilon: float
@@ -218,10 +225,11 @@ class FullDataTerms(_message.Message):
     training_steps: int
     training_delta: float
     grid: str
-    def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., training_noise: _Optional[float] = ..., training_rate: _Optional[float] = ..., training_steps: _Optional[int] = ..., training_delta: _Optional[float] = ..., grid: _Optional[str] = ...) -> None: ...
+    delta: float
+    def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., training_noise: _Optional[float] = ..., training_rate: _Optional[float] = ..., training_steps: _Optional[int] = ..., training_delta: _Optional[float] = ..., grid: _Optional[str] = ..., delta: _Optional[float] = ...) -> None: ...
 
 class TrainingTerms(_message.Message):
-    __slots__ = ("variant", "epsilon", "privacy_delta", "architecture", "arguments", "source", "parameters", "size", "features", "outputs", "noise_multiplier", "sampling_rate", "rounds", "local_steps", "clip", "batch", "learning_rate", "momentum", "averaged_rounds", "centre")
+    __slots__ = ("variant", "epsilon", "privacy_delta", "architecture", "arguments", "source", "parameters", "size", "features", "outputs", "noise_multiplier", "sampling_rate", "rounds", "local_steps", "clip", "batch", "learning_rate", "momentum", "averaged_rounds", "centre", "loss_share", "loss_noise")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
     PRIVACY_DELTA_FIELD_NUMBER: _ClassVar[int]
@@ -242,6 +250,8 @@ class TrainingTerms(_message.Message):
     MOMENTUM_FIELD_NUMBER: _ClassVar[int]
     AVERAGED_ROUNDS_FIELD_NUMBER: _ClassVar[int]
     CENTRE_FIELD_NUMBER: _ClassVar[int]
+    LOSS_SHARE_FIELD_NUMBER: _ClassVar[int]
+    LOSS_NOISE_FIELD_NUMBER: _ClassVar[int]
     variant: str
     epsilon: float
     privacy_delta: float
@@ -262,7 +272,9 @@ class TrainingTerms(_message.Message):
     momentum: float
     averaged_rounds: int
     centre: float
-    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., architecture: _Optional[str] = ..., arguments: _Optional[str] = ..., source: _Optional[bytes] = ..., parameters: _Optional[bytes] = ..., size: _Optional[int] = ..., features: _Optional[int] = ..., outputs: _Optional[int] = ..., noise_multiplier: _Optional[float] = ..., sampling_rate: _Optional[float] = ..., rounds: _Optional[int] = ..., local_steps: _Optional[int] = ..., clip: _Optional[float] = ..., batch: _Optional[float] = ..., learning_rate: _Optional[float] = ..., momentum: _Optional[float] = ..., averaged_rounds: _Optional[int] = ..., centre: _Optional[float] = ...) -> None: ...
+    loss_share: float
+    loss_noise: float
+    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., architecture: _Optional[str] = ..., arguments: _Optional[str] = ..., source: _Optional[bytes] = ..., parameters: _Optional[bytes] = ..., size: _Optional[int] = ..., features: _Optional[int] = ..., outputs: _Optional[int] = ..., noise_multiplier: _Optional[float] = ..., sampling_rate: _Optional[float] = ..., rounds: _Optional[int] = ..., local_steps: _Optional[int] = ..., clip: _Optional[float] = ..., batch: _Optional[float] = ..., learning_rate: _Optional[float] = ..., momentum: _Optional[float] = ..., averaged_rounds: _Optional[int] = ..., centre: _Optional[float] = ..., loss_share: _Optional[float] = ..., loss_noise: _Optional[float] = ...) -> None: ...
 
 class SignedPlan(_message.Message):
     __slots__ = ("plan", "key", "signature")
@@ -361,10 +373,14 @@ class Counts(_message.Message):
     def __init__(self, counts: _Optional[bytes] = ...) -> None: ...
 
 class Weights(_message.Message):
-    __slots__ = ("weights",)
+    __slots__ = ("weights", "records", "errors")
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
     weights: bytes
-    def __init__(self, weights: _Optional[bytes] = ...) -> None: ...
+    records: int
+    errors: int
+    def __init__(self, weights: _Optional[bytes] = ..., records: _Optional[int] = ..., errors: _Optional[int] = ...) -> None: ...
 
 class Receipt(_message.Message):
     __slots__ = ("version", "code", "accepted", "duplicates")

@@ -36,11 +36,17 @@ def chain(formal: Layer, plan: Plan) -> Iterator[Finding]:
     yield _records(found, plan, training)
     if both:
         yield from _numbers(FullDataTerms.of(plan.terms), terms)
-    least = replaced_epsilon(
+    loss = _loss(terms, delta=found["delta_train"])
+    yield Finding(
+        "chain/epsilon_loss",
+        loss * (1 - _TOLERANCE) <= found["epsilon_loss"] <= loss * (1 + _TOLERANCE),
+        f"{loss:.6g} of epsilon_train is for noised losses",
+    )
+    least = loss + replaced_epsilon(
         noise=terms.noise_multiplier,
         rate=terms.sampling_rate,
         steps=terms.rounds * terms.local_steps,
-        delta=found["delta_train"],
+        delta=found["delta_train"] * (1 - terms.loss_share),
     )
     yield Finding(
         "chain/epsilon_train",
@@ -56,6 +62,15 @@ def chain(formal: Layer, plan: Plan) -> Iterator[Finding]:
     for name, value in stated.items():
         yield same(f"chain/{name}", found[name], value)
     yield from _whole(found, plan)
+
+
+def _loss(terms: TrainingTerms, *, delta: float) -> float:
+    """What the noised numbers of wrong predictions cost: one a round, which a record moves by 1."""
+    if not terms.loss_share:
+        return 0.0
+    return added_epsilon(
+        noise=terms.loss_noise, rate=1.0, steps=terms.rounds, delta=delta * terms.loss_share
+    )
 
 
 def _whole(found: Layer, plan: Plan) -> Iterator[Finding]:
@@ -94,6 +109,7 @@ def _numbers(terms: FullDataTerms, training: TrainingTerms) -> Iterator[Finding]
         "training_steps": training.rounds * training.local_steps,
         "training_delta": training.privacy_delta,
     }
+    yield same("chain/epsilon_loss", training.loss_share, 0.0)
     for name, value in planned.items():
         yield same(f"plan/{name}", getattr(terms, name), value)
 

@@ -47,7 +47,7 @@ def test_the_life_of_a_training_on_the_command_line(place: Place, tmp_path: Path
         .replace("delta_per_record = ", "delta_per_record = 1e-4 #")
         .replace("delta_per_campaign = ", "delta_per_campaign = 1e-4 #")
     )
-    assert create(place, owners=1) == (0, "")
+    assert create(place, owners=1, loss_share=0.2) == (0, "")
     (campaign,) = (one.id for one in place.store.campaigns())
     (tmp_path / "token").write_text(aggregator("owner", "add", "me", *db)[1])
     server = place.serve("--http", "0")
@@ -75,8 +75,13 @@ def test_the_life_of_a_training_on_the_command_line(place: Place, tmp_path: Path
 
     for path, words in {
         "/": ["trained", "4 answers of owners in 4 of 4 rounds"],
-        f"/campaigns/{campaign}": ["Trained: 4 answers of owners in 4 rounds", "15 weights"],
-        f"/campaigns/{campaign}/training.json": ["replace-one"],
+        f"/campaigns/{campaign}": [
+            "Trained: 4 answers of owners in 4 rounds",
+            "15 weights",
+            "predict wrongly, with noise that 20 % of the budget pays for",
+            f'<td class="number">{about["error_rates"][3]["rate"]:.3f}</td>',
+        ],
+        f"/campaigns/{campaign}/training.json": ["replace-one", "epsilon_loss"],
     }.items():
         status, _, body = get(server, path)
         assert (status, [word for word in words if word not in body.decode()]) == (200, []), path
@@ -95,6 +100,7 @@ def test_the_life_of_a_training_on_the_command_line(place: Place, tmp_path: Path
         ({"momentum": 1.0}, "momentum is 1.0; accepted is a number from 0 to 0.99"),
         ({"averaged_rounds": 5}, "averaged_rounds is 5 of 4 rounds"),
         ({"centre": -0.5}, "centre is -0.5"),
+        ({"loss_share": 0.6}, "loss-share is 0.6; accepted is a number from 0 to 0.5"),
         ({"rounds": 0}, "rounds is 0; accepted is a whole number from 1 to 10000"),
         ({"rounds": 2.5}, "rounds is 2.5"),
         ({"local_steps": 10**4}, "local-steps is 10000"),

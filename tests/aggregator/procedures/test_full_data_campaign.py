@@ -100,6 +100,9 @@ class _Part:
     def train(self, weights: NDArray[Any]) -> NDArray[Any]:
         raise NotImplementedError
 
+    def noised_errors(self, weights: NDArray[Any]) -> int:
+        raise NotImplementedError
+
 
 def coverages(rule: Rule, *, mu: float = MU, trials: int = TRIALS) -> NDArray[Any]:
     """Thresholds of campaigns; unseen records have uniform scores, so each is a coverage."""

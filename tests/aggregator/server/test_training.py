@@ -1,10 +1,12 @@
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from confide.aggregator.storage.training_progress import error_rates
 from confide.protocol.methods.mean_weights import packed
 from confide.protocol.methods.training import TrainingQuery
 from confide.protocol.plan import digest, read_query
@@ -25,7 +27,7 @@ from tests.support.trainings import (
 OWNERS = 3
 
 
-@pytest.mark.parametrize("settings", [{}, LONG])
+@pytest.mark.parametrize("settings", [{}, LONG, {"loss-share": 0.25}])
 def test_a_training_over_grpc_ends_in_the_weights_of_one_in_process(
     settings: dict[str, Any], place: Place, tmp_path: Path
 ) -> None:
@@ -42,11 +44,15 @@ def test_a_training_over_grpc_ends_in_the_weights_of_one_in_process(
     about = json.loads(place.store.about_training(campaign) or "")
     assert about["owners"] == [OWNERS] * terms.rounds == list(expected.owners)
     assert about["received"] == received == {"OK": OWNERS * terms.rounds}
+    rates = list(error_rates(place.store, campaign, plan).values())
+    assert rates == list(expected.errors)
+    assert about.get("error_rates", []) == [asdict(one) for one in rates]
+    assert len(rates) == (terms.rounds if terms.loss_share else 0)
     assert (about["adjacency"], about["delta"]) == ("replace-one", 1e-5)
     assert about["epsilon"] == terms.spent(1e-5) <= 4.0
     assert [spent(tmp_path / str(i)) for i in range(OWNERS)] == [(RECORDS, 4.0)] * OWNERS
     assert all(one.well and one.reports == terms.rounds for one in left)
-    if settings:
+    if settings is LONG:
         assert left[0].bytes > 2 * PIECE_BYTES
     assert server.stop() == 0
     assert not [event for event in server.events() if event["level"] != "info"]
