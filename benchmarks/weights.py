@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from flwr.app import ConfigRecord, RecordDict
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as FlowerBytes
-from ingest import ECHO, timed
+from ingest import ECHO
 
 from confide.client.transport.grpc_client import Access, Aggregator
 from confide.client.transport.retry import Patience
@@ -92,6 +92,12 @@ class Sides:
         self.echo_process.kill()
         self.echo_process.wait()
         self.place.close()
+
+
+def timed(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
 
 
 def through_flower(name: str, data: bytes) -> None:
