@@ -249,9 +249,10 @@ def test_an_owner_that_looks_loads_no_framework(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("module", ["confide.aggregator.cli.server", "confide.simulation.cli"])
 def test_command_lines_start_without_what_few_commands_need(module: str) -> None:
-    """Migrations, plots, optimisers and scipy's laws are loaded by those who use them; with them a
-    command, or a server, would take twice as long to start."""
+    """Migrations, plots, the page, optimisers and scipy's laws are loaded by those who use them;
+    with them a command, or a server, would take twice as long to start."""
     slow = {"scipy.stats", "scipy.signal", "scipy.optimize", "alembic", "matplotlib", "torch"}
+    slow |= {"starlette", "uvicorn", "jinja2"}
     script = f"import sys, {module}\nprint(sorted({slow!r} & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True

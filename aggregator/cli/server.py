@@ -4,7 +4,7 @@ import asyncio
 import os
 import secrets
 import time
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,7 +33,6 @@ from confide.aggregator.server.process import serve as serve_until_stopped
 from confide.aggregator.storage.database import DEFAULT, connect, upgrade
 from confide.aggregator.storage.enrolment import Enrolment
 from confide.aggregator.storage.store import Store
-from confide.aggregator.web.server import web_page
 from confide.protocol.command_line import CommandLine
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import os_entropy
@@ -185,18 +184,21 @@ def serve(
             entropy=os_entropy,
             clock=Clock(time.time, time.monotonic),
         )
-        # The page has database connections of its own, so that its readers never delay reports.
-        with (
-            nullcontext()
-            if http is None
-            else web_page(http, store=Store(connect(db)), key=public, status=status)
-        ):
+        with nullcontext() if http is None else _page(http, db=db, key=public, status=status):
             asyncio.run(
                 serve_until_stopped(
                     store, runner=runner, endpoint=endpoint, limits=limits, status=status
                 )
             )
         store.release_lease(name)
+
+
+def _page(port: int, *, db: str, key: bytes, status: ProcessStatus) -> AbstractContextManager[None]:
+    """The page, with database connections of its own, so that its readers never delay reports."""
+    # Most servers and all other commands need nothing of it.
+    from confide.aggregator.web.server import web_page
+
+    return web_page(port, store=Store(connect(db)), key=key, status=status)
 
 
 @owner_app.command("add")

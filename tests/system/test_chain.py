@@ -3,8 +3,6 @@ network, fetch the file it became, and calibrate it; the operator's command is k
 
 import hashlib
 import json
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from confide.aggregator.__main__ import main
 from confide.aggregator.keys import SIGNING_KEY
 from confide.client.ledger.ledger import Ledger
 from confide.protocol.architectures.export import predict_file
@@ -19,8 +18,8 @@ from confide.protocol.cards.card import read_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.embedded import owned
 from tests.support.chains import Operator, Owner
+from tests.support.commands import run_main
 from tests.support.owners import PUBLIC
-from tests.support.places import ROOT
 from tests.support.servers import Place, eventually
 
 OWNERS, EACH, SPLIT = 2, 400, 0.5
@@ -144,14 +143,7 @@ def test_a_chain_that_cannot_end_is_refused_before_it_begins(
     file: Any = tmp_path / "chain.toml"
     file.write_text(CHAIN.replace(*change))
     key = place.keys / SIGNING_KEY
-    command = ["chain", str(file), "--out", str(tmp_path / "out"), "--key", str(key)]
-    done = subprocess.run(
-        [sys.executable, "-m", "confide.aggregator", *command, "--db", place.url],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = run_main(main, "chain", file, "--out", tmp_path / "out", "--key", key, "--db", place.url)
     assert done.returncode == 2
     assert words in " ".join(done.stderr.split())
     assert place.store.campaigns() == []
