@@ -90,7 +90,7 @@ def with_noise(noise: Callable[[TrainingTerms, Entropy], Any]) -> Callable[..., 
         sums = Trainer(terms).sums
         for _ in range(terms.local_steps):
             rows = poisson_batch(len(features), terms.sampling_rate, entropy)
-            found = sums(current, features[rows], labels[rows], entropy)
+            found = sums(current, (features[rows], labels[rows]), entropy)
             current = moved(terms, current, found + noise(terms, entropy))
         return current.astype(np.float32)
 

@@ -134,7 +134,7 @@ def step(arguments: argparse.Namespace) -> list[Row]:
     def take(noise: Callable[[TrainingTerms, Entropy], NDArray[Any]] | None) -> Callable[[], None]:
         def taken() -> None:
             rows = poisson_batch(1_000, terms.sampling_rate, os_entropy)
-            sums = clipped(weights, features[rows], labels[rows], os_entropy)
+            sums = clipped(weights, (features[rows], labels[rows]), os_entropy)
             moved(terms, weights, sums if noise is None else sums + noise(terms, os_entropy))
 
         return taken
