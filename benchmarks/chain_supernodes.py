@@ -15,7 +15,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -88,12 +88,13 @@ def write_owner(folder: Path, number: int, mine: Records, *, aggregator: bytes) 
 
 
 @contextmanager
-def deployed(folder: Path, shares: list[Records]) -> Iterator[None]:
-    """A SuperLink and one SuperNode for each share, which end with the block."""
+def deployed(folder: Path, prepare: Callable[[bytes], int]) -> Iterator[None]:
+    """A SuperLink and SuperNodes, which end with the block.
+
+    `prepare` is given the aggregator's public key, writes the owners, and returns their number.
+    """
     create_keys(folder, address="127.0.0.1", now=datetime.now(UTC))
-    public = read_key(folder / "aggregator.key").public_key().public_bytes_raw()
-    for number, mine in enumerate(shares):
-        write_owner(folder, number, mine, aggregator=public)
+    owners = prepare(read_key(folder / "aggregator.key").public_key().public_bytes_raw())
     address = f"127.0.0.1:{free_port()}"
     (folder / "address").write_text(address)
     (folder / "cli").mkdir()
@@ -103,7 +104,7 @@ def deployed(folder: Path, shares: list[Records]) -> Iterator[None]:
         command = [str(SCRIPTS / "superlink.sh"), str(folder), *address.split(":")]
         start(links, folder, "superlink", command, environment(folder / "flwr"))
         wait_for(lambda: b"Uvicorn running" in (folder / "superlink.log").read_bytes(), SECONDS)
-        nodes = [start_node(running, folder, number) for number in range(len(shares))]
+        nodes = [start_node(running, folder, number) for number in range(owners)]
         wait_for(lambda: all(ready() for _, ready in nodes), SECONDS)
         yield
 
@@ -143,7 +144,13 @@ def measure(data: Records, *, owners: int, folder: Path) -> dict[str, Any]:
     shares, test = [data.at(places) for places in dealt], data.at(rest)
     terms = training_terms(data, records=records, owners=owners, train_share=TRAIN_SHARE)
     config = run_config(data, terms, records=records, folder=folder)
-    with deployed(folder, shares):
+
+    def prepare(public: bytes) -> int:
+        for number, mine in enumerate(shares):
+            write_owner(folder, number, mine, aggregator=public)
+        return len(shares)
+
+    with deployed(folder, prepare):
         say(f"{records} records, {owners} SuperNodes")
         run = flwr(folder, "run", str(ROOT), "own", "--run-config", config)["run-id"]
         ended = outcome(folder, run, seconds=LONGEST)

@@ -5,9 +5,10 @@ Run with the project's environment: `python benchmarks/weights.py [--sizes 10000
 and wait until the aggregator has averaged it and asks the next query. Nothing is trained, so this
 is what training adds to nothing. The echo is a plain gRPC service in a process of its own that is
 sent the bytes of the query and of the answer in messages of 1 MB, and sends them back. Both go
-without TLS over the loopback device, and take turns; the claim is the median of the ratios. The
-Flower rows pass the same query and answer through Flower's own messages in process: record, bytes,
-record.
+without TLS over the loopback device, and take turns; the claim is the median of the ratios. The row
+`flower` passes the same query and answer through Flower's own messages in process: record, bytes,
+record. The rows `SuperNode` are those of a real SuperLink and SuperNode (`weights_flower.py`), with
+TLS; `--no-supernode` leaves them out.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from flwr.app import ConfigRecord, RecordDict
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as FlowerBytes
 from ingest import ECHO
+from weights_flower import measure_flower
 
 from confide.client.transport.grpc_client import Access, Aggregator
 from confide.client.transport.retry import Patience
@@ -95,9 +97,10 @@ class Sides:
 
 
 def timed(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
+    """The seconds that work takes, waiting included."""
+    began = time.monotonic()
     work()
-    return time.perf_counter() - started
+    return time.monotonic() - began
 
 
 def through_flower(name: str, data: bytes) -> None:
@@ -144,6 +147,19 @@ def measure(folder: Path, size: int, turns: int) -> Iterator[dict[str, Any]]:
         sides.close()
 
 
+def through_supernode(sizes: list[int], turns: int) -> list[dict[str, Any]]:
+    """The rows of a real SuperNode, next to an echo service of their own."""
+    process = subprocess.Popen([sys.executable, "-c", ECHO], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        with tempfile.TemporaryDirectory() as folder:
+            return measure_flower(Path(folder), sizes, turns=turns, echo=port)
+    finally:
+        process.kill()
+        process.wait()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -152,6 +168,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=sizes, choices=sizes)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument("--no-supernode", action="store_true", help="without a real SuperNode")
     given = parser.parse_args()
     rows: list[dict[str, Any]] = []
     for size in given.sizes:
@@ -159,6 +176,10 @@ def main() -> None:
             for row in measure(Path(folder), size, given.turns):
                 rows.append(row)
                 print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+    if not given.no_supernode:
+        for row in through_supernode(given.sizes, given.turns):
+            rows.append(row)
+            print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
     if given.json is not None:
         given.json.write_text(json.dumps(rows, indent=2) + "\n")
 

@@ -23,6 +23,7 @@ from confide.aggregator.server.limits import (
     ServerLimits,
     Slots,
 )
+from confide.aggregator.server.model_files import ModelFiles
 from confide.aggregator.server.round_cache import CachedCampaign, RoundCache
 from confide.aggregator.server.upload import Stream
 from confide.aggregator.storage.enrolment import Enrolment, Owner
@@ -108,7 +109,7 @@ class Service:
         self._calls, self._watches = Slots(bounds.calls), Slots(bounds.watches)
         self._rate_limiter = RateLimiter(limits, status, now=time.monotonic)
         self._reading, self._memory = Reading(limits.message_bytes), MessageMemory(MOST_HELD)
-        self._assemblies = AssemblyMemory()
+        self._assemblies, self._models = AssemblyMemory(), ModelFiles(store.model)
         self._changed, self._stopping = asyncio.Event(), False
 
     async def prepare(self) -> None:
@@ -159,13 +160,13 @@ class Service:
 
     async def _model(self, owner: Owner, campaign: str) -> AsyncIterator[service_pb2.ModelPiece]:
         found = self._cache.campaign(campaign).campaign
-        data = await asyncio.to_thread(self._store.model, found.plan.model)
-        if data is None:
+        file = await self._models.file(found.plan.model)
+        if file is None:
             yield service_pb2.ModelPiece(code=wire.Code.CLOSED)
             return
-        self._rate_limiter.send(owner.id, len(data))
-        for start in range(0, len(data), PIECE_BYTES):
-            piece = data[start : start + PIECE_BYTES]
+        self._rate_limiter.send(owner.id, len(file.data))
+        for start in range(0, len(file.data), PIECE_BYTES):
+            piece = file.data[start : start + PIECE_BYTES]
             yield service_pb2.ModelPiece(code=wire.Code.OK, data=piece)
 
     async def _card(self, call: OwnerCall) -> service_pb2.CardJson:
