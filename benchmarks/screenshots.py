@@ -1,9 +1,10 @@
-"""The pictures of the page in docs/: a real server, owners, and a real browser.
+"""The pictures of the pages in docs/: a real server, owners, a federation, and a real browser.
 
 Run with the project's environment and Chromium: `python benchmarks/screenshots.py [--out docs]`.
 """
 
 import argparse
+import subprocess
 import sys
 import tempfile
 import time
@@ -37,6 +38,13 @@ def shoot(
     print(f"wrote {path}")
 
 
+def federation(folder: Path) -> str:
+    """The address of the report of a federation of twelve owners."""
+    command = [sys.executable, "-m", "confide", "federation", "--nodes", "12", "--seed", "1"]
+    subprocess.run([*command, "--out", str(folder)], check=True, stdout=subprocess.DEVNULL)
+    return (folder / "report.html").as_uri()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -52,6 +60,8 @@ def main() -> None:
         expected_records=N * len(OWNERS),
     )
     with tempfile.TemporaryDirectory() as folder, browser() as chromium:
+        report = federation(Path(folder) / "federation")
+        shoot(chromium, report, given.out / "page-report.png", width=880, height=1000)
         place = Place(Path(folder) / "aggregator")
         try:
             campaign = place.campaign(plan, owners=len(OWNERS))

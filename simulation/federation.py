@@ -21,15 +21,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-
-import psutil
+from typing import TYPE_CHECKING, Any
 
 import confide
 from confide.protocol.errors import ConfideError
 from confide.protocol.simulated import RUN_FOLDER
 from confide.simulation.defaults import APP
 from confide.simulation.interrupts import interrupts
+
+if TYPE_CHECKING:
+    import psutil
 
 # The folder that the package is imported from, be it a checkout or where a wheel was installed.
 PACKAGES = Path(confide.__file__).parent.parent
@@ -225,6 +226,8 @@ def stop(process: subprocess.Popen[Any], home: Path, *, grace: float = 20.0) -> 
 
     They are asked to end first, and killed if they do not.
     """
+    import psutil
+
     for end in (psutil.Process.terminate, psutil.Process.kill):
         members = [one for one in psutil.process_iter() if _lives_in(home, one)]
         for one in members:
@@ -234,7 +237,9 @@ def stop(process: subprocess.Popen[Any], home: Path, *, grace: float = 20.0) -> 
     process.wait()
 
 
-def _lives_in(home: Path, process: psutil.Process) -> bool:
+def _lives_in(home: Path, process: "psutil.Process") -> bool:
+    import psutil
+
     try:
         return bool(process.environ().get(HOME) == str(home))
     except psutil.Error:

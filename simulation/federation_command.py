@@ -29,7 +29,7 @@ from confide.protocol.files import make_folder
 from confide.protocol.option_groups import grouped
 from confide.protocol.simulated import SIMULATION_PUBLIC
 from confide.protocol.simulated_data import simulated_data
-from confide.protocol.terminal import clear_errors, columns
+from confide.protocol.terminal import check_installed, clear_errors, columns
 from confide.simulation.chain_options import CHAIN, TrainingOptions
 from confide.simulation.defaults import run_defaults
 from confide.simulation.evaluate.command import given_options
@@ -150,6 +150,9 @@ def federation_command(
 ) -> None:
     """A real Flower simulation of many data owners, on the embedded data set or on a file of your
     own; exit code 1 if the run fails."""
+    # Said before a federation runs for minutes; no other command needs these.
+    for package in ("psutil", "matplotlib", "ray"):
+        check_installed(package)
     with clear_errors():
         written = given_options(context)
         if training.chain and "--campaigns" not in written:

@@ -6,11 +6,7 @@ from typing import Any
 
 from confide.aggregator.campaigns.summary import cells, heads, notes, owner_cells
 from confide.protocol.cards.page import STYLE
-from confide.protocol.terminal import check_installed
 from confide.simulation.findings import Findings
-
-# Said before a federation runs for minutes. It is loaded for the plot only.
-check_installed("matplotlib")
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -22,8 +18,8 @@ PAGE = """<!doctype html>
 .scroll td, .scroll th {{ display: table-cell; width: auto; white-space: nowrap;
   padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #ccc; }}
 .scroll tr {{ display: table-row; }}
-.scroll svg {{ width: auto; max-width: none; }}
-@media print {{ .scroll {{ overflow: visible; font-size: 8pt; }} .scroll svg {{ width: 100%; }} }}
+.scroll svg {{ max-width: 60rem; min-width: 38rem; }}
+@media print {{ .scroll {{ overflow: visible; font-size: 8pt; }} .scroll svg {{ min-width: 0; }} }}
 </style>
 <h1>Simulated federation</h1>
 <p>{about}</p>

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from confide.protocol.cards.card import Card, Layer
-from confide.protocol.cards.in_words import in_words, spent
+from confide.protocol.cards.in_words import campaign_name, in_words, spent
 from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.certificate import WATCH
 from confide.protocol.errors import BadInput
@@ -127,7 +127,7 @@ FORMS: dict[str, Callable[[Card, list[Finding], Curator], str]] = {
 def _basic(card: Card, curator: Curator) -> Layer:
     contract = card.formal["contract"]
     return {
-        "name": printable(contract["name"]),
+        "name": printable(campaign_name(card)),
         "data_curators": [
             {
                 "data_curator_name": curator.name or OPEN,

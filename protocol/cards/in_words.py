@@ -1,6 +1,7 @@
 """A card in words: what a reader who is no engineer needs first, and what is not promised."""
 
 import math
+import re
 from dataclasses import dataclass
 
 from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Card, Layer
@@ -24,6 +25,9 @@ from confide.protocol.scores.regression import residual
 SIMULATION, TRIVIAL, FAILED = "SIMULATION ONLY", "TRIVIAL", "NOT GUARANTEED"
 CERTIFIED, ON_AVERAGE, KEPT = "CERTIFIED", "GUARANTEED ON AVERAGE", "CAN BE KEPT"
 UNVERIFIED = "DOES NOT VERIFY"
+
+# Campaigns without a title are told apart by the number of a run, or by the time.
+RUN_NUMBER = re.compile(r" \d{10,}$")
 
 _FAILED = {INFORMATIVE: "informative (the threshold is 1, which predicts everything)"}
 
@@ -88,6 +92,12 @@ def title(card: Card) -> str:
 def _watches(formal: Layer) -> bool:
     """Whether the card is of a monitor, which promises no coverage."""
     return bool(formal["contract"]["kind"] == WATCH)
+
+
+def campaign_name(card: Card) -> str:
+    """The name of the campaign or contract, without the number that a run was given at its end."""
+    name: str = card.formal["contract"]["name"]
+    return RUN_NUMBER.sub("", name) or name
 
 
 def headline(card: Card) -> str:

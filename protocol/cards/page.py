@@ -6,7 +6,7 @@ Both open with the verdict and what it means; the fields follow, folded on the p
 import html
 
 from confide.protocol.cards.card import Card
-from confide.protocol.cards.in_words import InWords, in_words, verdict
+from confide.protocol.cards.in_words import InWords, campaign_name, in_words, verdict
 from confide.protocol.cards.picture import card_picture
 from confide.protocol.cards.sections import sections
 from confide.protocol.cards.verify.findings import Finding
@@ -49,7 +49,7 @@ def as_markdown(card: Card, findings: list[Finding]) -> str:
     parts = [
         f"# {_escape(words.title)}",
         "",
-        f"Campaign or contract: {_escape(card.formal['contract']['name'])}",
+        f"Campaign or contract: {_escape(campaign_name(card))}",
         "",
         f"**{_escape(verdict(card, findings))}**",
         "",
@@ -77,7 +77,7 @@ def as_html(card: Card, findings: list[Finding]) -> str:
     return (
         '<!doctype html>\n<html lang="en"><meta charset="utf-8"><meta name="viewport" '
         'content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(words.title)}: {html.escape(card.formal['contract']['name'])}</title>"
+        f"<title>{html.escape(words.title)}: {html.escape(campaign_name(card))}</title>"
         f"<style>{STYLE}</style>{card_article(card, findings)}</html>\n"
     )
 
@@ -94,7 +94,7 @@ def card_article(card: Card, findings: list[Finding]) -> str:
         + "</table>"
         for heading, rows in sections(card, findings)
     )
-    name = html.escape(card.formal["contract"]["name"])
+    name = html.escape(campaign_name(card))
     return (
         f'<h1>{html.escape(words.title)}</h1><p class="quiet">{name}</p>{_box(words)}'
         f"{card_picture(card.formal, card.diagnostic)}"

@@ -78,8 +78,9 @@ def main_of(name: str) -> Callable[[], None]:
         ("aggregator", "sqlalchemy", "server", ["--help"]),
         ("card", "typer", "server", ["--help"]),
         ("simulation", "typer", "simulation", ["--help"]),
-        ("simulation", "matplotlib", "simulation", ["--help"]),
-        ("simulation", "psutil", "simulation", ["--help"]),
+        ("simulation", "matplotlib", "simulation", ["federation"]),
+        ("simulation", "psutil", "simulation", ["federation"]),
+        ("simulation", "ray", "simulation", ["federation"]),
         ("simulation", "torch", "train", ["evaluate", "--method", "full-data"]),
         ("simulation", "dp_accounting", "train", ["evaluate", "--method", "full-data"]),
     ],
@@ -94,6 +95,14 @@ def test_a_missing_extra_is_named(
     assert run.stderr.count("\n") == 1
     assert run.stderr.startswith("error: ")
     assert f"confide[{extra}]" in run.stderr
+
+
+@pytest.mark.parametrize("missing", ["psutil", "matplotlib", "ray", "flwr", "torch", "sqlalchemy"])
+def test_predicting_and_evaluating_need_no_federation(missing: str) -> None:
+    """Who has a card, or records of its own, installs no framework for them."""
+    for arguments in (["predict", "--help"], ["evaluate", "--trials", "1", "--n", "1000"]):
+        run = command("simulation", *arguments, missing=missing)
+        assert run.returncode == 0, run.stderr
 
 
 def test_a_module_of_the_project_that_is_missing_is_no_extra() -> None:

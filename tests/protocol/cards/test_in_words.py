@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from confide.protocol.cards.card import Card
-from confide.protocol.cards.in_words import headline, in_words
+from confide.protocol.cards.in_words import campaign_name, headline, in_words
 from confide.protocol.cards.page import as_html, as_markdown
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.exact.sampling import SEEDED
 from tests.support.campaign_cards import counted, forged, issued
-from tests.support.cards import KEY, campaign, infeasible, make_card
+from tests.support.cards import CONTRACT, KEY, campaign, infeasible, make_card
 from tests.support.central import TRUSTED
 from tests.support.full_data import made
 from tests.support.owners import changed
@@ -112,3 +112,18 @@ def test_pages_open_with_the_verdict_and_fold_the_fields(bits: Card) -> None:
     assert page.index("<details>") < page.index("SHA-256 of the model")
     assert text.index(headline(bits)) < text.index("## Contract")
     assert "<h1>Prediction sets with coverage 0.9</h1>" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("bits:certified 12291146972526840467", "bits:certified"),
+        ("Triage model, autumn 2026", "Triage model, autumn 2026"),
+        ("12291146972526840467", "12291146972526840467"),
+    ],
+)
+def test_no_page_is_named_by_the_number_of_a_run(name: str, shown: str) -> None:
+    """A year is no run; a name that is nothing but a number stays."""
+    card = make_card(replace(CONTRACT, name=name))
+    assert campaign_name(card) == shown
+    assert f": {shown}</title>" in as_html(card, [])
