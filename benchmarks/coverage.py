@@ -80,7 +80,7 @@ def shown(rows: list[dict[str, Any]]) -> Table:
         table.add_column(
             heading, no_wrap=True, justify="left" if heading in ("method", "path") else "right"
         )
-    for method, path in product(map(str, METHODS), PATHS):
+    for method, path in product(dict.fromkeys(row["method"] for row in rows), PATHS):
         own = [row for row in rows if (row["method"], row["path"]) == (method, path)]
         worst = [
             max((row for row in own if row["score"] == score), key=lambda row: row["rate"])
@@ -124,6 +124,9 @@ def main() -> int:
     parser.add_argument(
         "--workers", type=int, default=os.cpu_count(), help="processes (default: one a core)"
     )
+    parser.add_argument(
+        "--only", default="", help="methods whose name starts so, such as labels:certified"
+    )
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument(
         "--markdown", action="store_true", help="print the table of docs/local-methods.md"
@@ -153,7 +156,12 @@ def main() -> int:
             given.campaigns,
         )
         for method, score, population, path in product(METHODS, SCORES, POPULATIONS, PATHS)
+        if str(method).startswith(given.only)
     ]
+    if not works:
+        parser.error(
+            f"--only {given.only}: accepted is the start of {', '.join(map(str, METHODS))}"
+        )
     rows = list(finished(works, given.workers))
     if given.markdown:
         print(failure_markdown(rows))

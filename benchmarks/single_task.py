@@ -23,7 +23,7 @@ Array = NDArray[Any]
 ALPHA = DELTA = 0.1
 EPSILON, K = 1.0, 10
 REPORTS = 1_000_000
-MEMORY = 2_000_000_000
+MEMORY, CERTIFIED_MEMORY = 2_000_000_000, 1_000_000_000
 # Softmax of independent normal logits with this spread: with ten labels the model is right two
 # times in three.
 SPREAD = 3.0
@@ -86,7 +86,7 @@ def in_processes() -> list[Row]:
     rows = []
     for task, what, most in (
         ("sweep", f"LDP-CP-L by the sweep, {REPORTS} x {K}", MEMORY),
-        ("labels", f"certified labels, {REPORTS} x {K}", None),
+        ("labels", f"certified labels, {REPORTS} x {K}", CERTIFIED_MEMORY),
         ("bits", f"certified bits, {REPORTS} users", None),
     ):
         ran = subprocess.run([sys.executable, __file__, task], capture_output=True, text=True)

@@ -13,6 +13,7 @@ import os
 import platform
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,11 @@ from confide.aggregator.procedures.nonprivate import split_conformal
 from confide.aggregator.procedures.sweep import noise_aware_threshold
 from confide.protocol.channels.randomized_response import KaryRR
 from confide.protocol.exact.sampling import os_entropy
+from confide.protocol.methods.label_query import LabelTally
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import true_scores
+from confide.simulation.driver import drive
 
 Array = NDArray[Any]
 
@@ -160,13 +163,14 @@ def bisection(
 def sweeping(turns: int) -> list[Row]:
     scores, truth = hps_scores(REPORTS)
     channel = KaryRR(EPSILON, k=K)
-    supported = channel.supported(channel.randomize(truth, os_entropy), scores)
+    reports = channel.randomize(truth, os_entropy)
+    supported = channel.supported(reports, scores)
     beta, delta_l = (
         float(K * channel.spill),
         labels.published_delta(channel=channel, n=REPORTS, delta=DELTA),
     )
     goal = REPORTS * float(channel.hit - channel.spill) * (1 - ALPHA)
-    sides = {
+    sides: dict[str, Callable[[], object]] = {
         "ours": lambda: noise_aware_threshold(
             scores, supported, goal=goal, spill=float(channel.spill)
         ),
@@ -175,6 +179,10 @@ def sweeping(turns: int) -> list[Row]:
             scores, supported, beta=beta, target=1 - ALPHA, within=delta_l
         ),
     }
+    sides["certified"] = lambda: drive(
+        labels.certified(channel=channel, alpha=ALPHA, delta=DELTA),
+        lambda _: LabelTally(scores, reports),
+    )
     seconds = take_turns(turns, {name: timed(side) for name, side in sides.items()})
     what = f"exact NACP sweep, {REPORTS} x {K}"
     return [
@@ -190,6 +198,13 @@ def sweeping(turns: int) -> list[Row]:
             "numpy bisection, stops within Delta",
             ours=seconds["ours"],
             peer=seconds["stopping"],
+        ),
+        times_as_long(
+            f"certified labels, {REPORTS} x {K}",
+            "the exact sweep",
+            ours=seconds["certified"],
+            peer=seconds["ours"],
+            at_most=40,
         ),
     ]
 

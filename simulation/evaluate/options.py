@@ -88,9 +88,9 @@ class SharedOptions:
     variant: Annotated[
         str,
         typer.Option(
-            help="labels and bits: certified, published, published-star, one-shot (bits only) or "
-            "non-private; full-data: certified, dpcp, scp-f, scp-a, split, split-certified, pscp, "
-            "differential, split-cp or naive"
+            help="labels and bits: certified, published, published-star, one-shot (bits only), "
+            "class-conditional (labels only), non-private; full-data: certified, dpcp, scp-f, "
+            "scp-a, split, split-certified, pscp, differential, split-cp or naive"
         ),
     ] = "certified"
     score: Annotated[str, typer.Option(help="hps, aps, aps-randomized, raps, saps or top-k")] = (

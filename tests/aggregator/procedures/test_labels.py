@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from confide.aggregator.procedures import bits, labels
-from confide.aggregator.procedures.ladder import check_ladder, even_in_size
+from confide.aggregator.procedures.ladder import check_ladder, even_in_size, public_ladder
 from confide.aggregator.procedures.nonprivate import split_conformal
 from confide.aggregator.procedures.sweep import noise_aware_threshold
 from confide.protocol.certificate import LocalCertificate
@@ -20,6 +20,7 @@ from confide.protocol.channels.unary_encoding import UnaryEncoding
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.label_query import LabelQuery, LabelTally
+from confide.protocol.methods.labels import LabelTerms
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import all_scores
 from confide.simulation.driver import LabelUsers, drive
@@ -52,7 +53,9 @@ def test_a_planted_wrong_channel_is_caught() -> None:
         scores = all_scores(SCORES["hps"], probs)
         reports = KaryRR(k=K, epsilon=1.0).randomize(truth, SeededEntropy(i))
         swapped = KaryRR(k=K, epsilon=0.5)
-        procedure = labels.certified(channel=swapped, alpha=ALPHA, delta=DELTA)
+        procedure = labels.certified(
+            channel=swapped, alpha=ALPHA, delta=DELTA, ladder=public_ladder(100)
+        )
         next(procedure)
         with pytest.raises(StopIteration) as finished:
             procedure.send(LabelTally(scores, reports))
@@ -166,6 +169,33 @@ def test_lies_widen_the_certificate() -> None:
         campaign(channel, 3, 4_000, max_corrupt=lies).threshold for lies in (0, 40, 4_000)
     )
     assert honest < wary < hopeless == 1
+
+
+def test_many_labels_need_a_bound_of_set_sizes() -> None:
+    """500 labels, epsilon 4, n = 5,000: the walk ends at 1 without the bound of 50 that plans have
+    by rule, and in sets of fewer than ten labels with it."""
+    rng, n, k = np.random.default_rng(1), 5_000, 500
+    probs = np.exp(rng.normal(0, 5, (n, k)))
+    probs /= probs.sum(axis=1, keepdims=True)
+    truth = np.minimum((probs.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1), k - 1)
+    terms = LabelTerms.from_settings(
+        "certified",
+        {"channel": "auto", "epsilon": 4.0, "labels": k}
+        | {"failure-probability": DELTA, "max-corrupt": 0},
+    )
+    assert terms.largest_set == 50
+    channel = terms.make_channel(labels=k)
+    users = LabelUsers(1 - probs, truth, SeededEntropy(1))
+    free, bounded = (
+        drive(
+            labels.certified(channel=channel, alpha=ALPHA, delta=DELTA, largest_set=largest), users
+        )
+        for largest in (0, terms.largest_set)
+    )
+    assert free.trivial
+    assert (1 - probs <= bounded.threshold).sum(axis=1).mean() < 10
+    own = 1 - probs[np.arange(n), truth]
+    assert np.mean(own <= bounded.threshold) >= 1 - ALPHA
 
 
 def test_the_provider_may_bring_a_ladder() -> None:
