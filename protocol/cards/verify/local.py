@@ -10,7 +10,7 @@ from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify import recompute
 from confide.protocol.cards.verify.findings import CLOSE, Finding, number, same
 from confide.protocol.cards.verify.released import decided, released_flags, released_score
-from confide.protocol.certificate import DROPOUTS, IID, MIXTURE
+from confide.protocol.certificate import DROPOUTS, IID, LIARS, MIXTURE
 from confide.protocol.errors import BadInput
 
 SHUFFLE_DELTA = 1e-6
@@ -23,7 +23,8 @@ class LocalRules:
     `channels` are those that a variant may use; `evidence` recomputes what follows from a
     certificate's numbers when so many reports may be false; `planned` tells whether certificates
     say how many records were expected; `shuffled` tells whether reports carry nothing that
-    identifies them, so that a shuffler could hide them.
+    identifies them, so that a shuffler could hide them; `adaptive` tells whether answers decide
+    what is asked or tested next, so that cards which allow for lies state when liars speak.
     """
 
     variants: tuple[str, ...]
@@ -31,6 +32,7 @@ class LocalRules:
     evidence: Callable[[Layer, int], Iterator[Finding]]
     planned: bool = False
     shuffled: bool = False
+    adaptive: bool = False
 
 
 RULES: dict[str, LocalRules] = {}
@@ -85,7 +87,8 @@ def _form(formal: Layer) -> Iterator[Finding]:
     )
     yield same("contract/adjacency", contract["adjacency"], "replace-one")
     yield same("contract/unit", contract["unit"], "record")
-    yield same("certificate/assumptions", found["assumptions"], [IID, MIXTURE, DROPOUTS])
+    liars = [LIARS] if rules.adaptive and contract["max_corrupt"] else []
+    yield same("certificate/assumptions", found["assumptions"], [IID, MIXTURE, DROPOUTS, *liars])
     counted = [rung["n"] for rung in found["rungs"] if "n" in rung]
     together = sum(counted) if found["variant"] == "certified" else max(counted, default=0)
     yield Finding(

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 NOT_CERTIFIED: Final = "not certified"
-STAGE_SHARES = (0.1875, 0.1875, 0.1875, 0.1875)
+STAGE_SHARES = (0.075, 0.1, 0.165, 0.165, 0.165, 0.18)
 # The largest integer weight of the exponential mechanisms; the word size in which noisy comparisons
 # express probabilities; and the least probability.
 WEIGHT = 1 << 40
