@@ -16,6 +16,10 @@ MIXTURE = (
     "per-record weighting: the guarantee is for the mixture of owners the reports were drawn from"
 )
 DROPOUTS = "whether a report is missing does not depend on the record"
+# Where a campaign of bits allows for lies: thresholds are placed by answers, false ones among them.
+LIARS = (
+    "what a false report says does not depend on honest reports of its own round or of later rounds"
+)
 EXCHANGEABLE = "calibration records and test record are exchangeable, owners taken together"
 HONEST_COUNTS = "owners count as the protocol says"
 HONEST_TRAINING = "owners trained as the protocol says, with all of their noise"

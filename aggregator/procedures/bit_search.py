@@ -1,15 +1,31 @@
 """Chooses the thresholds that a bits campaign asks next; no guarantee depends on this module."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import expit, logit, ndtr, ndtri
 
-from confide.aggregator.binomial import upper_quantile
 from confide.aggregator.procedures.certify import Search
 from confide.aggregator.procedures.curve import Curve, fit_curve
 from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.bits import BitTally
+
+Floats = NDArray[np.float64]
+
+# How far above what a stage needs to pass at once its coverage should be, in standard errors; and
+# for the last stage, which nothing follows.
+SURE, SURE_LAST = 0.73, 1.38
+# The next threshold below a certified one has this share of its excess, less a standard error.
+GO_DOWN = 0.62
+# After a failure a threshold this close (in standard errors) to the best one is asked again; and
+# what failing once more costs, in standard errors of the answers left then.
+STAY, LATER = 0.5, 6.0
+# A trivial threshold exceeds the target by alpha, and counts as this many times that.
+TRIVIAL = 2.0
+# Coverage asked for exceeds the target by at most this share of alpha.
+MOST_OF_ALPHA = 0.9
 
 
 class Answers:
@@ -59,31 +75,66 @@ def narrow(curve: Curve, aim: float, window: tuple[float, float]) -> tuple[float
     )
 
 
-def place(
-    curve: Curve, search: Search, *, channel: Bit, alpha: float, rest: int, last: bool
-) -> float | None:
-    """The allowed threshold of least expected excess coverage, or None if none helps.
+@dataclass(frozen=True)
+class Ahead:
+    """The answers of a stage and of those after it, and the standard error of all planned ones."""
 
-    The expectation is for asking all remaining answers there. Before the last stage the error of
-    the curve counts half, because later stages can still correct it.
+    answers: int
+    rest: int
+    unit: float
+
+
+def place(
+    curve: Curve, search: Search, stage: Ahead, *, channel: Bit, alpha: float
+) -> float | None:
+    """The threshold to ask next, or None if none helps.
+
+    The rules say by how much its coverage should exceed the target, in standard errors; the curve
+    says where that is.
     """
     grid = curve.grid()
     coverage, error = curve.predict(grid)
-    hit, spill = float(channel.hit), float(channel.spill)
-    rate = spill + (hit - spill) * coverage
-    needed = upper_quantile(search.level, rest, search.null) + 1
-    doubt = error if last else error / 2
-    spread = np.sqrt(rest * rate * (1 - rate) + (rest * (hit - spill) * doubt) ** 2)
-    passes = ndtr((rest * rate - needed) / np.maximum(spread, 1e-9))
     excess = coverage - (1 - alpha)
-    fallback = alpha
+    doubt = float(np.interp(0.0, excess, error))
+    fallback = TRIVIAL * alpha
     if search.certified < 1:
-        fallback = min(alpha, max(0.0, float(np.interp(logit(search.certified), grid, excess))))
+        fallback = float(np.interp(logit(search.certified), grid, excess))
+    sigma = _spread(search.null, channel)
+    if search.failed:
+        wanted = _risen(excess, search.level, stage, sigma=sigma, doubt=doubt, fallback=fallback)
+    else:
+        wanted = _fresh(search, stage, sigma=sigma, doubt=doubt, fallback=fallback)
+    wanted = min(wanted, MOST_OF_ALPHA * alpha)
     q = expit(grid)
-    cost = np.where(
-        (q >= search.floor) & (q < search.certified),
-        passes * excess + (1 - passes) * fallback,
-        np.inf,
-    )
-    best = int(cost.argmin())
-    return float(q[best]) if cost[best] < 0.999 * fallback else None
+    if search.failed:
+        lowest = float(np.interp(logit(search.floor), grid, excess))
+        if lowest >= wanted - (stage.unit * STAY if stage.rest else 0.0):
+            return search.floor
+    allowed = q[(excess >= wanted) & (q >= search.floor) & (q < search.certified)]
+    if allowed.size:
+        return float(allowed[0])
+    return float(q[-1]) if search.certified >= 1 else None
+
+
+def _fresh(search: Search, stage: Ahead, *, sigma: float, doubt: float, fallback: float) -> float:
+    """The excess to ask for at full level: likely to pass at once, well below what is certified."""
+    noise = sigma / math.sqrt(max(stage.answers, 1))
+    early = 1.0 if not stage.rest else search.early(0.0)
+    sure = SURE if stage.rest else SURE_LAST
+    likely = -float(ndtri(search.level * early)) * noise + sure * math.hypot(noise, doubt)
+    if search.certified >= 1:
+        return likely
+    return min(GO_DOWN * (fallback - stage.unit), likely)
+
+
+def _risen(
+    excess: Floats, level: float, stage: Ahead, *, sigma: float, doubt: float, fallback: float
+) -> float:
+    """The excess at which asking all answers to come costs least, after a stage that failed."""
+    noise = sigma / math.sqrt(max(stage.answers + stage.rest, 1))
+    critical = -float(ndtri(min(max(level, 1e-300), 1 - 1e-12))) * noise
+    if stage.rest:
+        doubt, fallback = doubt / 2, min(fallback, LATER * sigma / math.sqrt(stage.rest))
+    passes = ndtr((excess - critical) / math.hypot(noise, doubt))
+    cost = passes * excess + (1 - passes) * np.maximum(fallback, excess)
+    return float(excess[int(cost.argmin())])

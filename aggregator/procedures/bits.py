@@ -14,10 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from confide.aggregator.procedures.bit_search import Answers, aim_for, narrow, place
+from confide.aggregator.procedures.bit_search import Ahead, Answers, aim_for, narrow, place
 from confide.aggregator.procedures.certify import Search, null_rate, tail
 from confide.aggregator.procedures.ladder import LOGIT_REACH, Ladder, check_ladder, public_ladder
-from confide.protocol.certificate import PAC, BitRung, LocalCertificate
+from confide.protocol.certificate import (
+    DROPOUTS,
+    IID,
+    LIARS,
+    MIXTURE,
+    PAC,
+    BitRung,
+    LocalCertificate,
+)
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput, check_probability
 from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTally, BitTerms
@@ -25,10 +33,12 @@ from confide.protocol.plan import Plan
 
 Floats = NDArray[np.float64]
 
-# Shares of the records: three narrowing search rounds of twelve thresholds, then four certification
-# stages.
-SEARCH_SHARES = (0.05, 0.075, 0.125)
-STAGE_SHARES = (0.1875, 0.1875, 0.1875, 0.1875)
+# Shares of the records: two search rounds of twelve thresholds, then six certification stages, the
+# first ones small: they only make sure that something is certified.
+SEARCH_SHARES = (0.05, 0.1)
+STAGE_SHARES = (0.075, 0.1, 0.165, 0.165, 0.165, 0.18)
+# The share of delta that is kept for a second search.
+RESERVE = 0.05
 SEARCH_THRESHOLDS = 12
 PUBLISHED_ROUNDS = 10
 ONE_SHOT_RUNGS = 200
@@ -91,11 +101,10 @@ def published(
 def certified(
     *, channel: Bit, alpha: float, delta: float, n: int, max_corrupt: int = 0
 ) -> BitProcedure:
-    """Search with a quarter of the records, certify with the rest; PAC at 1 - alpha with no Delta.
+    """Search with 15 % of the records, certify with the rest; PAC at 1 - alpha with no Delta.
 
     The search narrows a window around the threshold whose certification is likely. Each stage then
-    asks one threshold that `Search` allows: that of least expected excess coverage given the curve
-    so far. There are seven rounds.
+    asks one threshold that `Search` allows, placed by the curve so far. There are eight rounds.
     """
     asked = _Asked(
         variant="certified", channel=channel, alpha=alpha, delta=delta, n=n, max_corrupt=max_corrupt
@@ -105,18 +114,20 @@ def certified(
         return asked.too_few()
     answers = Answers(channel, aim_for(asked.m0, channel, alpha=alpha, answers=sum(sizes)))
     arrived, start = yield from _narrowed(channel, answers)
-    search, rungs = asked.search(), []
+    search, rungs = asked.search(reserve=RESERVE), []
+    unit = math.sqrt(asked.m0 * (1 - asked.m0) / n) / float(channel.hit - channel.spill)
     for i, share in enumerate(STAGE_SHARES):
-        last, rest = i == len(STAGE_SHARES) - 1, sum(sizes[i:])
-        q = place(answers.curve(), search, channel=channel, alpha=alpha, rest=rest, last=last)
+        rest = sum(sizes[i + 1 :])
+        stage = Ahead(sizes[i], rest, unit)
+        q = place(answers.curve(), search, stage, channel=channel, alpha=alpha)
         if q is None:
             break
-        stop = 1.0 if last else start + share
+        stop = start + share if rest else 1.0
         tally = yield BitQuery(channel, start, stop, (q,))
         answers.add((q,), tally)
         arrived += tally.answers[0]
         start = stop
-        rungs.append(search.test(q, n=tally.answers[0], ones=tally.ones[0], rest=rest - sizes[i]))
+        rungs.append(search.test(q, n=tally.answers[0], ones=tally.ones[0], rest=rest))
         if search.finished:
             break
     reason = None
@@ -244,8 +255,8 @@ class _Asked:
         honest = max(0, answers - self.max_corrupt)
         return tail(honest, answers, self.m0) > self.delta
 
-    def search(self) -> Search:
-        return Search(delta=self.delta, m0=self.m0, max_corrupt=self.max_corrupt)
+    def search(self, reserve: float = 0.0) -> Search:
+        return Search(delta=self.delta, m0=self.m0, max_corrupt=self.max_corrupt, reserve=reserve)
 
     def finish(
         self, *, arrived: int, rungs: Sequence[BitRung], threshold: float, reason: str | None
@@ -265,6 +276,7 @@ class _Asked:
             planned=self.n,
             rungs=tuple(rungs),
             reason=reason,
+            assumptions=(IID, MIXTURE, DROPOUTS, *((LIARS,) if self.max_corrupt else ())),
         )
 
     def too_few(self) -> LocalCertificate:

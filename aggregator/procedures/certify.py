@@ -100,22 +100,30 @@ def null_rate(channel: Bit, alpha: float) -> float:
 class Search:
     """Which thresholds may still be tested by bits, at which level, and what has been certified.
 
-    Each stage is tested on fresh answers. After a pass the search goes down and has the whole delta
+    Each stage is tested on fresh answers. After a pass the search goes down and has its whole level
     again; after a stage that did not pass, thresholds may only rise and have the level that stage
     left; once risen, the search ends with the next pass. The first threshold below the true
-    quantile is therefore tested at level delta, from then on the levels are a supermartingale until
-    the search has left that region for good: something false passes with probability at most delta.
+    quantile is therefore tested at the level the search began with, from then on the levels are a
+    supermartingale until the search has left that region for good: something false passes with
+    probability at most that level.
+
+    A share `reserve` of delta is kept for a second search, of the same rules, which begins once the
+    first has ended or has less level left than the reserve. It may ask anywhere below what is
+    certified. Something false passes in one of the two with probability at most delta.
     """
 
-    # Share of a stage's level spent on passing at once instead of on the pooled count: what makes
-    # going down possible.
-    EARLY = 0.25
+    # Shares of a stage's level spent on passing at once instead of on the pooled count: what makes
+    # going down possible. While nothing is certified, passing at once is worth more.
+    EARLY, EARLY_FIRST = 0.25, 0.5
 
-    def __init__(self, *, delta: float, m0: float, max_corrupt: int = 0) -> None:
-        self._delta, self.null, self._corrupt = delta, m0, max_corrupt
+    def __init__(
+        self, *, delta: float, m0: float, max_corrupt: int = 0, reserve: float = 0.0
+    ) -> None:
+        self._reserve = reserve * delta
+        self._delta, self.null, self._corrupt = delta - self._reserve, m0, max_corrupt
         self._risen = False
         self._failed: float | None = None
-        self.level = delta
+        self.level = self._delta
         self.certified = 1.0
         self.finished = False
 
@@ -123,6 +131,17 @@ class Search:
     def floor(self) -> float:
         """The lowest threshold that may be tested next."""
         return 0.0 if self._failed is None else self._failed
+
+    @property
+    def failed(self) -> bool:
+        """Whether the last stage did not pass and its level is carried on."""
+        return self._failed is not None
+
+    def early(self, threshold: float) -> float:
+        """The share of the level that a stage at this threshold spends on passing at once."""
+        if self._risen or (self._failed is not None and threshold > self._failed):
+            return 0.0
+        return self.EARLY_FIRST if self.certified >= 1 else self.EARLY
 
     def test(self, threshold: float, *, n: int, ones: int, rest: int) -> BitRung:
         """Test a threshold on n fresh answers, with about `rest` to come.
@@ -136,8 +155,8 @@ class Search:
                 f"threshold {threshold} cannot be tested; accepted is {self.floor} up to below "
                 f"{self.certified}"
             )
+        early = self.early(threshold)
         self._risen |= self._failed is not None and threshold > self._failed
-        early = 0.0 if self._risen else self.EARLY
         stage = design_stage(n=n, rest=rest, level=self.level, m0=self.null, early=early)
         rung = BitRung(
             threshold, n, ones, rest, self.level, stage.level_after(max(0, ones - self._corrupt))
@@ -148,4 +167,12 @@ class Search:
         else:
             self.level, self._failed = rung.level_after, threshold
             self.finished = self.level == 0.0
+        if self.finished or self.level < self._reserve:
+            self._begin_again()
         return rung
+
+    def _begin_again(self) -> None:
+        """Begin the second search, if there is one to begin."""
+        if self._reserve:
+            self._delta = self.level = self._reserve
+            self._reserve, self._failed, self._risen, self.finished = 0.0, None, False, False

@@ -8,7 +8,7 @@ expit(height + slope (u - centre)).
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,15 @@ _REACH = 2.0
 _SLOPE, _SLOPE_PRECISION = 0.5, 1.0
 _GRID = np.linspace(-LOGIT_REACH - 2, LOGIT_REACH + 2, 601)
 _RISE = np.linspace(-4, 6, 501)
-_LEAST_SLOPE, _MOST_SLOPE = 0.05, 1e4
+_LEAST_SLOPE = 0.05
+_PASSES = 3
+# Answers far from the target keep this much weight, so that the fit cannot drift away from them.
+_LEAST_WEIGHT = 0.02
+_START_SLOPES = np.geomspace(0.05, 400, 14)
+_FURTHEST = 24.0
+# Answers cannot tell how steep the curve is between two thresholds that were asked, so from one to
+# the next logit(F) rises by at most this much.
+_MOST_RISE = 4.0
 
 
 @dataclass(frozen=True)
@@ -55,35 +63,89 @@ class Curve:
 
 def fit_curve(u: Floats, answers: Floats, ones: Floats, *, channel: Bit, level: float) -> Curve:
     """Maximum likelihood through the channel; answers near the target level weigh more."""
-    hit, spill = float(channel.hit), float(channel.spill)
+    seen = _Seen(u, answers, ones, channel=channel)
     target = float(logit(level))
-    weights = np.ones_like(u)
-    centre, height, slope = 0.0, 0.0, _SLOPE
+    centre, slope = seen.start()
+    curve = Curve(centre, 0.0, slope, np.eye(2))
+    for _ in range(_PASSES):
+        curve = seen.climbed(_moved(curve, target), target)
+    return _moved(curve, target)
 
-    def newton() -> tuple[Floats, Floats]:
-        x = slope * (u - centre)
-        coverage = expit(height + x)
-        rate = spill + (hit - spill) * coverage
+
+def _moved(curve: Curve, target: float) -> Curve:
+    """The same curve, with its centre where it reaches the target."""
+    reach = (target - curve.height) / curve.slope
+    centre = float(np.clip(curve.centre + reach, -_FURTHEST, _FURTHEST))
+    height = curve.height + curve.slope * (centre - curve.centre)
+    return replace(curve, centre=centre, height=height)
+
+
+class _Seen:
+    """The answers at the logits asked."""
+
+    def __init__(self, u: Floats, answers: Floats, ones: Floats, *, channel: Bit) -> None:
+        self._u, self._n, self._ones = u, answers, ones
+        self._hit, self._spill = float(channel.hit), float(channel.spill)
+        self._asked = np.unique(np.concatenate([[_GRID[0]], u, [_GRID[-1]]]))
+
+    def most_slope(self, centre: Floats | float) -> Floats:
+        """The steepest slope that answers around the centres can tell."""
+        above = np.clip(np.searchsorted(self._asked, centre), 1, len(self._asked) - 1)
+        return np.asarray(_MOST_RISE / (self._asked[above] - self._asked[above - 1]))
+
+    def likelihood(self, eta: Floats, slope: Floats | float, weights: Floats | float) -> Floats:
+        """The weighted logarithm, with the prior; the last axis of eta is that of the answers."""
+        rate = self._spill + (self._hit - self._spill) * expit(eta)
         # Bounded away from zero: at large epsilon rates round to 0 or 1.
+        rate = np.clip(rate, 1e-12, 1 - 1e-12)
+        each = self._ones * np.log(rate) + (self._n - self._ones) * np.log1p(-rate)
+        prior = 0.5 * _SLOPE_PRECISION * np.log(slope / _SLOPE) ** 2
+        return np.asarray((weights * each).sum(axis=-1) - prior)
+
+    def start(self) -> tuple[float, float]:
+        """The best of a grid of curves, so that what follows climbs the right hill."""
+        between = (self._asked[1:] + self._asked[:-1]) / 2
+        centres = np.concatenate([np.linspace(_GRID[0], _GRID[-1], 73), between])
+        slopes = np.minimum(_START_SLOPES, self.most_slope(centres)[:, None])
+        eta = slopes[..., None] * (self._u - centres[:, None, None])
+        row, column = divmod(int(self.likelihood(eta, slopes, 1.0).argmax()), slopes.shape[1])
+        return float(centres[row]), float(slopes[row, column])
+
+    def climbed(self, curve: Curve, target: float) -> Curve:
+        """Newton steps to the best height and slope, each halved until it leads up."""
+        offset, most = self._u - curve.centre, float(self.most_slope(curve.centre))
+        height, slope = curve.height, min(curve.slope, most)
+        distance = (height + slope * offset - target) / _REACH
+        weights = np.maximum(np.exp(-0.5 * distance**2), _LEAST_WEIGHT)
+        value = self.likelihood(height + slope * offset, slope, weights)
+        for _ in range(30):
+            gradient, information = self._derivatives(height, slope, offset=offset, weights=weights)
+            step = np.clip(np.linalg.solve(information, gradient), -1, 1)
+            for _ in range(6):
+                higher = height + step[0]
+                steeper = min(max(slope * math.exp(step[1]), _LEAST_SLOPE), most)
+                better = self.likelihood(higher + steeper * offset, steeper, weights)
+                if better >= value:
+                    break
+                step = step / 2
+            if better < value + 1e-6:
+                break
+            height, slope, value = higher, steeper, better
+        information = self._derivatives(height, slope, offset=offset, weights=weights)[1]
+        return Curve(curve.centre, height, slope, np.asarray(np.linalg.inv(information)))
+
+    def _derivatives(
+        self, height: float, slope: float, *, offset: Floats, weights: Floats
+    ) -> tuple[Floats, Floats]:
+        """The gradient and the Fisher information for the height and the logarithm of the slope."""
+        x = slope * offset
+        coverage = expit(height + x)
+        rate = self._spill + (self._hit - self._spill) * coverage
         spread = np.maximum(rate * (1 - rate), 1e-12)
-        steepness = (hit - spill) * coverage * (1 - coverage) / spread
-        pull = weights * (ones - answers * rate) * steepness
-        mass = weights * answers * steepness**2 * spread
-        gradient = np.array([pull.sum(), pull @ x - math.log(slope / _SLOPE) * _SLOPE_PRECISION])
-        information = np.array(
+        steepness = (self._hit - self._spill) * coverage * (1 - coverage) / spread
+        pull = weights * (self._ones - self._n * rate) * steepness
+        mass = weights * self._n * steepness**2 * spread
+        prior = -math.log(slope / _SLOPE) * _SLOPE_PRECISION
+        return np.array([pull.sum(), pull @ x + prior]), np.array(
             [[mass.sum() + 1e-3, mass @ x], [mass @ x, mass @ (x * x) + _SLOPE_PRECISION]]
         )
-        return gradient, information
-
-    for _ in range(4):
-        for _ in range(30):
-            gradient, information = newton()
-            step = np.clip(np.linalg.solve(information, gradient), -1, 1)
-            height += step[0]
-            slope = min(max(slope * math.exp(step[1]), _LEAST_SLOPE), _MOST_SLOPE)
-            if np.abs(step).max() < 1e-4:
-                break
-        moved = float(np.clip((target - height) / slope, -24 - centre, 24 - centre))
-        centre, height = centre + moved, height + slope * moved
-        weights = np.exp(-0.5 * ((height + slope * (u - centre) - target) / _REACH) ** 2)
-    return Curve(centre, height, slope, np.asarray(np.linalg.inv(newton()[1]), dtype=np.float64))

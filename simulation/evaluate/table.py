@@ -1,5 +1,6 @@
 """The results of evaluations as a table on the terminal, one row a result."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -74,8 +75,18 @@ def show(results: list[dict[str, Any]]) -> None:
     if out:
         console.print(f"left out at {width} columns: {', '.join(out)}", highlight=False)
     for result in results:
-        for line in _conditional(result["arguments"]):
+        for line in (*_why_trivial(result), *_conditional(result["arguments"])):
             console.print(line, highlight=False)
+
+
+def _why_trivial(result: dict[str, Any]) -> list[str]:
+    """The most frequent reason why trials could certify no threshold."""
+    reasons = Counter(trial["reason"] for trial in result["trials"] if trial.get("reason"))
+    if not reasons:
+        return []
+    name = COLUMNS["method"](result["arguments"], result["mean"], result["std"])
+    count = f"{reasons.total()} of {len(result['trials'])} campaigns"
+    return [f"{name}: trivial in {count}; {reasons.most_common(1)[0][0]}"]
 
 
 def _conditional(given: dict[str, Any]) -> list[str]:

@@ -12,6 +12,8 @@ from confide.protocol.cards.verify.findings import CLOSE, Finding, same
 from confide.protocol.cards.verify.local import LocalRules, published_level, register
 
 ROUNDS = 10
+# The share of delta that a certified campaign keeps for a second search.
+RESERVE = 0.05
 
 
 def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
@@ -41,7 +43,10 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
     keep = 1 / (1 + math.exp(-found["epsilon"]))
     rate = (1 - found["alpha"]) * (2 * keep - 1) + 1 - keep
     planned = [int(found["planned"] * share) for share in recompute.STAGE_SHARES]
-    level, certified, failed, risen = found["delta"], 1.0, None, False
+    whole = found["variant"] == "certified"
+    reserve = RESERVE * found["delta"] if whole else 0.0
+    start = level = found["delta"] - reserve
+    certified, failed, risen = 1.0, None, False
     for i, rung in enumerate(found["rungs"]):
         name = f"certificate/rungs/{i}"
         allowed = (0.0 if failed is None else failed) <= rung["threshold"] < certified
@@ -50,12 +55,12 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
             allowed and level > 0,
             f"below {certified}, from {failed or 0.0}, at level {level}",
         )
-        rest = sum(planned[i + 1 :]) if found["variant"] == "certified" else 0
+        rest = sum(planned[i + 1 :]) if whole else 0
         yield same(f"{name}/rest", rung["rest"], rest)
         yield same(f"{name}/level", rung["level"], level)
         yield Finding(f"{name}/ones", 0 <= rung["ones"] <= rung["n"], "ones among the answers")
         risen = risen or (failed is not None and rung["threshold"] > failed)
-        share = 0.0 if risen else 0.25
+        share = 0.0 if risen else 0.5 if certified == 1 else 0.25
         ones = max(0, rung["ones"] - max_corrupt)
         after = _level_after(ones, rung["n"], rest=rest, level=level, rate=rate, share=share)
         yield Finding(
@@ -64,9 +69,13 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
             f"the card says {rung['level_after']}, recomputed {after}",
         )
         if rung["level_after"] == 1.0:
-            certified, level, failed = rung["threshold"], 0.0 if risen else found["delta"], None
+            certified, level, failed = rung["threshold"], 0.0 if risen else start, None
         else:
             level, failed = rung["level_after"], rung["threshold"]
+        if level < reserve:
+            # The second search: its own level, anywhere below what is certified.
+            start = level = reserve
+            reserve, failed, risen = 0.0, None, False
     yield same("certificate/threshold", found["threshold"], certified)
 
 
@@ -114,5 +123,6 @@ register(
         evidence=evidence,
         planned=True,
         shuffled=True,
+        adaptive=True,
     ),
 )

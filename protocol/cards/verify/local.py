@@ -11,7 +11,7 @@ from confide.protocol.cards.verify import recompute
 from confide.protocol.cards.verify.findings import CLOSE, Finding, number, same
 from confide.protocol.cards.verify.released import decided, released_flags, released_score
 from confide.protocol.cards.verify.strata import stratified
-from confide.protocol.certificate import DROPOUTS, IID, MIXTURE
+from confide.protocol.certificate import DROPOUTS, IID, LIARS, MIXTURE
 from confide.protocol.errors import BadInput
 
 SHUFFLE_DELTA = 1e-6
@@ -25,7 +25,8 @@ class LocalRules:
     certificate's numbers when so many reports may be false; `planned` tells whether certificates
     say how many records were expected; `shuffled` tells whether reports carry nothing that
     identifies them, so that a shuffler could hide them; `strata` says, of variants with a threshold
-    for each part of the records, what divides them.
+    for each part of the records, what divides them; `adaptive` tells whether answers decide what is
+    asked or tested next, so that cards which allow for lies state when liars speak.
     """
 
     variants: tuple[str, ...]
@@ -34,6 +35,7 @@ class LocalRules:
     planned: bool = False
     shuffled: bool = False
     strata: Mapping[str, str] = field(default_factory=dict)
+    adaptive: bool = False
 
 
 RULES: dict[str, LocalRules] = {}
@@ -100,7 +102,8 @@ def _form(formal: Layer) -> Iterator[Finding]:
     )
     yield same("contract/adjacency", contract["adjacency"], "replace-one")
     yield same("contract/unit", contract["unit"], "record")
-    yield same("certificate/assumptions", found["assumptions"], [IID, MIXTURE, DROPOUTS])
+    liars = [LIARS] if rules.adaptive and contract["max_corrupt"] else []
+    yield same("certificate/assumptions", found["assumptions"], [IID, MIXTURE, DROPOUTS, *liars])
     counted = [rung["n"] for rung in found["rungs"] if "n" in rung]
     together = sum(counted) if found["variant"] == "certified" else max(counted, default=0)
     yield Finding(

@@ -84,7 +84,9 @@ def test_a_stage_without_rest_is_the_exact_binomial_test() -> None:
     ] == [0.0, 1.0]
 
 
-def false_passes(search_class: type[Search], trials: int, seed: int) -> int:
+def false_passes(
+    search_class: type[Search], trials: int, *, seed: int, reserve: float = 0.0
+) -> int:
     """How often an adversary who always asks just below the quantile passes something false.
 
     It rises a little now and then, and now and then says that nothing more will come.
@@ -92,7 +94,7 @@ def false_passes(search_class: type[Search], trials: int, seed: int) -> int:
     rng = np.random.default_rng(seed)
     m0, failures = 0.7, 0
     for _ in range(trials):
-        search = search_class(delta=0.1, m0=m0)
+        search = search_class(delta=0.1, m0=m0, reserve=reserve)
         threshold = 0.5
         for left in (3, 2, 1, 0):
             if search.finished or not search.floor <= threshold < search.certified:
@@ -125,6 +127,38 @@ def test_a_planted_search_that_forgets_its_level_is_caught() -> None:
     """Starting afresh after every failure multiplies the error, and the rate shows it."""
     with pytest.raises(AssertionError):
         assert_rate_at_most(false_passes(Forgetful, 400, seed=1), 400, 0.1)
+
+
+@pytest.mark.parametrize("reserve", [0.05, 0.5])
+def test_a_second_search_keeps_to_delta(reserve: float) -> None:
+    """Both searches below the quantile from end to end: false passes stay within delta (false alarm
+    1e-6)."""
+    assert_rate_at_most(false_passes(Search, 1_000, seed=2, reserve=reserve), 1_000, 0.1)
+
+
+class Generous(Search):
+    """Planted: the reserve is not taken off the level of the first search."""
+
+    def __init__(self, **given: float) -> None:
+        super().__init__(**given)  # type: ignore[arg-type]
+        self._delta = self.level = 0.1
+
+
+def test_a_planted_reserve_beyond_delta_is_caught() -> None:
+    """A second search at delta, besides a first one at delta, shows in the rate."""
+    with pytest.raises(AssertionError):
+        assert_rate_at_most(false_passes(Generous, 1_000, seed=2, reserve=1.0), 1_000, 0.1)
+
+
+def test_the_second_search_begins_below_the_reserve_and_may_ask_anywhere() -> None:
+    """After a stage that leaves next to nothing, the reserve is the level and lower thresholds are
+    allowed; after that one the search is over."""
+    search = Search(delta=0.1, m0=0.7, reserve=0.1)
+    assert search.test(0.5, n=100, ones=40, rest=300).level == pytest.approx(0.09)
+    assert search.level == pytest.approx(0.01)
+    assert (search.floor, search.finished) == (0.0, False)
+    search.test(0.4, n=100, ones=40, rest=0)
+    assert search.finished
 
 
 def test_the_search_refuses_to_go_where_it_may_not() -> None:
