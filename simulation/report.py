@@ -7,7 +7,7 @@ from typing import Any
 from confide.aggregator.campaigns.summary import cells, heads, notes, owner_cells
 from confide.protocol.cards.page import STYLE
 from confide.protocol.terminal import check_installed
-from confide.simulation.findings import Findings
+from confide.simulation.findings import Findings, reached
 
 # Said before a federation runs for minutes. It is loaded for the plot only.
 check_installed("matplotlib")
@@ -44,7 +44,7 @@ this simulation. What is promised is for all records together.</p>
 """
 TRAININGS = (
     '<h2>Trainings</h2><div class="scroll"><table><thead><tr><th>training</th><th>network</th>'
-    "<th>accuracy</th><th>epsilon</th><th>delta</th><th>rounds</th><th>owners a round</th></tr>"
+    "<th>reached</th><th>epsilon</th><th>delta</th><th>rounds</th><th>owners a round</th></tr>"
     "</thead><tbody>{}</tbody></table></div>"
 )
 
@@ -85,7 +85,7 @@ def _trainings(rows: list[dict[str, Any]]) -> str:
         [
             str(row["campaign"]),
             str(row["terms"]["architecture"]),
-            f"{row['accuracy']:.3f}" if "accuracy" in row else "-",
+            reached(row) if {"accuracy", "rmse"} & set(row) else "-",
             f"{row['epsilon']:.3f}",
             f"{row['delta']:g}",
             str(len(row["owners"])),

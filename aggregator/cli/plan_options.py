@@ -33,6 +33,8 @@ DEFAULTS: dict[str, Any] = {
     "grid": MIXED,
     "beta": 0.002,
     "privacy-delta": 1e-6,
+    "target-low": 0.0,
+    "target-high": 0.0,
     "days": 30.0,
     "title": "",
 }
@@ -145,6 +147,10 @@ class TrainingPlanOptions:
     centre: Annotated[
         float | None, typer.Option(help="the feature in [0, 1] that the network sees as 0")
     ] = None
+    target_low: Annotated[
+        float | None, typer.Option(help="of numbers: the public least target; others are clipped")
+    ] = None
+    target_high: Annotated[float | None, typer.Option(help="of numbers: the largest target")] = None
 
 
 def given_settings(*options: Any) -> dict[str, Any]:

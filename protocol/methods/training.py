@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from google.protobuf.message import Message
 
-from confide.protocol.architectures.base import Weights
+from confide.protocol.architectures.base import Span, Weights, check_span
 from confide.protocol.errors import BadInput, Refused, check_delta, check_probability
 from confide.protocol.exact.lattice import MOST_BATCH
 from confide.protocol.methods.base import (
@@ -109,6 +109,9 @@ class TrainingTerms(NetworkTerms):
     A step divides its noisy sum by `batch`, a public number. An owner rounds `sampling_rate` down
     to 32 bits. The aggregator repeats `momentum` times a round's movement in the next one, and
     averages the common weights of the last `averaged_rounds`.
+
+    A network of labels learns by cross-entropy. One of numbers has one output and learns by squared
+    error; targets are clipped to `target_low` and `target_high`, public numbers, both 0 for labels.
     """
 
     variant: str = "federated-averaging"
@@ -122,6 +125,8 @@ class TrainingTerms(NetworkTerms):
     learning_rate: float
     momentum: float = 0.0
     averaged_rounds: int = 1
+    target_low: float = 0.0
+    target_high: float = 0.0
 
     method: ClassVar[str] = "training"
     variants: ClassVar[tuple[str, ...]] = ("federated-averaging",)
@@ -140,6 +145,8 @@ class TrainingTerms(NetworkTerms):
         "momentum": (),
         "averaged-rounds": (),
         "centre": (),
+        "target-low": (),
+        "target-high": (),
     }
 
     def __post_init__(self) -> None:
@@ -189,7 +196,7 @@ class TrainingTerms(NetworkTerms):
             **described(
                 str(settings["architecture"]),
                 features=int(settings["features"]),
-                outputs=int(settings["labels"]),
+                outputs=int(settings["labels"]) or 1,
             ),
             noise_multiplier=training_noise(
                 epsilon=epsilon, delta=delta, sampling_rate=rate, steps=rounds * local
@@ -203,9 +210,19 @@ class TrainingTerms(NetworkTerms):
             momentum=float(settings["momentum"]),
             averaged_rounds=int(settings["averaged-rounds"]),
             centre=float(settings["centre"]),
+            target_low=float(settings.get("target-low", 0.0)),
+            target_high=float(settings.get("target-high", 0.0)),
         )
 
+    @property
+    def span(self) -> Span | None:
+        """The public range of targets; None for labels."""
+        return (self.target_low, self.target_high) if self.target_low < self.target_high else None
+
     def check(self, *, labels: int, alpha: float) -> None:
+        check_span(self.target_low, self.target_high, labels=labels)
+        if not labels and self.outputs == 1:
+            return
         if self.outputs != labels:
             raise BadInput(
                 f"the network has {self.outputs} outputs and labels are {labels}; accepted is one "
