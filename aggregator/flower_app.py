@@ -130,7 +130,7 @@ class Run:
         about = about_training(plan, learned, received)
         model = model_file(plan, learned.weights, backbone=backbone)
         if self._measured is not None:
-            about["accuracy"] = self._measured.accuracy(terms, learned.weights)
+            about |= self._measured.trained(terms, learned.weights)
         log.info(
             "confide: %s",
             {name: value for name, value in about.items() if name not in UNLOGGED},

@@ -143,7 +143,8 @@ class ModelResults:
         # Reads and writes ONNX, which only owners of trained models need.
         from confide.protocol.architectures.origin import is_export
 
-        if not is_export(model.data, terms.network(), centre=terms.centre, backbone=backbone):
+        network, centre = terms.network(), terms.centre
+        if not is_export(model.data, network, centre=centre, backbone=backbone, span=terms.span):
             return False
         self._origin = model.digest, training
         return True

@@ -45,6 +45,14 @@ class TrainingOptions:
         float | None, typer.Option(help="of trainings: share of the budget for noised error rates")
     ] = None
 
+    target_low: Annotated[
+        float | None,
+        typer.Option(help="of trainings of numbers: the public least target; others are clipped"),
+    ] = None
+    target_high: Annotated[
+        float | None, typer.Option(help="of trainings of numbers: the largest target")
+    ] = None
+
     def config(self) -> dict[str, Any]:
         """Return the settings that were given; a chain trains on 80 % unless it says otherwise."""
         given = {

@@ -37,6 +37,7 @@ from confide.simulation.evaluate.options import Renamed
 from confide.simulation.evaluate.table import LEGEND
 from confide.simulation.federation import RunFailed
 from confide.simulation.federation import federation as own_federation
+from confide.simulation.findings import reached
 from confide.simulation.owner_options import OwnerOptions
 from confide.simulation.report import write_report
 from confide.simulation.sample_predictions import sample_predictions
@@ -213,8 +214,7 @@ def _print_trained(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if "terms" in row:
             print(
-                f"trained: accuracy {row['accuracy']:.3f}, epsilon {row['epsilon']:.3f} at delta "
-                f"{row['delta']:g}"
+                f"trained: {reached(row)}, epsilon {row['epsilon']:.3f} at delta {row['delta']:g}"
             )
 
 

@@ -57,10 +57,10 @@ class Findings:
         if self.private:
             said.append(self._kept())
         said += [
-            f"{row['campaign']} reached accuracy {row['accuracy']:.3f} at epsilon "
-            f"{row['epsilon']:.3g} and delta {row['delta']:g} a record."
+            f"{row['campaign']} reached {reached(row)} at epsilon {row['epsilon']:.3g} and delta "
+            f"{row['delta']:g} a record."
             for row in self.trainings
-            if "accuracy" in row
+            if {"accuracy", "rmse"} & set(row)
         ]
         if self.simulation:
             said.append(
@@ -160,3 +160,10 @@ def unit(row: Row) -> str:
 def informative(row: Row) -> bool:
     """Return whether the threshold leaves anything out."""
     return row["threshold"] < 1 and size(row) is not None
+
+
+def reached(row: Row) -> str:
+    """Say how good a training is; the error of numbers is in the target's unit."""
+    if "rmse" in row:
+        return f"root mean square error {row['rmse']:.4g}"
+    return f"accuracy {row['accuracy']:.3f}"

@@ -6,7 +6,15 @@ from typing import Any
 
 from confide.aggregator.campaigns.summary import cells, heads, notes, owner_cells
 from confide.protocol.cards.page import STYLE
+<<<<<<< HEAD
 from confide.simulation.findings import Findings
+||||||| 5ed7493
+from confide.protocol.terminal import check_installed
+from confide.simulation.findings import Findings
+=======
+from confide.protocol.terminal import check_installed
+from confide.simulation.findings import Findings, reached
+>>>>>>> b0d8ea80ed256f60d058b0da4bbe9f6560dfefcd
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -46,7 +54,7 @@ this simulation. What is promised is for all records together.</p>
 MOST_SHOWN = 20
 TRAININGS = (
     '<h2>Trainings</h2><div class="scroll"><table><thead><tr><th>training</th><th>network</th>'
-    "<th>accuracy</th><th>epsilon</th><th>delta</th><th>rounds</th><th>owners a round</th></tr>"
+    "<th>reached</th><th>epsilon</th><th>delta</th><th>rounds</th><th>owners a round</th></tr>"
     "</thead><tbody>{}</tbody></table></div>"
 )
 
@@ -90,7 +98,7 @@ def _trainings(rows: list[dict[str, Any]]) -> str:
         [
             str(row["campaign"]),
             str(row["terms"]["architecture"]),
-            f"{row['accuracy']:.3f}" if "accuracy" in row else "-",
+            reached(row) if {"accuracy", "rmse"} & set(row) else "-",
             f"{row['epsilon']:.3f}",
             f"{row['delta']:g}",
             str(len(row["owners"])),

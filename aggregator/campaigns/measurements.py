@@ -101,13 +101,19 @@ class Measurements:
         rows = self._dealt.test[:count]
         return self._own_results[rows], self._data.truth[rows]
 
-    def accuracy(self, terms: TrainingTerms, weights: Weights) -> float:
-        """Measure the accuracy of a training on the test records."""
+    def trained(self, terms: TrainingTerms, weights: Weights) -> dict[str, float]:
+        """Measure a training on the test records: accuracy, or the error of numbers.
+
+        The error is the root of the mean square, in the target's unit.
+        """
         data, rest = self._data, self._dealt.test
         assert data.features is not None
-        file = to_onnx(terms.network(), weights, centre=terms.centre)
-        found = predict_file(file, data.features[rest]).argmax(axis=1)
-        return float(np.mean(found == data.truth[rest]))
+        file = to_onnx(terms.network(), weights, centre=terms.centre, span=terms.span)
+        found, truth = predict_file(file, data.features[rest]), data.truth[rest]
+        if terms.span is not None:
+            known = np.isfinite(truth)
+            return {"rmse": float(np.sqrt(np.mean((found[known, 0] - truth[known]) ** 2)))}
+        return {"accuracy": float(np.mean(found.argmax(axis=1) == truth))}
 
     def non_private(self, *, alpha: float) -> Row:
         """A row for split conformal prediction without privacy, on the records that are dealt."""

@@ -72,6 +72,11 @@ def make_plan(
             "the network is a head, and model is not given; accepted is the SHA-256 of the model "
             "whose outputs it is trained on"
         )
+    if training is not None and not plan.labels and find_score(plan.score).width(0) != 1:
+        raise BadInput(
+            f"score is {plan.score!r}, and a network that owners train returns one number; "
+            "accepted is absolute-residual"
+        )
     if training is not None and plan.terms.sent_features:
         raise BadInput(
             "scoring is 'aggregator', and the model is one that owners trained; they can score "

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from confide.protocol.certificate import MARGINAL, PAC
+from confide.protocol.architectures.base import MOST_TARGET
 from confide.protocol.channels.base import MOST_LABELS
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import GRIDS, MOST_BINS
@@ -70,6 +71,10 @@ _PROBABILITY = Kind(
     lambda value: type(value) in (int, float) and 0 < value < 1, "a number above 0 and below 1"
 )
 _SHARE = Kind(lambda value: type(value) in (int, float) and 0 <= value <= 1, "a number from 0 to 1")
+_TARGET = Kind(
+    lambda value: type(value) in (int, float) and abs(value) <= MOST_TARGET,
+    f"a number from {-MOST_TARGET:g} to {MOST_TARGET:g}",
+)
 KINDS = {
     "campaign": _TEXT,
     "title": _TEXT,
@@ -123,6 +128,8 @@ KINDS = {
         lambda value: type(value) in (int, float) and 0 <= value <= MOST_SHARE,
         f"a number from 0 to {MOST_SHARE:g}",
     ),
+    "target-low": _TARGET,
+    "target-high": _TARGET,
 }
 
 

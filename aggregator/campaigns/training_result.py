@@ -68,7 +68,9 @@ def model_file(plan: Plan, weights: Weights, *, backbone: bytes | None = None) -
                 f"the backbone has digest {found}; accepted is {plan.model.hex()}, the model that "
                 "the plan names"
             )
-    return to_onnx(terms.network(), weights, centre=terms.centre, backbone=backbone)
+    return to_onnx(
+        terms.network(), weights, centre=terms.centre, backbone=backbone, span=terms.span
+    )
 
 
 def read_backbone(path: str) -> bytes | None:

@@ -39,7 +39,13 @@ DEFAULTS: dict[str, Any] = {
     "beta": 0.0,
     "guarantee": MARGINAL,
     "privacy-delta": 1e-6,
+<<<<<<< HEAD
     "loss-share": 0.0,
+||||||| 5ed7493
+=======
+    "target-low": 0.0,
+    "target-high": 0.0,
+>>>>>>> b0d8ea80ed256f60d058b0da4bbe9f6560dfefcd
     "days": 30.0,
     "title": "",
     "monitors": "",
@@ -175,9 +181,17 @@ class TrainingPlanOptions:
     centre: Annotated[
         float | None, typer.Option(help="the feature in [0, 1] that the network sees as 0")
     ] = None
+<<<<<<< HEAD
     loss_share: Annotated[
         float | None, typer.Option(help="share of the budget for a noised error rate a round")
     ] = None
+||||||| 5ed7493
+=======
+    target_low: Annotated[
+        float | None, typer.Option(help="of numbers: the public least target; others are clipped")
+    ] = None
+    target_high: Annotated[float | None, typer.Option(help="of numbers: the largest target")] = None
+>>>>>>> b0d8ea80ed256f60d058b0da4bbe9f6560dfefcd
 
 
 def given_settings(*options: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Clipped gradients of linear layers, ReLU and cross-entropy in exact arithmetic.
+"""Clipped gradients of linear layers and ReLU under cross-entropy or squared error, exactly.
 
 A batched product rounds a row differently in batches of different sizes, and with weights chosen
 for it the last bit of one pre-activation decides a ReLU or a whole softmax. Then one record more
@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.protocol.architectures.base import scaled
+from confide.protocol.architectures.base import Span, scaled, shares
 from confide.protocol.exact.lattice import CLIP_UNITS, MOST_BATCH, chunk_rows
 from confide.protocol.methods.mean_weights import WEIGHT_BOUND
 
@@ -87,14 +87,16 @@ class Stack:
         *,
         clip: float,
         centre: float = 0.0,
+        span: Span | None = None,
     ) -> None:
+        """`span` is the range of targets, if the network learns numbers instead of labels."""
         rounded = np.rint(bounded(weights) * 2.0**_WEIGHT_FRACTION)
         self._layers = list(by_layer(widths, rounded))
         self._bits = [value_bits(width) for width in widths]
         hidden = [bits - _HIDDEN_BITS for bits in self._bits]
         self._input_fractions = [self._bits[0], *hidden[1:-1]]
         self._signal_fractions = [*hidden[1:-1], self._bits[-1]]
-        self._clip, self._centre = clip, centre
+        self._clip, self._centre, self._span = clip, centre, span
         self._labels, self._size = widths[-1], len(weights)
         # An input and a signal of every layer, in float64; products and sums of a layer take about
         # as much again.
@@ -155,8 +157,17 @@ class Stack:
         return inputs, outputs * 2.0 ** -(self._input_fractions[-1] + _WEIGHT_FRACTION)
 
     def _last_signal(self, logits: Floats, labels: NDArray[Any]) -> Floats:
-        """The signal of the outputs: probabilities, less 1 at the label."""
+        """The signal of the outputs: probabilities, less 1 at the label.
+
+        That of a number is half its distance from the target, (f - t) / 2, which is at most 1 while
+        the output is within the span: the gradient of (f - t)^2 / 4.
+        """
         one = 2.0 ** self._bits[-1]
+        if self._span is not None:
+            half = (logits[:, 0] - shares(labels, self._span)) / 2
+            # A target that is no number has no signal.
+            half = np.clip(np.nan_to_num(half, nan=0.0), -1.0, 1.0)
+            return np.asarray(np.rint(half * one)[:, None] + 0.0)
         signal = np.rint(_softmax(logits) * one)
         known = (labels >= 0) & (labels < self._labels)
         rows = np.flatnonzero(known)

@@ -39,6 +39,7 @@ class Trainer:
             centre=terms.centre,
             batch=terms.batch,
             device=device,
+            span=terms.span,
         )
 
     def learn(

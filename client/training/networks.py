@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.client.training.layers import Stack
-from confide.protocol.architectures.base import Network, scaled, split_weights
+from confide.protocol.architectures.base import Network, Span, scaled, shares, split_weights
 from confide.protocol.exact.sampling import Entropy
 
 log = logging.getLogger(__name__)
 
 Array = NDArray[Any]
-# Features and labels.
+# Features, and labels or targets.
 Rows = tuple[Array, Array]
 # Maps weights, records and a source of randomness to a sum in lattice units.
 Sums = Callable[[NDArray[np.float64], Rows, Entropy], NDArray[np.int64]]
@@ -27,18 +27,28 @@ Sums = Callable[[NDArray[np.float64], Rows, Entropy], NDArray[np.int64]]
 _NO_LABEL = -100
 
 
-def open_sums(network: Network, *, clip: float, centre: float, batch: float, device: str) -> Sums:
+def open_sums(
+    network: Network,
+    *,
+    clip: float,
+    centre: float,
+    batch: float,
+    device: str,
+    span: Span | None = None,
+) -> Sums:
     """Return the clipped sums of a network; refuse one that treats records together.
 
-    `batch` is about the number of records of a step, for the size of micro-batches.
+    `batch` is about the number of records of a step, for the size of micro-batches. `span` is the
+    range of targets, if the network learns numbers instead of labels.
     """
     widths = network.widths
     if widths is None:
-        return _TorchSums(network, clip=clip, centre=centre, batch=batch, device=device)
+        return _TorchSums(network, clip=clip, centre=centre, batch=batch, device=device, span=span)
     log.info("gradients in exact arithmetic: linear layers of widths %s", widths)
 
     def exact(weights: NDArray[np.float64], rows: Rows, _: Entropy) -> NDArray[np.int64]:
-        return Stack(widths, weights, clip=clip, centre=centre).clipped_sum(*rows)
+        stack = Stack(widths, weights, clip=clip, centre=centre, span=span)
+        return stack.clipped_sum(*rows)
 
     return exact
 
@@ -73,7 +83,14 @@ class _TorchSums:
     """The clipped sums of a torch module."""
 
     def __init__(
-        self, network: Network, *, clip: float, centre: float, batch: float, device: str
+        self,
+        network: Network,
+        *,
+        clip: float,
+        centre: float,
+        batch: float,
+        device: str,
+        span: Span | None,
     ) -> None:
         from confide.client.training.descent import one_thread, pick_device
         from confide.client.training.engines.choice import AUTO, make_clipper
@@ -81,13 +98,13 @@ class _TorchSums:
 
         self._network, self._centre, self._device = network, centre, pick_device(device)
         self._module = network.module().double().to(self._device).train()
-        rows, targets = np.zeros((1, network.features)), np.zeros(1, dtype=np.int64)
+        self._span = span
+        loss = cross_entropy_loss if span is None else squared_loss
+        rows, targets = np.zeros((1, network.features)), self._targets(np.zeros(1, dtype=np.int64))
         like = made_up(rows, targets, self._device)
         with one_thread(self._device):
-            probe(self._module, cross_entropy_loss, like, engine=AUTO)
-            self._clipped = make_clipper(
-                self._module, cross_entropy_loss, clip, like=like, batch=batch
-            )
+            probe(self._module, loss, like, engine=AUTO)
+            self._clipped = make_clipper(self._module, loss, clip, like=like, batch=batch)
 
     def __call__(
         self, weights: NDArray[np.float64], rows: Rows, entropy: Entropy
@@ -98,9 +115,7 @@ class _TorchSums:
         from confide.client.training.engines.clipper import clipped_sum
 
         load_weights(self._module, self._network, weights)
-        features, labels = rows
-        known = (labels >= 0) & (labels < self._network.outputs)
-        targets = np.where(known, labels, _NO_LABEL).astype(np.int64)
+        features, targets = rows[0], self._targets(rows[1])
         records = (
             torch.from_numpy(scaled(features, self._centre)).to(self._device),
             torch.from_numpy(targets).to(self._device),
@@ -114,6 +129,13 @@ class _TorchSums:
                 entropy=entropy,
             )
 
+    def _targets(self, truth: Array) -> Array:
+        """Return labels, or targets as the network learns them."""
+        if self._span is not None:
+            return shares(truth, self._span)
+        known = (truth >= 0) & (truth < self._network.outputs)
+        return np.where(known, truth, _NO_LABEL).astype(np.int64)
+
 
 def load_weights(module: Any, network: Network, weights: Array) -> None:
     """Put a row of weights into a torch module of the network."""
@@ -123,6 +145,11 @@ def load_weights(module: Any, network: Network, weights: Array) -> None:
     with torch.no_grad():
         for name, value in split_weights(network.shapes, weights):
             trained[name].copy_(torch.from_numpy(np.ascontiguousarray(value)))
+
+
+def squared_loss(outputs: Any, targets: Any) -> Any:
+    """A quarter of the squared error of the one output; without a target there is no gradient."""
+    return (outputs[:, 0] - targets).square() / 4
 
 
 def cross_entropy_loss(outputs: Any, targets: Any) -> Any:

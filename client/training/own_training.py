@@ -107,6 +107,11 @@ class OwnTraining:
 
     def check(self, labels: NDArray[Any]) -> None:
         """Accept labels and a network that can be trained and written as a model."""
+        if labels.dtype.kind == "f":
+            raise BadInput(
+                "the records hold targets, which are numbers; accepted are labels: networks of "
+                "numbers are trained in campaigns"
+            )
         if not 0 <= int(labels.min()) <= int(labels.max()) < self.outputs:
             raise BadInput(
                 f"labels run from {labels.min()} to {labels.max()} and the network has "

@@ -20,11 +20,15 @@ from confide.protocol.errors import BadInput
 
 Weights = NDArray[np.float32]
 Shapes = dict[str, tuple[int, ...]]
+# The least and the largest target.
+Span = tuple[float, float]
 
 # An owner holds one number of every unit for at least 256 records at a time, so the number of units
 # is bounded.
 MOST_UNITS = 1 << 17
 MOST_ARGUMENT_BYTES = 4096
+# Targets beyond it would leave few digits of single precision for their differences.
+MOST_TARGET = 1e12
 
 
 class Network(ABC):
@@ -115,6 +119,30 @@ def scaled(features: NDArray[Any], centre: float) -> NDArray[np.float64]:
     """
     known = np.nan_to_num(np.asarray(features, dtype=np.float64), nan=centre)
     return np.asarray((np.clip(known, 0.0, 1.0) - centre) / max(centre, 1 - centre))
+
+
+def shares(targets: NDArray[Any], span: Span) -> NDArray[np.float64]:
+    """Return targets as a network learns them: clipped to the span, which becomes [-1, 1].
+
+    A target that is no number stays none. Every operation is on one element alone.
+    """
+    low, high = span
+    known = np.clip(np.asarray(targets, dtype=np.float64), low, high)
+    return np.asarray(2 * ((known - low) / (high - low)) - 1)
+
+
+def check_span(low: float, high: float, *, labels: int) -> None:
+    """Refuse a range of targets that is none, or one beside labels."""
+    if labels and (low, high) != (0.0, 0.0):
+        raise BadInput(
+            f"target-low is {low!r} and target-high {high!r} with {labels} labels; accepted is 0 "
+            "for both"
+        )
+    if not labels and not -MOST_TARGET <= low < high <= MOST_TARGET:
+        raise BadInput(
+            f"a network of numbers has targets from {low!r} to {high!r}; accepted is a public "
+            f"range, target-low below target-high, within {MOST_TARGET:g}"
+        )
 
 
 def split_weights(shapes: Shapes, weights: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any]]]:

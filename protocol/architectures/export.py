@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.protocol.architectures.base import BuiltIn, Network, Weights, split_weights
+from confide.protocol.architectures.base import (
+    BuiltIn,
+    Network,
+    Span,
+    Weights,
+    split_weights,
+)
 from confide.protocol.architectures.join import joined
 from confide.protocol.errors import BadInput
 
@@ -94,11 +100,17 @@ class Graph:
 
 
 def to_onnx(
-    network: Network, weights: Weights, *, centre: float, backbone: bytes | None = None
+    network: Network,
+    weights: Weights,
+    *,
+    centre: float,
+    backbone: bytes | None = None,
+    span: Span | None = None,
 ) -> bytes:
     """Return the ONNX file of a network with these weights, for features around `centre`.
 
-    The file of a network on a backbone contains that model too: `backbone` is its file.
+    The file of a network on a backbone contains that model too: `backbone` is its file. That of a
+    network of numbers returns them in the unit of targets, within their `span`.
     """
     if network.on_backbone != (backbone is not None):
         raise BadInput(
@@ -113,7 +125,38 @@ def to_onnx(
             f"are {network.size} finite numbers"
         )
     file = network.file(dict(split_weights(network.shapes, weights)), centre=centre)
+    if span is not None:
+        file = _in_units(file, span)
     return file if backbone is None else joined(backbone, file, width=network.features)
+
+
+def _in_units(file: bytes, span: Span) -> bytes:
+    """Return the file with its last step, softmax, replaced by a map of [-1, 1] to the span."""
+    import onnx
+
+    model: Any = onnx.ModelProto.FromString(file)
+    graph, (low, high) = model.graph, span
+    last = next(node for node in graph.node if graph.output[0].name in node.output)
+    if last.op_type != "Softmax":
+        raise BadInput(
+            f"the network's file ends in {last.op_type}; accepted is one that ends in Softmax"
+        )
+    steps: dict[str, dict[str, float]] = {
+        "Clip": {"target_least": -1.0, "target_most": 1.0},
+        "Mul": {"target_half": (high - low) / 2},
+        "Add": {"target_middle": (low + high) / 2},
+    }
+    value, output = last.input[0], last.output[0]
+    graph.node.remove(last)
+    for operator, constants in steps.items():
+        for name, number in constants.items():
+            made = np.array(number, dtype=np.float32)
+            graph.initializer.append(onnx.numpy_helper.from_array(made, name))
+        result = output if operator == "Add" else f"target_{operator}"
+        graph.node.append(onnx.helper.make_node(operator, [value, *constants], [result]))
+        value = result
+    written: bytes = model.SerializeToString(deterministic=True)
+    return written
 
 
 def graph_file(network: BuiltIn, weights: Mapping[str, NDArray[Any]], *, centre: float) -> bytes:

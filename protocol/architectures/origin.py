@@ -9,14 +9,19 @@ from itertools import zip_longest
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from confide.protocol.architectures.base import Network, Weights
+from confide.protocol.architectures.base import Network, Span, Weights
 from confide.protocol.architectures.export import to_onnx
 from confide.protocol.errors import BadInput
 from confide.protocol.wire.columns import F4
 
 
 def is_export(
-    file: bytes, network: Network, *, centre: float, backbone: bytes | None = None
+    file: bytes,
+    network: Network,
+    *,
+    centre: float,
+    backbone: bytes | None = None,
+    span: Span | None = None,
 ) -> bool:
     """Return whether `to_onnx` makes this file of a built-in network and some finite weights.
 
@@ -25,7 +30,7 @@ def is_export(
     """
 
     def exported(weights: Weights) -> bytes:
-        return to_onnx(network, weights, centre=centre, backbone=backbone)
+        return to_onnx(network, weights, centre=centre, backbone=backbone, span=span)
 
     # Numbers up to the largest size of a network are exact in single precision.
     numbered = np.arange(1, network.size + 1, dtype=np.float32)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from google.protobuf.message import Message
 
-from confide.protocol.architectures.base import Weights
+from confide.protocol.architectures.base import Span, Weights, check_span
 from confide.protocol.errors import BadInput, Refused, check_delta, check_probability
 from confide.protocol.exact.lattice import MOST_BATCH
 from confide.protocol.methods.base import (
@@ -138,8 +138,17 @@ class TrainingTerms(NetworkTerms):
 
     A step divides its noisy sum by `batch`, a public number. An owner rounds `sampling_rate` down
     to 32 bits. The aggregator repeats `momentum` times a round's movement in the next one, and
+<<<<<<< HEAD
     averages the common weights of the last `averaged_rounds`. `loss_share` of epsilon and delta
     pays for noised numbers of wrong predictions, and the rest for the steps.
+||||||| 5ed7493
+    averages the common weights of the last `averaged_rounds`.
+=======
+    averages the common weights of the last `averaged_rounds`.
+
+    A network of labels learns by cross-entropy. One of numbers has one output and learns by squared
+    error; targets are clipped to `target_low` and `target_high`, public numbers, both 0 for labels.
+>>>>>>> b0d8ea80ed256f60d058b0da4bbe9f6560dfefcd
     """
 
     variant: str = "federated-averaging"
@@ -153,8 +162,14 @@ class TrainingTerms(NetworkTerms):
     learning_rate: float
     momentum: float = 0.0
     averaged_rounds: int = 1
+<<<<<<< HEAD
     loss_share: float = 0.0
     loss_noise: float = 0.0
+||||||| 5ed7493
+=======
+    target_low: float = 0.0
+    target_high: float = 0.0
+>>>>>>> b0d8ea80ed256f60d058b0da4bbe9f6560dfefcd
 
     method: ClassVar[str] = "training"
     variants: ClassVar[tuple[str, ...]] = ("federated-averaging",)
@@ -173,7 +188,13 @@ class TrainingTerms(NetworkTerms):
         "momentum": (),
         "averaged-rounds": (),
         "centre": (),
+<<<<<<< HEAD
         "loss-share": (),
+||||||| 5ed7493
+=======
+        "target-low": (),
+        "target-high": (),
+>>>>>>> b0d8ea80ed256f60d058b0da4bbe9f6560dfefcd
     }
 
     def __post_init__(self) -> None:
@@ -224,7 +245,7 @@ class TrainingTerms(NetworkTerms):
             **described(
                 str(settings["architecture"]),
                 features=int(settings["features"]),
-                outputs=int(settings["labels"]),
+                outputs=int(settings["labels"]) or 1,
             ),
             noise_multiplier=training_noise(
                 epsilon=(1 - share) * epsilon,
@@ -241,11 +262,25 @@ class TrainingTerms(NetworkTerms):
             momentum=float(settings["momentum"]),
             averaged_rounds=int(settings["averaged-rounds"]),
             centre=float(settings["centre"]),
+<<<<<<< HEAD
             loss_share=share,
             loss_noise=loss_noise(epsilon=share * epsilon, delta=share * delta, rounds=rounds),
+||||||| 5ed7493
+=======
+            target_low=float(settings.get("target-low", 0.0)),
+            target_high=float(settings.get("target-high", 0.0)),
+>>>>>>> b0d8ea80ed256f60d058b0da4bbe9f6560dfefcd
         )
 
+    @property
+    def span(self) -> Span | None:
+        """The public range of targets; None for labels."""
+        return (self.target_low, self.target_high) if self.target_low < self.target_high else None
+
     def check(self, *, labels: int, alpha: float) -> None:
+        check_span(self.target_low, self.target_high, labels=labels)
+        if not labels and self.outputs == 1:
+            return
         if self.outputs != labels:
             raise BadInput(
                 f"the network has {self.outputs} outputs and labels are {labels}; accepted is one "

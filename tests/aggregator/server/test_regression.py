@@ -29,12 +29,12 @@ from tests.support.regressions import (
 )
 from tests.support.servers import Place, Running, aggregator, client, eventually, together
 
-OWNERS, N = 3, 1_200
+OWNERS, N = 3, 1_500
 # Each with its epsilon, and the least true coverage that is no false alarm. Bits promise 0.9 but
-# with probability 1e-6. Counts promise it on average: coverage of 3,600 records has a standard
-# deviation of 0.005, so less than 0.87 has a probability below 1e-8.
+# with probability 1e-4. Counts promise it on average: coverage of 4,500 records has a standard
+# deviation of 0.0045, so less than 0.87 has a probability below 1e-10.
 CAMPAIGNS = {
-    "bits:certified": (4.0, 0.9),
+    "bits:certified": (6.0, 0.9),
     "central:trusted": (1.0, 0.87),
     "central:owner-noised": (4.0, 0.87),
 }
@@ -67,7 +67,8 @@ def owners(place: Place, held: Numbers) -> list[Contributor]:
         folder.mkdir()
         mine = held.at(slice(number * N, (number + 1) * N))
         file = write_numbers(folder / "records.csv", mine, features=number == 2)
-        made.append(Contributor(folder, place, file, models=f'["{MODEL.digest.hex()}"]'))
+        allowed = {"models": f'["{MODEL.digest.hex()}"]', "epsilon_per_campaign": "6.0"}
+        made.append(Contributor(folder, place, file, **allowed))
     return made
 
 
@@ -96,7 +97,7 @@ def cards(place: Place, server: Running, owners: list[Contributor]) -> dict[str,
 
 def run(place: Place, server: Running, owners: list[Contributor], name: str) -> Card:
     """Run a campaign from its plan to the card that an owner fetches."""
-    local = ["--failure-probability", 1e-6] if name.startswith("bits") else []
+    local = ["--failure-probability", 1e-4] if name.startswith("bits") else []
     code, said = create(place, name, "--epsilon", CAMPAIGNS[name][0], *local)
     assert code == 0, said
     campaign = said.strip()
@@ -127,7 +128,7 @@ def test_targets_end_in_intervals_that_keep_the_promise(
     assert coverage(released["reach"]) >= CAMPAIGNS[name][1]
     own = AbsoluteResidual(BOUND).true_scores(held.predictions, held.targets)
     plain = split_conformal(own, alpha=0.1).threshold
-    assert released["threshold"] < 1.25 * plain
+    assert released["threshold"] < 1.6 * plain
 
 
 @pytest.mark.parametrize("name", CAMPAIGNS)
@@ -201,7 +202,7 @@ def test_an_owner_is_told_of_the_bound_and_of_what_its_file_lacks(
     assert "calibrates prediction intervals at 90% coverage" in shown
     assert "cqr bound=4. The bound is public: outside of the lower quantile minus 4" in shown
     code, shown = client("doctor", "--home", one.home, "--records", one.records)
-    assert "1200 records with targets from -" in shown
+    assert "1500 records with targets from -" in shown
     done = one.contribute(server, campaign)
     assert done.returncode == 2
     assert "reads `lower` and `upper`; accepted is a file with these" in done.stderr
