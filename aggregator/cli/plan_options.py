@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from confide.aggregator.campaigns.settings import belongs
+from confide.aggregator.campaigns.settings import AUTOMATIC, belongs, read_bins
 from confide.aggregator.storage.stored_campaign import Settings
 from confide.protocol.certificate import MARGINAL, PAC
 from confide.protocol.errors import BadInput
@@ -28,7 +28,7 @@ DEFAULTS: dict[str, Any] = {
     "minimum-reports": 100,
     "minimum-owners": 1,
     "mechanism": "rank-exponential",
-    "bins": 1024,
+    "bins": AUTOMATIC,
     "grid": MIXED,
     "beta": 0.0,
     "guarantee": MARGINAL,
@@ -90,7 +90,14 @@ class PlanOptions:
     max_corrupt: Annotated[int | None, typer.Option(help="reports that may lie")] = None
     minimum_reports: Annotated[int | None, typer.Option(help="fewer give no certificate")] = None
     mechanism: Annotated[str | None, typer.Option(help="of central:trusted")] = None
-    bins: Annotated[int | None, typer.Option(help="bins of a central campaign")] = None
+    bins: Annotated[
+        Any,
+        typer.Option(
+            parser=read_bins,
+            metavar="INTEGER",
+            help="bins of a central campaign; auto: by mechanism",
+        ),
+    ] = None
     grid: Annotated[
         str | None, typer.Option(help=f"how the bins of a central campaign lie: {', '.join(GRIDS)}")
     ] = None

@@ -22,6 +22,7 @@ PLAIN = {
     "received": "answers received",
     "bins": "thresholds to choose from",
     "grid": "how the thresholds are spread",
+    "coverage_at_most": "most that is covered, but for the scores in one bin",
     "gamma": "share of scores aimed at (gamma)",
 }
 
