@@ -14,7 +14,14 @@ from rich.progress import Progress
 from confide.aggregator.campaigns.measurements import Measurements
 from confide.aggregator.campaigns.plans import check_delta_used
 from confide.aggregator.campaigns.run_plans import Plans, trains
-from confide.aggregator.campaigns.settings import FAILURE, belongs, check_used, promising
+from confide.aggregator.campaigns.settings import (
+    AUTOMATIC,
+    FAILURE,
+    belongs,
+    check_used,
+    promising,
+    read_bins,
+)
 from confide.aggregator.campaigns.simulated_settings import simulated_settings
 from confide.aggregator.campaigns.summary import as_text, owners_text
 from confide.aggregator.quantiles.registry import certified_names
@@ -94,9 +101,14 @@ class CampaignOptions:
     mechanism: Annotated[
         str, typer.Option(help=f"of central:trusted: {', '.join(certified_names())}")
     ] = "rank-exponential"
-    bins: Annotated[int, typer.Option(help="of central campaigns: thresholds to choose from")] = (
-        1024
-    )
+    bins: Annotated[
+        Any,
+        typer.Option(
+            parser=read_bins,
+            metavar="INTEGER",
+            help="of central campaigns: thresholds to choose from; auto: as suits the mechanism",
+        ),
+    ] = AUTOMATIC
     grid: Annotated[
         str, typer.Option(help=f"of central campaigns: how those lie: {', '.join(GRIDS)}")
     ] = MIXED

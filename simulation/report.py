@@ -6,15 +6,7 @@ from typing import Any
 
 from confide.aggregator.campaigns.summary import cells, heads, notes, owner_cells
 from confide.protocol.cards.page import STYLE
-<<<<<<< HEAD
-from confide.simulation.findings import Findings
-||||||| 5ed7493
-from confide.protocol.terminal import check_installed
-from confide.simulation.findings import Findings
-=======
-from confide.protocol.terminal import check_installed
 from confide.simulation.findings import Findings, reached
->>>>>>> b0d8ea80ed256f60d058b0da4bbe9f6560dfefcd
 
 PAGE = """<!doctype html>
 <html lang="en">

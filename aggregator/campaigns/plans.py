@@ -4,10 +4,16 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from confide.aggregator.campaigns.settings import check
+from confide.aggregator.campaigns.settings import AUTOMATIC, check
 from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
-from confide.aggregator.quantiles.registry import averages, certified_names, needs_delta
+from confide.aggregator.quantiles.registry import (
+    USUAL_BETA,
+    certified_names,
+    needs_delta,
+    usual_beta,
+    usual_bins,
+)
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.methods.base import Terms
 from confide.protocol.methods.registry import METHODS
@@ -16,9 +22,6 @@ from confide.protocol.plan import ChainCost, Plan, digest
 from confide.protocol.scores.registry import find_score
 
 Validity = tuple[datetime, datetime]
-
-# The part of alpha that is left to a mechanism which needs one, where nobody chose it.
-USUAL_BETA = 0.002
 
 
 def valid_from(now: datetime, *, days: float) -> Validity:
@@ -47,17 +50,18 @@ def make_plan(
     check({**config, "campaign": name, "title": title})
     method, _, variant = name.partition(":")
     check_choice("method", method, METHODS)
-    config = {**config, **_of_mechanism(METHODS[method], variant, config)}
+    share = _share(METHODS[method], float(config.get("train-share", 0.0)), training)
+    expected = _expected(int(config["records"]), share)
+    config = {**config, **_of_mechanism(METHODS[method], variant, config, n=expected)}
     if METHODS[method].on_training_records and training is not None:
         config = {**config, "trained": TrainingTerms.of(training.terms)}
-    share = _share(METHODS[method], float(config.get("train-share", 0.0)), training)
     plan = Plan(
         campaign=title,
         terms=METHODS[method].from_settings(variant, config),
         score=find_score(str(config["score"])).text,
         labels=int(config["labels"]),
         alpha=float(config["alpha"]),
-        expected_records=_expected(int(config["records"]), share),
+        expected_records=expected,
         minimum_reports=int(config["minimum-reports"]),
         minimum_owners=int(config["minimum-owners"]),
         model=bytes.fromhex(config["model"]),
@@ -87,19 +91,35 @@ def make_plan(
     return plan
 
 
-def _of_mechanism(terms: type[Terms], variant: str, config: Any) -> dict[str, float]:
-    """The settings that depend on the mechanism.
+def _of_mechanism(
+    terms: type[Terms], variant: str, config: Any, *, n: int
+) -> dict[str, float | int]:
+    """The settings that depend on the mechanism, for n records that the plan expects.
 
     The table has a privacy-delta for the mechanisms that spend one; the others get 0. A beta of 0
-    is that of the mechanism: none where coverage can be averaged over its draws, else `USUAL_BETA`.
+    and bins `auto` are those of the mechanism.
     """
-    found: dict[str, float] = {}
+    if "bins" not in terms.settings:
+        return {}
+    found: dict[str, float | int] = {}
     chosen = variant in terms.settings.get("mechanism", ())
-    if chosen and not needs_delta(str(config["mechanism"])):
+    name = str(config["mechanism"]) if chosen else ""
+    alpha, epsilon = float(config["alpha"]), float(config["epsilon"])
+    if chosen and not needs_delta(name):
         found["privacy-delta"] = 0.0
-    averaged = chosen and not terms.on_training_records and averages(str(config["mechanism"]))
-    if "beta" in terms.settings and not config["beta"] and not averaged:
-        found["beta"] = USUAL_BETA
+    delta = float(found.get("privacy-delta", config["privacy-delta"]))
+    if not config["beta"]:
+        usual = usual_beta(name, n=n, alpha=alpha, epsilon=epsilon)
+        found["beta"] = usual or (USUAL_BETA if terms.on_training_records else 0.0)
+    if config["bins"] == AUTOMATIC:
+        found["bins"] = usual_bins(
+            "" if terms.on_training_records else name,
+            n=n,
+            alpha=alpha,
+            beta=float(found.get("beta", config["beta"])),
+            epsilon=epsilon,
+            delta=delta,
+        )
     return found
 
 

@@ -16,6 +16,8 @@ from confide.protocol.methods.registry import METHODS
 from confide.protocol.methods.training import LIMITS
 
 MOST_DAYS = 3650
+# The setting of bins that leaves their number to the mechanism.
+AUTOMATIC = "auto"
 # Far above any campaign, and far below the largest number in a database column.
 MOST_REPORTS, MOST_OWNERS = 10**12, 10**9
 MOST_CLASS_FLOOR = 10**9
@@ -93,7 +95,10 @@ KINDS = {
     "largest-set": _whole(0, MOST_LABELS),
     "joint": Kind(lambda value: type(value) is bool, "true or false"),
     "class-floor": _whole(0, MOST_CLASS_FLOOR),
-    "bins": _whole(2, MOST_BINS),
+    "bins": Kind(
+        lambda value: value == AUTOMATIC or _whole(2, MOST_BINS).accepts(value),
+        f"{AUTOMATIC} or {_whole(2, MOST_BINS).words}",
+    ),
     "guarantee": Kind(lambda value: value in (MARGINAL, PAC), f"{MARGINAL} or {PAC}"),
     "grid": Kind(lambda value: value in tuple(GRIDS), f"one of {', '.join(GRIDS)}"),
     "records": _whole(1, MOST_REPORTS),
@@ -147,6 +152,11 @@ def promising(campaigns: Iterable[str], guarantee: Any) -> list[str]:
     """The campaigns, and their methods with the guarantee that some settings belong to."""
     names = list(campaigns)
     return names + [f"{name.partition(':')[0]}:{PAC}" for name in names if guarantee == PAC]
+
+
+def read_bins(text: str) -> int | str:
+    """Read the option of bins: a whole number, or what stands for one."""
+    return int(text) if text.isdecimal() else text
 
 
 FAILURE = (

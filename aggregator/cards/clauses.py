@@ -42,9 +42,24 @@ def judge(contract: Contract, configuration: Configuration) -> Layer:
         "level": level,
         "inflation_ranks": inflation,
         "inflation_share": share,
+        "coverage_at_most": _coverage_at_most(contract, configuration.n, rank, inflation),
         "flags": flags,
         "feasible": all(flags.values()),
     }
+
+
+def _coverage_at_most(contract: Contract, n: int, rank: int, inflation: int | None) -> float | None:
+    """The other side of the promise: (rank + inflation)/(n + 1) + beta, without one bin's share.
+
+    But for beta the threshold is at or below the edge of the bin that holds the score of rank +
+    inflation. A new score comes before that one with probability (rank + inflation)/(n + 1) at
+    most; what falls into the same bin is added by whoever knows its share (PPS Theorem 3, with the
+    ranks of the integers drawn in place of its logarithms). Without a beta nothing is stated.
+    """
+    if inflation is None or not contract.beta:
+        return None
+    bound = Fraction(rank + inflation, n + 1) + decimal(contract.beta)
+    return float(min(Fraction(1), bound))
 
 
 def _certified(contract: Contract, configuration: Configuration) -> tuple[bool, int, int | None]:

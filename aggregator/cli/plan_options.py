@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from confide.aggregator.campaigns.settings import belongs
+from confide.aggregator.campaigns.settings import AUTOMATIC, belongs, read_bins
 from confide.aggregator.storage.stored_campaign import Settings
 from confide.protocol.certificate import MARGINAL, PAC
 from confide.protocol.errors import BadInput
@@ -34,18 +34,14 @@ DEFAULTS: dict[str, Any] = {
     "minimum-reports": 100,
     "minimum-owners": 1,
     "mechanism": "rank-exponential",
-    "bins": 1024,
+    "bins": AUTOMATIC,
     "grid": MIXED,
     "beta": 0.0,
     "guarantee": MARGINAL,
     "privacy-delta": 1e-6,
-<<<<<<< HEAD
     "loss-share": 0.0,
-||||||| 5ed7493
-=======
     "target-low": 0.0,
     "target-high": 0.0,
->>>>>>> b0d8ea80ed256f60d058b0da4bbe9f6560dfefcd
     "days": 30.0,
     "title": "",
     "monitors": "",
@@ -117,7 +113,14 @@ class PlanOptions:
     max_corrupt: Annotated[int | None, typer.Option(help="reports that may lie")] = None
     minimum_reports: Annotated[int | None, typer.Option(help="fewer give no certificate")] = None
     mechanism: Annotated[str | None, typer.Option(help="of central:trusted")] = None
-    bins: Annotated[int | None, typer.Option(help="bins of a central campaign")] = None
+    bins: Annotated[
+        Any,
+        typer.Option(
+            parser=read_bins,
+            metavar="INTEGER",
+            help="bins of a central campaign; auto: by mechanism",
+        ),
+    ] = None
     grid: Annotated[
         str | None, typer.Option(help=f"how the bins of a central campaign lie: {', '.join(GRIDS)}")
     ] = None
@@ -181,17 +184,13 @@ class TrainingPlanOptions:
     centre: Annotated[
         float | None, typer.Option(help="the feature in [0, 1] that the network sees as 0")
     ] = None
-<<<<<<< HEAD
     loss_share: Annotated[
         float | None, typer.Option(help="share of the budget for a noised error rate a round")
     ] = None
-||||||| 5ed7493
-=======
     target_low: Annotated[
         float | None, typer.Option(help="of numbers: the public least target; others are clipped")
     ] = None
     target_high: Annotated[float | None, typer.Option(help="of numbers: the largest target")] = None
->>>>>>> b0d8ea80ed256f60d058b0da4bbe9f6560dfefcd
 
 
 def given_settings(*options: Any) -> dict[str, Any]:

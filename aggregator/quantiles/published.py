@@ -34,7 +34,6 @@ from confide.aggregator.quantiles.weights import (
 )
 from confide.protocol.errors import BadInput, check_epsilon, check_probability
 from confide.protocol.exact.exponentials import exp_below, log_up
-from confide.protocol.exact.grids import check_bins
 from confide.protocol.exact.sampling import Entropy, Integers
 
 
@@ -162,11 +161,13 @@ def dpcp_rank(*, n: int, level: float) -> int:
     return check_rank(math.ceil(n * (1 - Fraction(level))), n)
 
 
-def pps_gamma(*, n: int, alpha: float, epsilon: float, bins: int) -> float:
-    """The gamma of least level in PPS Theorem 2: a root of its derivative (equations 9, 10)."""
+def pps_gamma(*, n: int, alpha: float, epsilon: float) -> float:
+    """The gamma of least level in PPS Theorem 2: a root of its derivative (equations 9, 10).
+
+    It is the same for any number of bins.
+    """
     check_probability("alpha", alpha)
     check_epsilon(epsilon)
-    check_bins(bins)
     slope = alpha * (1 - alpha) * epsilon * (n + 1) / 2 + 2 * alpha
     # Of the two roots only the smaller can lie below 1; written so that no two near equals are
     # subtracted.

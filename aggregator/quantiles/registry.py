@@ -14,7 +14,7 @@ from confide.aggregator.quantiles.base import CERTIFIED, REPLACE_ONE, Mechanism
 from confide.aggregator.quantiles.gaussian import GaussianSearch, NoisyMidpoint
 from confide.aggregator.quantiles.histogram import Histogram
 from confide.aggregator.quantiles.laplace_counts import LaplaceCounts
-from confide.aggregator.quantiles.published import Dpcp, Pps
+from confide.aggregator.quantiles.published import Dpcp, Pps, pps_gamma
 from confide.aggregator.quantiles.rank_exponential import RankExponential
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.exact.grids import uniform_grid
@@ -34,6 +34,8 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     )
 }
 
+# The part of alpha that is left to a mechanism which needs one, where nobody chose it.
+USUAL_BETA = 0.002
 _FINEST = 16
 _TRIALS = 40
 
@@ -68,6 +70,39 @@ def needs_delta(name: str) -> bool:
 def averages(name: str) -> bool:
     """Whether this mechanism certifies coverage without a beta; False of an unknown name."""
     return name in MECHANISMS and MECHANISMS[name].averages
+
+
+def usual_beta(name: str, *, n: int, alpha: float, epsilon: float) -> float:
+    """The beta of a mechanism where nobody chose one, from public numbers; 0: it needs none."""
+    if averages(name):
+        return 0.0
+    if name == Pps.name:
+        return pps_gamma(n=n, alpha=alpha, epsilon=epsilon) * alpha
+    return min(USUAL_BETA, alpha / 2)
+
+
+def usual_bins(
+    name: str, *, n: int, alpha: float, beta: float, epsilon: float, delta: float
+) -> int:
+    """The number of bins of a mechanism where nobody chose one, from public numbers.
+
+    Without a beta, bins cost log(bins) / (0.75 epsilon) ranks and no more, so that enough for any
+    score are taken. Other mechanisms pay more for each, and have the best number for uniform scores
+    (`automatic_bins`, m* of PPS).
+    """
+    if name not in MECHANISMS or not beta:
+        return Mechanism.usual_bins
+
+    def make(bins: int) -> Mechanism:
+        return MECHANISMS[name].within(
+            epsilon=epsilon, delta=delta, beta=beta, bins=bins, adjacency=REPLACE_ONE
+        )
+
+    try:
+        return automatic_bins(make, n=n, rank=make(4).rank(n=n, alpha=alpha))
+    except BadInput:
+        # So few records have no rank, or so small a beta no mechanism; whoever asks is told so.
+        return MECHANISMS[name].usual_bins
 
 
 def certified_names() -> list[str]:

@@ -25,6 +25,7 @@ PLAIN = {
     "reach": "threshold in the target's unit",
     "mean_width": "mean width of intervals",
     "grid": "how the thresholds are spread",
+    "coverage_at_most": "most that is covered, but for the scores in one bin",
     "gamma": "share of scores aimed at (gamma)",
 }
 

@@ -138,17 +138,11 @@ class TrainingTerms(NetworkTerms):
 
     A step divides its noisy sum by `batch`, a public number. An owner rounds `sampling_rate` down
     to 32 bits. The aggregator repeats `momentum` times a round's movement in the next one, and
-<<<<<<< HEAD
     averages the common weights of the last `averaged_rounds`. `loss_share` of epsilon and delta
     pays for noised numbers of wrong predictions, and the rest for the steps.
-||||||| 5ed7493
-    averages the common weights of the last `averaged_rounds`.
-=======
-    averages the common weights of the last `averaged_rounds`.
 
     A network of labels learns by cross-entropy. One of numbers has one output and learns by squared
     error; targets are clipped to `target_low` and `target_high`, public numbers, both 0 for labels.
->>>>>>> b0d8ea80ed256f60d058b0da4bbe9f6560dfefcd
     """
 
     variant: str = "federated-averaging"
@@ -162,14 +156,10 @@ class TrainingTerms(NetworkTerms):
     learning_rate: float
     momentum: float = 0.0
     averaged_rounds: int = 1
-<<<<<<< HEAD
     loss_share: float = 0.0
     loss_noise: float = 0.0
-||||||| 5ed7493
-=======
     target_low: float = 0.0
     target_high: float = 0.0
->>>>>>> b0d8ea80ed256f60d058b0da4bbe9f6560dfefcd
 
     method: ClassVar[str] = "training"
     variants: ClassVar[tuple[str, ...]] = ("federated-averaging",)
@@ -188,13 +178,9 @@ class TrainingTerms(NetworkTerms):
         "momentum": (),
         "averaged-rounds": (),
         "centre": (),
-<<<<<<< HEAD
         "loss-share": (),
-||||||| 5ed7493
-=======
         "target-low": (),
         "target-high": (),
->>>>>>> b0d8ea80ed256f60d058b0da4bbe9f6560dfefcd
     }
 
     def __post_init__(self) -> None:
@@ -262,14 +248,10 @@ class TrainingTerms(NetworkTerms):
             momentum=float(settings["momentum"]),
             averaged_rounds=int(settings["averaged-rounds"]),
             centre=float(settings["centre"]),
-<<<<<<< HEAD
             loss_share=share,
             loss_noise=loss_noise(epsilon=share * epsilon, delta=share * delta, rounds=rounds),
-||||||| 5ed7493
-=======
             target_low=float(settings.get("target-low", 0.0)),
             target_high=float(settings.get("target-high", 0.0)),
->>>>>>> b0d8ea80ed256f60d058b0da4bbe9f6560dfefcd
         )
 
     @property

@@ -15,6 +15,8 @@ from confide.aggregator.quantiles.registry import (
     MECHANISMS,
     averages,
     certified_names,
+    usual_beta,
+    usual_bins,
     within_budget,
 )
 from confide.protocol.errors import BadInput, check_choice, check_epsilon, check_probability
@@ -25,9 +27,6 @@ from confide.protocol.scores.registry import find_label_score
 from confide.simulation.data.population import Population, Predictions
 from confide.simulation.driver import CountingOwner, drive
 from confide.simulation.evaluate.trials import Repeated, Row, measured
-
-# The part of alpha left to a mechanism that needs one, where nobody chose it.
-USUAL_BETA = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +42,7 @@ class Central(Repeated):
     variant: str = DEFAULT
     score: str = "hps"
     beta: float | None = None
-    bins: int = 1024
+    bins: int | None = None
     grid: str = MIXED
     privacy_delta: float = 0.0
     failure_probability: float | None = None
@@ -54,11 +53,14 @@ class Central(Repeated):
         find_label_score(self.score)
         check_epsilon(self.epsilon)
         if self.beta is None:
-            object.__setattr__(self, "beta", 0.0 if averages(self.variant) else USUAL_BETA)
+            numbers: dict[str, Any] = {"n": self.n, "alpha": self.alpha, "epsilon": self.epsilon}
+            object.__setattr__(self, "beta", usual_beta(self.variant, **numbers))
         elif self.beta or not averages(self.variant):
             check_probability("beta", self.beta)
-        check_bins(self.bins)
         check_choice("grid", self.grid, GRIDS)
+        if self.bins is None:
+            object.__setattr__(self, "bins", self._usual_bins())
+        check_bins(self.thresholds)
         if self.failure_probability is not None:
             check_probability("failure_probability", self.failure_probability)
         self.terms.check(labels=0, alpha=self.alpha)
@@ -77,10 +79,25 @@ class Central(Repeated):
         return self.beta or 0.0
 
     @property
+    def thresholds(self) -> int:
+        """The number of bins."""
+        return self.bins or Mechanism.usual_bins
+
+    def _usual_bins(self) -> int:
+        return usual_bins(
+            self.variant,
+            n=self.n,
+            alpha=self.alpha,
+            beta=self.part,
+            epsilon=self.epsilon,
+            delta=self.privacy_delta,
+        )
+
+    @property
     def mechanism(self) -> Mechanism:
         return within_budget(
             self.variant,
-            bins=self.bins,
+            bins=self.thresholds,
             beta=self.part,
             adjacency=REPLACE_ONE,
             epsilon=self.epsilon,
@@ -107,7 +124,7 @@ class Central(Repeated):
             return chosen.release(counts, rank, entropy)
 
         if mechanism.certificate != CERTIFIED:
-            counts = histogram(scores, public_grid(self.grid, self.bins))
+            counts = histogram(scores, public_grid(self.grid, self.thresholds))
             return draw(mechanism, counts, self._rank(mechanism)).threshold
         owner = CountingOwner(scores)
         return drive(trusted(self.terms, alpha=self.alpha, draw=draw), owner).threshold
@@ -119,7 +136,7 @@ class Central(Repeated):
             variant=TRUSTED,
             mechanism=self.variant,
             epsilon=self.epsilon,
-            bins=self.bins,
+            bins=self.thresholds,
             grid=self.grid,
             beta=self.part,
             privacy_delta=self.privacy_delta,

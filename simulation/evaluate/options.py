@@ -193,14 +193,14 @@ class CuratorOptions:
         float | None,
         typer.Option(
             help="central, full-data: probability that the quantile fails, a part of alpha "
-            "[default: none if coverage can be averaged over the mechanism, else 0.001]"
+            "[default: none if coverage can be averaged over the mechanism, else what suits it]"
         ),
     ] = None
     bins: Annotated[
         int | None,
         typer.Option(
             help=(
-                "bins of the public grid of scores [default: central 1,024 (laplace-counts 16), "
+                "bins of the public grid of scores [default: central as suits the mechanism, "
                 "full-data 16,384]"
             )
         ),
@@ -234,11 +234,10 @@ class CentralOptions:
         """`failure` is the probability with which a PAC promise may fail."""
         check_choice("mechanism", self.mechanism, MECHANISMS)
         check_choice("guarantee", self.guarantee, (MARGINAL, PAC))
-        usual = {"bins": MECHANISMS[self.mechanism].usual_bins}
         return Central(
             variant=self.mechanism,
             grid=self.grid,
             failure_probability=failure if self.guarantee == PAC else None,
-            **(usual | curator.fields(default_delta=0.0)),
+            **curator.fields(default_delta=0.0),
             **shared.repeated(records),
         )

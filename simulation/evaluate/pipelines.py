@@ -259,7 +259,7 @@ def pscp(terms: PipelineTerms, plan: Planned) -> Pipeline:
     """PSCP, DPCP's baseline: halves, half the epsilon for each, PPS with its optimal gamma."""
     training, spent, rest = _halves(terms, plan, terms.part(0.5))
     epsilon = terms.part(0.5).epsilon
-    gamma = pps_gamma(n=rest, alpha=terms.alpha, epsilon=epsilon, bins=terms.bins)
+    gamma = pps_gamma(n=rest, alpha=terms.alpha, epsilon=epsilon)
     quantile = Pps(bins=terms.bins, beta=gamma * terms.alpha, epsilon=epsilon)
     promise = Promise(CERTIFIED, level=1 - terms.alpha)
     rank = pps_rank(n=rest, alpha=terms.alpha, gamma=gamma)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from confide.aggregator.quantiles.published import pps_gamma
 from confide.aggregator.quantiles.registry import MECHANISMS
 from confide.simulation.data.population import Predictions
 from confide.simulation.data.synthetic import line
@@ -195,3 +196,19 @@ def test_a_pac_promise_needs_a_certified_mechanism(records: Path) -> None:
     run = in_process("--data", records, *CENTRAL, "--failure-probability", "0.2")
     assert run.exit_code == 2
     assert "it belongs to labels, bits, central:PAC" in run.stderr
+
+
+def test_bins_and_beta_suit_the_mechanism() -> None:
+    """Those of pps are m* and gamma* alpha, few bins for noise on every count; given ones stay."""
+
+    def made(mechanism: str, **given: Any) -> Central:
+        return Central(n=5_000, trials=1, seed=1, epsilon=1.0, variant=mechanism, **given)
+
+    assert made("rank-exponential").bins == 1_024
+    assert made("laplace-counts").bins in (8, 16, 32)
+    pps = made("pps")
+    assert pps.beta == pps_gamma(n=5_000, alpha=0.1, epsilon=1.0) * 0.1
+    assert pps.bins not in (None, 1_024)
+    assert (made("pps", bins=64, beta=0.01).bins, made("pps", beta=0.01).beta) == (64, 0.01)
+    # So few records have no rank, which is said when the setting runs.
+    assert Central(n=5, trials=1, seed=1, epsilon=1.0, variant="pps").bins == 1_024

@@ -22,8 +22,8 @@ def central(formal: Layer) -> Iterator[Finding]:
     yield from _unit(contract)
     for i, entry in enumerate(searched):
         expected = _judged(contract, entry)
-        for name in ("rank", "level", "inflation_ranks", "inflation_share", "flags", "feasible"):
-            yield same(f"searched/{i}/{name}", entry[name], expected[name])
+        for name, value in expected.items():
+            yield same(f"searched/{i}/{name}", entry[name], value)
     shortlist = _shortlist(contract, searched)
     yield same("shortlist", formal["shortlist"], shortlist)
     selected = min(shortlist, key=lambda i: (*_order(searched[i]), i)) if shortlist else None
@@ -161,9 +161,19 @@ def _judged(contract: Layer, entry: Layer) -> Layer:
         "level": level,
         "inflation_ranks": inflation,
         "inflation_share": share,
+        "coverage_at_most": _upper(contract, n, above=rank + inflation)
+        if isinstance(inflation, int)
+        else None,
         "flags": flags,
         "feasible": all(flags.values()),
     }
+
+
+def _upper(contract: Layer, n: int, *, above: int) -> float | None:
+    """The most that is covered, but for one bin's share: ranks up to `above`, and beta."""
+    if not contract["beta"]:
+        return None
+    return float(min(Fraction(1), Fraction(above, n + 1) + number(contract["beta"])))
 
 
 # The fields that each kind of change may touch, in the contract and in a searched configuration.

@@ -163,3 +163,23 @@ def test_width_never_grows_with_epsilon(made: Histogram, name: str) -> None:
         for epsilon in (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
     ]
     assert all(wide >= narrow for wide, narrow in itertools.pairwise(widths))
+
+
+@pytest.mark.parametrize("name", CERTIFIED)
+def test_coverage_is_at_most_what_cards_say(name: str) -> None:
+    """The exact chance that a new score is covered, over exchangeable scores in bins of their own:
+    at most (rank + inflation)/(n + 1) + beta and the share of one bin."""
+    n, bins, beta = 30, 64, 0.1
+    mechanism = finite(name, bins=bins, budget=8.0, beta=beta)
+    rank = 20
+    ranks = mechanism.inflation(n=n, rank=rank)
+    assert ranks is not None
+    spread = np.zeros(bins, dtype=np.int64)
+    spread[: 2 * (n + 1) : 2] = 1
+    covered = Fraction(0)
+    for place in np.flatnonzero(spread).tolist():
+        others = spread.copy()
+        others[place] = 0
+        covered += sum(mechanism.law(on_grid(others), rank)[place:], Fraction(0)) / (n + 1)
+    assert covered <= Fraction(rank + ranks + 1, n + 1) + Fraction(beta)
+    assert covered >= Fraction(rank, n + 1) - Fraction(beta)

@@ -78,7 +78,7 @@ def test_pps_theorem_two_is_met() -> None:
     """Gamma is at the minimum of the published level; rank and beta give (1 - beta) r/(n + 1) >= 1
     - alpha."""
     n, alpha, epsilon, bins = 1_000, 0.1, 1.0, 256
-    gamma = pps_gamma(n=n, alpha=alpha, epsilon=epsilon, bins=bins)
+    gamma = pps_gamma(n=n, alpha=alpha, epsilon=epsilon)
 
     def level(g: float) -> float:
         return (n + 1) * (1 - alpha) / (n * (1 - g * alpha)) + 2 / (epsilon * n) * math.log(

@@ -212,7 +212,7 @@ def test_the_normaliser_of_the_pps_code_is_caught(n: int, low: int, at_least: fl
     """min(alpha, 1 - alpha) in place of 1 - q lets the loss explode as q nears 1 (alpha = 0.1, m =
     1,000, q at most 0.9999)."""
     alpha, epsilon, bins = 0.1, 1.0, 1_000
-    gamma = pps_gamma(n=n, alpha=alpha, epsilon=epsilon, bins=bins)
+    gamma = pps_gamma(n=n, alpha=alpha, epsilon=epsilon)
     q = (n + 1) * (1 - alpha) / (n * (1 - gamma * alpha)) + 2 / (epsilon * n) * math.log(
         bins / (gamma * alpha)
     )
