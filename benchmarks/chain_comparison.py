@@ -23,7 +23,8 @@ from confide.protocol.architectures.export import predict_file, to_onnx
 from confide.protocol.certificate import Certificate
 from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.methods.mean_weights import TrainingTally
-from confide.protocol.methods.training import TrainingQuery, TrainingTerms
+from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training_query import TrainingQuery
 from confide.protocol.plan import Plan
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.privacy.renyi import training_noise

@@ -43,7 +43,8 @@ from confide.protocol.embedded import owned
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy, SeededEntropy
 from confide.protocol.methods.mean_weights import TrainingTally
-from confide.protocol.methods.training import TrainingQuery, TrainingTerms
+from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training_query import TrainingQuery
 from confide.simulation.data.population import read_arrays
 
 Array = NDArray[Any]

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from confide.protocol.certificate import MARGINAL, PAC
 from confide.protocol.architectures.base import MOST_TARGET
+from confide.protocol.certificate import MARGINAL, PAC
 from confide.protocol.channels.base import MOST_LABELS
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import GRIDS, MOST_BINS

@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from confide.protocol.architectures.base import Weights
 from confide.protocol.methods.mean_weights import WEIGHT_BOUND, TrainingTally
 from confide.protocol.methods.noised_errors import ErrorRate
-from confide.protocol.methods.training import (
-    TrainingQuery,
-    TrainingTerms,
-)
+from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training_query import TrainingQuery
 from confide.protocol.plan import Plan
 
 

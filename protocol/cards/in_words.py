@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 
 from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Card, Layer
+from confide.protocol.cards.promise_words import interval, promise
 from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.cards.watch_words import (
     NOT_PROMISED,
@@ -15,11 +16,8 @@ from confide.protocol.cards.watch_words import (
     watch_title,
 )
 from confide.protocol.certificate import PAC, WATCH
-from confide.protocol.errors import BadInput
 from confide.protocol.privacy.odds import worst_odds
 from confide.protocol.scores.base import REGRESSION
-from confide.protocol.scores.registry import find_score
-from confide.protocol.scores.regression import residual
 
 # The status of a card, as its heading shows it.
 SIMULATION, TRIVIAL, FAILED = "SIMULATION ONLY", "TRIVIAL", "NOT GUARANTEED"
@@ -66,8 +64,8 @@ def in_words(card: Card, findings: list[Finding]) -> InWords:
         UNVERIFIED if broken else status,
         sentence[:1].upper() + sentence[1:],
         (
-            ("Promise", _promise(formal)),
-            *_interval(formal),
+            ("Promise", watch_promise(formal) if _watches(formal) else promise(formal)),
+            *interval(formal),
             ("Privacy", _privacy(formal)),
             ("Took part", _took_part(card)),
             ("Checked", _checked(card, findings)),
@@ -159,65 +157,6 @@ def _chosen(formal: Layer) -> str:
     return (
         f"{entry['mechanism']} at epsilon {entry['epsilon_calibration']:g} on {entry['n']:,} "
         f"records, {entry['bins']:,} {entry['grid']} bins, gamma {entry['gamma']:g}"
-    )
-
-
-def _promise_of_each(contract: Layer, strata: Layer, inside: str) -> str:
-    """State the promise of a threshold for each class, owner or group."""
-    whom, parts = strata["by"], strata["parts"]
-    share = f"at least {100 * contract['coverage']:.6g} % of new records"
-    fails = "any of them" if strata["joint"] else f"each {whom}, on its own, not jointly,"
-    trivial = sum(part["threshold"] >= 1 for part in parts)
-    shift = " Label frequencies may change: it holds given the label." if whom == "class" else ""
-    rest = f" {trivial} of {len(parts)} have threshold 1, which covers anything." if trivial else ""
-    return (
-        f"In every {whom}, for {share} like the calibrated ones, {inside}. The calibration fails "
-        f"to deliver that for {fails} with probability at most {contract['delta']:g}.{shift}{rest}"
-    )
-
-
-def _promise(formal: Layer) -> str:
-    if _watches(formal):
-        return watch_promise(formal)
-    if formal["decision"] == "infeasible":
-        return "None: see the verdict."
-    contract, released = formal["contract"], formal["released"]
-    inside = (
-        "the predicted interval holds the true number"
-        if released is not None and released["task"] == REGRESSION
-        else "the predicted set holds the true label"
-    )
-    share = f"at least {100 * contract['coverage']:.6g} % of new records like the calibrated ones"
-    strata = formal.get("certificate", {}).get("strata")
-    if strata is not None:
-        return _promise_of_each(contract, strata, inside)
-    if contract["kind"] == PAC:
-        return (
-            f"For {share}, {inside}. The calibration fails to deliver that with probability at "
-            f"most {contract.get('failure_probability') or contract['delta']:g}."
-        )
-    return f"On average over calibrations and new records: for {share}, {inside}."
-
-
-def _interval(formal: Layer) -> tuple[tuple[str, str], ...]:
-    """The interval that the threshold stands for, in the unit of the numbers that are predicted."""
-    released = formal["released"]
-    if released is None or released["task"] != REGRESSION:
-        return ()
-    reach = released.get("reach")
-    try:
-        score = residual(find_score(released["score"]))
-    except BadInput:
-        # The card does not verify, which its page says.
-        return ()
-    if reach is None:
-        return (("Interval", "The whole line: the threshold is 1, which rules nothing out."),)
-    return (
-        (
-            "Interval",
-            f"From what the model returns: {score.in_words(reach)}, in the target's own unit "
-            f"(threshold {released['threshold']:.4g} of the public bound {score.bound:g}).",
-        ),
     )
 
 

@@ -1,8 +1,6 @@
 """The interface of a method: its terms in a plan, its queries, and the tallies of their answers.
 
-A method is one module that defines a `Terms`, its `Query` classes and their `Tally` classes, and
-registers the terms in `confide.protocol.methods.registry`. Clients and aggregators call these
-objects; they never compare method names.
+Clients and aggregators call these objects; they never compare the names of methods.
 """
 
 from abc import ABC, abstractmethod
@@ -26,8 +24,7 @@ ReportScores = Callable[[Array, Array], Array]
 
 # The most records of one owner, and of all owners that a campaign counts.
 MOST_RECORDS = 10**9
-# The tracks of cards that campaigns end in: reports that are private one by one; counts from which
-# a mechanism releases a threshold; such counts of the records that trained; reports that watch.
+# The tracks of cards: private reports; counts; counts of records that trained; bits that watch.
 LOCAL, CENTRAL, FULL_DATA, MONITOR = "local", "central", "full-data", "monitor"
 
 

@@ -3,33 +3,26 @@
 Weights travel as one row of float32 numbers (`confide.protocol.architectures.base`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import numpy as np
 from google.protobuf.message import Message
 
-from confide.protocol.architectures.base import Span, Weights, check_span
-from confide.protocol.errors import BadInput, Refused, check_delta, check_probability
+from confide.protocol.architectures.base import Span, check_span
+from confide.protocol.errors import BadInput, check_delta, check_probability
 from confide.protocol.exact.lattice import MOST_BATCH
 from confide.protocol.methods.base import (
-    Batch,
-    Columns,
     Explanation,
-    ReportScores,
-    Subjects,
-    WholeQuery,
 )
-from confide.protocol.methods.mean_weights import WEIGHT_BOUND, TrainingTally, packed
 from confide.protocol.methods.network_terms import NetworkTerms, described
 from confide.protocol.methods.noised_errors import (
-    check_errors,
     check_loss,
     explained,
     loss_epsilon,
     loss_noise,
 )
+from confide.protocol.methods.training_query import TrainingQuery, finite_weights
 from confide.protocol.privacy.renyi import (
     LEAST_NOISE,
     MOST_NOISE,
@@ -37,8 +30,8 @@ from confide.protocol.privacy.renyi import (
     training_noise,
 )
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.columns import F4, column
-from confide.protocol.wire.encoding import parse, serialise
+from confide.protocol.wire.columns import F4
+from confide.protocol.wire.encoding import parse
 
 # The label of all noise in training.
 NOISE = "discrete Gaussian on integers"
@@ -67,69 +60,6 @@ def check_limit(name: str, value: float) -> None:
     least, most = LIMITS[name]
     if not least <= value <= most:
         raise BadInput(f"{name} is {value!r}; accepted is {least:g} to {most:g}")
-
-
-@dataclass(frozen=True, eq=False)
-class TrainingQuery(WholeQuery):
-    """Ask every owner to continue from these weights for its steps of the round."""
-
-    terms: "TrainingTerms"
-    weights: Weights
-
-    def to_body(self) -> bytes:
-        return serialise(wire.TrainingQuery(weights=packed(self.weights)))
-
-    def answer(self, subjects: Subjects) -> Columns:
-        found = {"weights": subjects.train(self.weights)}
-        if self.terms.loss_share:
-            found["errors"] = np.array([len(subjects), subjects.noised_errors(self.weights)])
-        return found
-
-    def pack(self, columns: Columns) -> bytes:
-        records, errors = (int(number) for number in columns.get("errors", (0, 0)))
-        weights = packed(columns["weights"])
-        return serialise(wire.Weights(weights=weights, records=records, errors=errors))
-
-    def check(self, body: bytes, n: int, *, most: int) -> None:
-        message = parse(wire.Weights, body)
-        weights = _finite(message.weights, self.terms.size)
-        check_errors(
-            message.records,
-            message.errors,
-            noise=self.terms.loss_noise,
-            most=most if self.terms.loss_share else 0,
-        )
-        # No owner's steps leave this range, so a single owner moves the mean by little.
-        if np.abs(weights).max() > WEIGHT_BOUND:
-            raise Refused(wire.Code.OUT_OF_ALPHABET)
-
-    def unpack(self, body: bytes, n: int) -> Columns:
-        message = wire.Weights.FromString(body)
-        return {
-            "weights": np.frombuffer(message.weights, dtype=F4)[None, :],
-            "errors": np.array([[message.records, message.errors]], dtype=np.int64),
-        }
-
-    def tally(self, batches: Sequence[Batch], scores: ReportScores) -> TrainingTally:
-        counts = np.zeros(2, dtype=np.int64)
-
-        def answers() -> Iterator[Weights]:
-            for batch in batches:
-                counts[:] += batch.columns["errors"][0]
-                yield batch.columns["weights"][0]
-
-        found = TrainingTally.of(answers())
-        return replace(found, records=int(counts[0]), errors=int(counts[1]))
-
-    def tally_from_bytes(self, data: bytes) -> TrainingTally:
-        return TrainingTally.from_bytes(data)
-
-
-def _finite(data: bytes, size: int) -> Weights:
-    weights: Weights = column(data, F4, size)
-    if not np.isfinite(weights).all():
-        raise Refused(wire.Code.OUT_OF_ALPHABET)
-    return weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +136,11 @@ class TrainingTerms(NetworkTerms):
                 "steps in all"
             )
         check_loss(share=self.loss_share, noise=self.loss_noise)
+        if self.loss_share and self.span is not None:
+            raise BadInput(
+                f"loss_share is {self.loss_share} and the network learns numbers, which are never "
+                "exactly right; accepted is 0"
+            )
         spent = self.spent(self.privacy_delta)
         if spent > self.epsilon:
             raise BadInput(
@@ -275,7 +210,9 @@ class TrainingTerms(NetworkTerms):
         return F4.itemsize * self.size + (22 if self.loss_share else 0)
 
     def read_query(self, body: bytes, *, labels: int) -> TrainingQuery:
-        return TrainingQuery(self, _finite(parse(wire.TrainingQuery, body).weights, self.size))
+        return TrainingQuery(
+            self, finite_weights(parse(wire.TrainingQuery, body).weights, self.size)
+        )
 
     def explain(self, *, labels: int, alpha: float) -> Explanation:
         return Explanation(

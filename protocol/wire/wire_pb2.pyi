@@ -229,7 +229,7 @@ class FullDataTerms(_message.Message):
     def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., training_noise: _Optional[float] = ..., training_rate: _Optional[float] = ..., training_steps: _Optional[int] = ..., training_delta: _Optional[float] = ..., grid: _Optional[str] = ..., delta: _Optional[float] = ...) -> None: ...
 
 class TrainingTerms(_message.Message):
-    __slots__ = ("variant", "epsilon", "privacy_delta", "architecture", "arguments", "source", "parameters", "size", "features", "outputs", "noise_multiplier", "sampling_rate", "rounds", "local_steps", "clip", "batch", "learning_rate", "momentum", "averaged_rounds", "centre", "loss_share", "loss_noise")
+    __slots__ = ("variant", "epsilon", "privacy_delta", "architecture", "arguments", "source", "parameters", "size", "features", "outputs", "noise_multiplier", "sampling_rate", "rounds", "local_steps", "clip", "batch", "learning_rate", "momentum", "averaged_rounds", "centre", "loss_share", "loss_noise", "target_low", "target_high")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
     PRIVACY_DELTA_FIELD_NUMBER: _ClassVar[int]
@@ -252,6 +252,8 @@ class TrainingTerms(_message.Message):
     CENTRE_FIELD_NUMBER: _ClassVar[int]
     LOSS_SHARE_FIELD_NUMBER: _ClassVar[int]
     LOSS_NOISE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_LOW_FIELD_NUMBER: _ClassVar[int]
+    TARGET_HIGH_FIELD_NUMBER: _ClassVar[int]
     variant: str
     epsilon: float
     privacy_delta: float
@@ -274,7 +276,9 @@ class TrainingTerms(_message.Message):
     centre: float
     loss_share: float
     loss_noise: float
-    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., architecture: _Optional[str] = ..., arguments: _Optional[str] = ..., source: _Optional[bytes] = ..., parameters: _Optional[bytes] = ..., size: _Optional[int] = ..., features: _Optional[int] = ..., outputs: _Optional[int] = ..., noise_multiplier: _Optional[float] = ..., sampling_rate: _Optional[float] = ..., rounds: _Optional[int] = ..., local_steps: _Optional[int] = ..., clip: _Optional[float] = ..., batch: _Optional[float] = ..., learning_rate: _Optional[float] = ..., momentum: _Optional[float] = ..., averaged_rounds: _Optional[int] = ..., centre: _Optional[float] = ..., loss_share: _Optional[float] = ..., loss_noise: _Optional[float] = ...) -> None: ...
+    target_low: float
+    target_high: float
+    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., architecture: _Optional[str] = ..., arguments: _Optional[str] = ..., source: _Optional[bytes] = ..., parameters: _Optional[bytes] = ..., size: _Optional[int] = ..., features: _Optional[int] = ..., outputs: _Optional[int] = ..., noise_multiplier: _Optional[float] = ..., sampling_rate: _Optional[float] = ..., rounds: _Optional[int] = ..., local_steps: _Optional[int] = ..., clip: _Optional[float] = ..., batch: _Optional[float] = ..., learning_rate: _Optional[float] = ..., momentum: _Optional[float] = ..., averaged_rounds: _Optional[int] = ..., centre: _Optional[float] = ..., loss_share: _Optional[float] = ..., loss_noise: _Optional[float] = ..., target_low: _Optional[float] = ..., target_high: _Optional[float] = ...) -> None: ...
 
 class SignedPlan(_message.Message):
     __slots__ = ("plan", "key", "signature")

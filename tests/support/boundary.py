@@ -11,7 +11,8 @@ from confide.client.home import Home
 from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.bits import BitQuery
 from confide.protocol.methods.labels import LabelTerms
-from confide.protocol.methods.training import TrainingQuery, TrainingTerms
+from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training_query import TrainingQuery
 from confide.protocol.privacy.renyi import training_noise
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.owners import PUBLIC

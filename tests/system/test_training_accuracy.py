@@ -9,7 +9,8 @@ from confide.protocol.dealing import deal
 from confide.protocol.embedded import owned
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.mean_weights import TrainingTally
-from confide.protocol.methods.training import TrainingQuery, TrainingTerms
+from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training_query import TrainingQuery
 from confide.protocol.simulated_data import EMBEDDED_RECORDS
 from tests.support.places import ROOT
 from tests.support.stacks import learn, predict

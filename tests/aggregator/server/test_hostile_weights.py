@@ -14,7 +14,7 @@ from confide.client.transport.grpc_client import Aggregator
 from confide.client.transport.retry import Patience, Unreachable
 from confide.protocol.exact.lattice import MOST_WEIGHTS
 from confide.protocol.methods.mean_weights import WEIGHT_BOUND, TrainingTally
-from confide.protocol.methods.training import TrainingQuery
+from confide.protocol.methods.training_query import TrainingQuery
 from confide.protocol.plan import read_query
 from confide.protocol.wire.service import MESSAGES, PIECE_BYTES
 from confide.protocol.wire.splitting import split_answer

@@ -18,7 +18,8 @@ from confide.client.training.networks import count_errors
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.noised_errors import loss_epsilon, loss_noise
-from confide.protocol.methods.training import TrainingQuery, TrainingTerms
+from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training_query import TrainingQuery
 from confide.protocol.plan import digest
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.cards import broken, edited

@@ -1,0 +1,66 @@
+"""The promise of a card in words, and the interval that its threshold stands for."""
+
+from confide.protocol.cards.card import Layer
+from confide.protocol.certificate import PAC
+from confide.protocol.errors import BadInput
+from confide.protocol.scores.base import REGRESSION
+from confide.protocol.scores.registry import find_score
+from confide.protocol.scores.regression import residual
+
+
+def promise(formal: Layer) -> str:
+    """State the promise of a card in a sentence or two."""
+    if formal["decision"] == "infeasible":
+        return "None: see the verdict."
+    contract, released = formal["contract"], formal["released"]
+    inside = (
+        "the predicted interval holds the true number"
+        if released is not None and released["task"] == REGRESSION
+        else "the predicted set holds the true label"
+    )
+    share = f"at least {100 * contract['coverage']:.6g} % of new records like the calibrated ones"
+    strata = formal.get("certificate", {}).get("strata")
+    if strata is not None:
+        return _of_each(contract, strata, inside)
+    if contract["kind"] == PAC:
+        return (
+            f"For {share}, {inside}. The calibration fails to deliver that with probability at "
+            f"most {contract.get('failure_probability') or contract['delta']:g}."
+        )
+    return f"On average over calibrations and new records: for {share}, {inside}."
+
+
+def _of_each(contract: Layer, strata: Layer, inside: str) -> str:
+    """State the promise of a threshold for each class, owner or group."""
+    whom, parts = strata["by"], strata["parts"]
+    share = f"at least {100 * contract['coverage']:.6g} % of new records"
+    fails = "any of them" if strata["joint"] else f"each {whom}, on its own, not jointly,"
+    trivial = sum(part["threshold"] >= 1 for part in parts)
+    shift = " Label frequencies may change: it holds given the label." if whom == "class" else ""
+    rest = f" {trivial} of {len(parts)} have threshold 1, which covers anything." if trivial else ""
+    return (
+        f"In every {whom}, for {share} like the calibrated ones, {inside}. The calibration fails "
+        f"to deliver that for {fails} with probability at most {contract['delta']:g}.{shift}{rest}"
+    )
+
+
+def interval(formal: Layer) -> tuple[tuple[str, str], ...]:
+    """The interval that the threshold stands for, in the unit of the numbers that are predicted."""
+    released = formal["released"]
+    if released is None or released["task"] != REGRESSION:
+        return ()
+    reach = released.get("reach")
+    try:
+        score = residual(find_score(released["score"]))
+    except BadInput:
+        # The card does not verify, which its page says.
+        return ()
+    if reach is None:
+        return (("Interval", "The whole line: the threshold is 1, which rules nothing out."),)
+    return (
+        (
+            "Interval",
+            f"From what the model returns: {score.in_words(reach)}, in the target's own unit "
+            f"(threshold {released['threshold']:.4g} of the public bound {score.bound:g}).",
+        ),
+    )
