@@ -41,6 +41,9 @@ class TrainingOptions:
     momentum: Annotated[
         float | None, typer.Option(help="of trainings: of the averaged weights")
     ] = None
+    averaged_rounds: Annotated[
+        int | None, typer.Option(help="of trainings: last rounds whose weights are averaged")
+    ] = None
     loss_share: Annotated[
         float | None, typer.Option(help="of trainings: share of the budget for noised error rates")
     ] = None
