@@ -54,7 +54,7 @@ def made_up(n: int) -> tuple[Array, Array]:
 
 
 def read(path: Path, target: str) -> tuple[Array, Array]:
-    """The numbers of a csv file; columns of text are left out."""
+    """The numbers of a csv file; columns of text, and rows that lack a number, are left out."""
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     columns = {}
@@ -64,7 +64,9 @@ def read(path: Path, target: str) -> tuple[Array, Array]:
         except ValueError:
             continue
     targets = columns.pop(target)
-    return np.stack(list(columns.values()), axis=1), targets
+    features = np.stack(list(columns.values()), axis=1)
+    whole = np.isfinite(features).all(axis=1) & np.isfinite(targets)
+    return features[whole], targets[whole]
 
 
 def predicted(features: Array, targets: Array) -> tuple[Table, Table]:

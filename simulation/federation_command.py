@@ -41,7 +41,7 @@ from confide.simulation.chain_options import CHAIN, TrainingOptions
 from confide.simulation.defaults import run_defaults
 from confide.simulation.evaluate.command import given_options
 from confide.simulation.evaluate.options import Renamed
-from confide.simulation.evaluate.table import LEGEND
+from confide.simulation.evaluate.table import INTERVAL_LEGEND, LEGEND
 from confide.simulation.federation import RunFailed
 from confide.simulation.federation import federation as own_federation
 from confide.simulation.findings import reached
@@ -199,7 +199,8 @@ def federation_command(
         rows = [*plain, *(row for row in found if "threshold" in row)]
         page = write_report(out, [*plain, *found], alpha=asked.alpha, about=about)
         if rows:
-            print(f"{about}\n\n{as_text(rows, width=columns())}\n\n{LEGEND}")
+            legend = INTERVAL_LEGEND if "mean_width" in rows[0] else LEGEND
+            print(f"{about}\n\n{as_text(rows, width=columns())}\n\n{legend}")
         if rows and owners.data is not None:
             shown = owners_text(rows, width=columns(), most=MOST_OWNERS)
             size = "mean width" if "mean_width" in rows[0] else "mean set size"

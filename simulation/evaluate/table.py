@@ -15,6 +15,11 @@ LEGEND = (
     "calibration; marginal: on average). trivial: campaigns that could certify no\n"
     "threshold and so predict every label. Smaller sets are better."
 )
+INTERVAL_LEGEND = (
+    "promised: guaranteed coverage (PAC: but for the failure probability, over\n"
+    "calibration; marginal: on average). trivial: campaigns that could certify no\n"
+    "threshold and so predict the whole line. Widths are in the target's unit."
+)
 COLUMNS: dict[str, Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], str]] = {
     "method": lambda given, mean, std: (
         "non-private" if given["channel"] is None else f"{given['method']} {given['variant']}"
