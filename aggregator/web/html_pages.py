@@ -46,6 +46,12 @@ class VerifiedCard:
         return float(self.card.formal["released"]["threshold"])
 
     @property
+    def strata(self) -> dict[str, Any] | None:
+        """The parts of the records that have a threshold each; None if there are none."""
+        found: dict[str, Any] | None = self.card.formal["released"].get("strata")
+        return found
+
+    @property
     def level(self) -> float:
         """The guaranteed coverage; 0 if there is no guarantee."""
         formal = self.card.formal
