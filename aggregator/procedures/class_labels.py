@@ -21,6 +21,8 @@ from confide.protocol.methods.in_clear import InClear
 from confide.protocol.methods.label_query import LabelProcedure, LabelQuery, LabelTally
 
 _ROWS = 1 << 18
+# The scores of one class may lie close together; only the rungs that decide go on cards.
+CLASS_RUNGS = 1_600
 
 
 def class_conditional(
@@ -41,7 +43,7 @@ def class_conditional(
     keeps threshold 1.
     """
     check_promise(alpha, delta, max_corrupt)
-    ladder = public_ladder() if ladder is None else check_ladder(ladder)
+    ladder = public_ladder(CLASS_RUNGS) if ladder is None else check_ladder(ladder)
     tally = yield LabelQuery(channel, shown=shown)
     # Where the aggregator scores, labels that the plan does not have are one more value.
     labels = channel.k if shown is None else shown.labels

@@ -53,6 +53,12 @@ class VerifiedCard:
         return bool(self.card.formal["contract"]["kind"] != WATCH)
 
     @property
+    def strata(self) -> dict[str, Any] | None:
+        """The parts of the records that have a threshold each; None if there are none."""
+        found: dict[str, Any] | None = self.card.formal["released"].get("strata")
+        return found
+
+    @property
     def level(self) -> float:
         """The guaranteed coverage; 0 if there is no guarantee."""
         formal = self.card.formal

@@ -126,13 +126,17 @@ class Method:
     def terms(self, *, epsilon: float, delta: float) -> Terms:
         """Return the terms of its campaigns."""
         asked: dict[str, Any] = {"variant": self.variant, "epsilon": epsilon, "delta": delta}
-        own = {} if self.channel == "bit" else {"channel": self.channel}
+        own: dict[str, Any] = {} if self.channel == "bit" else {"channel": self.channel}
+        if self.variant == "class-conditional":
+            # So that delta bounds the failure of any class.
+            own["joint"] = True
         return METHODS_BY_NAME[self.method](**asked | own)
 
     @property
     def records(self) -> int:
         """The records needed for thresholds below 1: the trivial threshold cannot fail."""
-        return 6_000 if (self.method, self.variant) == ("bits", "published-star") else 1_000
+        many = (("bits", "published-star"), ("labels", "class-conditional"))
+        return 6_000 if (self.method, self.variant) in many else 1_000
 
 
 def _channels(method: str, variant: str) -> tuple[str, ...]:
@@ -182,11 +186,14 @@ class Cell:
         return PATHS[self.path](self, f"{self} {campaign}")
 
     def fails(self, certificate: Certificate, level: float | None = None) -> bool:
-        """Whether sets cover less than the certificate says (or than `level`), in any precision."""
+        """Whether sets cover less than the certificate says (or than `level`), in any precision.
+
+        Labels are in random order, so each class is covered as all records are at its threshold.
+        """
         population = POPULATIONS[self.population]
+        lowest = min(certificate.class_thresholds or (certificate.threshold,))
         reached = (
-            population.coverage(self.score, certificate.threshold, dtype)
-            for dtype in (np.float32, np.float64)
+            population.coverage(self.score, lowest, dtype) for dtype in (np.float32, np.float64)
         )
         # Sums of doubles may be too small by a billionth.
         return min(reached) < (certificate.level if level is None else level) - 1e-9
