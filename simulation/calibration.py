@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from confide.aggregator.campaigns.driver import Outcome, RecordedTallies, conclude, run_procedure
 from confide.aggregator.campaigns.plans import make_plan, valid_from
+from confide.aggregator.campaigns.provider_files import with_provider_files
 from confide.aggregator.campaigns.settings import belongs, check_used, promising
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.procedures.nonprivate import split_conformal
@@ -191,9 +192,10 @@ def _plan(
         )
     check_used(given, promising([campaign], given.get("guarantee")), only)
     fixed = {"minimum-reports": 0, "minimum-owners": 1, "train-share": 0.0}
+    config, _ = with_provider_files(run_defaults() | fixed | shared | given)
     return make_plan(
         campaign,
-        run_defaults() | fixed | shared | given,
+        config,
         title=name,
         valid=ALWAYS if seeded else valid_from(datetime.now(UTC), days=1),
     )
