@@ -31,7 +31,7 @@ from confide.protocol.cards.page import as_html
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.certificate import MARGINAL, PAC
 from confide.protocol.errors import BadInput
-from confide.protocol.exact.grids import GRIDS, MIXED
+from confide.protocol.exact.grids import GRID_NAMES, MIXED
 from confide.protocol.files import make_folder
 from confide.protocol.option_groups import grouped
 from confide.protocol.simulated import SIMULATION_PUBLIC
@@ -95,7 +95,7 @@ class CampaignOptions:
     provider_data: Annotated[
         Path | None,
         typer.Option(
-            help="labels:certified: the provider's records, on which the ladder is even in size"
+            help="the provider's records, on which the ladder or grid (labels, central) is even"
         ),
     ] = None
     mechanism: Annotated[
@@ -110,8 +110,11 @@ class CampaignOptions:
         ),
     ] = AUTOMATIC
     grid: Annotated[
-        str, typer.Option(help=f"of central campaigns: how those lie: {', '.join(GRIDS)}")
+        str, typer.Option(help=f"of central campaigns: how those lie: {', '.join(GRID_NAMES)}")
     ] = MIXED
+    edges_file: Annotated[
+        Path | None, typer.Option(help="of grid given: the thresholds, numbers that ascend to 1")
+    ] = None
     beta: Annotated[
         float,
         typer.Option(
@@ -145,9 +148,10 @@ class CampaignOptions:
 
     def config(self) -> dict[str, Any]:
         names = [field.name for field in fields(self) if field.name != "delta"]
-        own = "" if self.provider_data is None else str(self.provider_data.resolve())
         given = {name.replace("_", "-"): getattr(self, name) for name in names}
-        return given | {"provider-data": own}
+        files = {"provider-data": self.provider_data, "edges-file": self.edges_file}
+        named = {name: str(path.resolve()) if path else "" for name, path in files.items()}
+        return given | named
 
 
 @grouped

@@ -5,9 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from confide.aggregator.campaigns.settings import AUTOMATIC
 from confide.aggregator.procedures.ladder import even_in_size
+from confide.aggregator.quantiles.base import Mechanism
 from confide.protocol.errors import BadInput
+from confide.protocol.exact.grids import EVEN, GIVEN, MOST_EDGES
 from confide.protocol.methods.in_clear import AGGREGATOR
+from confide.protocol.methods.registry import METHODS
 from confide.protocol.models.model_file import Model
 from confide.protocol.models.scorer import score as run_model
 from confide.protocol.record_columns import read_columns
@@ -25,17 +29,41 @@ def with_provider_files(
 
     `model-file` gives the digest of the model and, if the aggregator scores, how many numbers of a
     record owners send. `provider-data` gives the ladder of a certified labels campaign: thresholds
-    even in set size on records of the provider's own, which therefore are public. `model` takes the
-    place of `model-file`.
+    even in set size on records of the provider's own, which therefore are public; for counts it
+    gives the edges of the grid `even`, and `edges-file` those of the grid `given`. `model` takes
+    the place of `model-file`.
     """
     config = dict(config)
     found = _read_model(config, model)
     data = str(config.get("provider-data", ""))
+    names = str(config.get("campaigns") or config.get("campaign") or "").split()
+    counts = bool(names) and all("grid" in _settings(name) for name in names)
+    if data and counts and config.get("grid") != EVEN:
+        raise BadInput(
+            f"provider-data is given, and grid is {config.get('grid')}; accepted is grid {EVEN}"
+        )
     if data:
         probs = _probabilities(Path(data), found, labels=int(config["labels"]))
         scores = find_label_score(str(config["score"])).all_scores(probs, u=_spread(len(probs)))
         config["ladder"] = even_in_size(scores).tolist()
+        if config.get("grid") == EVEN:
+            bins = config["bins"] if config["bins"] != AUTOMATIC else Mechanism.usual_bins
+            edges = even_in_size(scores, rungs=min(int(bins), MOST_EDGES) - 1)
+            config["edges"] = edges[edges > 0].tolist()
+    file = str(config.get("edges-file", ""))
+    if (config.get("grid") == GIVEN) != bool(file):
+        raise BadInput(
+            f"grid is {config.get('grid')} and edges-file {file!r}; accepted is a file with grid "
+            f"{GIVEN}, and none with any other"
+        )
+    if file:
+        config["edges"] = _numbers(Path(file))
     return config, None if found is None else found.data
+
+
+def _settings(campaign: str) -> dict[str, tuple[str, ...]]:
+    terms = METHODS.get(campaign.partition(":")[0])
+    return {} if terms is None else terms.settings
 
 
 def _read_model(config: dict[str, Any], given: bytes | None) -> Model | None:
@@ -78,6 +106,17 @@ def _probabilities(path: Path, model: Model | None, *, labels: int) -> Array:
         )
     # As owners send them: thresholds between two of these numbers would be one threshold.
     return check_probabilities(probs).astype(np.float32)
+
+
+def _numbers(path: Path) -> list[float]:
+    """Return the numbers in a file of text, apart by spaces, commas or lines."""
+    try:
+        return [float(word) for word in path.read_text().replace(",", " ").split()]
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"{path} cannot be read as numbers: {error}; accepted is text with thresholds that "
+            "ascend to 1"
+        ) from None
 
 
 def _spread(n: int) -> Array:

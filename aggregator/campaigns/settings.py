@@ -7,7 +7,7 @@ from confide.protocol.architectures.base import MOST_TARGET
 from confide.protocol.certificate import MARGINAL, PAC
 from confide.protocol.channels.base import MOST_LABELS
 from confide.protocol.errors import BadInput
-from confide.protocol.exact.grids import GRIDS, MOST_BINS
+from confide.protocol.exact.grids import GRID_NAMES, MOST_BINS
 from confide.protocol.exact.lattice import MOST_WEIGHTS
 from confide.protocol.methods.in_clear import MOST_SENT_FEATURES
 from confide.protocol.methods.monitor import MOST_PERIODS
@@ -100,7 +100,8 @@ KINDS = {
         f"{AUTOMATIC} or {_whole(2, MOST_BINS).words}",
     ),
     "guarantee": Kind(lambda value: value in (MARGINAL, PAC), f"{MARGINAL} or {PAC}"),
-    "grid": Kind(lambda value: value in tuple(GRIDS), f"one of {', '.join(GRIDS)}"),
+    "grid": Kind(lambda value: value in GRID_NAMES, f"one of {', '.join(GRID_NAMES)}"),
+    "edges-file": _PATH,
     "records": _whole(1, MOST_REPORTS),
     "minimum-reports": _whole(0, MOST_REPORTS),
     "max-corrupt": _whole(0, MOST_REPORTS),

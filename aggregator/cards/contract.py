@@ -9,7 +9,7 @@ from typing import Any
 from confide.aggregator.quantiles.base import ADD_REMOVE, REPLACE_ONE
 from confide.aggregator.quantiles.registry import MECHANISMS
 from confide.protocol.errors import BadInput, check_choice, check_epsilon, check_probability
-from confide.protocol.exact.grids import GRIDS, UNIFORM, check_bins
+from confide.protocol.exact.grids import GRID_NAMES, UNIFORM, check_bins
 from confide.protocol.methods.base import MOST_RECORDS
 
 MOST_OWNERS = 100_000
@@ -102,7 +102,7 @@ class Configuration:
         check_probability("gamma", self.gamma)
         check_epsilon(self.epsilon_calibration)
         check_bins(self.bins)
-        check_choice("grid", self.grid, GRIDS)
+        check_choice("grid", self.grid, GRID_NAMES)
         for name, least, most in (
             ("n", 1, MOST_RECORDS),
             ("owners", 1, MOST_OWNERS),

@@ -11,7 +11,7 @@ from confide.aggregator.campaigns.settings import AUTOMATIC, belongs, read_bins
 from confide.aggregator.storage.stored_campaign import Settings
 from confide.protocol.certificate import MARGINAL, PAC
 from confide.protocol.errors import BadInput
-from confide.protocol.exact.grids import GRIDS, MIXED
+from confide.protocol.exact.grids import GRID_NAMES, MIXED
 from confide.protocol.methods.labels import CLASS_FLOOR
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.scores.base import REGRESSION
@@ -36,6 +36,7 @@ DEFAULTS: dict[str, Any] = {
     "mechanism": "rank-exponential",
     "bins": AUTOMATIC,
     "grid": MIXED,
+    "edges-file": "",
     "beta": 0.0,
     "guarantee": MARGINAL,
     "privacy-delta": 1e-6,
@@ -87,7 +88,7 @@ class PlanOptions:
     ] = None
     provider_data: Annotated[
         str | None,
-        typer.Option(help="labels:certified: own records, on which the ladder is even in set size"),
+        typer.Option(help="own records, on which the ladder or grid (labels, central) is even"),
     ] = None
     largest_set: Annotated[
         int | None,
@@ -122,7 +123,11 @@ class PlanOptions:
         ),
     ] = None
     grid: Annotated[
-        str | None, typer.Option(help=f"how the bins of a central campaign lie: {', '.join(GRIDS)}")
+        str | None,
+        typer.Option(help=f"how the bins of a central campaign lie: {', '.join(GRID_NAMES)}"),
+    ] = None
+    edges_file: Annotated[
+        str | None, typer.Option(help="of grid given: the thresholds, numbers that ascend to 1")
     ] = None
     beta: Annotated[
         float | None,

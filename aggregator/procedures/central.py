@@ -37,7 +37,6 @@ from confide.protocol.methods.counts import (
     CountQuery,
     CountTally,
     HistogramProcedure,
-    HistogramQuery,
 )
 from confide.protocol.plan import Plan
 from confide.protocol.privacy.zcdp import zcdp_epsilon
@@ -88,7 +87,7 @@ def trusted(terms: CentralTerms, *, alpha: float, draw: Draw) -> HistogramProced
         delta=terms.privacy_delta,
     )
     epsilon = mechanism.privacy.epsilon_at(terms.privacy_delta)
-    tally = yield HistogramQuery(terms.bins, terms.grid)
+    tally = yield terms.histogram_query
     n = int(tally.counts.sum())
     rank, reason = counted_rank(n, lambda: planned_rank(mechanism, terms, n=n, alpha=alpha))
     made = _Certified(terms, alpha=alpha, epsilon=epsilon, n=n, owners=tally.owners)

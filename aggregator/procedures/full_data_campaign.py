@@ -13,7 +13,7 @@ from confide.aggregator.procedures.central import (
 from confide.aggregator.procedures.full_data_rules import Rule, rule_of
 from confide.aggregator.quantiles.histogram import Histogram
 from confide.protocol.certificate import MARGINAL, NOT_STATED, CentralCertificate
-from confide.protocol.methods.counts import CountProcedure, HistogramProcedure, HistogramQuery
+from confide.protocol.methods.counts import CountProcedure, HistogramProcedure
 from confide.protocol.methods.full_data import FullDataTerms
 from confide.protocol.plan import Plan
 from confide.protocol.privacy.zcdp import zcdp_epsilon
@@ -32,7 +32,7 @@ def trusted(rule: Rule, *, draw: Draw) -> HistogramProcedure:
     """Sum exact histograms and release once, at the rank of the rule."""
     terms, mechanism = rule.terms, rule.mechanism()
     epsilon = mechanism.privacy.epsilon_at(terms.privacy_delta)
-    tally = yield HistogramQuery(terms.bins, terms.grid)
+    tally = yield terms.histogram_query
     n = int(tally.counts.sum())
     rank, reason = counted_rank(n, lambda: rule.rank(n))
     if rank is None:

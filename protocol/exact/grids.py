@@ -7,9 +7,14 @@ known by its name and its number of bins, and has the same bits on every machine
 - `logit`: as many edges in every octave of q below 1/2, and of 1 - q above, which is close to
   evenly in logit(q).
 - `mixed`: half of the edges each way. It loses little for any score.
+
+Two more have their edges in the plan: `even`, even in the mean set size on records of the model
+provider's own, and `given`, as the operator wrote them.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,6 +28,11 @@ MOST_BINS = 1 << 20
 UNIFORM, LOGIT, MIXED = "uniform", "logit", "mixed"
 # The weight of octaves in halves; the rest is the weight of q itself.
 GRIDS = {UNIFORM: 0, LOGIT: 2, MIXED: 1}
+EVEN, GIVEN = "even", "given"
+PLANNED_GRIDS = (EVEN, GIVEN)
+GRID_NAMES = (*GRIDS, *PLANNED_GRIDS)
+# The most edges in a plan.
+MOST_EDGES = 4096
 # The lowest and the highest octave end this near 0 and 1, beyond single precision.
 _LEAST = 1 << 23
 # Above the rounding error of score * bins, at most 2^-33.
@@ -73,6 +83,29 @@ def public_grid(name: str, bins: int) -> Floats:
     grid = (knots[k] + part * (knots[k + 1] - knots[k])) / _LEAST
     grid.flags.writeable = False
     return np.asarray(grid, dtype=np.float64)
+
+
+def check_edges(grid: str, bins: int, edges: Sequence[float]) -> None:
+    """Refuse edges in a plan that are not so many, ascending to 1, or that its grid has not."""
+    if grid not in PLANNED_GRIDS:
+        if edges:
+            raise BadInput(f"grid is {grid} with {len(edges)} edges; accepted are none")
+        return
+    ascend = all(low < high for low, high in pairwise((0.0, *edges)))
+    if not (2 <= len(edges) <= MOST_EDGES and len(edges) == bins and ascend and edges[-1] == 1):
+        raise BadInput(
+            f"grid is {grid} with {bins} bins and {len(edges)} edges; accepted are 2 to "
+            f"{MOST_EDGES} edges, one a bin, that ascend from above 0 to 1"
+        )
+
+
+def grid_edges(name: str, bins: int, edges: Sequence[float] = ()) -> Floats:
+    """Right edges of a grid of either kind, read-only; `edges` are those of the plan."""
+    if name not in PLANNED_GRIDS:
+        return public_grid(name, bins)
+    grid = np.array(edges, dtype=np.float64)
+    grid.flags.writeable = False
+    return grid
 
 
 def bin_indices(scores: NDArray[Any], grid: Floats) -> NDArray[np.int64]:

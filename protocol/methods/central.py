@@ -15,11 +15,14 @@ from google.protobuf.message import Message
 from confide.protocol.certificate import MARGINAL, PAC
 from confide.protocol.errors import BadInput, Refused, check_choice, check_delta, check_probability
 from confide.protocol.exact.grids import (
-    GRIDS,
+    EVEN,
+    GRID_NAMES,
+    PLANNED_GRIDS,
     UNIFORM,
     Floats,
     check_bins,
-    public_grid,
+    check_edges,
+    grid_edges,
 )
 from confide.protocol.methods.base import (
     CENTRAL,
@@ -39,6 +42,17 @@ SEARCH = "gaussian-search"
 MOST_VARIANCE = 1 << 52
 
 
+def planned_edges(settings: Mapping[str, Any]) -> tuple[float, ...]:
+    """The edges of a grid that stand in the plan, as they were read from the operator's files."""
+    if settings["grid"] not in PLANNED_GRIDS:
+        return ()
+    edges = settings.get("edges", ())
+    if not edges:
+        needs = "provider-data" if settings["grid"] == EVEN else "edges-file"
+        raise BadInput(f"grid is {settings['grid']}; accepted is this with {needs}")
+    return tuple(float(edge) for edge in edges)
+
+
 @dataclass(frozen=True, kw_only=True)
 class CentralTerms(Terms):
     """The terms of a campaign of counts, from which `mechanism` releases the threshold.
@@ -56,6 +70,7 @@ class CentralTerms(Terms):
     noise_variance: int = 0
     grid: str = UNIFORM
     delta: float = 0.0
+    given_edges: tuple[float, ...] = ()
 
     method: ClassVar[str] = "central"
     variants: ClassVar[tuple[str, ...]] = (TRUSTED, OWNER_NOISED)
@@ -65,6 +80,8 @@ class CentralTerms(Terms):
         "mechanism": (TRUSTED,),
         "bins": (),
         "grid": (),
+        "edges-file": (),
+        "provider-data": (),
         "beta": (),
         "privacy-delta": (),
         "guarantee": (),
@@ -84,7 +101,8 @@ class CentralTerms(Terms):
         if self.delta:
             check_probability("delta", self.delta)
         check_bins(self.bins)
-        check_choice("grid", self.grid, GRIDS)
+        check_choice("grid", self.grid, GRID_NAMES)
+        check_edges(self.grid, self.bins, self.given_edges)
         if self.shows_exact_counts:
             if self.noise_variance:
                 raise BadInput(f"noise_variance is {self.noise_variance}; exact counts have none")
@@ -114,7 +132,9 @@ class CentralTerms(Terms):
     @classmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
         """A trusted mechanism that needs no delta is requested with a privacy-delta of 0."""
-        bins, delta = int(settings["bins"]), float(settings["privacy-delta"])
+        edges = planned_edges(settings)
+        bins = len(edges) or int(settings["bins"])
+        delta = float(settings["privacy-delta"])
         epsilon, noised = float(settings["epsilon"]), variant == OWNER_NOISED
         variance = search_variance(bins=bins, epsilon=epsilon, delta=delta) if noised else 0
         return cls(
@@ -126,6 +146,7 @@ class CentralTerms(Terms):
             beta=float(settings["beta"]),
             noise_variance=variance,
             grid=str(settings["grid"]),
+            given_edges=edges,
             delta=float(settings["failure-probability"]) if settings["guarantee"] == PAC else 0.0,
         )
 
@@ -137,7 +158,12 @@ class CentralTerms(Terms):
     @property
     def edges(self) -> Floats:
         """The thresholds to choose from."""
-        return public_grid(self.grid, self.bins)
+        return grid_edges(self.grid, self.bins, self.given_edges)
+
+    @property
+    def histogram_query(self) -> HistogramQuery:
+        """The question for exact counts on the plan's grid."""
+        return HistogramQuery(self.bins, self.grid, self.given_edges)
 
     @property
     def shows_exact_counts(self) -> bool:
@@ -161,7 +187,7 @@ class CentralTerms(Terms):
         if message.HasField("threshold") == self.shows_exact_counts:
             raise Refused(wire.Code.MALFORMED)
         if self.shows_exact_counts:
-            return HistogramQuery(self.bins, self.grid)
+            return self.histogram_query
         return CountQuery(message.threshold, self.noise_variance)
 
     def explain(self, *, labels: int, alpha: float) -> Explanation:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from confide.protocol.certificate import CentralCertificate
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.gaussian import discrete_gaussian
-from confide.protocol.exact.grids import UNIFORM, bin_indices, public_grid
+from confide.protocol.exact.grids import UNIFORM, bin_indices, grid_edges
 from confide.protocol.methods.base import Batch, Columns, ReportScores, Subjects, Tally, WholeQuery
 from confide.protocol.methods.thresholds import CountEvidence, check_thresholds
 from confide.protocol.wire import wire_pb2 as wire
@@ -70,13 +70,14 @@ class HistogramQuery(_Counts):
 
     bins: int
     grid: str = UNIFORM
+    given_edges: tuple[float, ...] = ()
 
     def to_body(self) -> bytes:
         return serialise(wire.CountQuery())
 
     def count(self, scores: Array) -> NDArray[np.int64]:
         """Return how many of the scores fall into each bin."""
-        edges = public_grid(self.grid, self.bins)
+        edges = grid_edges(self.grid, self.bins, self.given_edges)
         return np.bincount(bin_indices(scores, edges), minlength=self.bins)
 
     def answer(self, subjects: Subjects) -> Columns:

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from confide.protocol.errors import BadInput, check_choice, check_probability
 from confide.protocol.methods.base import FULL_DATA, Explanation
-from confide.protocol.methods.central import SEARCH, CentralTerms
+from confide.protocol.methods.central import SEARCH, CentralTerms, planned_edges
 from confide.protocol.methods.training import LIMITS, MOST_STEPS
 from confide.protocol.privacy.renyi import training_epsilon
 from confide.protocol.privacy.zcdp import search_variance
@@ -68,6 +68,8 @@ class FullDataTerms(CentralTerms):
         "mechanism": (CERTIFIED,),
         "bins": (),
         "grid": (),
+        "edges-file": (),
+        "provider-data": (),
         "beta": (),
         "privacy-delta": (),
     }
@@ -121,7 +123,8 @@ class FullDataTerms(CentralTerms):
                 f"the training has loss-share {trained.loss_share:g}, and {cls.method}:{variant} "
                 "states what its steps cost; accepted is a training without a loss"
             )
-        bins, epsilon = int(settings["bins"]), float(settings["epsilon"])
+        edges = planned_edges(settings)
+        bins, epsilon = len(edges) or int(settings["bins"]), float(settings["epsilon"])
         delta = 0.0 if kind.rule == DPCP else float(settings["privacy-delta"])
         variance = (
             search_variance(bins=bins, epsilon=epsilon, delta=delta) if kind.noised_by_owners else 0
@@ -135,6 +138,7 @@ class FullDataTerms(CentralTerms):
             beta=float(settings["beta"]),
             noise_variance=variance,
             grid=str(settings["grid"]),
+            given_edges=edges,
             training_noise=trained.noise_multiplier,
             training_rate=trained.sampling_rate,
             training_steps=trained.rounds * trained.local_steps,

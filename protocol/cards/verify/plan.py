@@ -39,6 +39,7 @@ def planned(card: Card) -> Iterator[Finding]:
         return
     yield from _contributors(card, plan)
     yield from chain(formal, plan)
+    yield from _edges(formal, plan)
     if formal["track"] == LOCAL and (ladder := LocalTerms.of(plan.terms).ladder):
         tested = {rung["threshold"] for rung in formal["certificate"]["rungs"]}
         yield Finding("certificate/rungs", tested <= {*ladder}, "thresholds of the plan's ladder")
@@ -48,6 +49,16 @@ def planned(card: Card) -> Iterator[Finding]:
         found = formal["searched"][0] if part == "searched/0" else formal[part]
         for name, value in fields.items():
             yield same(f"{part}/{name}", found[name], value)
+
+
+def _edges(formal: Layer, plan: Plan) -> Iterator[Finding]:
+    """Check that a threshold on a grid of the plan's own is the edge of its bin."""
+    if formal["track"] == LOCAL:
+        return
+    terms, released = CentralTerms.of(plan.terms), formal["released"]
+    if terms.given_edges:
+        edge = terms.given_edges[min(released["bin"], terms.bins - 1)]
+        yield same("released/threshold", released["threshold"], edge)
 
 
 def _contributors(card: Card, plan: Plan) -> Iterator[Finding]:

@@ -25,7 +25,7 @@ from tests.support.cards import (
     infeasible,
     make_card,
 )
-from tests.support.central import NOISED, TRUSTED
+from tests.support.central import BINS, NOISED, TRUSTED
 from tests.support.full_data import CONTRACT as FULL_DATA
 from tests.support.full_data import RELEASED, made
 from tests.support.monitors import watched_card
@@ -37,6 +37,8 @@ def tracks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Card]:
     """An honest card of every track."""
     folder = tmp_path_factory.mktemp("cards")
     rng = np.random.default_rng(5)
+    edges = tuple(((np.arange(BINS) + 1) / BINS).tolist())
+    given = changed(TRUSTED, beta=0.0, grid="given", given_edges=edges)
     averaged, pac = (changed(TRUSTED, beta=0.0, delta=delta) for delta in (0.0, 0.1))
     return {
         "bits": campaign(folder / "bits"),
@@ -50,6 +52,7 @@ def tracks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Card]:
         "trusted": issued(TRUSTED, counted(TRUSTED, rng)),
         "averaged": issued(averaged, counted(averaged, rng)),
         "PAC": issued(pac, counted(pac, rng)),
+        "given grid": issued(given, counted(given, rng)),
         "owner-noised": issued(NOISED, counted(NOISED, rng)),
         "full-data": made(),
         "monitor": watched_card([(300, 268), (300, 200)]),
@@ -66,6 +69,7 @@ TRACKS = (
     "trusted",
     "averaged",
     "PAC",
+    "given grid",
     "owner-noised",
     "full-data",
     "monitor",
@@ -80,7 +84,7 @@ def free(track: str, place: tuple[Any, ...]) -> bool:
     name, part = place[-1], place[0]
     if track in ("bits", "labels", "class labels"):
         return part == "shuffle" or place == ("certificate", "n") or "rungs" in place
-    if track in ("trusted", "averaged", "PAC", "owner-noised"):
+    if track in ("trusted", "averaged", "PAC", "given grid", "owner-noised"):
         return name in ("owners", "complete")
     if track == "full-data":
         known = (("contract", "name"), ("contract", "epsilon"), ("released", "labels"))

@@ -15,6 +15,7 @@ from confide.protocol.exact.grids import (
     MOST_BINS,
     UNIFORM,
     bin_indices,
+    check_edges,
     public_grid,
 )
 
@@ -72,3 +73,24 @@ def test_scores_that_crowd_at_1_are_told_apart() -> None:
 def test_unknown_grids_are_refused(name: str, bins: int) -> None:
     with pytest.raises(BadInput, match="accepted"):
         public_grid(name, bins)
+
+
+@pytest.mark.parametrize(
+    ("name", "bins", "edges"),
+    [
+        ("given", 2, (0.5,)),
+        ("given", 3, (0.5, 1.0)),
+        ("given", 2, (0.5, 0.9)),
+        ("given", 2, (1.0, 0.5)),
+        ("given", 2, (0.0, 1.0)),
+        ("given", 2, (float("nan"), 1.0)),
+        ("even", 2, ()),
+        (MIXED, 2, (0.5, 1.0)),
+    ],
+)
+def test_edges_of_a_plan_ascend_to_one_and_are_as_many_as_bins(
+    name: str, bins: int, edges: tuple[float, ...]
+) -> None:
+    with pytest.raises(BadInput, match=f"grid is {name}"):
+        check_edges(name, bins, edges)
+    check_edges("given", 2, (0.5, 1.0))
