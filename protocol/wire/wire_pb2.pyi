@@ -177,7 +177,7 @@ class LabelTerms(_message.Message):
     def __init__(self, variant: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., sent_features: _Optional[int] = ..., ladder: _Optional[_Iterable[float]] = ..., largest_set: _Optional[int] = ..., joint: _Optional[bool] = ..., class_floor: _Optional[int] = ...) -> None: ...
 
 class CentralTerms(_message.Message):
-    __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "grid", "delta")
+    __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "grid", "delta", "given_edges")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     MECHANISM_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
@@ -187,6 +187,7 @@ class CentralTerms(_message.Message):
     NOISE_VARIANCE_FIELD_NUMBER: _ClassVar[int]
     GRID_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_EDGES_FIELD_NUMBER: _ClassVar[int]
     variant: str
     mechanism: str
     epsilon: float
@@ -196,10 +197,11 @@ class CentralTerms(_message.Message):
     noise_variance: int
     grid: str
     delta: float
-    def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., grid: _Optional[str] = ..., delta: _Optional[float] = ...) -> None: ...
+    given_edges: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., grid: _Optional[str] = ..., delta: _Optional[float] = ..., given_edges: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class FullDataTerms(_message.Message):
-    __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "training_noise", "training_rate", "training_steps", "training_delta", "grid", "delta")
+    __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "training_noise", "training_rate", "training_steps", "training_delta", "grid", "delta", "given_edges")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     MECHANISM_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
@@ -213,6 +215,7 @@ class FullDataTerms(_message.Message):
     TRAINING_DELTA_FIELD_NUMBER: _ClassVar[int]
     GRID_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_EDGES_FIELD_NUMBER: _ClassVar[int]
     variant: str
     mechanism: str
     epsilon: float
@@ -226,7 +229,8 @@ class FullDataTerms(_message.Message):
     training_delta: float
     grid: str
     delta: float
-    def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., training_noise: _Optional[float] = ..., training_rate: _Optional[float] = ..., training_steps: _Optional[int] = ..., training_delta: _Optional[float] = ..., grid: _Optional[str] = ..., delta: _Optional[float] = ...) -> None: ...
+    given_edges: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., training_noise: _Optional[float] = ..., training_rate: _Optional[float] = ..., training_steps: _Optional[int] = ..., training_delta: _Optional[float] = ..., grid: _Optional[str] = ..., delta: _Optional[float] = ..., given_edges: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class TrainingTerms(_message.Message):
     __slots__ = ("variant", "epsilon", "privacy_delta", "architecture", "arguments", "source", "parameters", "size", "features", "outputs", "noise_multiplier", "sampling_rate", "rounds", "local_steps", "clip", "batch", "learning_rate", "momentum", "averaged_rounds", "centre", "loss_share", "loss_noise", "target_low", "target_high")
