@@ -53,7 +53,7 @@ def planned(card: Card) -> Iterator[Finding]:
 
 def _edges(formal: Layer, plan: Plan) -> Iterator[Finding]:
     """Check that a threshold on a grid of the plan's own is the edge of its bin."""
-    if formal["track"] == LOCAL:
+    if formal["track"] not in (CENTRAL, FULL_DATA):
         return
     terms, released = CentralTerms.of(plan.terms), formal["released"]
     if terms.given_edges:

@@ -34,6 +34,7 @@ SETTINGS = {
     "bins": 256,
     "beta": 0.002,
     "grid": "mixed",
+    "guarantee": "marginal",
     "privacy-delta": 1e-6,
 }
 

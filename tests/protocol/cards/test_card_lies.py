@@ -79,8 +79,7 @@ TRACKS = (
 
 
 def free(track: str, place: tuple[Any, ...]) -> bool:
-    """What an issuer alone knows (tallies, names, wishes), or what may be a little different and
-    still true."""
+    """What an issuer alone knows (tallies, names, wishes), or what may be a little different."""
     name, part = place[-1], place[0]
     if track in ("bits", "labels", "class labels"):
         return part == "shuffle" or place == ("certificate", "n") or "rungs" in place
