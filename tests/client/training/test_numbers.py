@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from confide.client.training.layers import Stack
+from confide.client.training.layers import Stack, Traces
 from confide.client.training.networks import open_sums
 from confide.protocol.architectures.base import Network, scaled, shares
 from confide.protocol.architectures.export import predict_file, to_onnx
@@ -38,9 +38,9 @@ def network(name: str) -> Network:
 
 
 def sums(name: str, targets: NDArray[Any], rows: Any = slice(None)) -> NDArray[np.int64]:
-    """The clipped sum of records at weights that are not small."""
+    """The clipped sum of records at weights whose outputs lie about in the range."""
     made = network(name)
-    weights = np.random.default_rng(3).normal(0, 1, made.size)
+    weights = np.random.default_rng(3).normal(0, 0.3, made.size)
     find = open_sums(made, clip=CLIP, centre=CENTRE, batch=60.0, device="cpu", span=SPAN)
     return find(weights, (FEATURES[rows], targets[rows]), SeededEntropy("numbers"))
 
@@ -50,7 +50,7 @@ def by_autograd(name: str, targets: NDArray[Any]) -> NDArray[np.float64]:
     import torch
 
     made = network(name)
-    weights = np.random.default_rng(3).normal(0, 1, made.size)
+    weights = np.random.default_rng(3).normal(0, 0.3, made.size)
     module = made.module().double()
     with torch.no_grad():
         torch.nn.utils.vector_to_parameters(torch.from_numpy(weights), module.parameters())
@@ -81,18 +81,29 @@ def test_sums_are_the_clipped_gradients_of_squared_error(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_one_target_moves_a_sum_by_at_most_the_sensitivity(name: str) -> None:
-    """Whatever it is replaced by: the noise is scaled to that. One that is no number has no share,
-    and raises nothing."""
-    whole = sums(name, TARGETS)
+def test_one_record_moves_a_sum_by_at_most_the_sensitivity(name: str) -> None:
+    """Whatever target it has: the noise is scaled to that. One that is no number has no share, and
+    raises nothing."""
+    without = sums(name, TARGETS, np.delete(np.arange(60), 7))
     for value in (np.nan, np.inf, -np.inf, 1e300, -1e300, 0.0):
         other = TARGETS.copy()
         other[7] = value
-        moved = np.linalg.norm((sums(name, other) - whole).astype(np.float64))
-        assert moved <= sensitivity(network(name).size)
-    other[7] = np.nan
-    without = np.delete(np.arange(60), 7)
-    assert np.abs(sums(name, other) - sums(name, TARGETS, without)).max() <= 1
+        moved = (sums(name, other) - without).astype(np.float64)
+        assert np.linalg.norm(moved) <= sensitivity(network(name).size)
+        if np.isnan(value):
+            assert np.abs(moved).max() <= 1
+
+
+def test_a_sum_without_clipping_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: every record counts in full, and one moves the sum by more than allowed."""
+    factor = CLIP_UNITS / CLIP
+    monkeypatch.setattr(Traces, "factors", lambda self, clip: np.full(len(self.inputs[0]), factor))
+    without, found = sums("linear", TARGETS, np.delete(np.arange(60), 7)), []
+    for end in SPAN:
+        other = TARGETS.copy()
+        other[7] = end
+        found.append(np.linalg.norm((sums("linear", other) - without).astype(np.float64)))
+    assert max(found) > sensitivity(network("linear").size)
 
 
 def test_a_signal_is_half_the_distance_in_shares_of_the_range() -> None:
