@@ -42,13 +42,17 @@ def judge(contract: Contract, configuration: Configuration) -> Layer:
         "level": level,
         "inflation_ranks": inflation,
         "inflation_share": share,
-        "coverage_at_most": _coverage_at_most(contract, configuration.n, rank, inflation),
+        "coverage_at_most": _coverage_at_most(
+            contract, configuration.n, rank=rank, inflation=inflation
+        ),
         "flags": flags,
         "feasible": all(flags.values()),
     }
 
 
-def _coverage_at_most(contract: Contract, n: int, rank: int, inflation: int | None) -> float | None:
+def _coverage_at_most(
+    contract: Contract, n: int, *, rank: int, inflation: int | None
+) -> float | None:
     """The other side of the promise: (rank + inflation)/(n + 1) + beta, without one bin's share.
 
     But for beta the threshold is at or below the edge of the bin that holds the score of rank +
