@@ -54,9 +54,12 @@ def repeated(kept: str | None) -> Draw:
     return draw
 
 
+EDGES = (0.5, 0.8, 0.9, 0.95, 1.0)
+
+
 def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path: Path) -> None:
-    """Bits, labels, trusted and noised counts, all at once on one server: the certificates of the
-    same reports in process."""
+    """Bits, labels, trusted counts (also without a beta, and PAC on a given grid) and noised ones,
+    all at once on one server: the certificates of the same reports in process."""
     randomised = changed(LABEL_PLAN, score="aps-randomized")
     plans = {
         name: plan_now(base, campaign=name)
@@ -65,12 +68,14 @@ def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path:
             "labels": LABEL_PLAN,
             "randomised": randomised,
             "trusted": TRUSTED,
+            "averaged": changed(TRUSTED, beta=0.0),
+            "PAC": changed(TRUSTED, beta=0.0, delta=0.1, bins=5, grid="given", given_edges=EDGES),
             "noised": NOISED,
         }.items()
     }
     ids = {name: place.campaign(plan, owners=3) for name, plan in plans.items()}
     # Every owner is in all campaigns at once, each with a call that watches and one that sends.
-    server = place.serve("--open-calls", "32")
+    server = place.serve("--open-calls", "48")
     tokens = [place.enrol(f"owner {i}") for i in range(3)]
 
     def take_part(job: int) -> int:
