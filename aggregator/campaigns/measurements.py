@@ -70,19 +70,25 @@ class Measurements:
         assert self._data.features is not None
         return predict_file(model, self._data.features)
 
-    def _on(self, rows: Array, threshold: float, results: Array | None) -> Measured:
+    def _on(self, rows: Array, certificate: Certificate, results: Array | None) -> Measured:
         found = (self._own_results if results is None else results)[rows]
-        u, most = self._u[rows], np.float64(threshold)
-        own = self._score.owned_scores(found, self._data.truth[rows], u=u)
-        coverage: Measured = {"coverage": float(np.mean(own <= most))}
+        u, truth, threshold = self._u[rows], self._data.truth[rows], certificate.threshold
+        own = self._score.owned_scores(found, truth, u=u)
         if self._score.task == REGRESSION:
-            return coverage | {"mean_width": _mean_width(residual(self._score), found, threshold)}
+            width = _mean_width(residual(self._score), found, threshold)
+            return {"coverage": float(np.mean(own <= np.float64(threshold))), "mean_width": width}
         every = LabelScore.of(self._score).all_scores(found, u=u)
-        return coverage | {"mean_size": float((every <= most).sum(axis=1).mean())}
+        # One threshold, or that of each label; labels that the plan does not have score 1.
+        most = np.array(certificate.class_thresholds or [threshold])
+        limits = most[np.clip(truth, 0, len(most) - 1)] if len(most) > 1 else most
+        return {
+            "coverage": float(np.mean(own <= limits)),
+            "mean_size": float((every <= most).sum(axis=1).mean()),
+        }
 
     def of(self, certificate: Certificate, results: Array | None = None) -> Measured:
         """Measure a threshold on all test records."""
-        return self._on(self._dealt.test, certificate.threshold, results)
+        return self._on(self._dealt.test, certificate, results)
 
     def by_owner(self, certificate: Certificate, results: Array | None = None) -> list[Row]:
         """Measure a threshold on the test records of every owner: a diagnostic, not a promise."""
@@ -90,7 +96,7 @@ class Measurements:
         pairs = zip(self._dealt.shares, self._dealt.tested, strict=True)
         for number, (share, test) in enumerate(pairs):
             name = self._data.owners[number] if self._data.owners else f"owner {number}"
-            measured = self._on(test, certificate.threshold, results) if len(test) else {}
+            measured = self._on(test, certificate, results) if len(test) else {}
             rows.append(
                 {"owner": name, "records": len(share), "test_records": len(test), **measured}
             )

@@ -1,5 +1,6 @@
 """A simulation on a file of the user's own: what follows from the file, and what is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from confide.aggregator.campaigns.measurements import Measurements
 from confide.aggregator.campaigns.simulated_settings import simulated_settings
 from confide.aggregator.campaigns.summary import owners_text
+from confide.protocol.certificate import LocalCertificate, Stratum
 from confide.protocol.embedded import embedded_model, owned, predictions
 from confide.protocol.errors import BadInput
 from confide.protocol.models.model_file import Model
@@ -61,6 +63,36 @@ def test_records_without_owners_are_dealt(tmp_path: Path, rule: dict[str, Any]) 
         None,
     )
     assert sum(map(len, dealt(asked, owners=6).shares)) == N * 4 // 5
+
+
+def test_thresholds_of_classes_are_measured_label_by_label(tmp_path: Path) -> None:
+    """Sets that hold one label always and the others never cover its share of the records; one
+    threshold of 1 for all covers everything."""
+    path = write_probabilities(tmp_path / "mine.npz")
+    settings, _ = simulated_settings(config(data=path, seed=1), owners=3)
+    found, k = Measurements(settings, owners=3), int(settings["labels"])
+    strata = tuple(
+        Stratum(name=str(label), threshold=float(label == 0), n=10, delta=0.1) for label in range(k)
+    )
+    made = LocalCertificate(
+        method="labels",
+        variant="class-conditional",
+        kind="PAC",
+        threshold=1.0,
+        level=0.9,
+        alpha=0.1,
+        delta=0.1,
+        n=10,
+        channel="k-rr",
+        epsilon=1.0,
+    )
+    assert found.of(made) == {"coverage": 1.0, "mean_size": k}
+    measured = found.of(replace(made, by="class", strata=strata))
+    results, truth = found.few(10**9)
+    # A label that the model is certain of scores 0, and is in sets at threshold 0 too.
+    sets = (1 - results <= 0) | (np.arange(k) == 0)
+    assert measured["mean_size"] == sets.sum(axis=1).mean() < 1.1
+    assert measured["coverage"] == sets[np.arange(len(truth)), truth].mean() < 0.1
 
 
 def test_coverage_of_owners_adds_up_to_coverage_of_all(tmp_path: Path) -> None:
