@@ -8,8 +8,8 @@ classifiers; alpha = delta = 0.1.
 Violations stand with Clopper-Pearson limits, each wrong with probability 1e-5; a lower limit above
 delta ends the script with status 1. Excess is mean coverage above the target in units of sigma /
 sqrt(n), sigma the standard deviation of a debiased bit at the target. In these units no eps-LDP
-method can go below 1.33, and a single test of all records at a threshold placed with the curve
-known (which fails into the trivial threshold) has what the column says.
+method can go below 1.33; the column beside is a single test of all records at a threshold placed
+with the curve known, which fails into the trivial threshold.
 """
 
 import argparse

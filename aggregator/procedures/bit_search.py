@@ -44,6 +44,24 @@ class Answers:
                 self._n.append(n)
                 self._ones.append(ones)
 
+    def seen_above(self, level: float) -> float:
+        """The lowest threshold at which answers themselves show coverage well above a level.
+
+        Its answers count together with those of the threshold below it, less two standard errors.
+        It is 0 if there is none.
+        """
+        hit, spill = float(self._channel.hit), float(self._channel.spill)
+        order = np.argsort(self._u)
+        n, ones = (np.array(column)[order] for column in (self._n, self._ones))
+        for i, u in enumerate(np.array(self._u)[order]):
+            own = slice(max(i - 1, 0), i + 1)
+            total = int(n[own].sum())
+            rate = (int(ones[own].sum()) + 0.5) / (total + 1)
+            low = rate - 2 * math.sqrt(rate * (1 - rate) / total)
+            if (low - spill) / (hit - spill) >= level:
+                return float(expit(u))
+        return 0.0
+
     def curve(self) -> Curve:
         u, n, ones = (
             np.array(column, dtype=np.float64) for column in (self._u, self._n, self._ones)
@@ -85,13 +103,14 @@ class Ahead:
 
 
 def place(
-    curve: Curve, search: Search, stage: Ahead, *, channel: Bit, alpha: float
+    answers: Answers, search: Search, stage: Ahead, *, channel: Bit, alpha: float
 ) -> float | None:
     """The threshold to ask next, or None if none helps.
 
     The rules say by how much its coverage should exceed the target, in standard errors; the curve
     says where that is.
     """
+    curve = answers.curve()
     grid = curve.grid()
     coverage, error = curve.predict(grid)
     excess = coverage - (1 - alpha)
@@ -106,6 +125,11 @@ def place(
         wanted = _fresh(search, stage, sigma=sigma, doubt=doubt, fallback=fallback)
     wanted = min(wanted, MOST_OF_ALPHA * alpha)
     q = expit(grid)
+    if search.certified >= 1 and not stage.rest:
+        # The last chance: the curve has misled every stage, so answers have a say of their own.
+        last = answers.seen_above(1 - alpha + wanted / 2)
+        if last > max(search.floor, float(q[np.searchsorted(excess, wanted) - 1])):
+            return last
     if search.failed:
         lowest = float(np.interp(logit(search.floor), grid, excess))
         if lowest >= wanted - (stage.unit * STAY if stage.rest else 0.0):

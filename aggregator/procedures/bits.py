@@ -119,7 +119,7 @@ def certified(
     for i, share in enumerate(STAGE_SHARES):
         rest = sum(sizes[i + 1 :])
         stage = Ahead(sizes[i], rest, unit)
-        q = place(answers.curve(), search, stage, channel=channel, alpha=alpha)
+        q = place(answers, search, stage, channel=channel, alpha=alpha)
         if q is None:
             break
         stop = start + share if rest else 1.0

@@ -19,8 +19,9 @@ from confide.protocol.channels.bit import Bit
 
 Floats = NDArray[np.float64]
 
-# In units of logit(F): answers further than this from the target level hardly count.
-_REACH = 2.0
+# In units of logit(F): answers further than this from the target level hardly count. The more is
+# known about the curve, the less far: a few times the square root of the error of its height.
+_LEAST_REACH, _REACH, _MOST_REACH = 0.5, 4.0, 2.0
 # A weak prior on the logarithm of the slope keeps it in reach when few answers are in.
 _SLOPE, _SLOPE_PRECISION = 0.5, 1.0
 _GRID = np.linspace(-LOGIT_REACH - 2, LOGIT_REACH + 2, 601)
@@ -115,7 +116,9 @@ class _Seen:
         """Newton steps to the best height and slope, each halved until it leads up."""
         offset, most = self._u - curve.centre, float(self.most_slope(curve.centre))
         height, slope = curve.height, min(curve.slope, most)
-        distance = (height + slope * offset - target) / _REACH
+        known = math.sqrt(math.sqrt(curve.covariance[0, 0]))
+        reach = min(max(_REACH * known, _LEAST_REACH), _MOST_REACH)
+        distance = (height + slope * offset - target) / reach
         weights = np.maximum(np.exp(-0.5 * distance**2), _LEAST_WEIGHT)
         value = self.likelihood(height + slope * offset, slope, weights)
         for _ in range(30):
