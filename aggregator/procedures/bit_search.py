@@ -125,8 +125,8 @@ def place(
         wanted = _fresh(search, stage, sigma=sigma, doubt=doubt, fallback=fallback)
     wanted = min(wanted, MOST_OF_ALPHA * alpha)
     q = expit(grid)
-    if search.certified >= 1 and not stage.rest:
-        # The last chance: the curve has misled every stage, so answers have a say of their own.
+    if search.certified >= 1 and search.second and not stage.rest:
+        # The last chance: the curve has misled both searches, so answers have a say of their own.
         last = answers.seen_above(1 - alpha + wanted / 2)
         if last > max(search.floor, float(q[np.searchsorted(excess, wanted) - 1])):
             return last

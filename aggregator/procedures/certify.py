@@ -137,6 +137,11 @@ class Search:
         """Whether the last stage did not pass and its level is carried on."""
         return self._failed is not None
 
+    @property
+    def second(self) -> bool:
+        """Whether the reserve is spent."""
+        return self._reserve == 0.0
+
     def early(self, threshold: float) -> float:
         """The share of the level that a stage at this threshold spends on passing at once."""
         if self._risen or (self._failed is not None and threshold > self._failed):
