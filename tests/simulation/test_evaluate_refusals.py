@@ -84,7 +84,7 @@ def test_unusable_files_get_one_clear_line(
         (["--trials", "0"], "trials is 0"),
         (["--max-corrupt", "-1"], "max_corrupt is -1"),
         (["--method", "votes"], "accepted: labels, bits"),
-        (["--variant", "one-shot"], "accepted: certified, published, published-star, non-private"),
+        (["--variant", "one-shot"], "accepted: certified, class-conditional, published"),
         (["--score", "apz"], "accepted: hps"),
         (["--channel", "bit"], "accepted: auto, k-rr, subset, unary"),
         (["--method", "bits", "--channel", "k-rr"], "accepted: auto, bit"),

@@ -191,6 +191,7 @@ def test_the_card_of_a_chain_says_what_the_loss_cost() -> None:
     lie = card.formal | {"chain": less}
     assert broken(replace(card, formal=lie).sign(KEY)) == ["chain/epsilon_train"]
     settings = {"score": "hps", "labels": 3, "alpha": 0.1, "records": 600, "epsilon": 1.0}
+    settings |= {"privacy-delta": 1e-6}
     with pytest.raises(BadInput, match="accepted is a training without a loss"):
         make_plan(
             "full-data:certified",
