@@ -113,6 +113,9 @@ class Plan:
             check_slice(*self.share)
         if self.chain:
             self._check_chain()
+        self._check_method()
+
+    def _check_method(self) -> None:
         if self.task in (MULTI_LABEL, OWN_LOSS) and not self.terms.of_risks:
             raise BadInput(
                 f"score is {self.score!r} with method {self.method}; accepted is bits, central or "
