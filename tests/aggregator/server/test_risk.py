@@ -45,7 +45,8 @@ def cards(place: Place, held: ManyLabels) -> dict[str, Card]:
     for number in range(OWNERS):
         folder = place.folder.parent / str(number)
         folder.mkdir()
-        mine = ManyLabels(*(column[number * N : (number + 1) * N] for column in held))
+        own = slice(number * N, (number + 1) * N)
+        mine = ManyLabels(held.chances[own], held.flags[own])
         file = write_many_labels(folder / "records.csv", mine, number * N)
         owners.append(
             Contributor(folder, place, file, models=f'["{"ab" * 32}"]', epsilon_per_campaign="6.0")
@@ -102,8 +103,8 @@ def test_a_card_predicts_sets_and_measures_what_they_miss(
     card, data = cards["bits:certified"], write_many_labels(tmp_path / "new.csv", held, 0)
     (tmp_path / "card.json").write_text(card.to_json())
     out = tmp_path / "sets.jsonl"
-    words = ["--card", tmp_path / "card.json", "--key", PUBLIC.hex(), "--data", data, "--out", out]
-    done = run_main(confide, "predict", *words)
+    signed = ("--card", tmp_path / "card.json", "--key", PUBLIC.hex())
+    done = run_main(confide, "predict", *signed, "--data", data, "--out", out)
     assert (done.returncode, "of a record's true labels" in done.stdout) == (0, True), done.stderr
     sets = np.zeros(held.flags.shape, dtype=bool)
     for i, line in enumerate(out.read_text().splitlines()):
