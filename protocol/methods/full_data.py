@@ -60,6 +60,7 @@ class FullDataTerms(CentralTerms):
     training_delta: float
 
     method: ClassVar[str] = "full-data"
+    of_risks: ClassVar[bool] = False
     variants: ClassVar[tuple[str, ...]] = tuple(VARIANTS)
     message: ClassVar[type[Message]] = wire.FullDataTerms
     track: ClassVar[str | None] = FULL_DATA
