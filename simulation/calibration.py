@@ -32,7 +32,7 @@ from confide.protocol.scores.registry import find_score
 from confide.protocol.scores.risk import risk
 from confide.protocol.simulated import ALWAYS
 from confide.protocol.tensors import as_array
-from confide.simulation.driver import BitUsers, CountingOwner, LabelUsers
+from confide.simulation.driver import BitUsers, CountingOwner, LabelUsers, PairUsers
 from confide.simulation.planning import plan as make_campaign_plan
 
 Array = NDArray[Any]
@@ -172,6 +172,7 @@ class _Records:
 USERS: dict[str, Callable[[_Records, Entropy], Callable[[Any], Any]]] = {
     "bits": lambda records, entropy: BitUsers(records.own, entropy),
     "labels": lambda records, entropy: LabelUsers(records.every, records.truth, entropy),
+    "pairs": lambda records, entropy: PairUsers(records.own, records.truth, entropy),
     "central": lambda records, entropy: CountingOwner(records.own),
 }
 

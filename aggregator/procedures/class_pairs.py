@@ -1,0 +1,314 @@
+"""Class-conditional bits: a threshold for every label, where label, features and bit are private.
+
+A report is a symbol for (y, 1{S <= q_y}). With its unbiased weights w, Z = w(y, 1) - (1 - alpha)
+(w(y, 0) + w(y, 1)) has mean P(y) (F_y(q_y) - (1 - alpha)), where F_y is the coverage of records of
+label y, so betting on Z certifies q_y. Every report tests all labels.
+
+Two search rounds place the thresholds, and two stages test them on fresh reports:
+
+- the first stage tests a careful threshold at level (1 - RESERVE) delta;
+- if it passed, the second tests a lower threshold at level delta, with fresh capital;
+- if it failed, the second tests any threshold at level RESERVE delta;
+- where records are so few that no threshold would be likely to pass the first stage, both stages
+  together test one threshold at level delta.
+
+If the threshold of the first stage is too low, something false passes with probability at most (1 -
+RESERVE) delta + RESERVE delta. If it is not, only the second stage can err, at level delta at most.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, ndtri
+
+from confide.aggregator.procedures.betting import POWERS, Payoffs, betting_evidence, block_ends
+from confide.aggregator.procedures.class_curve import ClassCurve, Estimates, class_curve
+from confide.aggregator.procedures.ladder import LOGIT_REACH
+from confide.aggregator.procedures.ladder_walk import check_promise
+from confide.protocol.certificate import (
+    BY_CLASS,
+    DROPOUTS,
+    IID,
+    LIARS,
+    MIXTURE,
+    PAC,
+    LabelRung,
+    LocalCertificate,
+    Stratum,
+)
+from confide.protocol.channels.base import LabelChannel
+from confide.protocol.methods.pairs import PairProcedure, PairQuery, PairTally, PairTerms
+from confide.protocol.plan import Plan
+
+Floats = NDArray[np.float64]
+
+SEARCH_SHARES = (0.1, 0.15)
+STAGE_SHARES = (0.25, 0.5)
+SEARCH_THRESHOLDS = 12
+RESERVE = 0.1
+# How far above what a test needs coverage should lie, in standard errors of test and curve: in the
+# first stage, in the second after a pass or a failure, and where both stages test together.
+SURE_FIRST, SURE_LOWER, SURE_AGAIN, SURE_WHOLE = 2.0, 1.0, 1.5, 1.6
+# Coverage asked for exceeds the target by at most this share of alpha.
+MOST_OF_ALPHA = 0.9
+LOGITS = (-LOGIT_REACH, LOGIT_REACH)
+
+
+def of_plan(plan: Plan) -> PairProcedure:
+    """Make the procedure of a plan of this method."""
+    terms = PairTerms.of(plan.terms)
+    return class_conditional(
+        channel=terms.make_channel(labels=plan.labels),
+        labels=plan.labels,
+        alpha=plan.alpha,
+        delta=terms.delta,
+        n=plan.expected_records,
+        max_corrupt=terms.max_corrupt,
+        joint=terms.joint,
+        class_floor=terms.class_floor,
+    )
+
+
+def class_conditional(
+    *,
+    channel: LabelChannel,
+    labels: int,
+    alpha: float,
+    delta: float,
+    n: int,
+    max_corrupt: int = 0,
+    joint: bool = False,
+    class_floor: int = 0,
+) -> PairProcedure:
+    """Search and certify a threshold for every label; `n` is the number of records expected.
+
+    Each label fails with probability at most delta; if `joint`, all together do, and delta is
+    divided evenly. A label with fewer than `class_floor` records, as the weights of the search
+    estimate them, keeps threshold 1.
+    """
+    check_promise(alpha, delta, max_corrupt)
+    each = delta / labels if joint else delta
+    seen = [_Seen(channel, label, alpha=alpha) for label in range(labels)]
+    level, start = 1 - alpha / 2, 0.0
+    curves: list[ClassCurve] = []
+    for share in SEARCH_SHARES:
+        windows = [curve.window(level) for curve in curves] or [LOGITS] * labels
+        asked = [expit(np.linspace(*window, SEARCH_THRESHOLDS)) for window in windows]
+        start = yield from _ask(channel, seen, asked, start=start, share=share)
+        curves = _curves(seen, level)
+    rare = [one.records < class_floor * sum(SEARCH_SHARES) for one in seen]
+    tests = [_Tests(delta=each, max_corrupt=max_corrupt) for _ in seen]
+    for share in STAGE_SHARES:
+        placed = [
+            1.0 if skip else test.place(curve, one.error(n), share=share, alpha=alpha)
+            for test, curve, one, skip in zip(tests, curves, seen, rare, strict=True)
+        ]
+        stop = min(start + share, 1.0)
+        tally = yield PairQuery(channel, start, stop, (tuple(placed),))
+        for test, one, q in zip(tests, seen, placed, strict=True):
+            payoffs = one.add(tally, (q,))
+            if q < 1:
+                test.take(q, payoffs, last=share == STAGE_SHARES[-1])
+        curves, start = _curves(seen, level), stop
+    return _certificate(
+        seen, tests, rare, alpha=alpha, delta=delta, joint=joint, max_corrupt=max_corrupt
+    )
+
+
+def _curves(seen: "list[_Seen]", level: float) -> list[ClassCurve]:
+    """The curve of every label, whose slope is expected to be near that of all labels."""
+    found = [one.estimates() for one in seen]
+    weights = np.array([max(one.records, 0.0) for one in seen])
+    weights /= max(weights.sum(), 1.0)
+    # The first round asks all labels about the same thresholds.
+    first = slice(0, min(SEARCH_THRESHOLDS, *(len(one.thresholds) for one in found)))
+    together = Estimates(
+        found[0].thresholds[first],
+        np.array([one.coverage[first] for one in found]).T @ weights,
+        np.array([one.variance[first] for one in found]).T @ weights**2,
+    )
+    pooled = class_curve(together, level=level)
+    return [class_curve(one, level=level, like=pooled) for one in found]
+
+
+def _ask(
+    channel: LabelChannel, seen: "list[_Seen]", asked: list[Floats], *, start: float, share: float
+) -> Iterator[PairQuery]:
+    """Run a search round; returns where the records not yet asked begin."""
+    rows = tuple(tuple(row) for row in np.array(asked).T.tolist())
+    tally: PairTally = yield PairQuery(channel, start, start + share, rows)
+    for one, thresholds in zip(seen, asked, strict=True):
+        one.add(tally, tuple(thresholds.tolist()))
+    return start + share
+
+
+class _Seen:
+    """What all reports so far say of one label."""
+
+    def __init__(self, channel: LabelChannel, label: int, *, alpha: float) -> None:
+        self.channel, self._label, self._alpha = channel, label, alpha
+        scale = float(channel.hit - channel.spill)
+        self._likely = (1 - float(channel.spill)) / scale
+        self._unlikely = -float(channel.spill) / scale
+        self._rows: list[tuple[float, float, float]] = []
+        self.records, self.reports, self._second = 0.0, 0, 0.0
+
+    def add(self, tally: PairTally, thresholds: tuple[float, ...]) -> Payoffs:
+        """Take in the reports of a round; return the payoffs Z of its reports, scaled."""
+        supports = self.channel.supports(tally.reports)
+        zero, one = (
+            np.where(supports[:, 2 * self._label + bit], self._likely, self._unlikely)
+            for bit in (0, 1)
+        )
+        payoff = self._alpha * one - (1 - self._alpha) * zero
+        self.records += float((zero + one).sum())
+        self.reports += len(payoff)
+        self._second += float((payoff**2).sum())
+        for part, q in enumerate(thresholds):
+            mine = payoff[tally.parts == part]
+            size = len(mine)
+            # One that is missing says nothing.
+            self._rows.append(
+                (q, float(mine.mean()), float(mine.var() + 1 / size) / size)
+                if size
+                else (q, 0.0, 1e12)
+            )
+        worst = (1 - self._alpha) * self._likely - self._alpha * self._unlikely
+        most = (self._alpha * self._likely - (1 - self._alpha) * self._unlikely) / worst
+        return _summed(payoff / worst, most)
+
+    @property
+    def _share(self) -> float:
+        """The share of records that have this label, which is never taken as 0."""
+        return max(self.records, 1.0) / max(self.reports, 1)
+
+    def error(self, n: int) -> float:
+        """The standard error of the coverage that n reports show, given that this is the label."""
+        spread = math.sqrt(self._second / max(self.reports, 1)) or 1.0
+        return spread / (self._share * math.sqrt(max(n, 1)))
+
+    def estimates(self) -> Estimates:
+        """Coverage at all thresholds asked: 1 - alpha and the mean payoff of its records."""
+        q, mean, variance = np.array(self._rows).T
+        return Estimates(q, 1 - self._alpha + mean / self._share, variance / self._share**2)
+
+
+def _summed(payoffs: Floats, most: float) -> Payoffs:
+    """The sums of the powers of payoffs over blocks, as the betting test takes them."""
+    ends = block_ends(len(payoffs))
+    if len(payoffs) == 0:
+        return Payoffs(np.zeros((POWERS, 1, 0)), np.zeros(0, dtype=np.int64), most)
+    sums = [np.add.reduceat(payoffs**power, ends[:-1]) for power in range(1, POWERS + 1)]
+    return Payoffs(np.array(sums)[:, None, :], np.diff(ends), most)
+
+
+@dataclass
+class _Tests:
+    """The two stages of one label: which level a threshold is tested at, and what passed."""
+
+    delta: float
+    max_corrupt: int
+    threshold: float = 1.0
+    rungs: list[LabelRung] = field(default_factory=list)
+    # The threshold that both stages test together, and the payoffs of the first.
+    whole: float | None = None
+    kept: list[Payoffs] = field(default_factory=list)
+
+    @property
+    def level(self) -> float:
+        if self.whole is not None:
+            return self.delta
+        if not self.rungs:
+            return (1 - RESERVE) * self.delta
+        return self.delta if self.rungs[0].passed else RESERVE * self.delta
+
+    def place(self, curve: ClassCurve, error: float, *, share: float, alpha: float) -> float:
+        """The threshold to test next; 1 if none is worth it. `error` is that of all records."""
+        if self.whole is not None:
+            return self.whole
+        sure = SURE_FIRST if not self.rungs else SURE_LOWER if self.rungs[0].passed else SURE_AGAIN
+        found, likely = self._lowest(curve, error / math.sqrt(share), sure=sure, alpha=alpha)
+        if not likely and not self.rungs:
+            # So few records that one test needs those of both stages.
+            self.whole = 1.0
+            both = error / math.sqrt(sum(STAGE_SHARES))
+            found, _ = self._lowest(curve, both, sure=SURE_WHOLE, alpha=alpha)
+            self.whole = found
+        return found if found < self.threshold else 1.0
+
+    def _lowest(
+        self, curve: ClassCurve, error: float, *, sure: float, alpha: float
+    ) -> tuple[float, bool]:
+        """The lowest threshold that should pass, and whether one is as likely to as it should."""
+        wanted = -float(ndtri(self.level)) * error + sure * np.hypot(error, curve.doubt)
+        q, most = curve.thresholds, MOST_OF_ALPHA * alpha
+        good = (curve.coverage - (1 - alpha) >= np.minimum(wanted, most)) & (q < 1)
+        place = int(good.argmax()) if good.any() else int(np.flatnonzero(q < 1)[-1])
+        return float(q[place]), bool(wanted[place] <= most)
+
+    def take(self, q: float, payoffs: Payoffs, *, last: bool) -> None:
+        """Decide a threshold on the payoffs of a stage, or keep them for the test of both."""
+        self.kept.append(payoffs)
+        if self.whole is not None and not last:
+            return
+        stages, self.kept = self.kept, []
+        payoffs = Payoffs(
+            np.concatenate([one.sums for one in stages], axis=2),
+            np.concatenate([one.sizes for one in stages]),
+            payoffs.most,
+        )
+        capital, needed = betting_evidence(payoffs, delta=self.level, max_corrupt=self.max_corrupt)
+        self.rungs.append(LabelRung(q, float(capital[0]), float(needed[0])))
+        if self.rungs[-1].passed:
+            self.threshold = q
+
+
+def _certificate(
+    seen: list[_Seen],
+    tests: list[_Tests],
+    rare: list[bool],
+    *,
+    alpha: float,
+    delta: float,
+    joint: bool,
+    max_corrupt: int,
+) -> LocalCertificate:
+    n, channel = seen[0].reports, seen[0].channel
+    strata = []
+    for label, (one, test, skipped) in enumerate(zip(seen, tests, rare, strict=True)):
+        about = f"about {max(one.records, 0.0):.0f}"
+        reason = f"too few reports: {n} in all, of which {about} are of this label"
+        if skipped:
+            reason = f"too few records: {about}, fewer in the search than the plan asks for"
+        strata.append(
+            Stratum(
+                name=str(label),
+                threshold=test.threshold,
+                n=n,
+                delta=test.delta,
+                rungs=tuple(test.rungs),
+                reason=reason if test.threshold >= 1 else None,
+            )
+        )
+    trivial = all(one.threshold >= 1 for one in strata)
+    return LocalCertificate(
+        method=PairTerms.method,
+        variant=PairTerms.variants[0],
+        kind=PAC,
+        threshold=max(one.threshold for one in strata),
+        level=1 - alpha,
+        alpha=alpha,
+        delta=delta,
+        n=n,
+        channel=channel.name,
+        epsilon=channel.epsilon,
+        max_corrupt=max_corrupt,
+        by=BY_CLASS,
+        joint=joint,
+        strata=tuple(strata),
+        reason="no label has a threshold below 1" if trivial else None,
+        assumptions=(IID, MIXTURE, DROPOUTS, *((LIARS,) if max_corrupt else ())),
+    )
