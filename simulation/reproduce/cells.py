@@ -1,6 +1,7 @@
-"""The cells of the full-data experiments: which methods, on which records. For `full_data.py`."""
+"""The cells of the full-data experiments: which methods are compared, on which records."""
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from confide.simulation.evaluate.learners import Learner, Location, Memoriser
 from confide.simulation.evaluate.networks import Labels, NetworkLearner, Recipe
 from confide.simulation.evaluate.pipeline_terms import Pipeline, PipelineTerms
 from confide.simulation.evaluate.pipelines import PIPELINES
+from confide.simulation.reproduce.kept_trials import KeptTrials
 
 ALPHA, DELTA = 0.1, 1e-5
 # SCP bisects with 20 queries: with RDP that gives the noise of its Tables S1 to S3.
@@ -58,18 +60,21 @@ class Cell:
         )
         for pipeline in pipelines:
             row = measure(trainings, pipeline, np.arange(n, n + self.test))
-            yield {"cell": self.key, "trial": number, "method": pipeline.method, **row}
+            yield {"method": pipeline.method, **row}
 
 
-def scp_cells() -> Iterator[Cell]:
+def scp_cells(
+    sizes: Sequence[int] = (10_000, 30_000), epsilons: Sequence[float] = (0.5, 1.0, 2.0)
+) -> Iterator[Cell]:
+    """Five classes and a network 16-16, as in SCP Tables S7 to S9."""
     problem = Clusters.drawn(np.random.default_rng(20))
 
     def make(rng: np.random.Generator, total: int) -> Learner:
         features, labels = problem.draw(total, rng)
         return NetworkLearner(problem.scaling(features), Labels(labels), Recipe())
 
-    for n in (10_000, 30_000):
-        for epsilon in (0.5, 1.0, 2.0):
+    for n in sizes:
+        for epsilon in epsilons:
             methods = ["scp-f", "scp-a", "certified", "dpcp", "split", "split-certified"]
             # Without privacy there is no epsilon to compare at: once is enough.
             methods += ["split-cp", "naive"] if epsilon == 1.0 else []
@@ -83,6 +88,7 @@ def scp_cells() -> Iterator[Cell]:
 
 
 def dpcp_cells() -> Iterator[Cell]:
+    """A location parameter, as in DPCP section 5.1: over n, over epsilon, and over alpha."""
     def make(rng: np.random.Generator, total: int) -> Learner:
         return Location(located(total, rng), bound=20.0, scale=16.0)
 
@@ -116,6 +122,7 @@ def dpcp_cells() -> Iterator[Cell]:
 
 
 def memory_cells() -> Iterator[Cell]:
+    """A learner that remembers as well as privacy allows."""
     def make(rng: np.random.Generator, total: int) -> Learner:
         return Memoriser(total)
 
@@ -138,3 +145,17 @@ def possible(cell: Cell) -> tuple[list[Pipeline], dict[str, str]]:
         except BadInput as error:
             refused[method] = str(error)
     return made, refused
+
+
+def finish(cells: list[Cell], kept: KeptTrials, trials: int) -> None:
+    """Run the trials of these cells that are not kept yet; methods that cannot be had are named."""
+    prepared: dict[int, list[Pipeline]] = {}
+
+    def work(place: int, number: int) -> Iterator[dict[str, Any]]:
+        if place not in prepared:
+            prepared[place], refused = possible(cells[place])
+            for method, why in refused.items():
+                print(f"{cells[place].key} {method}: {why}", file=sys.stderr)
+        return cells[place].trial(number, prepared[place])
+
+    kept.finish([cell.key for cell in cells], trials=trials, work=work)
