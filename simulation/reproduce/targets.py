@@ -3,11 +3,13 @@
 from difflib import get_close_matches
 
 from confide.protocol.errors import BadInput
-from confide.simulation.reproduce import scp
+from confide.simulation.reproduce import card, dpcp, ldp_sets, ldp_terms, pps, scp
 from confide.simulation.reproduce.target import Target
 
 TARGETS: dict[str, Target] = {
-    target.name: target for paper in (scp,) for target in paper.TARGETS
+    target.name: target
+    for paper in (ldp_terms, ldp_sets, card, pps, dpcp, scp)
+    for target in paper.TARGETS
 }
 # The name of all targets that need no file and train no network.
 QUICK = "quick"
