@@ -29,6 +29,7 @@ from confide.simulation.reproduce.cells import EXPERIMENTS, Cell, finish, possib
 from confide.simulation.reproduce.kept_trials import KeptTrials
 from confide.simulation.reproduce.scp_numbers import SETS
 
+
 def summary(cell: Cell, rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
     """One row for each method: means, and the standard error of the coverage."""
     pipelines, refused = possible(cell)

@@ -32,7 +32,7 @@ from confide.simulation.reproduce.target import (
 
 EPSILONS, GAMMAS, SIZES = (2.0, 4.0, 8.0), (0.55, 0.65, 0.75, 0.85), (1_000, 2_000, 4_000)
 BETA, DELTA, EPSILON_TRAIN, SEEDS = 1e-3, 1e-5, 4.0, 3
-# The paper does not state the number of bins; its example has thresholds that are multiples of 1/50.
+# The paper does not state the number of bins; the widths of its example are multiples of 1/50.
 BINS = 50
 EXAMPLE = (4_000, 0.75, 8.0)
 LETTERS_TEMPERATURE = 4.0
@@ -92,7 +92,7 @@ def searched(asked: Asked) -> list[Row]:
 
 @dataclass(frozen=True)
 class Threshold:
-    """A release by the paper's backend: bins of the exact rank and of the certificate, and drawn."""
+    """A release by the paper's backend, and its bounds: the exact one and the certified one."""
 
     exact: float
     certified: float
@@ -199,10 +199,10 @@ def letters() -> Population:
 
 def _exactly(rows: Sequence[Row]) -> tuple[str, str]:
     same = all(
-        row[name] == value
-        for row in rows
-        for name, value in TABLE_2[row["gamma_target"],].items()
-    ) and all((row["Red. grid"], row["Red. form"]) == REDUCTIONS[row["gamma_target"]] for row in rows)
+        row[name] == value for row in rows for name, value in TABLE_2[row["gamma_target"],].items()
+    ) and all(
+        (row["Red. grid"], row["Red. form"]) == REDUCTIONS[row["gamma_target"]] for row in rows
+    )
     return YES if same else NO, " / ".join(f"{row['N_form']} of {row['N']}" for row in rows)
 
 

@@ -1,11 +1,12 @@
 """The cells of the full-data experiments: which methods are compared, on which records."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy
@@ -17,6 +18,7 @@ from confide.simulation.evaluate.networks import Labels, NetworkLearner, Recipe
 from confide.simulation.evaluate.pipeline_terms import Pipeline, PipelineTerms
 from confide.simulation.evaluate.pipelines import PIPELINES
 from confide.simulation.reproduce.kept_trials import KeptTrials
+from confide.simulation.reproduce.summaries import averaged
 
 ALPHA, DELTA = 0.1, 1e-5
 # SCP bisects with 20 queries: with RDP that gives the noise of its Tables S1 to S3.
@@ -116,6 +118,7 @@ def dpcp_cells() -> Iterator[Cell]:
 
 def memory_cells() -> Iterator[Cell]:
     """A learner that remembers as well as privacy allows."""
+
     def make(rng: np.random.Generator, total: int) -> Learner:
         return Memoriser(total)
 
@@ -152,3 +155,25 @@ def finish(cells: list[Cell], kept: KeptTrials, trials: int) -> None:
         return cells[place].trial(number, prepared[place])
 
     kept.finish([cell.key for cell in cells], trials=trials, work=work)
+
+
+def averages(
+    cells: list[Cell], kept: KeptTrials, trials: int, *, measures: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Finish the trials, and a row of means for each cell and method, under the given headings."""
+    torch.set_num_threads(1)
+    finish(cells, kept, trials)
+    rows = []
+    for cell in cells:
+        done = kept.of(cell.key, trials=trials)
+        for method in cell.methods:
+            own = [
+                {heading: row[name] for heading, name in measures.items()}
+                for row in done
+                if row["method"] == method
+            ]
+            here = {"n": cell.terms.n, "epsilon": cell.terms.budget.epsilon}
+            here |= {"alpha": cell.terms.alpha, "method": method}
+            if own:
+                rows.append({**here, **averaged(own, measures)})
+    return rows

@@ -38,9 +38,11 @@ def probabilities(
         optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
         features, labels = torch.from_numpy(training.flat), torch.from_numpy(training.labels)
         for _ in range(epochs):
-            for rows in torch.randperm(len(labels)).split(BATCH):
+            order = torch.randperm(len(labels))
+            for start in range(0, len(labels), BATCH):
+                rows = order[start : start + BATCH]
                 optimizer.zero_grad()
-                F.cross_entropy(model(features[rows]), labels[rows]).backward()
+                F.cross_entropy(model(features[rows]), labels[rows]).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
     return predicted(model, others)
 
@@ -86,7 +88,7 @@ def predicted(model: nn.Module, images: Images, *, temperature: float = 1.0) -> 
     """Softmax of the outputs over the temperature, a thousand images at a time."""
     parts = []
     with torch.no_grad():
-        for rows in torch.arange(len(images)).split(_CHUNK):
-            outputs = model(torch.from_numpy(images.flat[rows.numpy()])).double()
+        for start in range(0, len(images), _CHUNK):
+            outputs = model(torch.from_numpy(images.flat[start : start + _CHUNK])).double()
             parts.append(torch.softmax(outputs / temperature, dim=1).numpy())
     return np.concatenate(parts)

@@ -32,9 +32,8 @@ def reproduce_command(
     trials: Annotated[
         int | None, typer.Option(min=1, help="repetitions; a default for each name")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="of made-up records, splits and noise")] = 1,
 ) -> None:
-    """Compute a figure or table of a paper again, and show it beside the paper's numbers.
+    """Compute a figure or table of a paper again, and show it beside the paper's numbers; seeded.
 
     What trains networks keeps every finished trial in OUT/NAME.trials.json: the same command
     continues after Ctrl-C or a kill. Exit code 2 if a data file is needed and not there.
@@ -52,7 +51,7 @@ def reproduce_command(
         make_folder(out)
         started = time.monotonic()
         for target in chosen:
-            _reproduce(target.name, files[target.name], out=out, trials=trials, seed=seed)
+            _reproduce(target.name, files[target.name], out=out, trials=trials)
         if len(chosen) > 1:
             print(f"{len(chosen)} targets in {time.monotonic() - started:.0f} s")
 
@@ -77,9 +76,7 @@ def _list() -> None:
     Console(width=columns() or 140).print(table)
 
 
-def _reproduce(
-    name: str, files: dict[str, Path], *, out: Path, trials: int | None, seed: int
-) -> None:
+def _reproduce(name: str, files: dict[str, Path], *, out: Path, trials: int | None) -> None:
     from confide.simulation.reproduce.kept_trials import KeptTrials
     from confide.simulation.reproduce.results import Result, show
     from confide.simulation.reproduce.target import Asked
@@ -90,17 +87,18 @@ def _reproduce(
     kept = KeptTrials(out / f"{name}.trials.json" if target.trained else None)
     started = time.monotonic()
     try:
-        rows = target.rows(Asked(trials=often, seed=seed, files=files, kept=kept))
+        rows = target.rows(Asked(trials=often, files=files, kept=kept))
     except KeyboardInterrupt:
         if kept.path is not None:
-            print(f"finished trials are in {kept.path}: the same command continues", file=sys.stderr)
+            print(
+                f"finished trials are in {kept.path}: the same command continues", file=sys.stderr
+            )
         raise
     result = Result(
         target=target,
-        command=f"confide reproduce {name} --trials {often} --seed {seed}"
+        command=f"confide reproduce {name} --trials {often}"
         + (" --data FOLDER" if target.needs else ""),
         trials=often,
-        seed=seed,
         seconds=time.monotonic() - started,
         rows=rows,
     )

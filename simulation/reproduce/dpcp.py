@@ -1,12 +1,15 @@
 """DPCP Figures 1 to 3: a location parameter, over n, over epsilon and over alpha."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.stats import truncnorm
 
 from confide.aggregator.procedures.full_data import dpcp_level
+from confide.simulation.data.synthetic import located
+from confide.simulation.evaluate.pipeline_terms import PipelineTerms
+from confide.simulation.reproduce import dpcp_images
 from confide.simulation.reproduce import dpcp_level as level_of_figure_7
 from confide.simulation.reproduce.summaries import averaged, spread
 from confide.simulation.reproduce.target import (
@@ -28,72 +31,50 @@ CELL = ("n", "epsilon", "alpha")
 RANKS = "dpcp, grid of scores (not private)"
 ORACLE = "oracle"
 SIGMA, LOCATION_BOUND, TEST = 5.0, 20.0, 5_000
+MEASURES = {"coverage": "coverage", "length": "mean_size", "trivial": "trivial"}
 
 
 def over(asked: Asked, settings: Sequence[tuple[int, float, float]]) -> list[Row]:
     """Every method at every (n, epsilon, alpha), on the same records."""
-    from confide.simulation.reproduce.cells import dpcp_cell, finish
+    from confide.simulation.reproduce.cells import averages, dpcp_cell
 
     rows = []
     for n, epsilon, alpha in settings:
         cell = dpcp_cell(n=n, epsilon=epsilon, alpha=alpha, test=TEST)
-        finish([cell], asked.kept, asked.trials)
-        kept = asked.kept.of(cell.key, trials=asked.trials)
-        rests = [
-            cell.make(np.random.default_rng([7, n, number]), n + TEST)
-            for number in range(asked.trials)
-        ]
-        kept += [
-            row
-            for number, learner in enumerate(rests)
-            for row in on_scores(
-                learner.rest,  # type: ignore[attr-defined]
-                n,
-                epsilon=epsilon,
-                alpha=alpha,
-                share=cell.terms.share,
-                rng=np.random.default_rng([asked.seed, n, number]),
-            )
-        ]
+        rows += averages([cell], asked.kept, asked.trials, measures=MEASURES)
         here = dict(zip(CELL, (n, epsilon, alpha), strict=True))
-        for method in (*cell.methods, RANKS):
-            own = [row | {"length": row["mean_size"]} for row in kept if row["method"] == method]
-            if own:
-                shown = {"trivial": float(np.mean([row["trivial"] for row in own]))}
-                rows.append(
-                    {**here, "method": method, **averaged(own, ("coverage", "length")), **shown}
-                )
+        tried = (on_scores(cell.terms, number) for number in range(asked.trials))
+        drawn = [row for row in tried if row is not None]
+        if drawn:
+            rows.append({**here, "method": RANKS, **averaged(drawn, MEASURES)})
         length = 2 * float(truncnorm(-3, 3, scale=SIGMA).ppf(1 - alpha / 2))
         rows.append({**here, "method": ORACLE, "coverage": 1 - alpha, "length": length})
     return rows
 
 
-def on_scores(
-    rest: np.ndarray, n: int, *, epsilon: float, alpha: float, share: float, rng: np.random.Generator
-) -> Iterator[Row]:
+def on_scores(terms: PipelineTerms, number: int) -> Row | None:
     """DPCP Algorithm 1 over the scores themselves, as Theorem 10 takes it: not private.
 
-    Candidate j has j - 1 scores below and n - j above. Weights are in floats, for reproduction.
+    Candidate j has j - 1 scores below and n - j above. Weights are in floats, for reproduction. The
+    records are those that the other methods have in this trial.
     """
-    first = share * epsilon
+    n, rng = terms.n, np.random.default_rng([1, terms.n, number])
+    rest = located(n + TEST, np.random.default_rng([7, n, number]))
+    first, second = terms.part(terms.share).epsilon, terms.part(1 - terms.share).epsilon
     location = rest[:n].mean() + rng.laplace(scale=LOCATION_BOUND / (n * first))
     scores = np.sort(np.abs(rest[:n] - location))
-    corrected = dpcp_level(alpha=alpha, epsilon=first, delta=1e-9) - 2 / (n * (epsilon - first))
+    level = dpcp_level(alpha=terms.alpha, epsilon=first, delta=terms.budget.delta)
+    corrected = level - 2 / (n * second)
     if corrected <= 0:
-        return
+        return None
     below = np.arange(n) / (1 - corrected)
     above = np.arange(n)[::-1] / corrected
     sensitivity = max(1 / corrected, 1 / (1 - corrected))
-    exponent = -(epsilon - first) * np.maximum(below, above) / (2 * sensitivity)
+    exponent = -second * np.maximum(below, above) / (2 * sensitivity)
     weights = np.exp(exponent - exponent.max())
-    threshold = rng.choice(scores, p=weights / weights.sum())
+    threshold = float(rng.choice(scores, p=weights / weights.sum()))
     covered = np.abs(rest[n:] - location) <= threshold
-    yield {
-        "method": RANKS,
-        "coverage": float(covered.mean()),
-        "mean_size": 2 * float(threshold),
-        "trivial": False,
-    }
+    return {"coverage": float(covered.mean()), "length": 2 * threshold, "trivial": False}
 
 
 def _of(rows: Sequence[Row], method: str) -> dict[tuple[float, ...], Row]:
@@ -197,4 +178,5 @@ TARGETS = (
     _target(2, "epsilon", *((2_000, epsilon, 0.1) for epsilon in EPSILONS), claim=NEAR),
     _target(3, "alpha", *((2_000, 0.1, alpha) for alpha in ALPHAS), claim=NEAR),
     level_of_figure_7.TARGET,
+    dpcp_images.TARGET,
 )

@@ -1,7 +1,7 @@
 """DPCP Figure 7: the quantile level that differential CP needs for 90 % coverage.
 
-n = 100 records y = x + 5 + N(0, 1), x in public limits, y cut to the range of x + 5. The location is
-the mean of y - x with Laplace noise for its worst change, twice the width of x over n.
+n = 100 records y = x + 5 + N(0, 1), x in public limits, y cut to the range of x + 5. The location
+is the mean of y - x with Laplace noise for its worst change, twice the width of x over n.
 
 The paper shows two curves and gives no formula. Three levels are computed here. `global`:
 1 - alpha/e^epsilon, whatever the records are. `local sensitivity`: the idea of its Appendix C, with
@@ -79,7 +79,8 @@ def _conservative(rows: Sequence[Row]) -> tuple[str, str]:
     words = ", ".join(f"{row['enough here']:.3f} ({row['input']})" for row in last)
     return (
         YES if holds else PARTLY,
-        f"at epsilon {EPSILONS[-1]:g} the global level is {last[0]['global']:.4f}, enough is {words}",
+        f"at epsilon {EPSILONS[-1]:g} the global level is {last[0]['global']:.4f}; enough is "
+        f"{words}",
     )
 
 

@@ -65,11 +65,14 @@ def medmnist(path: Path) -> dict[str, Images]:
         shapes[f"{part}_labels"] = "(n, 1)"
     arrays = dict(zip(shapes, read_arrays(path, **shapes), strict=True))
     return {
-        part: _checked(
-            f"{part} of {path}", arrays[f"{part}_images"], arrays[f"{part}_labels"]
-        )
+        part: _checked(f"{part} of {path}", arrays[f"{part}_images"], arrays[f"{part}_labels"])
         for part in parts
     }
+
+
+def _unit(values: Array) -> Array:
+    """Bytes as numbers from 0 to 1, in single precision."""
+    return np.asarray(values.astype(np.float32) / np.float32(255))
 
 
 def _checked(name: str, images: Array, labels: Array) -> Images:
@@ -84,7 +87,7 @@ def _checked(name: str, images: Array, labels: Array) -> Images:
             f"{name} has labels of shape {labels.shape}; accepted is one label an image (n, 1)"
         )
     planes = images[:, None] if images.ndim == 3 else np.moveaxis(images, 3, 1)
-    return Images(name, np.float32(planes) / np.float32(255), labels.reshape(-1).astype(np.int64))
+    return Images(name, _unit(planes), labels.reshape(-1).astype(np.int64))
 
 
 def cifar10(folder: Path) -> tuple[Images, Images]:
@@ -111,7 +114,7 @@ def _cifar_batch(path: Path) -> Images:
         raise BadInput(
             f"{path} has the label {records[:, 0].max()}; accepted are 0 to 9 (CIFAR-10, not -100)"
         )
-    images = np.float32(records[:, 1:].reshape(-1, *CIFAR_SHAPE)) / np.float32(255)
+    images = _unit(records[:, 1:].reshape(-1, *CIFAR_SHAPE))
     return Images(str(path), images, records[:, 0].astype(np.int64))
 
 
@@ -119,7 +122,7 @@ def mnist_format(folder: Path, part: str) -> Images:
     """The part `train` or `t10k` of a folder of idx files, each plain or compressed by gzip."""
     images = _idx(folder, f"{part}-images-idx3-ubyte", magic=IDX_IMAGES)
     labels = _idx(folder, f"{part}-labels-idx1-ubyte", magic=IDX_LABELS)
-    planes = np.float32(images[:, None]) / np.float32(255)
+    planes = _unit(images[:, None])
     return Images(f"{part} of {folder}", planes, labels.astype(np.int64))
 
 
@@ -181,7 +184,13 @@ def _per_household(rows: _Rows) -> _Rows:
     }
 
 
-_TOTALS = ("longitude", "latitude", "housing_median_age", "total_rooms", "total_bedrooms")
+_TOTALS: tuple[str, ...] = (
+    "longitude",
+    "latitude",
+    "housing_median_age",
+    "total_rooms",
+    "total_bedrooms",
+)
 _TOTALS += ("population", "households", "median_income", "median_house_value")
 _LAYOUTS: tuple[tuple[tuple[str, ...], Callable[[_Rows], _Rows]], ...] = (
     (_TOTALS, _per_household),
@@ -199,13 +208,12 @@ def california(path: Path) -> Lessons:
             heading, *lines = csv.reader(file)
     except (OSError, ValueError, UnicodeDecodeError, csv.Error) as error:
         raise BadInput(f"{path} cannot be read as a csv with a heading: {error}") from None
-    for names, convert in _LAYOUTS:
-        if set(names) <= set(heading):
-            columns = {name: _column(path, lines, heading.index(name), name) for name in names}
-            break
-    else:
+    layout = next((one for one in _LAYOUTS if set(one[0]) <= set(heading)), None)
+    if layout is None:
         accepted = " or ".join(", ".join(names) for names, _ in _LAYOUTS)
         raise BadInput(f"{path} has columns {', '.join(heading)}; accepted are {accepted}")
+    names, convert = layout
+    columns = {name: _column(path, lines, heading.index(name), name) for name in names}
     if "total_bedrooms" in columns:
         missing = np.isnan(columns["total_bedrooms"])
         columns["total_bedrooms"][missing] = columns["households"][missing]

@@ -81,7 +81,13 @@ def _plain(row: Row) -> Row:
 
 
 def measured(
-    population: Population, one: Calibration, method: str, *, score: str, epsilon: float, asked: Asked
+    population: Population,
+    one: Calibration,
+    method: str,
+    *,
+    score: str,
+    epsilon: float,
+    asked: Asked,
 ) -> Row:
     """Coverage and size over random splits, the paper's promise, and its formula for L*."""
     kind, variant = METHODS[method]
@@ -149,7 +155,9 @@ def _explained(rows: Sequence[Row]) -> tuple[str, str]:
     stars = [row for row in rows if row["method"] == "LDP-CP-L*"]
     ours = max(abs(row["coverage"] - row["coverage by formula"]) for row in stars)
     gaps = [
-        abs(row["coverage by formula"] - TABLE_1[row["data"], row["score"], "LDP-CP-L*"]["coverage"])
+        abs(
+            row["coverage by formula"] - TABLE_1[row["data"], row["score"], "LDP-CP-L*"]["coverage"]
+        )
         for row in stars
     ]
     return (

@@ -173,15 +173,13 @@ def _many_labels(rows: Sequence[Row]) -> tuple[str, str]:
         f"epsilon {epsilon:g}: " + ("for no k" if k is None else f"from k = {k:,} on")
         for epsilon, k in least.items()
     )
-    large = [
-        row["S is at most L"] for row in rows if row["k"] >= 100
-    ]
+    large = [row["S is at most L"] for row in rows if row["k"] >= 100]
     return YES if all(large) else PARTLY, f"S is at most L at {words}"
 
 
 UNKNOWN = (
-    f"The paper states neither delta nor the number of rounds T; ours are {DELTA:g}, which explains "
-    f"its L* rows in Table 1, and {ROUNDS}."
+    f"The paper states neither delta nor the number of rounds T; ours are {DELTA:g}, which "
+    f"explains its L* rows in Table 1, and {ROUNDS}."
 )
 AS_PICTURE = "The paper prints the curves without numbers, so only its sentences can be compared."
 

@@ -22,7 +22,9 @@ def classifier(*, n: int, k: int, size: float, seed: int) -> Population:
         middle = (low + high) / 2
         probs, labels = _drawn(_TRIED, k, middle, np.random.default_rng([seed, 0]))
         q = np.quantile(1 - probs[np.arange(_TRIED), labels], 0.9)
-        low, high = (middle, high) if np.mean((1 - probs <= q).sum(axis=1)) > size else (low, middle)
+        low, high = (
+            (middle, high) if np.mean((1 - probs <= q).sum(axis=1)) > size else (low, middle)
+        )
     probs, labels = _drawn(n, k, low, np.random.default_rng([seed, 1]))
     return Population(f"made-up classifier of {k} labels", probs, labels)
 

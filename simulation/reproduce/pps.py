@@ -50,9 +50,7 @@ def best_bins(*, n: int, epsilon: float) -> int:
     """m* of PPS Algorithm 5, a power of two."""
     gamma = pps_gamma(n=n, alpha=ALPHA, epsilon=epsilon)
     rank = pps_rank(n=n, alpha=ALPHA, gamma=gamma)
-    return automatic_bins(
-        lambda bins: mechanism(bins=bins, n=n, epsilon=epsilon), n=n, rank=rank
-    )
+    return automatic_bins(lambda bins: mechanism(bins=bins, n=n, epsilon=epsilon), n=n, rank=rank)
 
 
 def adjusted_level(*, n: int, epsilon: float, bins: int) -> float:
@@ -113,11 +111,13 @@ def by_epsilon(asked: Asked, population: Population) -> list[Row]:
     ]
 
 
-def over_splits(
-    asked: Asked, population: Population, *, n: int, bins: int, epsilon: float
-) -> Row:
+def over_splits(asked: Asked, population: Population, *, n: int, bins: int, epsilon: float) -> Row:
     """Means over random splits of the records."""
-    made, grid, rank = mechanism(bins=bins, n=n, epsilon=epsilon), uniform_grid(bins), _rank(n, epsilon)
+    made, grid, rank = (
+        mechanism(bins=bins, n=n, epsilon=epsilon),
+        uniform_grid(bins),
+        _rank(n, epsilon),
+    )
     entropy = SeededEntropy("pps", bins, str(epsilon), asked.seed)
     return _measured(
         asked,
@@ -218,7 +218,7 @@ CORRECTED = (
 )
 STAND_IN = (
     "A stand-in: 16,000 embedded letters of 26 labels, 9,600 to calibrate on, where the paper has "
-    "30,000 of 50,000 ImageNet images; at a third of the records privacy costs about thrice as much."
+    "30,000 of 50,000 ImageNet images; with a third of the records privacy costs thrice as much."
 )
 OTHER_MODEL = "Coverage should agree with any classifier; sizes are those of the one that is given."
 AS_PICTURE = "The paper prints histograms without numbers, so only its sentences can be compared."

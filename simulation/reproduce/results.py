@@ -15,7 +15,7 @@ from confide.protocol.files import write_whole
 from confide.protocol.terminal import columns
 from confide.protocol.version import CODE_VERSION
 from confide.simulation.evaluate.trials import write_json
-from confide.simulation.reproduce.target import Row, Target
+from confide.simulation.reproduce.target import Asked, Row, Target
 
 # A table on the terminal shows so many rows; the files have all of them.
 MOST_SHOWN = 48
@@ -38,7 +38,6 @@ class Result:
     target: Target
     command: str
     trials: int
-    seed: int
     seconds: float
     rows: Sequence[Row]
 
@@ -62,12 +61,12 @@ class Result:
             "command": self.command,
             "version": CODE_VERSION,
             "trials": self.trials,
-            "seed": self.seed,
+            "seed": Asked.seed,
             "seconds": round(self.seconds, 1),
             "numbers_of_the_paper": None if target.facts is None else target.facts.where,
             "answers": [asdict(answer) for answer in self.answers],
             "differences": list(target.differences),
-            "rows": list(self.rows),
+            "rows": [rounded(row) for row in self.rows],
         }
 
     def write(self, folder: Path) -> list[Path]:
@@ -80,6 +79,14 @@ class Result:
         write_whole(paths[1], as_csv(self.rows))
         write_whole(paths[2], picture)
         return paths
+
+
+def rounded(row: Row) -> Row:
+    """Six digits of every number: more are noise."""
+    return {
+        name: float(f"{value:.6g}") if isinstance(value, float) else value
+        for name, value in row.items()
+    }
 
 
 def headings(rows: Sequence[Row]) -> list[str]:
@@ -109,8 +116,10 @@ def cell(value: Any) -> str:
 
 
 def shown(rows: Sequence[Row], most: int = MOST_SHOWN) -> list[Row]:
-    """All rows, or every so many of a long curve."""
-    return list(rows[:: -(-len(rows) // most)]) if rows else []
+    """All rows of what the paper prints as numbers; every so many of a long curve."""
+    if any(name.startswith("paper ") for name in headings(rows)):
+        return list(rows)
+    return list(rows[:: max(1, -(-len(rows) // most))])
 
 
 def show(result: Result) -> None:

@@ -5,9 +5,16 @@ from functools import partial
 
 import numpy as np
 
-from confide.simulation.reproduce.scp_coupling import CLIP, RATE, RUNS, SAMPLING_RATE, STEPS, coupled
+from confide.simulation.reproduce.scp_coupling import (
+    CLIP,
+    RATE,
+    RUNS,
+    SAMPLING_RATE,
+    STEPS,
+    coupled,
+)
 from confide.simulation.reproduce.scp_numbers import HOUSING, SETS
-from confide.simulation.reproduce.summaries import averaged, spread
+from confide.simulation.reproduce.summaries import spread
 from confide.simulation.reproduce.target import (
     NO,
     PARTLY,
@@ -28,53 +35,33 @@ CALIFORNIA = DataFile(
     "or scikit-learn's MedInc, HouseAge, ..., MedHouseVal",
 )
 METHODS = "method"
+WIDTHS = {"coverage": "coverage", "mean size": "mean_size"}
 
 
 def sets(asked: Asked, *, epsilon: float, sizes: Sequence[int] = SIZES) -> list[Row]:
     """Coverage and sizes of five-class networks, every method on the same records."""
-    from confide.simulation.reproduce.cells import finish, scp_cells
+    from confide.simulation.reproduce.cells import averages, scp_cells
 
-    return _summarised(list(scp_cells(sizes, (epsilon,))), asked, finish)
+    cells = list(scp_cells(sizes, (epsilon,)))
+    measures = WIDTHS | {"singletons": "singletons"}
+    return averages(cells, asked.kept, asked.trials, measures=measures)
 
 
 def housing(asked: Asked) -> list[Row]:
     """Coverage and width of intervals of house values."""
-    from confide.simulation.reproduce.cells import finish
+    from confide.simulation.reproduce.cells import averages
     from confide.simulation.reproduce.scp_regression import california_cells
 
-    return _summarised(california_cells(asked.files[CALIFORNIA.name]), asked, finish)
+    cells = california_cells(asked.files[CALIFORNIA.name])
+    return averages(cells, asked.kept, asked.trials, measures=WIDTHS)
 
 
 def made_up_line(asked: Asked) -> list[Row]:
     """The same on the made-up line, whose targets are linear in five features."""
-    from confide.simulation.reproduce.cells import finish
+    from confide.simulation.reproduce.cells import averages
     from confide.simulation.reproduce.scp_regression import line_cells
 
-    return _summarised(line_cells(), asked, finish)
-
-
-def _summarised(cells: list, asked: Asked, finish) -> list[Row]:  # type: ignore[no-untyped-def,type-arg]
-    import torch
-
-    torch.set_num_threads(1)
-    finish(cells, asked.kept, asked.trials)
-    rows = []
-    for cell in cells:
-        kept = asked.kept.of(cell.key, trials=asked.trials)
-        for method in cell.methods:
-            own = [row for row in kept if row["method"] == method]
-            own = [row | {"mean size": row["mean_size"]} for row in own]
-            if own:
-                rows.append(
-                    {
-                        "n": cell.terms.n,
-                        "epsilon": cell.terms.budget.epsilon,
-                        "method": method,
-                        "trials": len(own),
-                        **averaged(own, ("coverage", "mean size", "singletons")),
-                    }
-                )
-    return rows
+    return averages(line_cells(), asked.kept, asked.trials, measures=WIDTHS)
 
 
 def _by_method(rows: Sequence[Row], column: str) -> dict[str, list[float]]:
@@ -217,9 +204,7 @@ TARGETS = (
         takes="10 s",
         trials=RUNS,
         run=coupled,
-        plot=Plot(
-            x="step", y=("estimation error", "stability gap"), lines="epsilon", panels=None
-        ),
+        plot=Plot(x="step", y=("estimation error", "stability gap"), lines="epsilon", panels=None),
         claims=(
             Claim(
                 where="SCP section S6.3.1",
@@ -229,9 +214,9 @@ TARGETS = (
             ),
         ),
         differences=(
-            f"The paper states neither rate, batch, clip nor steps of this training; ours are "
-            f"{STEPS} steps at rate {RATE:g}, sampling rate {SAMPLING_RATE:g} and clip {CLIP:g}, divided by a public "
-            "batch size.",
+            "The paper states neither rate, batch, clip nor steps of this training; ours are "
+            f"{STEPS} steps at rate {RATE:g}, sampling rate {SAMPLING_RATE:g} and clip {CLIP:g}, "
+            "divided by a public batch size.",
         ),
     ),
 )

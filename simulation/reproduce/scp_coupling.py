@@ -22,9 +22,7 @@ def coupled(asked: Asked) -> list[Row]:
     truth = (-1.0) ** np.arange(FEATURES) / (np.arange(FEATURES) + 1)
     rows = []
     for epsilon in EPSILONS:
-        noise = noise_multiplier(
-            Budget(epsilon, DELTA), sampling_rate=SAMPLING_RATE, steps=STEPS
-        )
+        noise = noise_multiplier(Budget(epsilon, DELTA), sampling_rate=SAMPLING_RATE, steps=STEPS)
         runs = np.array(
             [
                 _run(truth, noise, np.random.default_rng([asked.seed, number]))

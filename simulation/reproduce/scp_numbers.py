@@ -8,9 +8,7 @@ def _read(table: str, *columns: str) -> dict[tuple[int, float, str], Numbers]:
     read = {}
     for line in table.strip().splitlines():
         n, epsilon, method, *numbers = line.split()
-        read[int(n), float(epsilon), method] = dict(
-            zip(columns, map(float, numbers), strict=True)
-        )
+        read[int(n), float(epsilon), method] = dict(zip(columns, map(float, numbers), strict=True))
     return read
 
 

@@ -16,6 +16,7 @@ from confide.aggregator.procedures.full_data import Transfer, dpcp_level
 from confide.aggregator.procedures.shuffle import shuffled_epsilon
 from confide.aggregator.quantiles.base import Mechanism
 from confide.aggregator.quantiles.histogram import conformal_rank
+from confide.aggregator.quantiles.rank_exponential import RankExponential
 from confide.aggregator.quantiles.registry import MECHANISMS, automatic_bins
 from confide.protocol.privacy.budgets import Budget
 from confide.protocol.privacy.losses import SampledGaussian
@@ -112,6 +113,7 @@ def test_the_location_example_has_the_computed_margin_and_oracle() -> None:
     """full-data.md: the ranks that beta takes at epsilon 0.1, and the best length."""
     cell = next(cell for cell in cells.dpcp_cells() if cell.terms.n == 10_000)
     (pipeline,) = replace(cell, methods=("certified",)).pipelines()
+    assert isinstance(pipeline.quantile, RankExponential)
     assert says("full-data.md", f"takes {pipeline.quantile.margin} ranks there")
     length = 2 * truncnorm(-3, 3, scale=5).ppf(0.95)
     assert says("full-data.md", f"The oracle's length at alpha = 0.1 is {length:.1f}")
