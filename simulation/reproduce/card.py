@@ -11,6 +11,7 @@ from confide.aggregator.cards.contract import Contract, read_grid
 from confide.aggregator.cards.search import search
 from confide.aggregator.quantiles.base import ADD_REMOVE
 from confide.aggregator.quantiles.histogram import conformal_rank, histogram
+from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import uniform_grid
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.privacy.budgets import Budget
@@ -116,7 +117,9 @@ def released(
     )
 
 
-def diagnostics(asked: Asked, population: Callable[[int], Population]) -> list[Row]:
+def diagnostics(
+    asked: Asked, population: Callable[[int], Population], sizes: Sequence[int] = SIZES
+) -> list[Row]:
     """Figure 1: certificate width, set size and observed inflation, over budgets and sizes."""
 
     def work(_: int, seed: int) -> Iterator[Row]:
@@ -124,10 +127,13 @@ def diagnostics(asked: Asked, population: Callable[[int], Population]) -> list[R
         own, every = _scores(records)
         rng = np.random.default_rng([asked.seed, seed])
         order = rng.permutation(len(records))
-        for n in SIZES:
-            # A file that is cut short, as the tests have, gives what it holds.
-            held = order[: min(n, len(order) // 2)]
-            rest = order[len(order) // 2 :] if len(held) < n else order[n:]
+        if len(records) <= max(sizes):
+            raise BadInput(
+                f"{records.name} has {len(records)} records to calibrate and test on; accepted "
+                f"are more than {max(sizes):,}"
+            )
+        for n in sizes:
+            held, rest = order[:n], order[n:]
             for gamma in GAMMAS:
                 for epsilon in EPSILONS:
                     found = released(own[held], gamma=gamma, epsilon=epsilon, rng=rng)
@@ -145,7 +151,7 @@ def diagnostics(asked: Asked, population: Callable[[int], Population]) -> list[R
     asked.kept.finish([cell], trials=asked.trials, work=work)
     kept = asked.kept.of(cell, trials=asked.trials)
     rows = []
-    for n in SIZES:
+    for n in sizes:
         for gamma in GAMMAS:
             for epsilon in EPSILONS:
                 here = {"n": n, "gamma": gamma, "epsilon": epsilon}

@@ -77,14 +77,15 @@ def _list() -> None:
 
 
 def _reproduce(name: str, files: dict[str, Path], *, out: Path, trials: int | None) -> None:
-    from confide.simulation.reproduce.kept_trials import KeptTrials
+    from confide.simulation.reproduce.kept_trials import KeptTrials, digest
     from confide.simulation.reproduce.results import Result, show
     from confide.simulation.reproduce.target import Asked
     from confide.simulation.reproduce.targets import TARGETS
 
     target = TARGETS[name]
     often = target.trials if trials is None else trials
-    kept = KeptTrials(out / f"{name}.trials.json" if target.trained else None)
+    about = {one: digest(path) for one, path in files.items()} if target.trained else {}
+    kept = KeptTrials(out / f"{name}.trials.json" if target.trained else None, about=about)
     started = time.monotonic()
     try:
         rows = target.rows(Asked(trials=often, files=files, kept=kept))

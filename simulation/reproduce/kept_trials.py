@@ -1,9 +1,10 @@
 """Finished trials in a JSON file, found again when an interrupted run is continued."""
 
+import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,15 @@ class KeptTrials:
     """Rows of finished trials; without a path they are kept in memory only.
 
     Every row names the cell of the experiment that it is of, as a list of JSON values, and the
-    number of its trial.
+    number of its trial. `about` tells what cells do not, such as digests of files: trials of
+    something else are refused and not mixed.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
-        self.path = path
+    def __init__(self, path: Path | None = None, *, about: Mapping[str, str] | None = None) -> None:
+        self.path, self.about = path, dict(about or {})
         self.rows: list[Row] = []
         if path is not None and path.exists():
-            self.rows = _read(path)
+            self.rows = _read(path, self.about)
 
     def finish(
         self,
@@ -52,7 +54,7 @@ class KeptTrials:
                 {"cell": cells[place], "trial": number, **row} for row in work(place, number)
             ]
             if self.path is not None:
-                write_json(self.rows, self.path)
+                write_json({"about": self.about, "trials": self.rows}, self.path)
         if todo:
             _tell(len(todo), len(todo), time.monotonic() - started)
 
@@ -61,11 +63,29 @@ class KeptTrials:
         return [row for row in self.rows if row["cell"] == cell and row["trial"] < trials]
 
 
-def _read(path: Path) -> list[Row]:
+def digest(path: Path) -> str:
+    """SHA-256 of a file, or of the names and contents of a folder's files."""
+    found = hashlib.sha256()
+    for one in sorted(path.iterdir()) if path.is_dir() else [path]:
+        if one.is_file():
+            found.update(repr((one.name, one.stat().st_size)).encode())
+            with one.open("rb") as file:
+                while piece := file.read(1 << 20):
+                    found.update(piece)
+    return found.hexdigest()
+
+
+def _read(path: Path, about: dict[str, str]) -> list[Row]:
     try:
-        rows = json.loads(path.read_text())
+        found = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise BadInput(f"{path} cannot be read as finished trials: {error}") from None
+    rows = found.get("trials") if isinstance(found, dict) else None
+    if isinstance(rows, list) and found.get("about") != about:
+        raise BadInput(
+            f"{path} holds trials of {found.get('about')}, this run is of {about}; accepted is "
+            "another folder for its results"
+        )
     if not isinstance(rows, list) or not all(
         isinstance(row, dict) and {"cell", "trial"} <= row.keys() for row in rows
     ):

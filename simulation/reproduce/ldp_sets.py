@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from confide.protocol.errors import BadInput
 from confide.simulation.data.population import Population
 from confide.simulation.evaluate.local import Local
 from confide.simulation.reproduce.files import medmnist
@@ -41,18 +42,19 @@ FILES = {
     one.name: DataFile(name=f"{one.name.lower()}.npz", what=f"{one.name} of MedMNIST")
     for one in MEDICAL
 }
-Records = Callable[[Calibration], Population]
+# The records of a data set, and how many of them calibrate.
+Records = Callable[[Calibration], tuple[Population, int]]
 
 
 def table(asked: Asked, records: Records, sets: Sequence[Calibration] = MEDICAL) -> list[Row]:
     """Table 1: every method with both scores at epsilon 4, over random splits."""
 
     def work(place: int, _: int) -> Iterator[Row]:
-        one, population = sets[place], records(sets[place])
+        one, (population, n) = sets[place], records(sets[place])
         for score in SCORES:
             for method in METHODS:
-                row = measured(population, one, method, score=score, epsilon=4.0, asked=asked)
-                yield {"data": one.name, "score": score, "method": method, **row}
+                row = measured(population, n, method, score=score, epsilon=4.0, asked=asked)
+                yield {"data": one.name, "n": n, "score": score, "method": method, **row}
 
     cells = [["ldp-table-1", one.name, asked.trials, asked.seed] for one in sets]
     asked.kept.finish(cells, trials=1, work=work)
@@ -63,13 +65,13 @@ def by_epsilon(asked: Asked, records: Records) -> list[Row]:
     """Figure 6: TissueMNIST and APS over epsilon."""
 
     def work(_: int, __: int) -> Iterator[Row]:
-        population = records(TISSUE)
+        population, n = records(TISSUE)
         for epsilon in range(1, 9):
             for method in METHODS:
                 row = measured(
-                    population, TISSUE, method, score="APS", epsilon=float(epsilon), asked=asked
+                    population, n, method, score="APS", epsilon=float(epsilon), asked=asked
                 )
-                yield {"epsilon": float(epsilon), "method": method, **row}
+                yield {"n": n, "epsilon": float(epsilon), "method": method, **row}
 
     cell = ["ldp-figure-6", TISSUE.name, asked.trials, asked.seed]
     asked.kept.finish([cell], trials=1, work=work)
@@ -82,7 +84,7 @@ def _plain(row: Row) -> Row:
 
 def measured(
     population: Population,
-    one: Calibration,
+    n: int,
     method: str,
     *,
     score: str,
@@ -98,7 +100,7 @@ def measured(
         score=SCORES[score],
         epsilon=epsilon,
         alpha=ALPHA,
-        n=min(one.n, len(population) - 1),
+        n=n,
         trials=asked.trials,
         seed=asked.seed,
         failure_probability=DELTA,
@@ -108,18 +110,21 @@ def measured(
     if method in ("LDP-CP-L", "Not-Private-CP"):
         formula = 1 - ALPHA
     elif method == "LDP-CP-L*":
-        formula = min(1.0, 1 - ALPHA + delta_l(n=setting.n, k=k, epsilon=epsilon))
+        formula = min(1.0, 1 - ALPHA + delta_l(n=n, k=k, epsilon=epsilon))
     return {**averaged(trials, ("coverage", "size")), "coverage by formula": formula}
 
 
-def made_up(one: Calibration, *, seed: int, test: int = TEST) -> Population:
+def made_up(one: Calibration, *, seed: int, test: int = TEST) -> tuple[Population, int]:
     """As many records and labels as the data set has, and as large sets without privacy."""
     size = TABLE_1[one.name, "HPS", "Not-Private-CP"]["size"]
-    return classifier(n=one.n + test, k=one.k, size=size, seed=seed)
+    return classifier(n=one.n + test, k=one.k, size=size, seed=seed), one.n
 
 
-def of_medmnist(asked: Asked, one: Calibration) -> Population:
-    """Probabilities of the validation and test images, by a network trained on the others."""
+def of_medmnist(asked: Asked, one: Calibration) -> tuple[Population, int]:
+    """Probabilities of the validation and test images, by a network trained on the others.
+
+    As many of them calibrate as the validation part has.
+    """
     from confide.simulation.reproduce.classifiers import probabilities
     from confide.simulation.reproduce.files import Images
 
@@ -129,9 +134,13 @@ def of_medmnist(asked: Asked, one: Calibration) -> Population:
         np.concatenate([parts["val"].images, parts["test"].images]),
         np.concatenate([parts["val"].labels, parts["test"].labels]),
     )
-    return Population(
-        one.name, probabilities(parts["train"], rest, k=one.k, seed=asked.seed), rest.labels
-    )
+    for part in parts.values():
+        if part.labels.min() < 0 or part.labels.max() >= one.k:
+            raise BadInput(
+                f"{part.name} has other labels than 0 to {one.k - 1}, those of {one.name}"
+            )
+    probs = probabilities(parts["train"], rest, k=one.k, seed=asked.seed)
+    return Population(one.name, probs, rest.labels), len(parts["val"])
 
 
 def _made_up_for(asked: Asked) -> Records:

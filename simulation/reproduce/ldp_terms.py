@@ -67,7 +67,9 @@ def by_epsilon(asked: Asked) -> list[Row]:
     ]
 
 
-def shuffled(asked: Asked) -> list[Row]:
+def shuffled(
+    asked: Asked, sets: Sequence[Calibration] = (*MEDICAL, *SIMULATED), most: int = 8
+) -> list[Row]:
     """Figure 4: the paper's effective epsilon, and the one that can be proved for bits.
 
     Labels with features in clear gain nothing. A record of S answers in one of the rounds, so its
@@ -89,8 +91,8 @@ def shuffled(asked: Asked) -> list[Row]:
             "Delta_L": delta_l(n=one.n, k=one.k, epsilon=float(epsilon)),
             "Delta_S": delta_s(n=one.n, epsilon=float(epsilon)),
         }
-        for one in (*MEDICAL, *SIMULATED)
-        for epsilon in range(1, 9)
+        for one in sets
+        for epsilon in range(1, most + 1)
     ]
 
 

@@ -60,11 +60,13 @@ def adjusted_level(*, n: int, epsilon: float, bins: int) -> float:
     return min(1.0, ranks + 2 / (epsilon * n) * math.log(bins / (gamma * ALPHA)))
 
 
-def levels(asked: Asked) -> list[Row]:
+def levels(
+    asked: Asked, sizes: Sequence[int] = SIZES, epsilons: Sequence[float] = EPSILONS
+) -> list[Row]:
     """Figure 3: the adjusted level over n and epsilon, m and gamma chosen automatically."""
     rows = []
-    for epsilon in EPSILONS:
-        for n in SIZES:
+    for epsilon in epsilons:
+        for n in sizes:
             bins = best_bins(n=n, epsilon=epsilon)
             rows.append(
                 {
