@@ -137,7 +137,7 @@ def of_medmnist(asked: Asked, one: Calibration) -> tuple[Population, int]:
     for part in parts.values():
         if part.labels.min() < 0 or part.labels.max() >= one.k:
             raise BadInput(
-                f"{part.name} has other labels than 0 to {one.k - 1}, those of {one.name}"
+                f"{part.name} has labels up to {part.labels.max()}; {one.name} has 0 to {one.k - 1}"
             )
     probs = probabilities(parts["train"], rest, k=one.k, seed=asked.seed)
     return Population(one.name, probs, rest.labels), len(parts["val"])

@@ -98,11 +98,16 @@ def test_a_file_of_the_user_is_read_and_its_trials_are_kept(tmp_path: Path) -> N
     kept, result = (tmp_path / "o" / f"ldp-figure-6.{end}json" for end in ("trials.", ""))
     rows = json.loads(result.read_text())["rows"]
     marked = json.loads(kept.read_text())
-    marked[0]["coverage"] = 0.123
+    marked["trials"][0]["coverage"] = 0.123
     kept.write_text(json.dumps(marked))
     assert run_main(main, *arguments, "--trials", "2").returncode == 0
     again = json.loads(result.read_text())["rows"]
     assert (again[0]["coverage"], again[1:]) == (0.123, rows[1:])
+    write_medmnist(tmp_path / "tissuemnist.npz", k=8, each=41)
+    refused = run_main(main, *arguments, "--trials", "2")
+    assert refused.returncode == 2
+    assert "holds trials of" in refused.stderr
+    assert json.loads(result.read_text())["rows"] == again
 
 
 def test_an_interrupted_run_continues(tmp_path: Path) -> None:
@@ -126,7 +131,7 @@ def test_an_interrupted_run_continues(tmp_path: Path) -> None:
     assert [row["value"] for row in kept.of(["b", 0.2], trials=2)] == [10, 11]
 
 
-@pytest.mark.parametrize("content", ["{", "{}", "[1]", '[{"cell": []}]'])
+@pytest.mark.parametrize("content", ["{", "{}", "[]", '{"about": {}, "trials": [{"cell": []}]}'])
 def test_another_file_is_no_file_of_trials(tmp_path: Path, content: str) -> None:
     (tmp_path / "t.json").write_text(content)
     with pytest.raises(BadInput, match=r"t\.json"):
