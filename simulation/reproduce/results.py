@@ -33,7 +33,10 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a run of a target gave, and the command that gives it again."""
+    """What a run of a target gave, and the command that gives it again.
+
+    `seconds` are of processor time; trials that were kept from an earlier run cost none.
+    """
 
     target: Target
     command: str
@@ -62,7 +65,7 @@ class Result:
             "version": CODE_VERSION,
             "trials": self.trials,
             "seed": Asked.seed,
-            "seconds": round(self.seconds, 1),
+            "processor_seconds": round(self.seconds, 1),
             "numbers_of_the_paper": None if target.facts is None else target.facts.where,
             "answers": [asdict(answer) for answer in self.answers],
             "differences": list(target.differences),
