@@ -172,7 +172,7 @@ def averages(
                 for row in done
                 if row["method"] == method
             ]
-            here = {"n": cell.terms.n, "epsilon": cell.terms.budget.epsilon}
+            here: dict[str, Any] = {"n": cell.terms.n, "epsilon": cell.terms.budget.epsilon}
             here |= {"alpha": cell.terms.alpha, "method": method}
             if own:
                 rows.append({**here, **averaged(own, measures)})

@@ -17,9 +17,9 @@ from confide.simulation.reproduce.target import (
     PARTLY,
     YES,
     Asked,
-    Claim,
     Plot,
     Row,
+    Statement,
     Target,
 )
 
@@ -128,12 +128,12 @@ def _near(rows: Sequence[Row]) -> tuple[str, str]:
     )
 
 
-SHORTER = Claim(
+SHORTER = Statement(
     where="DPCP section 5.1",
     says="DPCP has valid coverage and much shorter intervals than PSCP",
     answer=_shorter,
 )
-NEAR = Claim(
+NEAR = Statement(
     where="DPCP section 5.1",
     says="DPCP consistently attains coverage close to the nominal level",
     answer=_near,
@@ -149,7 +149,7 @@ DIFFERENCES = (
 )
 
 
-def _target(number: int, x: str, *settings: tuple[int, float, float], claim: Claim) -> Target:
+def _target(number: int, x: str, *settings: tuple[int, float, float], claim: Statement) -> Target:
     measured = {"n": "sample size", "epsilon": "privacy budget", "alpha": "miscoverage"}[x]
     return Target(
         name=f"dpcp-figure-{number}",
@@ -169,7 +169,7 @@ TARGETS = (
         1,
         "n",
         *((n, 0.1, 0.1) for n in SIZES),
-        claim=Claim(
+        claim=Statement(
             where="DPCP section 5.1",
             says="As n grows DPCP's intervals converge toward the oracle's",
             answer=_converges,

@@ -7,10 +7,10 @@ from confide.simulation.reproduce.target import (
     PARTLY,
     YES,
     Asked,
-    Claim,
     DataFile,
     Plot,
     Row,
+    Statement,
     Target,
 )
 
@@ -52,7 +52,7 @@ TARGET = Target(
     run=measured,
     plot=Plot(x="epsilon", y=("coverage", "set size"), lines="method"),
     claims=(
-        Claim(
+        Statement(
             where="DPCP section 5",
             says="DPCP typically has smaller prediction sets than PSCP",
             answer=_smaller,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.simulation.reproduce.target import PARTLY, YES, Asked, Claim, Plot, Row, Target
+from confide.simulation.reproduce.target import PARTLY, YES, Asked, Plot, Row, Statement, Target
 
 Floats = NDArray[np.float64]
 Draw = Callable[[int, np.random.Generator], Floats]
@@ -105,12 +105,12 @@ TARGET = Target(
     run=levels,
     plot=Plot(x="epsilon", y=("global", "local sensitivity", "enough here"), lines="input"),
     claims=(
-        Claim(
+        Statement(
             where="DPCP Appendix C",
             says="When epsilon is large the globally adjusted level may be conservative",
             answer=_conservative,
         ),
-        Claim(
+        Statement(
             where="DPCP Appendix C",
             says="The effective adjustment depends on the distribution of the covariates",
             answer=_depends,

@@ -213,7 +213,7 @@ def california(path: Path) -> Lessons:
         accepted = " or ".join(", ".join(names) for names, _ in _LAYOUTS)
         raise BadInput(f"{path} has columns {', '.join(heading)}; accepted are {accepted}")
     names, convert = layout
-    columns = {name: _column(path, lines, heading.index(name), name) for name in names}
+    columns = {name: _column(path, lines, name, place=heading.index(name)) for name in names}
     if "total_bedrooms" in columns:
         missing = np.isnan(columns["total_bedrooms"])
         columns["total_bedrooms"][missing] = columns["households"][missing]
@@ -230,7 +230,7 @@ def california(path: Path) -> Lessons:
     return Lessons(f"California housing ({path.name})", scaled, targets, CALIFORNIA_BOUND)
 
 
-def _column(path: Path, lines: list[list[str]], place: int, name: str) -> Array:
+def _column(path: Path, lines: list[list[str]], name: str, *, place: int) -> Array:
     try:
         return np.array([float(line[place]) if line[place] else math.nan for line in lines])
     except (ValueError, IndexError) as error:

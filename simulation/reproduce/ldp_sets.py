@@ -9,7 +9,7 @@ from confide.simulation.data.population import Population
 from confide.simulation.evaluate.local import Local
 from confide.simulation.reproduce.files import medmnist
 from confide.simulation.reproduce.ldp_numbers import TABLE_1
-from confide.simulation.reproduce.ldp_terms import DELTA, MEDICAL, Calibration, delta_l
+from confide.simulation.reproduce.ldp_terms import DELTA, MEDICAL, DataSet, delta_l
 from confide.simulation.reproduce.made_up import classifier
 from confide.simulation.reproduce.summaries import averaged, spread
 from confide.simulation.reproduce.target import (
@@ -17,11 +17,11 @@ from confide.simulation.reproduce.target import (
     PARTLY,
     YES,
     Asked,
-    Claim,
     DataFile,
     Facts,
     Plot,
     Row,
+    Statement,
     Target,
 )
 
@@ -43,10 +43,10 @@ FILES = {
     for one in MEDICAL
 }
 # The records of a data set, and how many of them calibrate.
-Records = Callable[[Calibration], tuple[Population, int]]
+Records = Callable[[DataSet], tuple[Population, int]]
 
 
-def table(asked: Asked, records: Records, sets: Sequence[Calibration] = MEDICAL) -> list[Row]:
+def table(asked: Asked, records: Records, sets: Sequence[DataSet] = MEDICAL) -> list[Row]:
     """Table 1: every method with both scores at epsilon 4, over random splits."""
 
     def work(place: int, _: int) -> Iterator[Row]:
@@ -114,13 +114,13 @@ def measured(
     return {**averaged(trials, ("coverage", "size")), "coverage by formula": formula}
 
 
-def made_up(one: Calibration, *, seed: int, test: int = TEST) -> tuple[Population, int]:
+def made_up(one: DataSet, *, seed: int, test: int = TEST) -> tuple[Population, int]:
     """As many records and labels as the data set has, and as large sets without privacy."""
     size = TABLE_1[one.name, "HPS", "Not-Private-CP"]["size"]
     return classifier(n=one.n + test, k=one.k, size=size, seed=seed), one.n
 
 
-def of_medmnist(asked: Asked, one: Calibration) -> tuple[Population, int]:
+def of_medmnist(asked: Asked, one: DataSet) -> tuple[Population, int]:
     """Probabilities of the validation and test images, by a network trained on the others.
 
     As many of them calibrate as the validation part has.
@@ -193,19 +193,19 @@ def _par(rows: Sequence[Row]) -> tuple[str, str]:
 
 
 CLAIMS = (
-    Claim(
+    Statement(
         where="LDP section 5",
         says="Calibrated at 1 - alpha + Delta, the methods with a star reach 1 - alpha",
         answer=_reach,
     ),
-    Claim(
+    Statement(
         where="LDP Theorem 1 and Table 1",
         says="L* covers 1 - alpha + Delta_L, which the table confirms",
         answer=_explained,
     ),
 )
 PAR = (
-    Claim(
+    Statement(
         where="LDP section 5",
         says="LDP-CP-L performs on a par with Not-Private-CP at all epsilons, LDP-CP-S from "
         "epsilon 4 on",

@@ -11,7 +11,7 @@ from confide.aggregator.procedures.shuffle import shuffled_epsilon
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.randomized_response import KaryRR
 from confide.simulation.reproduce.summaries import spread
-from confide.simulation.reproduce.target import NO, PARTLY, YES, Asked, Claim, Plot, Row, Target
+from confide.simulation.reproduce.target import NO, PARTLY, YES, Asked, Plot, Row, Statement, Target
 
 # The paper states neither. This delta explains its L* rows; ten halvings are ours.
 DELTA, ROUNDS = 1e-3, bits.PUBLISHED_ROUNDS
@@ -19,7 +19,7 @@ SHUFFLE_DELTA = 1e-6
 
 
 @dataclass(frozen=True)
-class Calibration:
+class DataSet:
     """A calibration set: n records of k labels."""
 
     name: str
@@ -29,14 +29,14 @@ class Calibration:
 
 # The sizes of the validation parts of MedMNIST, which the paper's effective epsilons tell.
 MEDICAL = (
-    Calibration("OCTMNIST", 10_832, 4),
-    Calibration("TissueMNIST", 23_640, 8),
-    Calibration("OrganSMNIST", 2_452, 11),
-    Calibration("OrganAMNIST", 6_491, 11),
-    Calibration("OrganCMNIST", 2_392, 11),
+    DataSet("OCTMNIST", 10_832, 4),
+    DataSet("TissueMNIST", 23_640, 8),
+    DataSet("OrganSMNIST", 2_452, 11),
+    DataSet("OrganAMNIST", 6_491, 11),
+    DataSet("OrganCMNIST", 2_392, 11),
 )
 SIMULATED = tuple(
-    Calibration(f"simulated n={n:,} k={k}", n, k)
+    DataSet(f"simulated n={n:,} k={k}", n, k)
     for n, k in ((100_000, 10), (1_000_000, 10), (100_000, 100))
 )
 
@@ -68,7 +68,7 @@ def by_epsilon(asked: Asked) -> list[Row]:
 
 
 def shuffled(
-    asked: Asked, sets: Sequence[Calibration] = (*MEDICAL, *SIMULATED), most: int = 8
+    asked: Asked, sets: Sequence[DataSet] = (*MEDICAL, *SIMULATED), most: int = 8
 ) -> list[Row]:
     """Figure 4: the paper's effective epsilon, and the one that can be proved for bits.
 
@@ -194,13 +194,13 @@ TARGETS = (
         run=by_epsilon,
         plot=Plot(x="epsilon", y=("Delta_L", "Delta_S"), lines="data", log_y=True),
         claims=(
-            Claim(
+            Statement(
                 where="LDP section 5",
                 says="For the majority of the data sets Delta_L at epsilon 3 becomes negligible "
                 "for alpha = 0.1",
                 answer=_negligible,
             ),
-            Claim(
+            Statement(
                 where="LDP section 5",
                 says="For the medical data sets Delta_S > Delta_L",
                 answer=_s_above_l,
@@ -221,7 +221,7 @@ TARGETS = (
             log_y=True,
         ),
         claims=(
-            Claim(
+            Statement(
                 where="LDP section 5",
                 says="The effective epsilon is between 0 and 0.2, epsilon over the root of n",
                 answer=_practical,
@@ -247,12 +247,12 @@ TARGETS = (
             x="n", y=("Delta_L", "Delta_S"), lines="k", panels="epsilon", log_x=True, log_y=True
         ),
         claims=(
-            Claim(
+            Statement(
                 where="LDP section 5",
                 says="Roughly, for n of 100,000 and more Delta_S is at most Delta_L",
                 answer=_crossing,
             ),
-            Claim(
+            Statement(
                 where="LDP section 5",
                 says="As the number of labels grows, in particular at 100 or 1,000, LDP-CP-S "
                 "dominates",

@@ -1,33 +1,29 @@
-"""PPS: Figure 3 by its formula, Figures 5 and 6 on probabilities of a classifier."""
+"""PPS Figures 5 and 6: coverage and size on probabilities of a classifier."""
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from confide.aggregator.procedures.nonprivate import split_conformal
 from confide.aggregator.quantiles.histogram import histogram
-from confide.aggregator.quantiles.published import Pps, pps_gamma, pps_rank
-from confide.aggregator.quantiles.registry import automatic_bins
 from confide.protocol.exact.grids import uniform_grid
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.simulation.data.population import Population, embedded, from_npz
+from confide.simulation.reproduce import pps_level
+from confide.simulation.reproduce.pps_level import ALPHA, EPSILONS
 from confide.simulation.reproduce.summaries import averaged, spread
 from confide.simulation.reproduce.target import (
     NO,
     PARTLY,
     YES,
     Asked,
-    Claim,
     DataFile,
     Plot,
     Row,
+    Statement,
     Target,
 )
 
-ALPHA = 0.1
-SIZES = (500, 1_000, 3_000, 10_000, 30_000)
-EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 BINS = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
 # ImageNet's validation set has 50,000 images, of which the paper calibrates on three fifths.
 SHARE = 0.6
@@ -40,57 +36,10 @@ IMAGENET = DataFile(
 )
 
 
-def mechanism(*, bins: int, n: int, epsilon: float) -> Pps:
-    """PPS with its optimal gamma (equations 9 and 10)."""
-    gamma = pps_gamma(n=n, alpha=ALPHA, epsilon=epsilon)
-    return Pps(bins=bins, beta=gamma * ALPHA, epsilon=epsilon)
-
-
-def best_bins(*, n: int, epsilon: float) -> int:
-    """m* of PPS Algorithm 5, a power of two."""
-    gamma = pps_gamma(n=n, alpha=ALPHA, epsilon=epsilon)
-    rank = pps_rank(n=n, alpha=ALPHA, gamma=gamma)
-    return automatic_bins(lambda bins: mechanism(bins=bins, n=n, epsilon=epsilon), n=n, rank=rank)
-
-
-def adjusted_level(*, n: int, epsilon: float, bins: int) -> float:
-    """q~ of PPS equation 3, at most 1."""
-    gamma = pps_gamma(n=n, alpha=ALPHA, epsilon=epsilon)
-    ranks = (n + 1) * (1 - ALPHA) / (n * (1 - gamma * ALPHA))
-    return min(1.0, ranks + 2 / (epsilon * n) * math.log(bins / (gamma * ALPHA)))
-
-
-def levels(
-    asked: Asked, sizes: Sequence[int] = SIZES, epsilons: Sequence[float] = EPSILONS
-) -> list[Row]:
-    """Figure 3: the adjusted level over n and epsilon, m and gamma chosen automatically."""
-    rows = []
-    for epsilon in epsilons:
-        for n in sizes:
-            bins = best_bins(n=n, epsilon=epsilon)
-            rows.append(
-                {
-                    "n": n,
-                    "epsilon": epsilon,
-                    "m*": bins,
-                    "adjusted level": adjusted_level(n=n, epsilon=epsilon, bins=bins),
-                    "of exact weights": min(
-                        1.0,
-                        mechanism(bins=bins, n=n, epsilon=epsilon).target(_rank(n, epsilon)) / n,
-                    ),
-                }
-            )
-    return rows
-
-
-def _rank(n: int, epsilon: float) -> int:
-    return pps_rank(n=n, alpha=ALPHA, gamma=pps_gamma(n=n, alpha=ALPHA, epsilon=epsilon))
-
-
 def by_bins(asked: Asked, population: Population) -> list[Row]:
     """Figure 5: coverage and size at epsilon 1 over the number of bins, and without privacy."""
     n = round(SHARE * len(population))
-    best = best_bins(n=n, epsilon=1.0)
+    best = pps_level.best_bins(n=n, epsilon=1.0)
     rows = [
         {"m": bins, "choice": AUTOMATIC if bins == best else "given", **row}
         for bins in sorted({*BINS, best})
@@ -104,7 +53,7 @@ def by_epsilon(asked: Asked, population: Population) -> list[Row]:
     n = round(SHARE * len(population))
     rows = []
     for epsilon in EPSILONS:
-        bins = best_bins(n=n, epsilon=epsilon)
+        bins = pps_level.best_bins(n=n, epsilon=epsilon)
         row = over_splits(asked, population, n=n, bins=bins, epsilon=epsilon)
         rows.append({"epsilon": epsilon, "m": bins, "choice": AUTOMATIC, **row})
     return [
@@ -116,9 +65,9 @@ def by_epsilon(asked: Asked, population: Population) -> list[Row]:
 def over_splits(asked: Asked, population: Population, *, n: int, bins: int, epsilon: float) -> Row:
     """Means over random splits of the records."""
     made, grid, rank = (
-        mechanism(bins=bins, n=n, epsilon=epsilon),
+        pps_level.mechanism(bins=bins, n=n, epsilon=epsilon),
         uniform_grid(bins),
-        _rank(n, epsilon),
+        pps_level.rank_of(n, epsilon),
     )
     entropy = SeededEntropy("pps", bins, str(epsilon), asked.seed)
     return _measured(
@@ -156,19 +105,6 @@ def _measured(
     return averaged(trials, ("coverage", "set size"))
 
 
-def _approaches(rows: Sequence[Row]) -> tuple[str, str]:
-    by_n = [
-        [row["adjusted level"] for row in rows if row["epsilon"] == epsilon] for epsilon in EPSILONS
-    ]
-    falls = all(line == sorted(line, reverse=True) for line in by_n)
-    last = by_n[-1][-1]
-    return (
-        YES if falls and last - 0.9 < 0.005 else PARTLY,
-        f"from {by_n[0][0]:.4f} at n = {SIZES[0]:,}, epsilon {EPSILONS[0]:g}, to {last:.4f} at "
-        f"n = {SIZES[-1]:,}, epsilon {EPSILONS[-1]:g}; 1 - alpha is 0.9",
-    )
-
-
 def _constant(rows: Sequence[Row]) -> tuple[str, str]:
     middle = [row["coverage"] for row in rows if row["m"] and 100 <= row["m"] <= 100_000]
     return (
@@ -200,15 +136,15 @@ def _little(rows: Sequence[Row]) -> tuple[str, str]:
 
 
 BY_BINS = (
-    Claim(
+    Statement(
         where="PPS Figure 5",
         says="Coverage is nearly constant over three orders of magnitude of bins",
         answer=_constant,
     ),
-    Claim(where="PPS section 4.2", says="m* works comparatively well", answer=_best),
+    Statement(where="PPS section 4.2", says="m* works comparatively well", answer=_best),
 )
 BY_EPSILON = (
-    Claim(
+    Statement(
         where="PPS section 4.3",
         says="As epsilon grows the procedure becomes less conservative, with little sensitivity",
         answer=_little,
@@ -233,27 +169,7 @@ def _given(asked: Asked) -> Population:
 
 
 TARGETS = (
-    Target(
-        name="pps-figure-3",
-        of="PPS Figure 3",
-        shows="the adjusted level over n and epsilon, m and gamma chosen automatically",
-        takes="25 s",
-        run=levels,
-        plot=Plot(x="n", y=("adjusted level", "of exact weights"), lines="epsilon", log_x=True),
-        claims=(
-            Claim(
-                where="PPS Figure 3",
-                says="As n and epsilon grow the level falls towards 1 - alpha",
-                answer=_approaches,
-            ),
-        ),
-        differences=(
-            "m* is a power of two here, chosen by the mean threshold on 40 sets of uniform scores; "
-            "the paper tries 50 values on one set.",
-            "The second column is the level of our integer weights, whose ranks are whole.",
-            "The paper prints curves without numbers.",
-        ),
-    ),
+    pps_level.TARGET,
     Target(
         name="pps-figure-5",
         of="PPS Figure 5",

@@ -20,11 +20,11 @@ from confide.simulation.reproduce.target import (
     PARTLY,
     YES,
     Asked,
-    Claim,
     DataFile,
     Facts,
     Plot,
     Row,
+    Statement,
     Target,
 )
 
@@ -109,12 +109,12 @@ def _stable(rows: Sequence[Row]) -> tuple[str, str]:
     )
 
 
-NEAR = Claim(
+NEAR = Statement(
     where="SCP section S6.3.2",
     says="All methods stay near 0.9; DP-SCP-F is the most conservative",
     answer=_near_target,
 )
-SHARPER = Claim(
+SHARPER = Statement(
     where="SCP sections 6.2 and S6.3.2",
     says="DP-SCP-A has smaller sets, or shorter intervals, than DP-Split",
     answer=_sharper,
@@ -206,7 +206,7 @@ TARGETS = (
         run=coupled,
         plot=Plot(x="step", y=("estimation error", "stability gap"), lines="epsilon", panels=None),
         claims=(
-            Claim(
+            Statement(
                 where="SCP section S6.3.1",
                 says="The estimation error falls as epsilon grows; the stability gap remains "
                 "essentially near zero at every epsilon",

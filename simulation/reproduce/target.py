@@ -65,7 +65,7 @@ class Facts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class Statement:
     """What a paper says of a figure in words, and how our rows answer: YES, PARTLY or NO, why."""
 
     where: str
@@ -110,7 +110,7 @@ class Target:
     run: Callable[[Asked], list[Row]]
     plot: Plot
     differences: tuple[str, ...]
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[Statement, ...] = ()
     facts: Facts | None = None
     needs: tuple[DataFile, ...] = ()
     trials: int = 1

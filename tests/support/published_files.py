@@ -24,7 +24,7 @@ def images(n: int, shape: tuple[int, ...], k: int, *, seed: int = 0) -> tuple[Ar
 
 def write_medmnist(path: Path, *, k: int = 4, each: int = 60, side: int = 8) -> None:
     """A MedMNIST file: three parts, labels as a column."""
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for seed, part in enumerate(("train", "val", "test")):
         pixels, labels = images(each, (side, side), k, seed=seed)
         arrays |= {f"{part}_images": pixels, f"{part}_labels": labels[:, None].astype(np.uint8)}

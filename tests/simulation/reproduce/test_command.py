@@ -112,7 +112,8 @@ def test_a_file_of_the_user_is_read_and_its_trials_are_kept(tmp_path: Path) -> N
 
 def test_an_interrupted_run_continues(tmp_path: Path) -> None:
     """No trial is run twice, none is lost, and trials of all cells alternate."""
-    path, done = tmp_path / "trials.json", []
+    path = tmp_path / "trials.json"
+    done: list[tuple[int, int]] = []
 
     def work(place: int, number: int) -> Iterator[dict[str, Any]]:
         yield {"value": 10 * place + number}

@@ -13,7 +13,14 @@ from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.privacy.budgets import Budget
 from confide.simulation.evaluate.networks import Recipe
 from confide.simulation.evaluate.pipeline_terms import PipelineTerms
-from confide.simulation.reproduce import card, dpcp, ldp_sets, ldp_terms, pps, scp_coupling
+from confide.simulation.reproduce import (
+    card_figure,
+    dpcp,
+    ldp_sets,
+    ldp_terms,
+    pps_level,
+    scp_coupling,
+)
 from confide.simulation.reproduce.cells import averages
 from confide.simulation.reproduce.files import cifar10
 from confide.simulation.reproduce.ldp_numbers import TABLE_1
@@ -90,7 +97,7 @@ def test_made_up_classifiers_have_the_printed_size() -> None:
 
 def test_effective_epsilons_are_the_reference_values() -> None:
     """n = 23,640 at epsilon 4: 0.026 as printed; 0.257 for one round, more for one of ten."""
-    (row,) = ldp_terms.shuffled(once(), [ldp_terms.Calibration("one", 23_640, 8)], 4)[3:]
+    (row,) = ldp_terms.shuffled(once(), [ldp_terms.DataSet("one", 23_640, 8)], 4)[3:]
     assert row["effective epsilon, as printed"] == pytest.approx(0.026, abs=5e-4)
     assert row["effective epsilon, one round"] == pytest.approx(0.257, abs=1e-3)
     assert row["effective epsilon, proved, bits"] > 0.257
@@ -105,10 +112,10 @@ def test_the_level_of_pps_is_the_least_over_gamma() -> None:
         return q + 2 / (epsilon * n) * math.log(bins / (0.1 * gamma))
 
     best = minimize_scalar(level, bounds=(1e-9, 1), method="bounded", options={"xatol": 1e-10})
-    ours = pps.adjusted_level(n=n, epsilon=epsilon, bins=bins)
+    ours = pps_level.adjusted_level(n=n, epsilon=epsilon, bins=bins)
     assert ours == pytest.approx(best.fun, abs=1e-7)
-    assert pps.adjusted_level(n=50, epsilon=0.1, bins=bins) == 1.0
-    (row,) = pps.levels(once(), (500,), (8.0,))
+    assert pps_level.adjusted_level(n=50, epsilon=0.1, bins=bins) == 1.0
+    (row,) = pps_level.levels(once(), (500,), (8.0,))
     assert 0.9 < row["adjusted level"] <= row["of exact weights"] < 0.92
 
 
@@ -133,9 +140,9 @@ def test_noise_of_card_is_as_printed() -> None:
     """With much budget the released threshold is the exact one, above it by the offset at most."""
     scores = np.random.default_rng(0).random(4_000)
     rng = np.random.default_rng(1)
-    found = card.released(scores, gamma=0.75, epsilon=1e6, rng=rng)
+    found = card_figure.released(scores, gamma=0.75, epsilon=1e6, rng=rng)
     assert found.exact == found.private == 0.76
-    found = card.released(scores, gamma=0.75, epsilon=8.0, rng=rng)
+    found = card_figure.released(scores, gamma=0.75, epsilon=8.0, rng=rng)
     assert found.exact <= found.private <= found.certified
 
 
@@ -152,7 +159,7 @@ def test_scps_numbers_are_whole() -> None:
 def test_table_1_runs_on_medmnist_files(tmp_path: Path) -> None:
     """A network is trained on the first part, and every method calibrates on the others."""
     write_medmnist(tmp_path / "octmnist.npz")
-    small: Any = ldp_terms.Calibration("OCTMNIST", 60, 4)
+    small: Any = ldp_terms.DataSet("OCTMNIST", 60, 4)
     asked = Asked(trials=2, files={"octmnist.npz": tmp_path / "octmnist.npz"})
     rows = ldp_sets.table(asked, lambda one: ldp_sets.of_medmnist(asked, one), [small])
     assert len(rows) == 2 * len(ldp_sets.METHODS)
@@ -169,11 +176,11 @@ def test_table_1_runs_on_medmnist_files(tmp_path: Path) -> None:
 def test_figure_1_of_card_runs_on_cifar_files(tmp_path: Path) -> None:
     """A network is trained by DP-SGD on the batches, and the card's diagnostics are taken."""
     write_cifar(tmp_path / "c")
-    population = card.of_images(*cifar10(tmp_path / "c"), entropy=SeededEntropy("test"))
-    rows = card.diagnostics(once(), lambda _: population, sizes=[7])
+    population = card_figure.of_images(*cifar10(tmp_path / "c"), entropy=SeededEntropy("test"))
+    rows = card_figure.diagnostics(once(), lambda _: population, sizes=[7])
     assert (len(population), len(rows)) == (8, 12)
     with pytest.raises(BadInput, match="more than 4,000"):
-        card.diagnostics(once(), lambda _: population)
+        card_figure.diagnostics(once(), lambda _: population)
     assert all(row["inflation"] <= 1 for row in rows)
 
 
