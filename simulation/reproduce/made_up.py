@@ -20,17 +20,17 @@ def classifier(*, n: int, k: int, size: float, seed: int) -> Population:
     low, high = 0.0, 10.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        probs, labels = _drawn(_TRIED, k, middle, np.random.default_rng([seed, 0]))
+        probs, labels = _drawn(_TRIED, k, rng=np.random.default_rng([seed, 0]), strength=middle)
         q = np.quantile(1 - probs[np.arange(_TRIED), labels], 0.9)
         low, high = (
             (middle, high) if np.mean((1 - probs <= q).sum(axis=1)) > size else (low, middle)
         )
-    probs, labels = _drawn(n, k, low, np.random.default_rng([seed, 1]))
+    probs, labels = _drawn(n, k, rng=np.random.default_rng([seed, 1]), strength=low)
     return Population(f"made-up classifier of {k} labels", probs, labels)
 
 
 def _drawn(
-    n: int, k: int, strength: float, rng: np.random.Generator
+    n: int, k: int, *, rng: np.random.Generator, strength: float
 ) -> tuple[Floats, NDArray[np.int64]]:
     labels = rng.integers(0, k, n)
     numbers = rng.normal(size=(n, k))
