@@ -18,6 +18,7 @@ from confide.protocol.errors import BadInput, Refused, check_choice, check_proba
 from confide.protocol.methods.base import MOST_RECORDS, Query, Terms
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.methods.thresholds import check_slice
+from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS
 from confide.protocol.scores.registry import check_text, find_score
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION, parse, serialise
@@ -112,6 +113,14 @@ class Plan:
             check_slice(*self.share)
         if self.chain:
             self._check_chain()
+        self._check_method()
+
+    def _check_method(self) -> None:
+        if self.task in (MULTI_LABEL, OWN_LOSS) and not self.terms.of_risks:
+            raise BadInput(
+                f"score is {self.score!r} with method {self.method}; accepted is bits, central or "
+                "monitor"
+            )
         self.terms.check(labels=self.labels, alpha=self.alpha)
 
     def _check_chain(self) -> None:

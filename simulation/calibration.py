@@ -25,10 +25,11 @@ from confide.protocol.methods.central import TRUSTED
 from confide.protocol.methods.registry import local_variants
 from confide.protocol.plan import Plan
 from confide.protocol.prediction.predictor import Predictor
-from confide.protocol.scores.base import REGRESSION, Score
+from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, REGRESSION, Score
 from confide.protocol.scores.label_score import LabelScore
 from confide.protocol.scores.probabilities import check_probabilities
 from confide.protocol.scores.registry import find_score
+from confide.protocol.scores.risk import risk
 from confide.protocol.simulated import ALWAYS
 from confide.protocol.tensors import as_array
 from confide.simulation.driver import BitUsers, CountingOwner, LabelUsers
@@ -108,7 +109,9 @@ def calibrate(
     """Calibrate a model on records that are all here, as a campaign would on many owners'.
 
     `results` is what the model returned for the records: probabilities (n, K), or numbers as the
-    score reads them, (n,) or (n, 2). `truth` holds the labels, or the numbers, that were observed.
+    score reads them, (n,) or (n, 2). `truth` holds the labels, or the numbers, that were observed;
+    for `false-negatives` (n, K) flags of true labels, and for `own-loss values=N` (n, N) losses,
+    without results (None).
     `method` is `bits`, `labels` or `central`, perhaps with a variant (`bits:one-shot`), or
     `non-private`. `settings` are the method's own: `failure_probability`, `max_corrupt`, `channel`,
     `provider_data`, `mechanism`, `bins`, `grid`, `beta`, `privacy_delta`. `model` is the ONNX file
@@ -116,12 +119,14 @@ def calibrate(
 
     Randomness is the operating system's. A `seed` repeats a run, and makes its card a simulation.
     """
-    found, observed = as_array(results), as_array(truth)
-    chosen = find_score(score)
-    labels = 0
-    if chosen.task != REGRESSION:
+    observed, chosen = as_array(truth), find_score(score)
+    # Losses of one's own come without results of a model.
+    found = np.empty((len(observed), 0)) if results is None else as_array(results)
+    if chosen.task in (MULTI_LABEL, OWN_LOSS):
+        found, observed = risk(chosen).checked(found, observed)
+    elif chosen.task != REGRESSION:
         found = check_probabilities(found).astype(np.float32, copy=False)
-        labels = found.shape[1]
+    labels = 0 if chosen.task in (REGRESSION, OWN_LOSS) else found.shape[1]
     rng = np.random.default_rng(seed)
     # Users are asked in the order of their positions, which must not depend on their records.
     order = rng.permutation(len(observed))

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from confide.protocol.errors import BadInput
-from confide.protocol.scores.base import REGRESSION
+from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, REGRESSION
 from confide.protocol.scores.probabilities import check_labels
+from confide.protocol.scores.risk import risk
 from confide.protocol.tensors import as_array
 from confide.simulation.calibration import NON_PRIVATE, Calibration, calibrate
 
@@ -81,9 +82,10 @@ def evaluate(
     """Calibrate on n of the records, measure on the others, and repeat on fresh splits.
 
     The arguments are those of `calibrate`; n is half of the records unless it is given. Sizes are
-    numbers of labels, or widths of intervals.
+    numbers of labels, or widths of intervals; of `own-loss` they are thresholds.
     """
-    found, observed = as_array(results), as_array(truth)
+    observed = as_array(truth)
+    found = np.empty((len(observed), 0)) if results is None else as_array(results)
     size = len(observed) // 2 if n is None else n
     if not 1 <= size < len(observed) or trials < 1:
         raise BadInput(
@@ -136,6 +138,11 @@ def compare(
 
 def _measured(made: Calibration, results: Any, truth: Any, *, u: Any) -> MeasuredTrial:
     predictor = made.predictor
+    if made.score.task in (MULTI_LABEL, OWN_LOSS):
+        loss = risk(made.score).losses(results, truth, made.threshold).mean()
+        of_sets = made.score.task == MULTI_LABEL
+        size = predictor.sizes(results).mean() if of_sets else made.threshold
+        return MeasuredTrial(made, float(1 - loss), float(size))
     if made.score.task == REGRESSION:
         low, high = predictor.predict_interval(results).T
         covered = (low <= truth) & (truth <= high)

@@ -14,7 +14,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import GRID_NAMES, MIXED
 from confide.protocol.methods.labels import CLASS_FLOOR
 from confide.protocol.methods.registry import METHODS
-from confide.protocol.scores.base import REGRESSION
+from confide.protocol.scores.base import OWN_LOSS, REGRESSION
 from confide.protocol.scores.registry import SCORES_HELP, find_score
 
 DEFAULTS: dict[str, Any] = {
@@ -215,7 +215,7 @@ def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     The file of a model gives its digest.
     """
     values = DEFAULTS | given
-    if find_score(str(values["score"])).task == REGRESSION:
+    if find_score(str(values["score"])).task in (REGRESSION, OWN_LOSS):
         values.setdefault("labels", 0)
     if values["model-file"]:
         values.setdefault("model", "")

@@ -24,7 +24,7 @@ from confide.protocol.option_groups import grouped
 from confide.protocol.prediction.batches import BatchModel, read_model
 from confide.protocol.prediction.new_records import read_new_records
 from confide.protocol.prediction.predictor import Predictor
-from confide.protocol.scores.base import REGRESSION
+from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, REGRESSION
 from confide.protocol.scores.registry import find_score
 from confide.protocol.terminal import clear_errors
 
@@ -159,6 +159,8 @@ def _read_trial(tried: TrialOptions, model: BatchModel | None) -> ShortlistTrial
     if tried.records is None:
         return None
     score = find_score(tried.score)
+    if score.task in (MULTI_LABEL, OWN_LOSS):
+        raise BadInput(f"score is {score.text!r}; accepted is one of labels or of numbers")
     found = read_new_records(tried.records, score, features=model is not None)
     if found.truth is None:
         wanted = "target" if score.task == REGRESSION else "label"

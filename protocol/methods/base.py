@@ -1,7 +1,4 @@
-"""The interface of a method: its terms in a plan, its queries, and the tallies of their answers.
-
-Clients and aggregators call these objects; they never compare the names of methods.
-"""
+"""The interface of a method: its terms in a plan, its queries and tallies; no name is compared."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -175,6 +172,8 @@ class Terms(ABC):
     message: ClassVar[type[Message]]
     # The track of its cards; None if its campaigns do not end in a card of a track.
     track: ClassVar[str | None]
+    # Whether coverage may be one minus an expected loss: answers are of scores alone.
+    of_risks: ClassVar[bool] = False
     # Whether the records are those that trained the model, and pay for both. Elsewhere records that
     # trained a model do not calibrate it.
     on_training_records: ClassVar[bool] = False

@@ -136,6 +136,7 @@ class BitTerms(LocalTerms):
     """The terms of a campaign of bits."""
 
     method: ClassVar[str] = "bits"
+    of_risks: ClassVar[bool] = True
     variants: ClassVar[tuple[str, ...]] = ("certified", "published", "published-star", "one-shot")
     message: ClassVar[type[Message]] = wire.BitTerms
     reports_message: ClassVar[type[Message]] = wire.BitReports
