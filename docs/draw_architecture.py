@@ -91,7 +91,7 @@ aggregator 0 4 procedures: calibration without I/O
 aggregator 0 5 quantiles: private quantiles
 aggregator 1 5 {BESIDE}:: binomial keys clock logs process_status
 simulation 0 0 commands: confide: cli federation federation_command interrupts {OPTIONS}
-simulation 1 0 evaluate: what a method would cost on given records
+simulation 1 0 evaluate: what a method costs; papers again: evaluate reproduce
 simulation 2 0 driver: arrays answer procedures: driver planning calibration evaluation
 simulation 3 0 data: embedded, synthetic and own records
 """
