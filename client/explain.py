@@ -25,6 +25,10 @@ REASONS: dict[int, str] = {
         "its network is not among `architectures` with these arguments, has other files here, or "
         "treats records together"
     ),
+    wire.Code.SHUFFLER_ONLY: (
+        "its reports go through its shuffler only, and this is not that shuffler, by the authority "
+        "(`--ca`) of the connection"
+    ),
 }
 
 

@@ -15,10 +15,10 @@ from scipy.stats import beta, truncnorm
 
 from confide.aggregator.campaigns.plans import make_plan
 from confide.aggregator.procedures.full_data import Transfer, dpcp_level
-from confide.aggregator.procedures.shuffle import shuffled_epsilon
 from confide.aggregator.quantiles.base import Mechanism
 from confide.aggregator.quantiles.histogram import conformal_rank
 from confide.aggregator.quantiles.registry import MECHANISMS, automatic_bins
+from confide.protocol.privacy.amplification import shuffled_epsilon
 from confide.protocol.privacy.budgets import Budget
 from confide.protocol.privacy.losses import SampledGaussian
 from confide.protocol.privacy.profiles import PLD, RDP, Profile

@@ -1,0 +1,118 @@
+"""A shuffled campaign through real processes over TLS, with a kill of every server on the way."""
+
+import re
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from confide.aggregator.storage.stored_campaign import CALIBRATED
+from confide.protocol.cards.card import PUBLIC, parse_card
+from confide.protocol.cards.verify.card import verify
+from confide.protocol.privacy.amplification import shuffled_epsilon
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.encoding import ID_BYTES, parse
+from confide.shuffler.storage import MixedRounds
+from tests.support.owners import PUBLIC as SIGNER
+from tests.support.servers import Place, eventually, together
+from tests.support.shufflers import ShufflerPlace, sealed_contribution
+
+OWNERS, EACH, CROWD = 4, 400, 1_000
+
+
+@pytest.fixture
+def shuffler(place: Place, tmp_path: Path) -> Any:
+    made = ShufflerPlace(tmp_path / "shuffler", aggregator=place)
+    yield made
+    made.close()
+
+
+def everything(url: str) -> bytes:
+    """All bytes that a database holds, in its file and beside it."""
+    file = Path(url.removeprefix("sqlite:///"))
+    return b"".join(path.read_bytes() for path in sorted(file.parent.glob(f"{file.name}*")))
+
+
+def rows(url: str, campaign: str) -> list[wire.ReportBatch]:
+    """The batches of a campaign in the order in which they were stored."""
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as db:
+        found = db.execute(
+            "SELECT answer FROM batches WHERE campaign = ? ORDER BY id", (campaign,)
+        ).fetchall()
+    return [parse(wire.Answer, answer).batch for (answer,) in found]
+
+
+def named(batches: list[wire.ReportBatch], column: str, width: int) -> list[bytes]:
+    """A column of batches, cut into its values."""
+    data = b"".join(
+        batch.ids if column == "ids" else parse(wire.SealedReports, batch.body).sealed
+        for batch in batches
+    )
+    return [data[i : i + width] for i in range(0, len(data), width)]
+
+
+def test_every_report_arrives_once_and_nobody_can_tell_whose_it_is(
+    place: Place, shuffler: ShufflerPlace, tmp_path: Path
+) -> None:
+    """Both servers are killed, before and during the hand-over; owners send again. The aggregator's
+    database holds every report once, in an order that has nothing to do with arrival, and no name,
+    token or id of an owner; the shuffler's holds no report any more. The card verifies."""
+    plan = shuffler.plan(crowd=CROWD, variant="one-shot", minimum_owners=OWNERS)
+    campaign = place.campaign(plan, owners=1)
+    upstream = place.serve()
+    port = upstream.port
+    first = shuffler.relay(port, campaign, owners=OWNERS)
+    owners = [
+        sealed_contribution(shuffler, first, plan, tmp_path / f"owner-{i}", seed=i + 1, n=EACH)
+        for i in range(OWNERS)
+    ]
+    eventually(lambda: owners[0].remote.query(), what="the query at the shuffler")
+    upstream.kill()
+    assert together(OWNERS - 1, lambda i: owners[i].once().well) == [True] * (OWNERS - 1)
+    arrived = rows(shuffler.url, campaign)
+    size = plan.terms.row_bytes + 48
+    sent, their = named(arrived, "sealed", size), named(arrived, "ids", ID_BYTES)
+    first.kill()
+    second = shuffler.relay_again(first, port, campaign, owners=OWNERS)
+    assert owners[-1].once().well
+    last = rows(shuffler.url, campaign)
+    mixed = eventually(lambda: MixedRounds(shuffler.store.engine).mixed(campaign, 0))
+    second.kill()
+    upstream = place.serve(port=port)
+    shuffler.relay_again(first, port, campaign, owners=OWNERS)
+    eventually(lambda: place.store.campaign(campaign).state == CALIBRATED, what="calibrated")
+
+    assert MixedRounds(shuffler.store.engine).held(campaign, 0) is not None
+    handed = rows(place.url, campaign)
+    theirs = named(handed, "sealed", size)
+    assert mixed == eventually(lambda: mixed)
+    assert sorted(theirs) == sorted(set(theirs))
+    assert set(sent) < set(theirs)
+    assert len(theirs) == OWNERS * EACH
+    # Adjacent reports of an owner stay adjacent with probability 2/n each: of 1,199 pairs, 20 or
+    # more with probability below 1e-12.
+    at = {report: i for i, report in enumerate(theirs)}
+    gaps = np.abs(np.diff([at[report] for report in sent]))
+    assert np.count_nonzero(gaps == 1) < 20
+    held = everything(place.url)
+    for i in range(OWNERS):
+        assert f"owner {i + 1}".encode() not in held
+    assert not any(one in held for one in their)
+    left = everything(shuffler.url)
+    assert not any(report in left for report in theirs)
+    assert last
+
+    card = parse_card(place.store.card(campaign, PUBLIC) or "")
+    findings = verify(card, key=SIGNER)
+    assert [finding.clause for finding in findings if not finding.holds] == []
+    shuffle = card.formal["shuffle"]
+    assert shuffle["amplification"] == "by a shuffler"
+    assert shuffle["n"] == OWNERS * EACH
+    local = card.formal["certificate"]["epsilon"]
+    assert shuffle["epsilon"] == shuffled_epsilon(local_epsilon=local, n=OWNERS * EACH, delta=1e-6)
+    assert shuffle["epsilon"] < 0.5 * local
+    assert card.provenance["contributors"]["owners"] == OWNERS
+    assert card.provenance["contributors"]["largest"] == EACH
+    assert re.fullmatch("[0-9a-f]{64}", shuffle["shuffler"])
