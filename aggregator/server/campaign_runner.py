@@ -265,7 +265,7 @@ class CampaignRunner:
             received=received,
             seeded=seeded,
             sizes=recorded.sizes or views.contributions(self._store.engine, campaign.id),
-            shuffled=shuffled_rounds(self._store, campaign.id, plan, recorded.crowds),
+            shuffled=shuffled_rounds(self._store, campaign, recorded.crowds),
         )
         card = campaign_card(
             plan,

@@ -10,7 +10,6 @@ from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import Campaign
 from confide.protocol.methods.base import Batch, Query
 from confide.protocol.methods.sealed import SealedQuery
-from confide.protocol.plan import Plan
 from confide.protocol.shuffling import Handover, handover_digest, open_handover
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import Array
@@ -78,17 +77,16 @@ def _ordered(batches: list[wire.ReportBatch], query: SealedQuery) -> tuple[Array
     return ids[order], sealed[order]
 
 
-def shuffled_rounds(
-    store: Store, campaign: str, plan: Plan, opened: list[int]
-) -> list[ShuffledRound]:
+def shuffled_rounds(store: Store, campaign: Campaign, opened: list[int]) -> list[ShuffledRound]:
     """Return every round that was handed over, given how many reports of each were counted."""
-    if plan.shuffling is None:
+    shuffling = campaign.plan.shuffling
+    if shuffling is None:
         return []
     found = []
     for number, count in enumerate(opened):
-        data = store.signed_handover(campaign, number)
+        data = store.signed_handover(campaign.id, number)
         if data is not None:
             signed = parse(wire.SignedHandover, data)
-            handover = open_handover(signed, key=plan.shuffling.key)
+            handover = open_handover(signed, key=shuffling.key)
             found.append(ShuffledRound(handover, signed.signature, count))
     return found
