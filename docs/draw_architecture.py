@@ -1,7 +1,7 @@
 """Draws `docs/architecture.svg`: `python docs/draw_architecture.py [FILE]`.
 
-Where a box stands is written here, what it uses is read from the code. A step of the path that names
-nothing, or a module without a box, stops the drawing.
+Where a box stands is written here, what it uses is read from the code. A step of the path that is
+not in the code, or a module without a box, stops the drawing.
 """
 
 import ast

@@ -3,10 +3,6 @@
 import re
 import sqlite3
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import pytest
 
 from confide.aggregator.storage.stored_campaign import CALIBRATED
 from confide.protocol.cards.card import PUBLIC, parse_card
@@ -17,16 +13,10 @@ from confide.protocol.wire.encoding import ID_BYTES, parse
 from confide.shuffler.storage import MixedRounds
 from tests.support.owners import PUBLIC as SIGNER
 from tests.support.servers import Place, eventually, together
+from tests.support.shuffled_search import MOST_NEIGHBOURS, neighbours, traces
 from tests.support.shufflers import ShufflerPlace, sealed_contribution
 
 OWNERS, EACH, CROWD = 4, 400, 1_000
-
-
-@pytest.fixture
-def shuffler(place: Place, tmp_path: Path) -> Any:
-    made = ShufflerPlace(tmp_path / "shuffler", aggregator=place)
-    yield made
-    made.close()
 
 
 def everything(url: str) -> bytes:
@@ -94,17 +84,11 @@ def test_every_report_arrives_once_and_nobody_can_tell_whose_it_is(
     assert sorted(theirs) == sorted(set(theirs))
     assert set(sent) < set(theirs)
     assert len(theirs) == OWNERS * EACH
-    # Adjacent reports of an owner stay adjacent with probability 2/n each: of 1,199 pairs, 20 or
-    # more with probability below 1e-12.
-    at = {report: i for i, report in enumerate(theirs)}
-    gaps = np.abs(np.diff([at[report] for report in sent]))
-    assert np.count_nonzero(gaps == 1) < 20
-    held = everything(place.url)
-    for i in range(OWNERS):
-        assert f"owner {i + 1}".encode() not in held
-    assert not any(one in held for one in their)
-    left = everything(shuffler.url)
-    assert not any(report in left for report in theirs)
+    assert neighbours(sent, theirs) <= MOST_NEIGHBOURS
+    names = [f"owner {i + 1}".encode() for i in range(OWNERS)]
+    assert traces(everything(shuffler.url), names) == names
+    assert traces(everything(place.url), [*names, *their]) == []
+    assert traces(everything(shuffler.url), theirs) == []
 
     card = parse_card(place.store.card(campaign, PUBLIC) or "")
     findings = verify(card, key=SIGNER)

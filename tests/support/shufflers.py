@@ -14,7 +14,7 @@ from confide.protocol.sealing import sealing_key
 from confide.protocol.shuffling import Shuffling, authority_digest
 from confide.shuffler.cli import SIGNING_KEY
 from tests.support.owners import KEY, POLICY, owner
-from tests.support.servers import Place, Running, contribution, plan_now
+from tests.support.servers import Place, Running, contribution, eventually, plan_now
 
 
 @dataclass
@@ -90,4 +90,7 @@ def sealed_contribution(
         route=shuffler.authority,
     )
     access = running.access(shuffler.enrol(f"owner {seed}"))
-    return contribution(access, plan, folder, seed=seed, n=n, respondent=held)
+    made = contribution(access, plan, folder, seed=seed, n=n, respondent=held)
+    # A server process learns of a new query a moment after it is stored.
+    eventually(made.remote.query, what="the query at the shuffler")
+    return made
