@@ -1,7 +1,6 @@
 """A shuffled campaign through real processes over TLS, with a kill of every server on the way."""
 
 import re
-import sqlite3
 from pathlib import Path
 
 from confide.aggregator.storage.stored_campaign import CALIBRATED
@@ -14,33 +13,15 @@ from confide.shuffler.storage import MixedRounds
 from tests.support.owners import PUBLIC as SIGNER
 from tests.support.servers import Place, eventually, together
 from tests.support.shuffled_search import MOST_NEIGHBOURS, neighbours, traces
-from tests.support.shufflers import ShufflerPlace, sealed_contribution
+from tests.support.shufflers import (
+    ShufflerPlace,
+    everything,
+    named,
+    sealed_contribution,
+    stored,
+)
 
 OWNERS, EACH, CROWD = 4, 400, 1_000
-
-
-def everything(url: str) -> bytes:
-    """All bytes that a database holds, in its file and beside it."""
-    file = Path(url.removeprefix("sqlite:///"))
-    return b"".join(path.read_bytes() for path in sorted(file.parent.glob(f"{file.name}*")))
-
-
-def rows(url: str, campaign: str) -> list[wire.ReportBatch]:
-    """The batches of a campaign in the order in which they were stored."""
-    with sqlite3.connect(url.removeprefix("sqlite:///")) as db:
-        found = db.execute(
-            "SELECT answer FROM batches WHERE campaign = ? ORDER BY id", (campaign,)
-        ).fetchall()
-    return [parse(wire.Answer, answer).batch for (answer,) in found]
-
-
-def named(batches: list[wire.ReportBatch], column: str, width: int) -> list[bytes]:
-    """A column of batches, cut into its values."""
-    data = b"".join(
-        batch.ids if column == "ids" else parse(wire.SealedReports, batch.body).sealed
-        for batch in batches
-    )
-    return [data[i : i + width] for i in range(0, len(data), width)]
 
 
 def test_every_report_arrives_once_and_nobody_can_tell_whose_it_is(
@@ -63,7 +44,7 @@ def test_every_report_arrives_once_and_nobody_can_tell_whose_it_is(
     eventually(lambda: shuffler.store.rounds(campaign), what="the query at the shuffler")
     upstream.kill()
     assert together(OWNERS - 1, answers) == [True] * (OWNERS - 1)
-    arrived = rows(shuffler.url, campaign)
+    arrived = stored(shuffler.url, campaign)
     size = plan.terms.row_bytes + 48
     sent, their = named(arrived, "sealed", size), named(arrived, "ids", ID_BYTES)
     first.kill()
@@ -77,7 +58,7 @@ def test_every_report_arrives_once_and_nobody_can_tell_whose_it_is(
     eventually(lambda: place.store.campaign(campaign).state == CALIBRATED, what="calibrated")
 
     assert MixedRounds(shuffler.store.engine).held(campaign, 0) is not None
-    handed = rows(place.url, campaign)
+    handed = stored(place.url, campaign)
     theirs = named(handed, "sealed", size)
     batch = parse(wire.Answer, mixed).batch
     assert {*named([batch], "sealed", size)} == {*theirs}

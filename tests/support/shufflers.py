@@ -1,5 +1,6 @@
 """Real shuffler processes for tests, between owners and an aggregator."""
 
+import sqlite3
 import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,6 +13,8 @@ from confide.client.transport.contribution import Contribution
 from confide.protocol.plan import Plan
 from confide.protocol.sealing import sealing_key
 from confide.protocol.shuffling import Shuffling, authority_digest
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.encoding import parse
 from confide.shuffler.cli import SIGNING_KEY
 from tests.support.owners import KEY, POLICY, owner
 from tests.support.servers import Place, Running, contribution, eventually, plan_now
@@ -94,3 +97,27 @@ def sealed_contribution(
     # A server process learns of a new query a moment after it is stored.
     eventually(made.remote.query, what="the query at the shuffler")
     return made
+
+
+def everything(url: str) -> bytes:
+    """All bytes that a database holds, in its file and beside it."""
+    file = Path(url.removeprefix("sqlite:///"))
+    return b"".join(path.read_bytes() for path in sorted(file.parent.glob(f"{file.name}*")))
+
+
+def stored(url: str, campaign: str) -> list[wire.ReportBatch]:
+    """The batches of a campaign in the order in which they were stored."""
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as db:
+        found = db.execute(
+            "SELECT answer FROM batches WHERE campaign = ? ORDER BY id", (campaign,)
+        ).fetchall()
+    return [parse(wire.Answer, answer).batch for (answer,) in found]
+
+
+def named(batches: list[wire.ReportBatch], column: str, width: int) -> list[bytes]:
+    """A column of batches, cut into its values."""
+    data = b"".join(
+        batch.ids if column == "ids" else parse(wire.SealedReports, batch.body).sealed
+        for batch in batches
+    )
+    return [data[i : i + width] for i in range(0, len(data), width)]
