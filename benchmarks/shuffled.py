@@ -182,8 +182,8 @@ def report(campaign: Campaign, found: dict[str, Any], seconds: list[float], took
         f"{took:.0f} s (an owner's command {np.mean(seconds):.1f} s): every report once: "
         f"{found['once']}; traces of owners at the aggregator: {len(found['traces'])}; clauses "
         f"that fail: {len(found['broken'])}; local epsilon {certificate['epsilon']:.5f}, on the "
-        f"card {shuffle['epsilon']:.4f} at delta {shuffle['delta']:g} in a crowd of {shuffle['n']:,}: "
-        f"{'right' if right else 'WRONG'}",
+        f"card {shuffle['epsilon']:.4f} at delta {shuffle['delta']:g} in a crowd of "
+        f"{shuffle['n']:,}: {'right' if right else 'WRONG'}",
         flush=True,
     )
     return right
