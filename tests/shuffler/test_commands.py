@@ -67,7 +67,7 @@ def test_a_shuffler_serves_its_own_campaigns_over_tls_only(
     """A campaign whose plan names another shuffler, or none, is refused with exit code 2, and so is
     a shuffler without a certificate that owners could know it by."""
     campaign = place.campaign(PLAN)
-    words = ["--insecure-loopback"] if insecure else []
+    words: list[object] = ["--insecure-loopback"] if insecure else []
     if not insecure:
         words = ["--tls-cert", shuffler.keys / "server.pem"]
         words += ["--tls-key", shuffler.keys / "server.key"]
