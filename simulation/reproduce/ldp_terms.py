@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from confide.aggregator.procedures import bits, labels
-from confide.aggregator.procedures.shuffle import shuffled_epsilon
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.randomized_response import KaryRR
+from confide.protocol.privacy.amplification import shuffled_epsilon
 from confide.simulation.reproduce.summaries import spread
 from confide.simulation.reproduce.target import NO, PARTLY, YES, Asked, Plot, Row, Statement, Target
 

@@ -13,11 +13,11 @@ from scipy.stats import beta, truncnorm
 
 from confide.aggregator.campaigns.plans import make_plan
 from confide.aggregator.procedures.full_data import Transfer, dpcp_level
-from confide.aggregator.procedures.shuffle import shuffled_epsilon
 from confide.aggregator.quantiles.base import Mechanism
 from confide.aggregator.quantiles.histogram import conformal_rank
 from confide.aggregator.quantiles.rank_exponential import RankExponential
 from confide.aggregator.quantiles.registry import MECHANISMS, automatic_bins
+from confide.protocol.privacy.amplification import shuffled_epsilon
 from confide.protocol.privacy.budgets import Budget
 from confide.protocol.privacy.losses import SampledGaussian
 from confide.protocol.privacy.profiles import PLD, RDP, Profile
@@ -48,10 +48,14 @@ def says(page: str, words: str) -> bool:
 
 
 def test_the_shuffle_bound_is_the_computed_one() -> None:
-    """The example of local-methods.md: the rate that is no bound, and the bound."""
+    """The example of local-methods.md and of shuffler.md: the rate that is no bound, the bound."""
     bound = shuffled_epsilon(local_epsilon=4.0, n=23_640, delta=1e-6)
     rate = 4 / math.sqrt(23_640)
     assert says("local-methods.md", f"it says {rate:.3f} where the analysis gives {bound:.3f}")
+    assert says("shuffler.md", f"epsilon {bound:.3f} at delta 1e-6 instead of 3.99999")
+    assert says("shuffler.md", f"| 3.99999 | {bound:.4f} |")
+    whole = shuffled_epsilon(local_epsilon=4.0, n=100_000, delta=1e-6)
+    assert says("shuffler.md", f"| 3.99999 | {whole:.4f} |")
 
 
 def test_what_forty_campaigns_show_is_what_the_limits_say() -> None:
