@@ -199,7 +199,6 @@ def _run(plan: Plan, users: Callable[[Any], Any], entropy: Entropy) -> Outcome:
         certificate,
         received={"OK": 1},
         seeded=entropy is not os_entropy,
-        crowds=recorded.crowds,
         sizes=recorded.sizes or [certificate.n],
     )
 

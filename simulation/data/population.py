@@ -186,7 +186,8 @@ def read_arrays(path: Path, **shapes: str) -> list[Array]:
     """The named arrays of an npz file; their shapes are for the message."""
     accepted = " and ".join(f"{name} {shape}" for name, shape in shapes.items())
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Given a path, numpy leaves the file open where it is cut short.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             missing = [name for name in shapes if name not in archive]
             if missing:
                 raise BadInput(

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from confide.aggregator.procedures import bits, labels
 from confide.aggregator.procedures.nonprivate import split_conformal
-from confide.aggregator.procedures.shuffle import NO_AMPLIFICATION, shuffled_epsilon
 from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.base import Channel, LabelChannel
 from confide.protocol.channels.bit import Bit
@@ -19,13 +18,16 @@ from confide.protocol.exact.sampling import Entropy
 from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTally
 from confide.protocol.methods.label_query import LabelProcedure
 from confide.protocol.methods.registry import local_variants
+from confide.protocol.privacy.amplification import (
+    NO_AMPLIFICATION,
+    SHUFFLE_DELTA,
+    shuffled_epsilon,
+)
 from confide.protocol.scores.registry import find_label_score
 from confide.protocol.scores.scoring import all_scores, true_scores
 from confide.simulation.data.population import Population
 from confide.simulation.driver import BitUsers, LabelUsers, drive
 from confide.simulation.evaluate.trials import Repeated, Row, measured
-
-SHUFFLE_DELTA = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +142,7 @@ class _Bits:
     """Method bits on arrays."""
 
     channels = (Bit.name,)
-    shuffle = f"bits, at delta {SHUFFLE_DELTA}, smallest crowd"
+    shuffle = f"with a shuffler only: bits, at delta {SHUFFLE_DELTA}, smallest round"
 
     def make_channel(self, setting: Local, k: int) -> Bit:
         return Bit(epsilon=setting.epsilon)
@@ -184,7 +186,7 @@ ON_ARRAYS: dict[str, Any] = {"labels": _Labels(), "bits": _Bits()}
 
 
 class _Observed:
-    """Bit users that record the smallest crowd of any answer: same round, same threshold."""
+    """Bit users that record the reports of the smallest round, which a shuffler would mix."""
 
     def __init__(self, users: BitUsers) -> None:
         self._users = users
@@ -193,12 +195,12 @@ class _Observed:
 
     def __call__(self, query: BitQuery) -> BitTally:
         tally = self._users(query)
-        crowds = [n for n in (*tally.answers, self._crowd) if n]
+        crowds = [n for n in (tally.crowd(), self._crowd) if n]
         self._crowd = min(crowds, default=None)
         return tally
 
     def shuffle_epsilon(self, channel: Bit, max_corrupt: int) -> float | None:
-        """The shuffled epsilon of the smallest crowd; only honest reports count."""
+        """The epsilon in the smallest round with a shuffler; only honest reports count."""
         if self._crowd is None:
             return None
         return shuffled_epsilon(
