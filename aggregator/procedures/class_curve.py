@@ -7,6 +7,7 @@ curves of a grid are weighed by how well they fit.
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,16 +61,27 @@ def class_curve(found: Estimates, *, level: float, like: ClassCurve | None = Non
     u, coverage, variance = (
         column[inner] for column in (logit(found.thresholds), found.coverage, found.variance)
     )
-    height = logit(level)
     slope, spread = (_SLOPE, _SPREAD) if like is None else (like.slope, _CLASS_SPREAD)
-    away = _WHERE[:, None, None], _SLOPES[:, None]
-    off = coverage - expit(height + away[1] * (u - away[0]))
+    off = coverage - _curves(level, u)
     weights = -0.5 * (off**2 / variance).sum(axis=-1)
     weights -= 0.5 * (np.log(_SLOPES / slope) / spread) ** 2
     weights = np.exp(weights - weights.max())
     weights /= weights.sum()
-    curves = expit(height + away[1] * (_GRID - away[0]))
+    curves, squares = _on_grid(level)
     mean = np.tensordot(weights, curves, 2)
-    second = np.tensordot(weights, curves**2, 2)
+    second = np.tensordot(weights, squares, 2)
     fitted = math.exp(float((weights * np.log(_SLOPES)).sum()))
     return ClassCurve(mean, np.sqrt(np.maximum(second - mean**2, 0.0)), fitted)
+
+
+def _curves(level: float, u: Floats) -> Floats:
+    """Every curve of the grid, (where, slope, u), at these logits."""
+    away = u - _WHERE[:, None, None]
+    return np.asarray(expit(logit(level) + _SLOPES[:, None] * away))
+
+
+@lru_cache(maxsize=4)
+def _on_grid(level: float) -> tuple[Floats, Floats]:
+    """Every curve on the grid of thresholds, and its square."""
+    curves = _curves(level, _GRID)
+    return curves, curves**2

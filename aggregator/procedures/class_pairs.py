@@ -121,8 +121,8 @@ def class_conditional(
 def _curves(seen: "list[_Seen]", level: float) -> list[ClassCurve]:
     """The curve of every label, whose slope is expected to be near that of all labels."""
     found = [one.estimates() for one in seen]
-    weights = np.array([max(one.records, 0.0) for one in seen])
-    weights /= max(weights.sum(), 1.0)
+    weights = np.array([max(one.records, 1.0) for one in seen])
+    weights /= weights.sum()
     # The first round asks all labels about the same thresholds.
     first = slice(0, min(SEARCH_THRESHOLDS, *(len(one.thresholds) for one in found)))
     together = Estimates(

@@ -26,7 +26,7 @@ from confide.protocol.plan import Plan
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import all_scores, true_scores
-from confide.simulation.driver import BitUsers, LabelUsers, drive
+from confide.simulation.driver import BitUsers, LabelUsers, PairUsers, drive
 from tests.support.owners import MODEL, PLAN, POLICY, asking, changed, owner, signed
 
 Floats = NDArray[np.float64]
@@ -135,8 +135,12 @@ class Method:
     @property
     def records(self) -> int:
         """The records needed for thresholds below 1: the trivial threshold cannot fail."""
-        many = (("bits", "published-star"), ("labels", "class-conditional"))
-        return 6_000 if (self.method, self.variant) in many else 1_000
+        many = {
+            ("bits", "published-star"): 6_000,
+            ("labels", "class-conditional"): 6_000,
+            ("pairs", "class-conditional"): 6_000,
+        }
+        return many.get((self.method, self.variant), 1_000)
 
 
 def _channels(method: str, variant: str) -> tuple[str, ...]:
@@ -214,11 +218,12 @@ def in_process(cell: Cell, seed: str) -> Certificate:
     # The precision in which owners score.
     score, single, u = SCORES[cell.score], probs.astype(np.float32), rng.random(cell.n)
     entropy = SeededEntropy(seed)
-    users: Any = (
-        BitUsers(true_scores(score, single, labels, u=u), entropy)
-        if cell.method.method == "bits"
-        else LabelUsers(all_scores(score, single, u=u), labels, entropy)
-    )
+    own = true_scores(score, single, labels, u=u)
+    users: Any = {
+        "bits": lambda: BitUsers(own, entropy),
+        "pairs": lambda: PairUsers(own, labels, entropy),
+        "labels": lambda: LabelUsers(all_scores(score, single, u=u), labels, entropy),
+    }[cell.method.method]()
     return drive(plan_procedure(cell.plan, draw_afresh), users)
 
 

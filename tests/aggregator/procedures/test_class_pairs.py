@@ -65,12 +65,9 @@ def test_few_records_and_lies_end_with_a_reason() -> None:
     rare = campaign(1, 20_000, class_floor=10_000)
     assert all(one.reason and "too few records" in one.reason for one in rare.strata)
     assert rare.reason == "no label has a threshold below 1"
-    few = campaign(1, 50)
-    assert (
-        few.strata[0].reason
-        == "too few reports: 50 in all, of which about "
-        + (few.strata[0].reason or "").rpartition("about ")[2]
-    )
+    few = campaign(1, 50).strata[0].reason
+    assert few is not None
+    assert few.startswith("too few reports: 50 in all, of which about ")
     assert campaign(1, 6_000, max_corrupt=3_000).trivial
 
 
