@@ -7,7 +7,7 @@ every record answers at most once.
 
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -27,6 +27,7 @@ from confide.protocol.methods.base import (
     Tally,
 )
 from confide.protocol.methods.local import LocalTerms
+from confide.protocol.methods.parts import Division, PartBits, PartCounter, by_owner
 from confide.protocol.methods.thresholds import (
     BitEvidence,
     calibrates,
@@ -42,10 +43,14 @@ MOST_THRESHOLDS = 1 << 16
 
 @dataclass(frozen=True)
 class BitTally(Tally):
-    """For every threshold of a query: the number of answers, and how many of them were one."""
+    """For every threshold of a query: the number of answers, and how many of them were one.
+
+    `parts` holds the same by owner or group, and adds up to the whole, or is empty.
+    """
 
     answers: tuple[int, ...]
     ones: tuple[int, ...]
+    parts: Mapping[bytes, PartBits] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if len(self.answers) != len(self.ones) or not all(
@@ -55,12 +60,28 @@ class BitTally(Tally):
                 f"tally of {self.answers} answers with {self.ones} ones; ones must lie between 0 "
                 "and the answers"
             )
+        for name, whole in (("answers", self.answers), ("ones", self.ones)):
+            of_parts = Counter[int]()
+            for one in self.parts.values():
+                of_parts.update(getattr(one, name))
+            if self.parts and of_parts != Counter({q: n for q, n in enumerate(whole) if n}):
+                raise BadInput(f"{name} of parts do not add up; accepted is {whole} in all")
+
+    @property
+    def keys(self) -> tuple[bytes, ...]:
+        """The parts that answered, in an order that does not depend on when they did."""
+        return tuple(sorted(self.parts))
+
+    def of(self, key: bytes) -> "BitTally":
+        """The tally of a part; a part that did not answer has one without answers."""
+        return BitTally(*self.parts.get(key, PartBits({}, {})).dense(len(self.answers)))
 
     def crowds(self) -> list[int]:
         return [count for count in self.answers if count]
 
     def to_json(self) -> Any:
-        return {"answers": self.answers, "ones": self.ones}
+        parts = {key.hex(): self.parts[key].to_json() for key in self.keys}
+        return {"answers": self.answers, "ones": self.ones, "parts": parts}
 
 
 @dataclass(frozen=True)
@@ -74,6 +95,8 @@ class BitQuery(Query):
     start: float
     stop: float
     thresholds: tuple[float, ...]
+    # What its tally keeps apart.
+    division: Division = by_owner
 
     def __post_init__(self) -> None:
         check_slice(self.start, self.stop)
@@ -112,14 +135,19 @@ class BitQuery(Query):
     def tally(self, batches: Sequence[Batch], scores: ReportScores) -> BitTally:
         count = len(self.thresholds)
         answers, ones = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        counter = PartCounter()
         for batch in batches:
-            parts = batch.columns["parts"]
-            answers += np.bincount(parts, minlength=count)
-            ones += np.bincount(parts[batch.columns["reports"]], minlength=count)
-        return BitTally(tuple(answers.tolist()), tuple(ones.tolist()))
+            asked, bits = batch.columns["parts"], batch.columns["reports"]
+            answers += np.bincount(asked, minlength=count)
+            ones += np.bincount(asked[bits], minlength=count)
+            counter.add(self.division(batch), asked, bits)
+        return BitTally(tuple(answers.tolist()), tuple(ones.tolist()), counter.parts())
 
     def tally_from_json(self, values: Any) -> BitTally:
-        return BitTally(tuple(values["answers"]), tuple(values["ones"]))
+        # Tallies that an earlier version stored have no parts.
+        stored = values.get("parts", {}).items()
+        parts = {bytes.fromhex(key): PartBits.from_json(rows) for key, rows in stored}
+        return BitTally(tuple(values["answers"]), tuple(values["ones"]), parts)
 
     def evidence(self, tally: BitTally | None) -> list[BitEvidence]:
         """A threshold may stand in a query several times; its answers are pooled."""

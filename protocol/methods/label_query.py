@@ -12,6 +12,7 @@ from confide.protocol.channels.base import LabelChannel
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.methods.base import Batch, Columns, Query, ReportScores, Subjects, Tally
 from confide.protocol.methods.in_clear import InClear, Probabilities
+from confide.protocol.methods.parts import Division, by_owner, joined
 from confide.protocol.methods.thresholds import check_slice
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import F4, rows
@@ -22,11 +23,14 @@ from confide.protocol.wire.encoding import parse, serialise
 class LabelTally(Tally):
     """The reports of a label query and the scores of every label for their features.
 
-    Their order is independent of both.
+    Their order is independent of both. `places` says for every report which of the `parts`, owners
+    or groups, it belongs to; without parts nothing is kept apart.
     """
 
     scores: NDArray[Any]
     reports: NDArray[Any]
+    parts: tuple[bytes, ...] = ()
+    places: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         if self.scores.ndim != 2 or len(self.scores) != len(self.reports):
@@ -34,6 +38,20 @@ class LabelTally(Tally):
                 f"scores of shape {self.scores.shape} with {len(self.reports)} reports; accepted "
                 "is a row a report"
             )
+        if self.parts and (self.places is None or len(self.places) != len(self.reports)):
+            raise BadInput("reports of parts without a place each; accepted is one a report")
+
+    @property
+    def keys(self) -> tuple[bytes, ...]:
+        """The parts that reported, in an order that does not depend on when they did."""
+        return tuple(sorted(self.parts))
+
+    def of(self, key: bytes) -> "LabelTally":
+        """The reports of a part, in their order."""
+        if key not in self.parts or self.places is None:
+            return LabelTally(self.scores[:0], self.reports[:0])
+        mine = self.places == self.parts.index(key)
+        return LabelTally(self.scores[mine], self.reports[mine])
 
 
 @dataclass(frozen=True)
@@ -45,6 +63,8 @@ class LabelQuery(Query):
     stop: float = 1.0
     # What is sent in clear; without it, the probabilities of the labels that the channel has.
     shown: InClear | None = None
+    # What its tally keeps apart.
+    division: Division = by_owner
 
     def __post_init__(self) -> None:
         check_slice(self.start, self.stop)
@@ -106,7 +126,9 @@ class LabelQuery(Query):
             for name in (self.clear.name, "reports")
         )
         u = (names[order, 1] >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        return LabelTally(self.clear.complete(scores(shown, u)), reports)
+        parts, places = joined(self.division(batch) for batch in batches)
+        found = self.clear.complete(scores(shown, u))
+        return LabelTally(found, reports, parts, places[order])
 
 
 LabelProcedure = Generator[LabelQuery, LabelTally, LocalCertificate]

@@ -55,7 +55,8 @@ class InMemory:
         """The receipts up to the first refusal, added up as for one upload."""
         accepted = duplicates = 0
         for sent in answers:
-            receipt = self.admission.admit(Sent(bytes([owner]), sent))
+            # The name that the store gives its owners.
+            receipt = self.admission.admit(Sent((owner + 1).to_bytes(8, "big"), sent))
             if receipt.code not in (wire.Code.OK, wire.Code.DUPLICATE):
                 return wire.Code.Name(receipt.code), accepted, duplicates
             accepted, duplicates = accepted + receipt.accepted, duplicates + receipt.duplicates
