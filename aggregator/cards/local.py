@@ -7,7 +7,7 @@ from confide.aggregator.cards.contract import decimal
 from confide.aggregator.cards.released import campaign_released, decision
 from confide.aggregator.procedures.shuffle import NO_AMPLIFICATION, shuffled_epsilon
 from confide.protocol.cards.card import Layer
-from confide.protocol.certificate import PAC, LocalCertificate
+from confide.protocol.certificate import PAC, LocalCertificate, Stratum
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.plan import Plan
 
@@ -43,7 +43,8 @@ def local_formal(plan: Plan, outcome: Outcome) -> Layer:
         "certificate": _certificate(plan, certificate)
         | {"scoring": terms.scoring}
         | _strata(certificate),
-        "shuffle": _shuffle(certificate, outcome.crowd),
+        # Who tests parts one by one must know whose reports they are: no shuffler can hide it.
+        "shuffle": _shuffle(certificate, None if certificate.strata else outcome.crowd),
         "plan": plan.to_bytes().hex(),
         "released": released.layer(),
         "flags": flags,
@@ -79,8 +80,22 @@ def _strata(certificate: LocalCertificate) -> Layer:
     """The parts of the records that have a threshold each; nothing if there are none."""
     if not certificate.strata:
         return {}
-    parts = [asdict(one) | {"rungs": list(map(asdict, one.rungs))} for one in certificate.strata]
-    return {"strata": {"by": certificate.by, "joint": certificate.joint, "parts": parts}}
+    strata: Layer = {
+        "by": certificate.by,
+        "joint": certificate.joint,
+        "parts": [_part(one) for one in certificate.strata],
+    }
+    return {"strata": strata | ({"together": True} if certificate.together else {})}
+
+
+def _part(one: Stratum) -> Layer:
+    """A part of the records; what only some variants have is left out of the others' cards."""
+    shown = asdict(one) | {"rungs": list(map(asdict, one.rungs))}
+    if one.covered:
+        del shown["covered"]
+    if one.planned is None:
+        del shown["planned"]
+    return shown
 
 
 def _shuffle(certificate: LocalCertificate, crowd: int | None) -> Layer:

@@ -6,29 +6,23 @@ only; certificates depend on the answers that arrived.
 """
 
 import math
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit
+from scipy.special import expit
 
 from confide.aggregator.procedures.bit_search import Ahead, Answers, aim_for, narrow, place
-from confide.aggregator.procedures.certify import Search, null_rate, tail
-from confide.aggregator.procedures.ladder import LOGIT_REACH, Ladder, check_ladder, public_ladder
-from confide.protocol.certificate import (
-    DROPOUTS,
-    IID,
-    LIARS,
-    MIXTURE,
-    PAC,
-    BitRung,
-    LocalCertificate,
-)
+from confide.aggregator.procedures.bits_asked import Asked
+from confide.aggregator.procedures.every_owner_bits import for_every_owner
+from confide.aggregator.procedures.ladder import LOGIT_REACH
+from confide.aggregator.procedures.one_shot import one_shot
+from confide.aggregator.procedures.owner_bits import per_owner
 from confide.protocol.channels.bit import Bit
-from confide.protocol.errors import BadInput, check_probability
 from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTally, BitTerms
+from confide.protocol.methods.owner_terms import FOR_EVERY_OWNER, OWNER_VARIANTS, PER_OWNER
 from confide.protocol.plan import Plan
 
 Floats = NDArray[np.float64]
@@ -41,7 +35,6 @@ STAGE_SHARES = (0.075, 0.1, 0.165, 0.165, 0.165, 0.18)
 RESERVE = 0.05
 SEARCH_THRESHOLDS = 12
 PUBLISHED_ROUNDS = 10
-ONE_SHOT_RUNGS = 200
 
 
 def published_delta(*, channel: Bit, n: int, rounds: int, delta: float) -> float:
@@ -61,7 +54,7 @@ def published(
     upper end of its bracket. Delta is taken from the smallest round that arrived.
     """
     variant, rounds = "published-star" if star else "published", PUBLISHED_ROUNDS
-    asked = _Asked(
+    asked = Asked(
         variant=variant, channel=channel, alpha=alpha, delta=delta, n=n, max_corrupt=max_corrupt
     )
     scale = float(1 / (channel.hit - channel.spill))
@@ -106,7 +99,7 @@ def certified(
     The search narrows a window around the threshold whose certification is likely. Each stage then
     asks one threshold that `Search` allows, placed by the curve so far. There are eight rounds.
     """
-    asked = _Asked(
+    asked = Asked(
         variant="certified", channel=channel, alpha=alpha, delta=delta, n=n, max_corrupt=max_corrupt
     )
     sizes = [int(n * share) for share in STAGE_SHARES]
@@ -155,58 +148,14 @@ def _narrowed(channel: Bit, answers: Answers) -> Generator[BitQuery, BitTally, t
     return arrived, start
 
 
-def one_shot(
-    *,
-    channel: Bit,
-    alpha: float,
-    delta: float,
-    n: int,
-    max_corrupt: int = 0,
-    ladder: Ladder | None = None,
-) -> BitProcedure:
-    """One round for clients seen once: answers are spread over a public ladder of thresholds.
-
-    A third of the answers plan and two thirds test. The hypothesis at a rung also bounds every
-    lower rung, so a rung is tested on the pooled answers of a run of rungs that ends at it. The
-    planning third chooses the run for which the test promises most power; then the rungs are tested
-    from 1 downwards, at level delta each, until one fails.
-    """
-    asked = _Asked(
-        variant="one-shot", channel=channel, alpha=alpha, delta=delta, n=n, max_corrupt=max_corrupt
-    )
-    rungs_at = public_ladder(ONE_SHOT_RUNGS) if ladder is None else check_ladder(ladder)
-    rungs_at = rungs_at[rungs_at < 1]
-    count = len(rungs_at)
-    if asked.hopeless(2 * n // 3):
-        return asked.too_few()
-    tally = yield BitQuery(channel, 0.0, 1.0, tuple(rungs_at.tolist()) * 3)
-    answered, ones = (np.array(column).reshape(3, count) for column in (tally.answers, tally.ones))
-    arrived = int(answered.sum())
-    plan = Answers(channel, aim_for(asked.m0, channel, alpha=alpha, answers=arrived // 8))
-    planning = BitTally(tuple(answered[0].tolist()), tuple(ones[0].tolist()))
-    plan.add(tuple(rungs_at.tolist()), planning)
-    expected, _ = plan.curve().predict(logit(rungs_at))
-    tested, hits = answered[1:].sum(axis=0), ones[1:].sum(axis=0)
-    search, rungs = asked.search(), []
-    for j in range(count - 1, -1, -1):
-        back = np.cumsum(tested[j::-1])
-        promise = np.cumsum((tested * (expected - (1 - alpha)))[j::-1]) / np.sqrt(
-            np.maximum(back, 1)
-        )
-        run = slice(j - int(promise.argmax()), j + 1)
-        tried, passed = int(tested[run].sum()), int(hits[run].sum())
-        rungs.append(search.test(float(rungs_at[j]), n=tried, ones=passed, rest=0))
-        if search.finished:
-            break
-    reason = None
-    if search.certified >= 1:
-        reason = f"the highest rung below 1 did not pass on {rungs[0].n} answers"
-    return asked.finish(arrived=arrived, rungs=rungs, threshold=search.certified, reason=reason)
-
-
 def of_plan(plan: Plan) -> BitProcedure:
     """Make the procedure of a plan of this method."""
     terms = BitTerms.of(plan.terms)
+    own: dict[str, Any] = {}
+    if terms.variant in OWNER_VARIANTS:
+        own["owner_floor"] = terms.owner_floor
+    if terms.variant == PER_OWNER:
+        own["joint"] = terms.joint
     return procedure(
         variant=terms.variant,
         channel=terms.make_channel(labels=plan.labels),
@@ -214,6 +163,7 @@ def of_plan(plan: Plan) -> BitProcedure:
         delta=terms.delta,
         n=plan.expected_records,
         max_corrupt=terms.max_corrupt,
+        **own,
     )
 
 
@@ -223,66 +173,8 @@ def procedure(*, variant: str, n: int, **asked: Any) -> BitProcedure:
         return certified(n=n, **asked)
     if variant == "one-shot":
         return one_shot(n=n, **asked)
+    if variant == FOR_EVERY_OWNER:
+        return for_every_owner(n=n, **asked)
+    if variant == PER_OWNER:
+        return per_owner(n=n, **asked)
     return published(n=n, star=variant == "published-star", **asked)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """The promise and expectations of a campaign; `finish` puts them on a certificate."""
-
-    variant: str
-    channel: Bit
-    alpha: float
-    delta: float
-    n: int
-    max_corrupt: int
-
-    def __post_init__(self) -> None:
-        check_probability("alpha", self.alpha)
-        check_probability("delta", self.delta)
-        if self.n < 1:
-            raise BadInput(f"n is {self.n}; at least 1 record must be expected")
-        if self.max_corrupt < 0:
-            raise BadInput(f"max_corrupt is {self.max_corrupt}; it must be 0 or more")
-
-    @property
-    def m0(self) -> float:
-        """The rate of ones at coverage 1 - alpha."""
-        return null_rate(self.channel, self.alpha)
-
-    def hopeless(self, answers: int) -> bool:
-        """Whether this many answers would certify nothing even if all of them were ones."""
-        honest = max(0, answers - self.max_corrupt)
-        return tail(honest, answers, self.m0) > self.delta
-
-    def search(self, reserve: float = 0.0) -> Search:
-        return Search(delta=self.delta, m0=self.m0, max_corrupt=self.max_corrupt, reserve=reserve)
-
-    def finish(
-        self, *, arrived: int, rungs: Sequence[BitRung], threshold: float, reason: str | None
-    ) -> LocalCertificate:
-        return LocalCertificate(
-            method="bits",
-            variant=self.variant,
-            kind=PAC,
-            threshold=threshold,
-            level=1 - self.alpha,
-            alpha=self.alpha,
-            delta=self.delta,
-            n=arrived,
-            channel=self.channel.name,
-            epsilon=self.channel.epsilon,
-            max_corrupt=self.max_corrupt,
-            planned=self.n,
-            rungs=tuple(rungs),
-            reason=reason,
-            assumptions=(IID, MIXTURE, DROPOUTS, *((LIARS,) if self.max_corrupt else ())),
-        )
-
-    def too_few(self) -> LocalCertificate:
-        needed = math.ceil(math.log(self.delta) / math.log(self.m0))
-        reason = (
-            f"too few reports: {self.n} records, of which {self.max_corrupt} may be corrupt; the "
-            f"test alone takes at least {needed} honest answers to certify anything"
-        )
-        return self.finish(arrived=0, rungs=(), threshold=1.0, reason=reason)

@@ -145,7 +145,7 @@ def _local(formal: Layer) -> list[tuple[str, Rows]]:
     if strata is not None:
         return [
             ("Certificate", shown),
-            (f"Threshold of every {strata['by']}", _parts(strata)),
+            (_head(strata), _parts(strata)),
             ("Clauses", _rows(formal["flags"])),
             ("Shuffling", _rows(formal["shuffle"])),
         ]
@@ -162,6 +162,11 @@ def _local(formal: Layer) -> list[tuple[str, Rows]]:
         ("Shuffling", _rows(formal["shuffle"])),
     ]
     return [*found, ("Thresholds tested", rungs)] if rungs else found
+
+
+def _head(strata: Layer) -> str:
+    own = f"what its own reports certify, of every {strata['by']}"
+    return own.capitalize() if "together" in strata else f"Threshold of every {strata['by']}"
 
 
 def _parts(strata: Layer) -> Rows:

@@ -27,6 +27,12 @@ from confide.protocol.methods.base import (
     Tally,
 )
 from confide.protocol.methods.local import LocalTerms
+from confide.protocol.methods.owner_terms import (
+    OWNER_VARIANTS,
+    PER_OWNER,
+    owner_settings,
+    plans_mixture,
+)
 from confide.protocol.methods.parts import Division, PartBits, PartCounter, by_owner
 from confide.protocol.methods.thresholds import (
     BitEvidence,
@@ -161,20 +167,49 @@ class BitQuery(Query):
 
 @dataclass(frozen=True, kw_only=True)
 class BitTerms(LocalTerms):
-    """The terms of a campaign of bits."""
+    """The terms of a campaign of bits.
+
+    Variants for-every-owner and per-owner test each owner of `owner_floor` answers or more on its
+    own; `joint` divides delta among owners with a threshold each. With `planned_mixture`, what the
+    variant certified claims is for the owners in the shares in which they answered its first round.
+    """
+
+    joint: bool = False
+    owner_floor: int = 0
+    planned_mixture: bool = False
 
     method: ClassVar[str] = "bits"
-    variants: ClassVar[tuple[str, ...]] = ("certified", "published", "published-star", "one-shot")
+    variants: ClassVar[tuple[str, ...]] = (
+        "certified",
+        *OWNER_VARIANTS,
+        "published",
+        "published-star",
+        "one-shot",
+    )
+    settings: ClassVar[dict[str, tuple[str, ...]]] = {
+        **LocalTerms.settings,
+        "joint": (PER_OWNER,),
+        "owner-floor": OWNER_VARIANTS,
+        "mixture": ("certified",),
+    }
     message: ClassVar[type[Message]] = wire.BitTerms
     reports_message: ClassVar[type[Message]] = wire.BitReports
 
     @classmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
+        own: dict[str, Any] = {}
+        if variant in OWNER_VARIANTS:
+            # Answers at coverage 1 - alpha, of which a third plan.
+            level = 1 - float(settings["alpha"])
+            deviation = Bit(epsilon=float(settings["epsilon"])).deviation(level)
+            own = owner_settings(variant, settings, deviation=deviation, tested=2 / 3)
         return cls(
             variant=variant,
             epsilon=float(settings["epsilon"]),
             delta=float(settings["failure-probability"]),
             max_corrupt=int(settings["max-corrupt"]),
+            planned_mixture=variant == "certified" and plans_mixture(settings),
+            **own,
         )
 
     def make_channel(self, *, labels: int) -> Bit:

@@ -41,8 +41,11 @@ def planned(card: Card) -> Iterator[Finding]:
     yield from chain(formal, plan)
     yield from _edges(formal, plan)
     if formal["track"] == LOCAL and (ladder := LocalTerms.of(plan.terms).ladder):
-        tested = {rung["threshold"] for rung in formal["certificate"]["rungs"]}
+        found = formal["certificate"]
+        parts = [found, *found.get("strata", {}).get("parts", [])]
+        tested = {rung["threshold"] for part in parts for rung in part["rungs"]}
         yield Finding("certificate/rungs", tested <= {*ladder}, "thresholds of the plan's ladder")
+    yield from _left_out(formal, plan)
     stated = {"released": {"model": plan.model.hex(), "score": plan.score, "labels": plan.labels}}
     stated |= STATED[formal["track"]](plan)
     for part, fields in stated.items():
@@ -59,6 +62,23 @@ def _edges(formal: Layer, plan: Plan) -> Iterator[Finding]:
     if terms.given_edges:
         edge = terms.given_edges[min(released["bin"], terms.bins - 1)]
         yield same("released/threshold", released["threshold"], edge)
+
+
+def _left_out(formal: Layer, plan: Plan) -> Iterator[Finding]:
+    """Check that the plan's floor, and nothing else, decides which owners are covered.
+
+    An owner that left while it was tested is not.
+    """
+    strata = formal.get("certificate", {}).get("strata")
+    if strata is None or strata["by"] != "owner":
+        return
+    floor = LocalTerms.of(plan.terms).owner_floor
+    for i, part in enumerate(strata["parts"]):
+        size, name = part.get("planned", part["n"]), f"certificate/strata/parts/{i}/covered"
+        few = size < floor or part["name"] == "all"
+        left = not few and (part["reason"] or "").startswith("left")
+        covered = part.get("covered", True)
+        yield Finding(name, covered != (few or left), f"{size} reports, the plan asks for {floor}")
 
 
 def _contributors(card: Card, plan: Plan) -> Iterator[Finding]:
