@@ -15,6 +15,10 @@ IID = "records are independent draws from the population the guarantee speaks of
 MIXTURE = (
     "per-record weighting: the guarantee is for the mixture of owners the reports were drawn from"
 )
+PLANNED_MIXTURE = (
+    "planned mixture: the guarantee is for owners in the shares in which they answered the first "
+    "round, whoever answered later"
+)
 # Where every part of the records is tested on reports of its own.
 IID_PARTS = (
     "records of a part are independent draws from what that part will meet; how parts are mixed "

@@ -20,10 +20,12 @@ from confide.aggregator.procedures.every_owner_bits import for_every_owner
 from confide.aggregator.procedures.ladder import LOGIT_REACH
 from confide.aggregator.procedures.one_shot import one_shot
 from confide.aggregator.procedures.owner_bits import per_owner
+from confide.aggregator.procedures.planned_mixture import PlannedMixture, left_reason
+from confide.protocol.certificate import DROPOUTS, IID, PLANNED_MIXTURE
 from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTally, BitTerms
 from confide.protocol.methods.owner_terms import FOR_EVERY_OWNER, OWNER_VARIANTS, PER_OWNER
-from confide.protocol.plan import Plan
+from confide.protocol.plan import Plan, digest
 
 Floats = NDArray[np.float64]
 
@@ -92,12 +94,20 @@ def published(
 
 
 def certified(
-    *, channel: Bit, alpha: float, delta: float, n: int, max_corrupt: int = 0
+    *,
+    channel: Bit,
+    alpha: float,
+    delta: float,
+    n: int,
+    max_corrupt: int = 0,
+    mixture: bytes | None = None,
 ) -> BitProcedure:
     """Search with 15 % of the records, certify with the rest; PAC at 1 - alpha with no Delta.
 
     The search narrows a window around the threshold whose certification is likely. Each stage then
     asks one threshold that `Search` allows, placed by the curve so far. There are eight rounds.
+
+    With `mixture`, a public seed, what is certified is for owners in the shares of the first round.
     """
     asked = Asked(
         variant="certified", channel=channel, alpha=alpha, delta=delta, n=n, max_corrupt=max_corrupt
@@ -106,9 +116,11 @@ def certified(
     if asked.hopeless(sum(sizes)):
         return asked.too_few()
     answers = Answers(channel, aim_for(asked.m0, channel, alpha=alpha, answers=sum(sizes)))
-    arrived, start = yield from _narrowed(channel, answers)
-    search, rungs = asked.search(reserve=RESERVE), []
+    first, arrived, start = yield from _narrowed(channel, answers)
+    planned = None if mixture is None else PlannedMixture.of(first, mixture)
+    search, rungs = asked.search(reserve=RESERVE, unequal=planned is not None), []
     unit = math.sqrt(asked.m0 * (1 - asked.m0) / n) / float(channel.hit - channel.spill)
+    reason = None
     for i, share in enumerate(STAGE_SHARES):
         rest = sum(sizes[i + 1 :])
         stage = Ahead(sizes[i], rest, unit)
@@ -117,41 +129,56 @@ def certified(
             break
         stop = start + share if rest else 1.0
         tally = yield BitQuery(channel, start, stop, (q,))
-        answers.add((q,), tally)
         arrived += tally.answers[0]
         start = stop
+        if planned is not None:
+            trials = planned.trials(tally, channel=channel, alpha=alpha, m0=asked.m0)
+            if not trials:
+                reason = left_reason(*planned.missing(tally))
+                break
+            tally = planned.drawn(tally, trials, i)
+        answers.add((q,), tally)
         rungs.append(search.test(q, n=tally.answers[0], ones=tally.ones[0], rest=rest))
         if search.finished:
             break
-    reason = None
-    if search.certified >= 1:
-        reason = (
-            f"no threshold passed: {len(rungs)} stages on {arrived} answers did not reach 1 - alpha"
-        )
-    return asked.finish(arrived=arrived, rungs=rungs, threshold=search.certified, reason=reason)
+    failed = (
+        f"no threshold passed: {len(rungs)} stages on {arrived} answers did not reach 1 - alpha"
+    )
+    reason = (reason or failed) if search.certified >= 1 else None
+    made = asked.finish(arrived=arrived, rungs=rungs, threshold=search.certified, reason=reason)
+    if planned is None:
+        return made
+    liars = made.assumptions[3:]
+    return replace(made, assumptions=(IID, PLANNED_MIXTURE, DROPOUTS, *liars))
 
 
-def _narrowed(channel: Bit, answers: Answers) -> Generator[BitQuery, BitTally, tuple[int, float]]:
+def _narrowed(
+    channel: Bit, answers: Answers
+) -> Generator[BitQuery, BitTally, tuple[BitTally, int, float]]:
     """Run the search rounds: each asks twelve thresholds across a window that the answers narrow.
 
-    Returns how many answers arrived, and the position where the records not yet asked begin.
+    Returns the first tally, how many answers arrived, and the position where the records not yet
+    asked begin.
     """
-    arrived, start = 0, 0.0
+    first, arrived, start = BitTally((), ()), 0, 0.0
     window = (-LOGIT_REACH, LOGIT_REACH)
     for share in SEARCH_SHARES:
         thresholds = tuple(expit(np.linspace(*window, SEARCH_THRESHOLDS)).tolist())
         tally = yield BitQuery(channel, start, start + share, thresholds)
+        first = first if arrived else tally
         answers.add(thresholds, tally)
         arrived += sum(tally.answers)
         start += share
         window = narrow(answers.curve(), answers.aim, window)
-    return arrived, start
+    return first, arrived, start
 
 
 def of_plan(plan: Plan) -> BitProcedure:
     """Make the procedure of a plan of this method."""
     terms = BitTerms.of(plan.terms)
     own: dict[str, Any] = {}
+    if terms.planned_mixture:
+        own["mixture"] = digest(plan.to_bytes())
     if terms.variant in OWNER_VARIANTS:
         own["owner_floor"] = terms.owner_floor
     if terms.variant == PER_OWNER:

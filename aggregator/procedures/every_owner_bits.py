@@ -84,7 +84,7 @@ def for_every_owner(
         for key in tally.keys:
             owners.setdefault(key, _owner(asked, 0))
         for key, one in owners.items():
-            _take(one, tally.of(key), q, i)
+            _take(one, tally.of(key), threshold=q, stage=i)
     wanted = Wanted(variant=FOR_EVERY_OWNER, delta=delta, floor=owner_floor)
     parts = [
         _stratum(number, owners[key], delta=delta, floor=owner_floor)
@@ -160,14 +160,14 @@ def _highest(tested: Mapping[bytes, _Owner], stage: int, asked: Asked) -> float 
     return max(wanted)
 
 
-def _take(one: _Owner, tally: BitTally, q: float, stage: int) -> None:
+def _take(one: _Owner, tally: BitTally, *, threshold: float, stage: int) -> None:
     """Give an owner its answers at a threshold, which it tests unless it has a lower one."""
     n, ones = tally.answers[0], tally.ones[0]
     one.arrived += n
     one.left |= n == 0
-    one.answers.add((q,), tally)
-    if not one.search.finished and q < one.search.certified and not one.left:
-        one.rungs.append(one.search.test(q, n=n, ones=ones, rest=one.ahead(stage).rest))
+    one.answers.add((threshold,), tally)
+    if not one.search.finished and threshold < one.search.certified and not one.left:
+        one.rungs.append(one.search.test(threshold, n=n, ones=ones, rest=one.ahead(stage).rest))
 
 
 def _stratum(number: int, one: _Owner, *, delta: float, floor: int) -> Stratum:

@@ -42,6 +42,11 @@ class LocalTerms(Terms):
         return ()
 
     @property
+    def planned_mixture(self) -> bool:
+        """Whether the promise is for owners in the shares of the first round."""
+        return False
+
+    @property
     def owner_floor(self) -> int:
         """The reports from which on an owner is tested on its own; 0 if none is."""
         return 0

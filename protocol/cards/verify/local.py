@@ -11,7 +11,7 @@ from confide.protocol.cards.verify import recompute
 from confide.protocol.cards.verify.findings import CLOSE, Finding, number, same
 from confide.protocol.cards.verify.released import decided, released_flags, released_score
 from confide.protocol.cards.verify.strata import stratified
-from confide.protocol.certificate import DROPOUTS, IID, IID_PARTS, LIARS, MIXTURE
+from confide.protocol.certificate import DROPOUTS, IID, IID_PARTS, LIARS, MIXTURE, PLANNED_MIXTURE
 from confide.protocol.errors import BadInput
 
 SHUFFLE_DELTA = 1e-6
@@ -110,7 +110,8 @@ def _form(formal: Layer) -> Iterator[Finding]:
     liars = [LIARS] if rules.adaptive and contract["max_corrupt"] else []
     # Owners and groups have reports of their own, so nothing depends on how they are mixed.
     apart = rules.strata.get(variant, "class") != "class"
-    drawn = [IID_PARTS] if apart else [IID, MIXTURE]
+    planned = rules.adaptive and variant == "certified" and PLANNED_MIXTURE in found["assumptions"]
+    drawn = [IID_PARTS] if apart else [IID, PLANNED_MIXTURE if planned else MIXTURE]
     yield same("certificate/assumptions", found["assumptions"], [*drawn, DROPOUTS, *liars])
     counted = [rung["n"] for rung in found["rungs"] if "n" in rung]
     together = sum(counted) if found["variant"] == "certified" else max(counted, default=0)

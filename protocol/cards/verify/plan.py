@@ -6,6 +6,7 @@ from confide.protocol.cards.card import Card, Layer
 from confide.protocol.cards.verify.chain import chain
 from confide.protocol.cards.verify.findings import Finding, number, same
 from confide.protocol.cards.verify.local import RULES
+from confide.protocol.certificate import PLANNED_MIXTURE
 from confide.protocol.methods.base import CENTRAL, FULL_DATA, LOCAL, MONITOR
 from confide.protocol.methods.central import CentralTerms
 from confide.protocol.methods.full_data import FullDataTerms
@@ -46,6 +47,11 @@ def planned(card: Card) -> Iterator[Finding]:
         tested = {rung["threshold"] for part in parts for rung in part["rungs"]}
         yield Finding("certificate/rungs", tested <= {*ladder}, "thresholds of the plan's ladder")
     yield from _left_out(formal, plan)
+    if formal["track"] == LOCAL:
+        promised = PLANNED_MIXTURE in formal["certificate"]["assumptions"]
+        # A campaign that was hopeless from the start asked nobody.
+        asked = formal["certificate"]["n"] > 0 and LocalTerms.of(plan.terms).planned_mixture
+        yield same("certificate/mixture", promised, asked)
     stated = {"released": {"model": plan.model.hex(), "score": plan.score, "labels": plan.labels}}
     stated |= STATED[formal["track"]](plan)
     for part, fields in stated.items():
