@@ -195,6 +195,7 @@ def _run(plan: Plan, users: Callable[[Any], Any], entropy: Entropy) -> Outcome:
         seeded=entropy is not os_entropy,
         crowds=recorded.crowds,
         sizes=recorded.sizes or [certificate.n],
+        owners=recorded.owners,
     )
 
 

@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from confide.aggregator.campaigns.admission import Admission, Sent
+from confide.aggregator.campaigns.owner_record import OwnerRecord, Row
 from confide.aggregator.procedures.averaging import Learned
 from confide.aggregator.procedures.central import Draw, draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.protocol.certificate import NOT_STATED, Certificate
 from confide.protocol.errors import ConfideError
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SEEDED
-from confide.protocol.methods.base import Query, Tally
+from confide.protocol.methods.base import LOCAL, Query, Tally
 from confide.protocol.methods.mean_weights import TrainingTally
 from confide.protocol.plan import Plan, digest, write_query
 
@@ -72,10 +73,12 @@ class RecordedTallies:
         self._plan, self._tallies = plan, tallies
         self.crowds: list[int] = []
         self.sizes: list[int] = []
+        self.owners = OwnerRecord()
 
     def __call__(self, query: Query, round_: int) -> Tally:
         tally = self._tallies(query, round_)
         self.crowds += tally.crowds()
+        self.owners.add(query, tally)
         if not self.sizes and tally.owner_sizes():
             self.sizes = tally.owner_sizes()
             # Checked here, so that nothing is released from too few owners.
@@ -102,7 +105,7 @@ class Outcome:
     The certificate states the randomness that its reports say they come from. `crowd` is the fewest
     reports that answered one threshold of one round together, among which a shuffler could hide a
     bit. `contributors` is how many owners were counted, and `largest` the most reports, or records,
-    of one of them.
+    of one of them. `owners` describes each of them, and `departure` says in words if some left.
     """
 
     certificate: Certificate
@@ -110,6 +113,8 @@ class Outcome:
     crowd: int | None
     contributors: int
     largest: int
+    owners: Sequence[Row] = ()
+    departure: str | None = None
 
 
 def run_campaign(
@@ -129,6 +134,7 @@ def run_campaign(
         seeded=intake.seeded,
         crowds=recorded.crowds,
         sizes=recorded.sizes or list(intake.counted.values()),
+        owners=recorded.owners,
     )
 
 
@@ -153,11 +159,14 @@ def conclude(
     seeded: bool,
     crowds: Iterable[int],
     sizes: Sequence[int],
+    owners: OwnerRecord | None = None,
 ) -> Outcome:
     """Make the outcome of a campaign whose procedure has ended, or raise TooFew.
 
-    `sizes` are the reports, or the records, that were counted of each owner.
+    `sizes` are the reports, or the records, that were counted of each owner; `owners` has what each
+    said.
     """
+    record = OwnerRecord() if owners is None else owners
     if certificate.n < plan.minimum_reports:
         raise TooFewReports(
             f"{certificate.n} reports arrived, the plan asks for at least {plan.minimum_reports}; "
@@ -170,9 +179,11 @@ def conclude(
     return Outcome(
         certificate,
         received,
-        crowd=min(crowds, default=None),
+        crowd=min([*crowds, *filter(None, [record.crowd(certificate)])], default=None),
         contributors=contributors,
         largest=max(sizes, default=0),
+        owners=record.rows(certificate) if plan.terms.track == LOCAL else (),
+        departure=record.remark(certificate),
     )
 
 

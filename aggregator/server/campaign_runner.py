@@ -253,6 +253,7 @@ class CampaignRunner:
             seeded=seeded,
             crowds=recorded.crowds,
             sizes=recorded.sizes or views.contributions(self._store.engine, campaign.id),
+            owners=recorded.owners,
         )
         card = campaign_card(
             plan,

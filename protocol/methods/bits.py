@@ -7,7 +7,7 @@ every record answers at most once.
 
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,7 +24,6 @@ from confide.protocol.methods.base import (
     Query,
     ReportScores,
     Subjects,
-    Tally,
 )
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.methods.owner_terms import (
@@ -33,7 +32,7 @@ from confide.protocol.methods.owner_terms import (
     owner_settings,
     plans_mixture,
 )
-from confide.protocol.methods.parts import Division, PartBits, PartCounter, by_owner
+from confide.protocol.methods.parts import Division, PartBits, PartCounter, PartedTally, by_owner
 from confide.protocol.methods.thresholds import (
     BitEvidence,
     calibrates,
@@ -48,7 +47,7 @@ MOST_THRESHOLDS = 1 << 16
 
 
 @dataclass(frozen=True)
-class BitTally(Tally):
+class BitTally(PartedTally):
     """For every threshold of a query: the number of answers, and how many of them were one.
 
     `parts` holds the same by owner or group, and adds up to the whole, or is empty.
@@ -75,12 +74,25 @@ class BitTally(Tally):
 
     @property
     def keys(self) -> tuple[bytes, ...]:
-        """The parts that answered, in an order that does not depend on when they did."""
         return tuple(sorted(self.parts))
 
-    def of(self, key: bytes) -> "BitTally":
-        """The tally of a part; a part that did not answer has one without answers."""
-        return BitTally(*self.parts.get(key, PartBits({}, {})).dense(len(self.answers)))
+    def of(self, key: bytes) -> Self:
+        return replace(self, **self.parts.get(key, PartBits({}, {})).dense(len(self.answers)))
+
+    @property
+    def size(self) -> int:
+        return sum(self.answers)
+
+    def lower_bound(self, query: Query, threshold: float, *, delta: float) -> float | None:
+        """Clopper and Pearson's bound, through the channel, of the answers at this threshold."""
+        found = [one for one in query.evidence(self) if one.threshold == threshold and one.answers]
+        if not found:
+            return None
+        low, high = 0.0, 1.0
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (middle, high) if found[0].above(middle) <= delta else (low, middle)
+        return low
 
     def crowds(self) -> list[int]:
         return [count for count in self.answers if count]

@@ -1,8 +1,9 @@
 """The question of method labels, and the tally of its answers."""
 
+import math
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +11,9 @@ from numpy.typing import NDArray
 from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.errors import BadInput, Refused
-from confide.protocol.methods.base import Batch, Columns, Query, ReportScores, Subjects, Tally
+from confide.protocol.methods.base import Batch, Columns, Query, ReportScores, Subjects
 from confide.protocol.methods.in_clear import InClear, Probabilities
-from confide.protocol.methods.parts import Division, by_owner, joined
+from confide.protocol.methods.parts import Division, PartedTally, by_owner, joined
 from confide.protocol.methods.thresholds import check_slice
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import F4, rows
@@ -20,7 +21,7 @@ from confide.protocol.wire.encoding import parse, serialise
 
 
 @dataclass(frozen=True)
-class LabelTally(Tally):
+class LabelTally(PartedTally):
     """The reports of a label query and the scores of every label for their features.
 
     Their order is independent of both. `places` says for every report which of the `parts`, owners
@@ -43,15 +44,34 @@ class LabelTally(Tally):
 
     @property
     def keys(self) -> tuple[bytes, ...]:
-        """The parts that reported, in an order that does not depend on when they did."""
         return tuple(sorted(self.parts))
 
-    def of(self, key: bytes) -> "LabelTally":
-        """The reports of a part, in their order."""
-        if key not in self.parts or self.places is None:
-            return LabelTally(self.scores[:0], self.reports[:0])
-        mine = self.places == self.parts.index(key)
-        return LabelTally(self.scores[mine], self.reports[mine])
+    def of(self, key: bytes) -> Self:
+        mine: Any = slice(0)
+        if key in self.parts and self.places is not None:
+            mine = self.places == self.parts.index(key)
+        return replace(
+            self, scores=self.scores[mine], reports=self.reports[mine], parts=(), places=None
+        )
+
+    @property
+    def size(self) -> int:
+        return len(self.reports)
+
+    def lower_bound(self, query: Query, threshold: float, *, delta: float) -> float | None:
+        """The empirical Bernstein bound of X (Maurer and Pontil 2009, theorem 4), once through."""
+        channel = getattr(query, "channel", None)
+        if not isinstance(channel, LabelChannel) or self.size < 2:
+            return None
+        kept = self.scores[:, : channel.k] <= np.float64(threshold)
+        x = (channel.weights(self.reports)[:, : kept.shape[1]] * kept).sum(axis=1)
+        sizes = [channel.support_range(size) for size in range(channel.k + 1)]
+        scale, spill = float(channel.hit - channel.spill), float(channel.spill)
+        ends = [(c - spill * size) / scale for size, pair in enumerate(sizes) for c in pair]
+        term = math.log(2 / delta)
+        slack = math.sqrt(2 * float(x.var(ddof=1)) * term / self.size)
+        slack += 7 * (max(ends) - min(ends)) * term / (3 * (self.size - 1))
+        return min(1.0, max(0.0, float(x.mean()) - slack))
 
 
 @dataclass(frozen=True)

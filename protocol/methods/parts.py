@@ -4,20 +4,43 @@ A query says by its division which part every report belongs to. The tally then 
 records together and, by `keys` and `of`, for each part on its own.
 """
 
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.protocol.methods.base import Batch
+from confide.protocol.methods.base import Batch, Query, Tally
 from confide.protocol.wire.columns import Array
 
 # The most parts that a tally keeps apart. With more of them a part has no certificate of its own,
 # and one number for each would be larger than what it is counted from.
 MOST_PARTS = 1_000
+
+
+class PartedTally(Tally):
+    """A tally that also answers for each part on its own."""
+
+    @property
+    @abstractmethod
+    def keys(self) -> tuple[bytes, ...]:
+        """The parts that answered, in an order that does not depend on when they did."""
+
+    @abstractmethod
+    def of(self, key: bytes) -> Self:
+        """The tally of a part; that of a part that did not answer is empty."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """The number of reports."""
+
+    @abstractmethod
+    def lower_bound(self, query: Query, threshold: float, *, delta: float) -> float | None:
+        """What coverage at a threshold is at least, but with probability delta; None: unknown."""
 
 
 class Divided(NamedTuple):
@@ -46,12 +69,14 @@ class PartBits:
     answers: Mapping[int, int]
     ones: Mapping[int, int]
 
-    def dense(self, thresholds: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The answers and the ones at every threshold."""
-        return tuple(
-            tuple(counts.get(place, 0) for place in range(thresholds))
-            for counts in (self.answers, self.ones)
-        )  # type: ignore[return-value]
+    def dense(self, thresholds: int) -> dict[str, Any]:
+        """The answers and the ones at every threshold, and no parts, as fields of a tally."""
+        places = range(thresholds)
+        return {
+            "answers": tuple(self.answers.get(place, 0) for place in places),
+            "ones": tuple(self.ones.get(place, 0) for place in places),
+            "parts": {},
+        }
 
     def to_json(self) -> list[list[int]]:
         return [[place, n, self.ones.get(place, 0)] for place, n in sorted(self.answers.items())]

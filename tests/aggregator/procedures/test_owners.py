@@ -76,7 +76,7 @@ def test_each_owner_is_covered_as_it_is_promised(method: str, joint: bool) -> No
         failed.append([coverage(q, hard=o < HARDER) < 1 - ALPHA for o, q in enumerate(each)])
     counts = np.array(failed)
     # Owners have records of their own, so that all their tests are independent.
-    count: np.ndarray = counts.any(axis=1) if joint else counts.reshape(-1)
+    count = np.asarray(counts.any(axis=1) if joint else counts.reshape(-1))
     assert count.sum() <= int(binom.isf(1e-6, len(count), DELTA))
     # Harder owners have higher thresholds, and easy ones are not held up by them.
     means = np.mean(thresholds, axis=0)
