@@ -113,7 +113,7 @@ def divided(
 def _nobody(n: int, level: float) -> Stratum:
     reason = "no report came"
     if n:
-        reason = f"reports of more than {MOST_PARTS:,} owners are not kept apart"
+        reason = f"reports have no owners, or more than {MOST_PARTS:,}, which are not kept apart"
     return Stratum(name="all", threshold=1.0, n=n, delta=level, reason=reason, covered=False)
 
 

@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from confide.aggregator.campaigns.driver import run_campaign
 from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.ladder import public_ladder
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.client.records.records import Records
 from confide.protocol.certificate import Certificate
 from confide.protocol.channels.registry import LABEL_CHANNELS
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.base import Terms
+from confide.protocol.methods.owner_terms import OWNER_VARIANTS
 from confide.protocol.methods.registry import METHODS as METHODS_BY_NAME
 from confide.protocol.methods.registry import local_variants
 from confide.protocol.plan import Plan
@@ -110,6 +112,9 @@ POPULATIONS = {
 }
 
 
+OWNER_LABELS = tuple(("labels", variant) for variant in OWNER_VARIANTS)
+
+
 @dataclass(frozen=True)
 class Method:
     """A local method that states a guarantee."""
@@ -130,6 +135,9 @@ class Method:
         if self.variant in ("class-conditional", "per-owner"):
             # So that delta bounds the failure of any class, or at any owner.
             own["joint"] = True
+        if (self.method, self.variant) in OWNER_LABELS:
+            # Every owner walks it, and a short one is walked faster.
+            own["ladder"] = tuple(public_ladder(100).tolist())
         return METHODS_BY_NAME[self.method](**asked | own)
 
     @property

@@ -15,8 +15,10 @@ from confide.aggregator.procedures.ladder import public_ladder
 from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.randomized_response import KaryRR
+from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.owner_terms import usual_floor
+from confide.simulation.calibration import calibrate
 from confide.simulation.driver import BitUsers, LabelUsers, drive
 
 ALPHA = DELTA = 0.1
@@ -156,3 +158,20 @@ def test_the_usual_floor_is_that_of_a_test_with_an_even_chance() -> None:
         passes = next(c for c in range(n + 2) if binom.sf(c - 1, n, m0) <= DELTA)
         chances.append(float(binom.sf(passes - 1, n, rate)))
     assert chances[0] < 0.4 < chances[1] < 0.65 < chances[2]
+
+
+def test_records_in_arrays_are_calibrated_for_their_owners() -> None:
+    """The public function takes the owner of every record, and its card has a part for each."""
+    rng = np.random.default_rng(0)
+    labels_ = rng.integers(0, 3, 6_000)
+    probs = rng.dirichlet(np.ones(3), 6_000)
+    probs[np.arange(6_000), labels_] += 2
+    owners = rng.choice(["north", "south"], 6_000)
+    asked: dict[str, Any] = {"epsilon": 4.0, "seed": 1, "owners": owners}
+    made = calibrate(
+        probs / 3, labels_, method="bits:for-every-owner", owner_floor=100, **asked
+    ).certificate
+    assert [one.name for one in made.strata] == ["1", "2"]
+    assert made.threshold == max(one.threshold for one in made.strata) < 1
+    with pytest.raises(BadInput, match="3 owners with 6000 truths"):
+        calibrate(probs / 3, labels_, **asked | {"owners": owners[:3]})
