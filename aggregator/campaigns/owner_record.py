@@ -9,7 +9,7 @@ from typing import Any
 
 from confide.protocol.certificate import PLANNED_MIXTURE, Certificate, LocalCertificate
 from confide.protocol.methods.base import Query, Tally
-from confide.protocol.methods.parts import PartedTally
+from confide.protocol.methods.parts import PartedTally, kept_apart
 
 log = logging.getLogger(__name__)
 
@@ -29,9 +29,10 @@ class OwnerRecord:
 
     def add(self, query: Query, tally: Tally) -> None:
         """Take in a round, and warn if owners of the first one have left."""
-        if not isinstance(tally, PartedTally) or not tally.keys:
+        found = kept_apart(tally)
+        if found is None:
             return
-        self.rounds.append((query, tally))
+        self.rounds.append((query, found))
         if self.left >= WARNED:
             log.warning("confide: round %d: %s", len(self.rounds), self.departure)
 

@@ -43,6 +43,11 @@ class PartedTally(Tally):
         """What coverage at a threshold is at least, but with probability delta; None: unknown."""
 
 
+def kept_apart(tally: Tally) -> PartedTally | None:
+    """The tally, if it keeps parts apart and any came."""
+    return tally if isinstance(tally, PartedTally) and tally.keys else None
+
+
 class Divided(NamedTuple):
     """The parts that occur in a batch, and for every report the place of its part among them."""
 
