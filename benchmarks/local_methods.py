@@ -22,6 +22,7 @@ from rich.table import Table
 
 from confide.aggregator.procedures import bits, labels
 from confide.aggregator.procedures.ladder import even_in_size
+from confide.aggregator.procedures.one_shot import one_shot
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.randomized_response import KaryRR
 from confide.protocol.channels.registry import auto
@@ -156,7 +157,7 @@ def bit_table(trials: int) -> list[dict[str, Any]]:
         variants: dict[str, Callable[[], Any]] = {
             "published S*": lambda g=given: bits.published(**g, star=True),
             "certified": lambda g=given: bits.certified(**g),
-            "one-shot": lambda g=given: bits.one_shot(**g),
+            "one-shot": lambda g=given: one_shot(**g),
         }
         for population, scores in bit_populations().items():
             published = float("nan")

@@ -104,6 +104,7 @@ def calibrate(
     model: Path | str | None = None,
     name: str = "calibration in process",
     seed: int | None = None,
+    owners: Any = None,
     **settings: Any,
 ) -> Calibration:
     """Calibrate a model on records that are all here, as a campaign would on many owners'.
@@ -116,6 +117,9 @@ def calibrate(
     `non-private`. `settings` are the method's own: `failure_probability`, `max_corrupt`, `channel`,
     `provider_data`, `mechanism`, `bins`, `grid`, `beta`, `privacy_delta`. `model` is the ONNX file
     that cards shall name.
+
+    `owners` names the owner of every record, for the variants that test owners one by one; cards
+    number them in the order of their names.
 
     Randomness is the operating system's. A `seed` repeats a run, and makes its card a simulation.
     """
@@ -133,7 +137,10 @@ def calibrate(
     if len(found) != len(observed):
         raise BadInput(f"{len(found)} results with {len(observed)} truths; accepted is one each")
     u = rng.random(len(observed)) if chosen.randomized else None
-    records = _Records(chosen, found[order], observed[order], u)
+    if owners is not None and len(owners) != len(observed):
+        raise BadInput(f"{len(owners)} owners with {len(observed)} truths; accepted is one each")
+    held = None if owners is None else np.asarray(owners)[order]
+    records = _Records(chosen, found[order], observed[order], u, held)
     if method == NON_PRIVATE:
         check_used([_kebab(key) for key in settings], [method], belongs())
         return Calibration(chosen, split_conformal(records.own, alpha=alpha), labels or None)
@@ -158,6 +165,7 @@ class _Records:
     results: Array
     truth: Array
     u: Array | None
+    owners: Array | None = None
 
     @property
     def own(self) -> Array:
@@ -170,8 +178,10 @@ class _Records:
 
 # The users of every method, in arrays.
 USERS: dict[str, Callable[[_Records, Entropy], Callable[[Any], Any]]] = {
-    "bits": lambda records, entropy: BitUsers(records.own, entropy),
-    "labels": lambda records, entropy: LabelUsers(records.every, records.truth, entropy),
+    "bits": lambda records, entropy: BitUsers(records.own, entropy, records.owners),
+    "labels": lambda records, entropy: LabelUsers(
+        records.every, records.truth, entropy, records.owners
+    ),
     "central": lambda records, entropy: CountingOwner(records.own),
 }
 
@@ -199,6 +209,7 @@ def _run(plan: Plan, users: Callable[[Any], Any], entropy: Entropy) -> Outcome:
         received={"OK": 1},
         seeded=entropy is not os_entropy,
         sizes=recorded.sizes or [certificate.n],
+        owners=recorded.owners,
     )
 
 

@@ -14,6 +14,7 @@ from confide.protocol.exact.sampling import Entropy, randomness
 from confide.protocol.methods.bits import BitQuery, BitTally
 from confide.protocol.methods.counts import HistogramQuery, HistogramTally
 from confide.protocol.methods.label_query import LabelQuery, LabelTally
+from confide.protocol.methods.parts import Divided, PartCounter
 
 AnyQuery = TypeVar("AnyQuery")
 AnyTally = TypeVar("AnyTally")
@@ -37,11 +38,13 @@ def drive(
 class BitUsers:
     """Users who know the score of their record.
 
-    User i of n has position (i + 1/2)/n, so the users must be shuffled first.
+    User i of n has position (i + 1/2)/n, so the users must be shuffled first. `parts` are their
+    owners or groups, if tallies shall keep them apart.
     """
 
     scores: NDArray[Any]
     entropy: Entropy
+    parts: NDArray[Any] | None = None
 
     def __call__(self, query: BitQuery) -> BitTally:
         asked, first = _slice(len(self.scores), query.start, query.stop)
@@ -53,16 +56,23 @@ class BitUsers:
         count = len(query.thresholds)
         answers = np.bincount(part, minlength=count)
         ones = np.bincount(part[reports], minlength=count)
-        return BitTally(tuple(answers.tolist()), tuple(ones.tolist()))
+        counter = PartCounter()
+        if self.parts is not None:
+            counter.add(_divided(self.parts[asked]), part, reports)
+        return BitTally(tuple(answers.tolist()), tuple(ones.tolist()), counter.parts())
 
 
 @dataclass(frozen=True)
 class LabelUsers:
-    """Users who show their features (here: scores of every label) and keep their label private."""
+    """Users who show their features (here: scores of every label) and keep their label private.
+
+    `parts` are their owners or groups, if tallies shall keep them apart.
+    """
 
     scores: NDArray[Any]
     labels: NDArray[Any]
     entropy: Entropy
+    parts: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
         if len(self.scores) != len(self.labels):
@@ -73,9 +83,10 @@ class LabelUsers:
 
     def __call__(self, query: LabelQuery) -> LabelTally:
         asked, _ = _slice(len(self.labels), query.start, query.stop)
-        return LabelTally(
-            self.scores[asked], query.channel.randomize(self.labels[asked], self.entropy)
-        )
+        reports = query.channel.randomize(self.labels[asked], self.entropy)
+        if self.parts is None:
+            return LabelTally(self.scores[asked], reports)
+        return LabelTally(self.scores[asked], reports, *_divided(self.parts[asked]))
 
 
 @dataclass(frozen=True)
@@ -86,6 +97,11 @@ class CountingOwner:
 
     def __call__(self, query: HistogramQuery) -> HistogramTally:
         return HistogramTally(query.count(self.scores), 1, (len(self.scores),))
+
+
+def _divided(parts: NDArray[Any]) -> Divided:
+    names, places = np.unique(parts, return_inverse=True)
+    return Divided(tuple(str(name).encode() for name in names.tolist()), places.astype(np.int64))
 
 
 def _slice(n: int, start: float, stop: float) -> tuple[slice, int]:

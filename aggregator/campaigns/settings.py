@@ -12,6 +12,7 @@ from confide.protocol.exact.lattice import MOST_WEIGHTS
 from confide.protocol.methods.in_clear import MOST_SENT_FEATURES
 from confide.protocol.methods.monitor import MOST_PERIODS
 from confide.protocol.methods.noised_errors import MOST_SHARE
+from confide.protocol.methods.owner_terms import MIXTURES
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.methods.training import LIMITS
 from confide.protocol.shuffling import MOST_CROWD
@@ -98,6 +99,8 @@ KINDS = {
     "largest-set": _whole(0, MOST_LABELS),
     "joint": Kind(lambda value: type(value) is bool, "true or false"),
     "class-floor": _whole(0, MOST_CLASS_FLOOR),
+    "owner-floor": _whole(0, MOST_CLASS_FLOOR),
+    "mixture": Kind(lambda value: value in MIXTURES, " or ".join(MIXTURES)),
     "bins": Kind(
         lambda value: value == AUTOMATIC or _whole(2, MOST_BINS).accepts(value),
         f"{AUTOMATIC} or {_whole(2, MOST_BINS).words}",

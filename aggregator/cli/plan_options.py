@@ -14,6 +14,7 @@ from confide.protocol.certificate import MARGINAL, PAC
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import GRID_NAMES, MIXED
 from confide.protocol.methods.labels import CLASS_FLOOR
+from confide.protocol.methods.owner_terms import AS_ANSWERED
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.scores.base import OWN_LOSS, REGRESSION
 from confide.protocol.scores.registry import SCORES_HELP, find_score
@@ -31,6 +32,8 @@ DEFAULTS: dict[str, Any] = {
     "largest-set": 0,
     "joint": False,
     "class-floor": CLASS_FLOOR,
+    "owner-floor": 0,
+    "mixture": AS_ANSWERED,
     "max-corrupt": 0,
     "shuffler": "",
     "crowd": USUAL_CROWD,
@@ -99,11 +102,19 @@ class PlanOptions:
     ] = None
     joint: Annotated[
         bool | None,
-        typer.Option(help="labels:class-conditional: the promise holds for all labels at once"),
+        typer.Option(help="class-conditional, per-owner: the promise holds for all at once"),
     ] = None
     class_floor: Annotated[
         int | None,
         typer.Option(help="labels:class-conditional: fewer records of a label give it threshold 1"),
+    ] = None
+    owner_floor: Annotated[
+        int | None,
+        typer.Option(help="variants of owners: fewer reports leave one out; 0: by the rule"),
+    ] = None
+    mixture: Annotated[
+        str | None,
+        typer.Option(help="bits:certified: of owners, as-answered or planned (the first round's)"),
     ] = None
     epsilon: Annotated[float | None, typer.Option(help="privacy of a record")] = None
     alpha: Annotated[

@@ -17,6 +17,7 @@ from confide.protocol.errors import BadInput, check_choice, check_probability
 from confide.protocol.exact.sampling import Entropy
 from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTally
 from confide.protocol.methods.label_query import LabelProcedure
+from confide.protocol.methods.owner_terms import OWNER_VARIANTS
 from confide.protocol.methods.registry import local_variants
 from confide.protocol.privacy.amplification import (
     NO_AMPLIFICATION,
@@ -46,7 +47,7 @@ class Local(Repeated):
         check_choice(
             f"variant of {self.method}",
             self.variant,
-            (*local_variants()[self.method], "non-private"),
+            (*array_variants(self.method), "non-private"),
         )
         find_label_score(self.score)
         accepted = (AUTO, *self._on_arrays.channels)
@@ -120,6 +121,11 @@ class Local(Repeated):
             "Delta": rows[0]["Delta"],
             "shuffle": self._on_arrays.shuffle,
         }
+
+
+def array_variants(method: str) -> tuple[str, ...]:
+    """The variants that records in arrays can be evaluated with: those have no owners."""
+    return tuple(name for name in local_variants()[method] if name not in OWNER_VARIANTS)
 
 
 def class_coverage(within: NDArray[np.bool_], truth: NDArray[Any], k: int) -> Row:

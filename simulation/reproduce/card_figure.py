@@ -18,10 +18,10 @@ from confide.simulation.reproduce.summaries import averaged
 from confide.simulation.reproduce.target import (
     PARTLY,
     YES,
-    Asked,
     DataFile,
     Plot,
     Row,
+    RunOptions,
     Statement,
     Target,
 )
@@ -65,7 +65,7 @@ def released(
 
 
 def diagnostics(
-    asked: Asked, population: Callable[[int], Population], sizes: Sequence[int] = SIZES
+    asked: RunOptions, population: Callable[[int], Population], sizes: Sequence[int] = SIZES
 ) -> list[Row]:
     """Figure 1: certificate width, set size and observed inflation, over budgets and sizes."""
 
@@ -115,7 +115,7 @@ def _scores(records: Population) -> tuple[NDArray[np.float64], NDArray[np.float6
     return scored.own, scored.every
 
 
-def trained(asked: Asked, seed: int) -> Population:
+def trained(asked: RunOptions, seed: int) -> Population:
     """The CIFAR-10 test images under a small network trained by DP-SGD, as the paper says."""
     training, test = cifar10(asked.files[CIFAR.name])
     return of_images(training, test, entropy=SeededEntropy("card", asked.seed, seed))

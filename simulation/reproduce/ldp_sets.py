@@ -16,11 +16,11 @@ from confide.simulation.reproduce.target import (
     NO,
     PARTLY,
     YES,
-    Asked,
     DataFile,
     Facts,
     Plot,
     Row,
+    RunOptions,
     Statement,
     Target,
 )
@@ -46,7 +46,7 @@ FILES = {
 Records = Callable[[DataSet], tuple[Population, int]]
 
 
-def table(asked: Asked, records: Records, sets: Sequence[DataSet] = MEDICAL) -> list[Row]:
+def table(asked: RunOptions, records: Records, sets: Sequence[DataSet] = MEDICAL) -> list[Row]:
     """Table 1: every method with both scores at epsilon 4, over random splits."""
 
     def work(place: int, _: int) -> Iterator[Row]:
@@ -61,7 +61,7 @@ def table(asked: Asked, records: Records, sets: Sequence[DataSet] = MEDICAL) -> 
     return [_plain(row) for cell in cells for row in asked.kept.of(cell, trials=1)]
 
 
-def by_epsilon(asked: Asked, records: Records) -> list[Row]:
+def by_epsilon(asked: RunOptions, records: Records) -> list[Row]:
     """Figure 6: TissueMNIST and APS over epsilon."""
 
     def work(_: int, __: int) -> Iterator[Row]:
@@ -89,7 +89,7 @@ def measured(
     *,
     score: str,
     epsilon: float,
-    asked: Asked,
+    asked: RunOptions,
 ) -> Row:
     """Coverage and size over random splits, the paper's promise, and its formula for L*."""
     kind, variant = METHODS[method]
@@ -120,7 +120,7 @@ def made_up(one: DataSet, *, seed: int, test: int = TEST) -> tuple[Population, i
     return classifier(n=one.n + test, k=one.k, size=size, seed=seed), one.n
 
 
-def of_medmnist(asked: Asked, one: DataSet) -> tuple[Population, int]:
+def of_medmnist(asked: RunOptions, one: DataSet) -> tuple[Population, int]:
     """Probabilities of the validation and test images, by a network trained on the others.
 
     As many of them calibrate as the validation part has.
@@ -143,11 +143,11 @@ def of_medmnist(asked: Asked, one: DataSet) -> tuple[Population, int]:
     return Population(one.name, probs, rest.labels), len(parts["val"])
 
 
-def _made_up_for(asked: Asked) -> Records:
+def _made_up_for(asked: RunOptions) -> Records:
     return lambda one: made_up(one, seed=asked.seed)
 
 
-def _medmnist_for(asked: Asked) -> Records:
+def _medmnist_for(asked: RunOptions) -> Records:
     return lambda one: of_medmnist(asked, one)
 
 

@@ -16,10 +16,10 @@ from confide.simulation.reproduce.target import (
     NO,
     PARTLY,
     YES,
-    Asked,
     DataFile,
     Plot,
     Row,
+    RunOptions,
     Statement,
     Target,
 )
@@ -36,7 +36,7 @@ IMAGENET = DataFile(
 )
 
 
-def by_bins(asked: Asked, population: Population) -> list[Row]:
+def by_bins(asked: RunOptions, population: Population) -> list[Row]:
     """Figure 5: coverage and size at epsilon 1 over the number of bins, and without privacy."""
     n = round(SHARE * len(population))
     best = pps_level.best_bins(n=n, epsilon=1.0)
@@ -48,7 +48,7 @@ def by_bins(asked: Asked, population: Population) -> list[Row]:
     return [*rows, {"m": None, "choice": NONE, **without_privacy(asked, population, n)}]
 
 
-def by_epsilon(asked: Asked, population: Population) -> list[Row]:
+def by_epsilon(asked: RunOptions, population: Population) -> list[Row]:
     """Figure 6: coverage and size over epsilon, m* for each, and without privacy."""
     n = round(SHARE * len(population))
     rows = []
@@ -62,7 +62,9 @@ def by_epsilon(asked: Asked, population: Population) -> list[Row]:
     ]
 
 
-def over_splits(asked: Asked, population: Population, *, n: int, bins: int, epsilon: float) -> Row:
+def over_splits(
+    asked: RunOptions, population: Population, *, n: int, bins: int, epsilon: float
+) -> Row:
     """Means over random splits of the records."""
     made, grid, rank = (
         pps_level.mechanism(bins=bins, n=n, epsilon=epsilon),
@@ -78,7 +80,7 @@ def over_splits(asked: Asked, population: Population, *, n: int, bins: int, epsi
     )
 
 
-def without_privacy(asked: Asked, population: Population, n: int) -> Row:
+def without_privacy(asked: RunOptions, population: Population, n: int) -> Row:
     """Split conformal prediction on the same splits."""
     return _measured(
         asked,
@@ -89,7 +91,7 @@ def without_privacy(asked: Asked, population: Population, n: int) -> Row:
 
 
 def _measured(
-    asked: Asked, population: Population, *, n: int, calibrate: Callable[[np.ndarray], float]
+    asked: RunOptions, population: Population, *, n: int, calibrate: Callable[[np.ndarray], float]
 ) -> Row:
     """HPS scores; a set's size is the number of probabilities that are at least 1 - threshold."""
     own = 1 - population.probs[np.arange(len(population)), population.labels]
@@ -164,7 +166,7 @@ BINS_PLOT = Plot(x="m", y=("coverage", "set size"), lines="choice", log_x=True)
 EPSILON_PLOT = Plot(x="epsilon", y=("coverage", "set size"), lines="choice")
 
 
-def _given(asked: Asked) -> Population:
+def _given(asked: RunOptions) -> Population:
     return from_npz(asked.files[IMAGENET.name])
 
 

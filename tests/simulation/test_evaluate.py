@@ -13,7 +13,7 @@ import pytest
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.registry import local_variants
 from confide.simulation.data.population import Population, embedded, from_npz
-from confide.simulation.evaluate.local import Local
+from confide.simulation.evaluate.local import Local, array_variants
 from confide.simulation.evaluate.trials import run_trials
 from tests.support.known import label_population
 from tests.support.places import ROOT
@@ -23,7 +23,7 @@ from tests.support.simulation import in_process, simulation
 
 @pytest.mark.parametrize(
     ("method", "variant"),
-    [(m, v) for m, names in local_variants().items() for v in (*names, "non-private")],
+    [(m, v) for m in local_variants() for v in (*array_variants(m), "non-private")],
 )
 def test_json_holds_what_was_asked_and_what_came_out(
     records: Path, method: str, variant: str
