@@ -16,7 +16,7 @@ from confide.aggregator.cards.search import search_and_try
 from confide.aggregator.cards.shortlist import ShortlistTrial
 from confide.aggregator.keys import read_key
 from confide.protocol.cards.card import Card, Layer
-from confide.protocol.cards.in_words import headline
+from confide.protocol.cards.in_words import headline, trivial_in_runs
 from confide.protocol.cards.sections import evaluated_lines
 from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
@@ -50,6 +50,7 @@ EXAMPLE = """An example of a contract:
     gamma = [0.65, 0.75, 0.85]
     n = [1000, 4000]
     bins = 100
+    # grid = ["mixed", "logit"] # how the bins lie; default: mixed
     epsilon_train = 4.0
     delta_train = 1e-5
     epsilon_calibration = [2.0, 8.0]
@@ -147,7 +148,13 @@ def search_command(
         print(
             f"wrote {out}{'' if key else ', unsigned: nobody vouches for it; sign it with --key'}"
         )
-        if formal["decision"] != "feasible":
+        trivial = trivial_in_runs(formal, measured)
+        if trivial:
+            print(
+                f"no campaign is made of it: on {tried.records} its threshold was 1; accepted is a "
+                "contract with more epsilon or records, or another grid or score"
+            )
+        if trivial or formal["decision"] != "feasible":
             raise typer.Exit(1)
         if campaign is not None:
             write_whole(campaign, settings)
