@@ -21,7 +21,7 @@ from confide.protocol.cards.card import Card
 from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy
-from confide.protocol.methods.central import TRUSTED
+from confide.protocol.methods.central import OWNER_NOISED, CentralTerms
 from confide.protocol.methods.registry import local_variants
 from confide.protocol.plan import Plan
 from confide.protocol.prediction.predictor import Predictor
@@ -31,7 +31,7 @@ from confide.protocol.scores.probabilities import check_probabilities
 from confide.protocol.scores.registry import find_score
 from confide.protocol.simulated import ALWAYS
 from confide.protocol.tensors import as_array
-from confide.simulation.driver import BitUsers, CountingOwner, LabelUsers
+from confide.simulation.driver import BitUsers, CountingOwner, LabelUsers, NoisingOwners
 from confide.simulation.planning import plan as make_campaign_plan
 
 Array = NDArray[Any]
@@ -41,7 +41,7 @@ NON_PRIVATE = "non-private"
 
 def variants() -> dict[str, tuple[str, ...]]:
     """The methods that calibrate arrays, each with its variants, the default one first."""
-    return {**local_variants(), "central": (TRUSTED,)}
+    return {**local_variants(), CentralTerms.method: CentralTerms.variants}
 
 
 @dataclass(frozen=True)
@@ -103,19 +103,39 @@ def calibrate(
     model: Path | str | None = None,
     name: str = "calibration in process",
     seed: int | None = None,
+    owners: int = 1,
     **settings: Any,
 ) -> Calibration:
     """Calibrate a model on records that are all here, as a campaign would on many owners'.
 
     `results` is what the model returned for the records: probabilities (n, K), or numbers as the
     score reads them, (n,) or (n, 2). `truth` holds the labels, or the numbers, that were observed.
-    `method` is `bits`, `labels` or `central`, perhaps with a variant (`bits:one-shot`), or
-    `non-private`. `settings` are the method's own: `failure_probability`, `max_corrupt`, `channel`,
-    `provider_data`, `mechanism`, `bins`, `grid`, `beta`, `privacy_delta`. `model` is the ONNX file
-    that cards shall name.
+    `method` is one of these, or one with a variant, such as `bits:one-shot`:
+
+    - `labels`: certified, class-conditional, published, published-star
+    - `bits`: certified, one-shot, published, published-star
+    - `central`: trusted; owner-noised, where `owners` deal the records out evenly and each noise
+      their counts
+    - `non-private`
+
+    `settings` are the method's own; those not given have the defaults of a federation:
+
+    - `labels` and `bits`: `failure_probability`, `max_corrupt`
+    - `labels`: `channel`; certified: `provider_data`, `largest_set`; class-conditional:
+      `provider_data`, `joint`, `class_floor`
+    - `central`: `bins`, `grid`, `provider_data` (grid `even`), `edges_file` (grid `given`), `beta`,
+      `guarantee` (`marginal`, or `PAC` with a `failure_probability`), `privacy_delta`; trusted:
+      `mechanism`
+
+    `model` is the ONNX file that cards shall name, and `name` the title of the campaign on them.
 
     Randomness is the operating system's. A `seed` repeats a run, and makes its card a simulation.
     """
+    if owners != 1 and method != f"{CentralTerms.method}:{OWNER_NOISED}":
+        raise BadInput(
+            f"owners is {owners} with method {method}; accepted is 1, or method "
+            f"{CentralTerms.method}:{OWNER_NOISED}"
+        )
     found, observed = as_array(results), as_array(truth)
     chosen = find_score(score)
     labels = 0
@@ -141,7 +161,12 @@ def calibrate(
         # A seeded run repeats in every bit of its plan.
         plan = replace(plan, issued=ALWAYS[0], expires=ALWAYS[1])
     entropy: Entropy = os_entropy if seed is None else SeededEntropy("calibrate", seed)
-    outcome = _run(plan, USERS[plan.method](records, entropy), entropy)
+    users = (
+        NoisingOwners(records.own, owners, entropy)
+        if plan.variant == OWNER_NOISED
+        else USERS[plan.method](records, entropy)
+    )
+    outcome = _run(plan, users, entropy)
     return Calibration(chosen, outcome.certificate, labels or None, plan, outcome)
 
 
@@ -181,7 +206,7 @@ def _campaign(method: str) -> str:
 
 
 def _run(plan: Plan, users: Callable[[Any], Any], entropy: Entropy) -> Outcome:
-    """Run the plan's procedure on users in arrays, who count as one owner."""
+    """Run the plan's procedure on users in arrays; reports count as those of one owner."""
 
     def draw(mechanism: Mechanism, counts: Histogram, rank: int) -> Release:
         return mechanism.release(counts, rank, entropy)

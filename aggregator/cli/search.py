@@ -22,8 +22,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
 from confide.protocol.option_groups import grouped
 from confide.protocol.prediction.batches import BatchModel, read_model
-from confide.protocol.prediction.new_records import read_new_records
-from confide.protocol.prediction.predictor import Predictor
+from confide.protocol.prediction.known_records import read_known_records
 from confide.protocol.scores.base import REGRESSION
 from confide.protocol.scores.registry import find_score
 from confide.protocol.terminal import clear_errors
@@ -166,17 +165,8 @@ def _read_trial(tried: TrialOptions, model: BatchModel | None) -> ShortlistTrial
     if tried.records is None:
         return None
     score = find_score(tried.score)
-    found = read_new_records(tried.records, score, features=model is not None)
-    if found.truth is None:
-        wanted = "target" if score.task == REGRESSION else "label"
-        raise BadInput(f"{tried.records} has no column {wanted!r}; accepted are records with it")
-    try:
-        results = Predictor(score, 1.0, model=model).results(found.given)
-        return ShortlistTrial(
-            score, results, found.truth, runs=tried.runs, tolerance=tried.tolerance
-        )
-    except BadInput as error:
-        raise BadInput(f"{tried.records}: {error}") from None
+    results, truth = read_known_records(tried.records, score, model=model)
+    return ShortlistTrial(score, results, truth, runs=tried.runs, tolerance=tried.tolerance)
 
 
 def _settings(formal: Layer, tried: TrialOptions, trial: ShortlistTrial | None) -> str:
