@@ -18,6 +18,10 @@ Array = NDArray[Any]
 PREDICTED = (("prediction",), ("prediction", "scale"), ("lower", "upper"))
 
 
+class TextColumn(BadInput):
+    """A column holds text where numbers are wanted."""
+
+
 @dataclass(frozen=True)
 class Columns:
     """A file's columns, and how messages name its rows: `row` and the number of the first."""
@@ -36,7 +40,7 @@ def read_columns(path: Path, *, accepted: str, named: tuple[str, ...] = ()) -> C
     try:
         return READERS[path.suffix](path, named)
     except BadInput as error:
-        raise BadInput(f"{path}: {error}") from None
+        raise type(error)(f"{path}: {error}") from None
     except (
         OSError,
         ValueError,
@@ -223,7 +227,7 @@ def _numbers(name: str, values: Sequence[Any] | Array) -> Array:
     try:
         return np.array(values, dtype=np.float64)
     except (ValueError, TypeError) as error:
-        raise BadInput(f"column {name!r} holds something else than numbers: {error}") from None
+        raise TextColumn(f"column {name!r} holds something else than numbers: {error}") from None
 
 
 def _present(values: Sequence[Any] | Array) -> Array:

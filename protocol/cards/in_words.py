@@ -213,9 +213,13 @@ def _took_part(card: Card) -> str:
         return "Not stated: no campaign of owners stands behind this card."
     unit = "records" if card.formal["track"] == "central" else "reports"
     return (
-        f"{counted['owners']:,} owners with {counted['of']:,} {unit}; the largest had "
+        f"{counted_owners(counted['owners'])} with {counted['of']:,} {unit}; the largest had "
         f"{counted['largest']:,}."
     )
+
+
+def counted_owners(number: int, name: str = "owner") -> str:
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
 def _tried(card: Card) -> str:
