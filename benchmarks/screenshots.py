@@ -69,7 +69,7 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder, browser() as chromium:
         report = federation(Path(folder) / "federation")
-        shoot(chromium, report, given.out / "page-report.png", width=880, height=1000)
+        shoot(chromium, report, given.out / "page-report.png", width=880, height=1230)
         place = Place(Path(folder) / "aggregator")
         try:
             campaign = place.campaign(plan, owners=len(OWNERS))
