@@ -235,9 +235,11 @@ def test_grids_of_a_plan_are_evaluated_too(records: Path, tmp_path: Path) -> Non
     """Even on records of the provider's own, and as an operator wrote it."""
     (tmp_path / "edges.txt").write_text("0.25 0.5 0.75 1")
     thresholds = []
-    for grid in (("even", "--provider-data", records), ("given", "--edges-file", tmp_path)):
-        where = tmp_path / "edges.txt" if grid[0] == "given" else grid[2]
-        asked = ("--grid", grid[0], str(grid[1]), where, "--trials", "1", "--json", "-")
+    for grid, option, file in (
+        ("even", "--provider-data", records),
+        ("given", "--edges-file", tmp_path / "edges.txt"),
+    ):
+        asked = ("--grid", grid, option, file, "--trials", "1", "--json", "-")
         run = in_process("--data", records, *CENTRAL, *asked)
         assert run.exit_code == 0, run.output
         thresholds.append(json.loads(run.stdout)["trials"][0]["threshold"])
