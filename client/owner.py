@@ -4,6 +4,7 @@ import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from confide.client.home import Home
 from confide.client.ledger.ledger import Ledger
@@ -22,13 +23,15 @@ def open_owner(
     *,
     new_records: bool = False,
     device: str = "auto",
+    route: bytes = b"",
 ) -> Respondent:
     """Read all files of an owner, and register the records in the ledger.
 
     A file whose records are mostly unknown to the ledger is refused, unless the caller says that
     they are new.
     """
-    return _open(home, records, model, ledger=home.ledger(), new_records=new_records, device=device)
+    given: dict[str, Any] = {"new_records": new_records, "device": device, "route": route}
+    return _open(home, records, model, ledger=home.ledger(), **given)
 
 
 def kept_owner(
@@ -63,6 +66,7 @@ def _open(
     ledger: Ledger,
     new_records: bool,
     device: str,
+    route: bytes = b"",
 ) -> Respondent:
     respondent = Respondent(
         records=read_records(records),
@@ -74,6 +78,7 @@ def _open(
         model=_model(model),
         cache=home.scores_folder,
         device=device,
+        route=route,
     )
     respondent.admit(new=new_records)
     return respondent

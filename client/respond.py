@@ -31,6 +31,7 @@ from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import Array
 from confide.protocol.wire.encoding import ID_BYTES, VERSION, serialise
 from confide.protocol.wire.packing import write_batch
+from confide.protocol.wire.splitting import report_columns
 
 log = logging.getLogger(__name__)
 
@@ -57,12 +58,14 @@ class Respondent:
         model: Model | None = None,
         cache: Path | None = None,
         device: str = "auto",
+        route: bytes = b"",
     ) -> None:
         """Open the owner's records for answering.
 
         `policy` is called for every answer, so that a change takes effect at once. `model` runs on
         records that have features, and its results are kept in the folder `cache`. Networks are
-        trained on `device`.
+        trained on `device`. `route` is the digest of the authority that the other side of the
+        connection has shown a certificate of; empty if it has shown none.
         """
         ledger.bind(secret)
         self._records, self._policy, self._ledger = records, policy, ledger
@@ -70,6 +73,7 @@ class Respondent:
         self._results, self._device = ModelResults(records, model, cache=cache), device
         self._participants = Participants(records, ledger, secret)
         self._trainer: tuple[bytes, Any] | None = None
+        self._route = route
 
     def lacks_model(self, plan: Plan) -> bool:
         """Return whether the plan needs a model file here, and there is none."""
@@ -128,6 +132,8 @@ class Respondent:
         policy = self._policy()
         plan, plan_digest = open_plan(signed_plan, trusted=policy.aggregators, now=self._now())
         policy.check(plan)
+        if plan.shuffling is not None and plan.shuffling.authority != self._route:
+            raise Refused(wire.Code.SHUFFLER_ONLY)
         return plan, plan_digest, policy
 
     def _answer(self, signed_plan: bytes, query: bytes) -> bytes:
@@ -257,5 +263,5 @@ class Respondent:
 
 def _report_bytes(plan: Plan) -> float:
     """Return the bytes of a report of one record; 0 where the owner answers as a whole."""
-    bits = sum(plan.terms.row_bits(labels=plan.labels).values())
+    bits = sum(report_columns(plan)[1].values())
     return ID_BYTES + bits / 8 if bits else 0.0

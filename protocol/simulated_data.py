@@ -22,8 +22,9 @@ from confide.protocol.record_columns import (
     read_columns,
     truths,
 )
-from confide.protocol.scores.base import CLASSIFICATION, REGRESSION, Score
+from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, Score, task_of
 from confide.protocol.scores.probabilities import check_probabilities
+from confide.protocol.scores.risk import FalseNegatives
 
 Array = NDArray[Any]
 Config = Mapping[str, Any]
@@ -61,8 +62,8 @@ class SimulatedData:
 
     @property
     def task(self) -> str:
-        """What the truths are: labels (classification), or numbers (regression)."""
-        return REGRESSION if self.truth.dtype.kind == "f" else CLASSIFICATION
+        """What the truths are: labels, numbers, flags of labels, or losses."""
+        return task_of(self.truth)
 
     def results_for(self, score: Score) -> Array | None:
         """Return the results that a score reads, if records came with them."""
@@ -119,7 +120,10 @@ def _checked(name: str, columns: Columns, column: str) -> SimulatedData:
     if features is not None:
         check_features(features)
     if results is not None and not named:
-        check_probabilities(results)
+        if task_of(truth) == MULTI_LABEL:
+            FalseNegatives.chances(results)
+        elif task_of(truth) != OWN_LOSS:
+            check_probabilities(results)
         # As owners score and report them.
         results = results.astype(np.float32)
     own = {"results": results, "features": features, column: arrays.get(column)}
@@ -198,10 +202,12 @@ def _dealt(path: str, column: str, *, owners: int, records: int, seed: int, **ru
 
 
 def _strata(truth: Array) -> Array:
-    """Return labels, or the tenth of all targets that each target lies in.
+    """Return labels, or the tenth that a target, or the mean of a row, lies in.
 
     A Dirichlet skew deals them unevenly; simulated owners then have different targets.
     """
+    if truth.ndim == 2:
+        truth = truth.mean(axis=1)
     if truth.dtype.kind != "f":
         return truth
     ranks = np.argsort(np.argsort(truth, kind="stable"), kind="stable")

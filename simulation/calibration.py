@@ -20,15 +20,16 @@ from confide.aggregator.quantiles.histogram import Histogram
 from confide.protocol.cards.card import Card
 from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput, check_choice
-from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy
+from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy, randomness
 from confide.protocol.methods.central import OWNER_NOISED, CentralTerms
 from confide.protocol.methods.registry import local_variants
 from confide.protocol.plan import Plan
 from confide.protocol.prediction.predictor import Predictor
-from confide.protocol.scores.base import REGRESSION, Score
+from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, REGRESSION, Score
 from confide.protocol.scores.label_score import LabelScore
 from confide.protocol.scores.probabilities import check_probabilities
 from confide.protocol.scores.registry import find_score
+from confide.protocol.scores.risk import risk
 from confide.protocol.simulated import ALWAYS
 from confide.protocol.tensors import as_array
 from confide.simulation.driver import BitUsers, CountingOwner, LabelUsers, NoisingOwners
@@ -49,7 +50,8 @@ class Calibration:
     """A threshold with its certificate, and what can be made of it.
 
     `outcome` and `plan` are those of the campaign that was run; a calibration without privacy has
-    none.
+    none. `crowd` is the number of reports of its smallest round, which a shuffler would mix; it is
+    0 where reports do not hide among each other.
     """
 
     score: Score
@@ -57,6 +59,7 @@ class Calibration:
     label_count: int | None
     plan: Plan | None = None
     outcome: Outcome | None = None
+    crowd: int = 0
 
     @property
     def threshold(self) -> float:
@@ -109,7 +112,10 @@ def calibrate(
     """Calibrate a model on records that are all here, as a campaign would on many owners'.
 
     `results` is what the model returned for the records: probabilities (n, K), or numbers as the
-    score reads them, (n,) or (n, 2). `truth` holds the labels, or the numbers, that were observed.
+    score reads them, (n,) or (n, 2). `truth` holds the labels, or the numbers, that were observed;
+    for `false-negatives` (n, K) flags of true labels, and for `own-loss values=N` (n, N) losses,
+    without results (None).
+
     `method` is one of these, or one with a variant, such as `bits:one-shot`:
 
     - `labels`: certified, class-conditional, published, published-star
@@ -136,12 +142,14 @@ def calibrate(
             f"owners is {owners} with method {method}; accepted is 1, or method "
             f"{CentralTerms.method}:{OWNER_NOISED}"
         )
-    found, observed = as_array(results), as_array(truth)
-    chosen = find_score(score)
-    labels = 0
-    if chosen.task != REGRESSION:
+    observed, chosen = as_array(truth), find_score(score)
+    # Losses of one's own come without results of a model.
+    found = np.empty((len(observed), 0)) if results is None else as_array(results)
+    if chosen.task in (MULTI_LABEL, OWN_LOSS):
+        found, observed = risk(chosen).checked(found, observed)
+    elif chosen.task != REGRESSION:
         found = check_probabilities(found).astype(np.float32, copy=False)
-        labels = found.shape[1]
+    labels = 0 if chosen.task in (REGRESSION, OWN_LOSS) else found.shape[1]
     rng = np.random.default_rng(seed)
     # Users are asked in the order of their positions, which must not depend on their records.
     order = rng.permutation(len(observed))
@@ -166,8 +174,8 @@ def calibrate(
         if plan.variant == OWNER_NOISED
         else USERS[plan.method](records, entropy)
     )
-    outcome = _run(plan, users, entropy)
-    return Calibration(chosen, outcome.certificate, labels or None, plan, outcome)
+    outcome, crowd = _run(plan, users, entropy)
+    return Calibration(chosen, outcome.certificate, labels or None, plan, outcome, crowd)
 
 
 @dataclass(frozen=True)
@@ -205,22 +213,30 @@ def _campaign(method: str) -> str:
     return f"{asked}:{variant or variants()[asked][0]}"
 
 
-def _run(plan: Plan, users: Callable[[Any], Any], entropy: Entropy) -> Outcome:
-    """Run the plan's procedure on users in arrays; reports count as those of one owner."""
+def _run(plan: Plan, users: Callable[[Any], Any], entropy: Entropy) -> tuple[Outcome, int]:
+    """Run the plan's procedure on users in arrays; reports count as those of one owner.
+
+    Returns the smallest number of reports of a round, too.
+    """
 
     def draw(mechanism: Mechanism, counts: Histogram, rank: int) -> Release:
         return mechanism.release(counts, rank, entropy)
 
     recorded = RecordedTallies(plan, lambda query, _: users(query))
     certificate: Certificate = run_procedure(plan_procedure(plan, draw), recorded)
-    return conclude(
+    crowd = min(filter(None, recorded.crowds), default=0)
+    if not certificate.n:
+        # So few records certify nothing whatever they say, and were not asked.
+        seen = replace(certificate, randomness=randomness(entropy))
+        return Outcome(seen, received={}, contributors=0, largest=0), crowd
+    outcome = conclude(
         plan,
         certificate,
         received={"OK": 1},
         seeded=entropy is not os_entropy,
-        crowds=recorded.crowds,
         sizes=recorded.sizes or [certificate.n],
     )
+    return outcome, crowd
 
 
 def _kebab(name: str) -> str:

@@ -13,6 +13,7 @@ from confide.simulation.evaluate.command import evaluate_command, run_all
 from confide.simulation.evaluate.table import LEGEND, show
 from confide.simulation.federation_command import federation_command
 from confide.simulation.predict_command import predict_command
+from confide.simulation.reproduce.command import reproduce_command
 
 app = CommandLine(__doc__)
 app.command("evaluate")(evaluate_command)
@@ -41,3 +42,4 @@ def compare(
 
 app.command("federation")(federation_command)
 app.command("predict")(predict_command)
+app.command("reproduce")(reproduce_command)

@@ -8,7 +8,9 @@ import numpy as np
 
 from confide.protocol.errors import BadInput
 from confide.protocol.prediction.predictor import Predictor
+from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, REGRESSION
 from confide.protocol.scores.probabilities import check_labels
+from confide.protocol.scores.risk import risk
 from confide.protocol.tensors import as_array
 from confide.simulation.calibration import NON_PRIVATE, Calibration, calibrate
 
@@ -93,7 +95,7 @@ def evaluate(
     """Calibrate on n of the records, measure on the others, and repeat on fresh splits.
 
     The arguments are those of `calibrate`; n is half of the records unless it is given. Sizes are
-    numbers of labels, or widths of intervals.
+    numbers of labels, or widths of intervals; of `own-loss` they are thresholds.
     """
     size = len(as_array(truth)) // 2 if n is None else n
     rows = []
@@ -122,7 +124,8 @@ def measured_trials(
 
     The other arguments are those of `calibrate`.
     """
-    found, observed, size = as_array(results), as_array(truth), n
+    observed, size = as_array(truth), n
+    found = np.empty((len(observed), 0)) if results is None else as_array(results)
     if not 1 <= size < len(observed) or trials < 1:
         raise BadInput(
             f"n is {size} and trials {trials}; accepted are 1 to {len(observed) - 1} of "
@@ -168,7 +171,12 @@ def compare(
 
 def measured_on(predictor: Predictor, results: Any, truth: Any, *, u: Any) -> Measured:
     """Measure a predictor; `u` holds the uniform numbers of records, for randomised scores."""
-    if not predictor.of_labels:
+    score, threshold = predictor.score, predictor.threshold
+    if score.task in (MULTI_LABEL, OWN_LOSS):
+        loss = risk(score).losses(results, truth, threshold).mean()
+        size = predictor.sizes(results).mean() if score.task == MULTI_LABEL else threshold
+        return Measured(float(1 - loss), float(size))
+    if score.task == REGRESSION:
         low, high = predictor.predict_interval(results).T
         covered = (low <= truth) & (truth <= high)
         return Measured(float(covered.mean()), float(np.maximum(high - low, 0).mean()))

@@ -70,6 +70,7 @@ def make_plan(
         training=b"" if training is None else digest(training.to_bytes()),
         share=share,
         chain=tuple(chain),
+        shuffling=config.get("shuffling"),
     )
     if plan.terms.uses_model and plan.terms.features is not None and not any(plan.model):
         raise BadInput(

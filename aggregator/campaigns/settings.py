@@ -14,6 +14,7 @@ from confide.protocol.methods.monitor import MOST_PERIODS
 from confide.protocol.methods.noised_errors import MOST_SHARE
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.methods.training import LIMITS
+from confide.protocol.shuffling import MOST_CROWD
 
 MOST_DAYS = 3650
 # The setting of bins that leaves their number to the mechanism.
@@ -88,6 +89,8 @@ KINDS = {
     "model-file": _PATH,
     "provider-data": _PATH,
     "monitors": _PATH,
+    "shuffler": _PATH,
+    "crowd": _whole(1, MOST_CROWD),
     "periods": _whole(1, MOST_PERIODS),
     "model": Kind(_is_digest, "the SHA-256 of the model file, 64 hexadecimal digits"),
     # 0 is for scores of numbers, which have no labels.

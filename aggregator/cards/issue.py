@@ -49,6 +49,9 @@ def campaign_card(
 def contributors(plan: Plan, outcome: Outcome) -> Layer:
     """The number of owners counted, the plan's minimum, and the effect if the largest lied."""
     largest, n = outcome.largest, outcome.certificate.n
+    if outcome.shuffled:
+        # What a shuffler signed of owners counts reports that did not open, too.
+        n = sum(one.handover.reports for one in outcome.shuffled)
     unit = "records" if plan.terms.rounds else "reports"
     lies = f"if the largest contributor ({largest} of {n} {unit}) lied, "
     lies += (

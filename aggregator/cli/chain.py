@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from confide.aggregator.campaigns.plans import make_plan, valid_from
 from confide.aggregator.campaigns.training_result import model_file, read_backbone
-from confide.aggregator.cli.campaign import Database, open_store
 from confide.aggregator.cli.plan_options import SETTINGS, with_defaults
+from confide.aggregator.cli.stored import Database, open_store
 from confide.aggregator.keys import read_key
 from confide.aggregator.storage.database import DEFAULT
 from confide.aggregator.storage.store import Store

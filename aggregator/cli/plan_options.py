@@ -8,13 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from confide.aggregator.campaigns.settings import AUTOMATIC, belongs, read_bins
+from confide.aggregator.campaigns.shuffler_file import USUAL_CROWD
 from confide.aggregator.storage.stored_campaign import Settings
 from confide.protocol.certificate import MARGINAL, PAC
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import GRID_NAMES, MIXED
 from confide.protocol.methods.labels import CLASS_FLOOR
 from confide.protocol.methods.registry import METHODS
-from confide.protocol.scores.base import REGRESSION
+from confide.protocol.scores.base import OWN_LOSS, REGRESSION
 from confide.protocol.scores.registry import SCORES_HELP, find_score
 
 DEFAULTS: dict[str, Any] = {
@@ -31,6 +32,8 @@ DEFAULTS: dict[str, Any] = {
     "joint": False,
     "class-floor": CLASS_FLOOR,
     "max-corrupt": 0,
+    "shuffler": "",
+    "crowd": USUAL_CROWD,
     "minimum-reports": 100,
     "minimum-owners": 1,
     "mechanism": "rank-exponential",
@@ -112,6 +115,12 @@ class PlanOptions:
     ] = None
     delta: Annotated[float | None, typer.Option(hidden=True)] = None
     max_corrupt: Annotated[int | None, typer.Option(help="reports that may lie")] = None
+    shuffler: Annotated[
+        str | None, typer.Option(help="bits: shuffler.json of who mixes reports before they come")
+    ] = None
+    crowd: Annotated[
+        int | None, typer.Option(help="the fewest reports of a round that a shuffler hands over")
+    ] = None
     minimum_reports: Annotated[int | None, typer.Option(help="fewer give no certificate")] = None
     mechanism: Annotated[str | None, typer.Option(help="of central:trusted")] = None
     bins: Annotated[
@@ -215,7 +224,7 @@ def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     The file of a model gives its digest.
     """
     values = DEFAULTS | given
-    if find_score(str(values["score"])).task == REGRESSION:
+    if find_score(str(values["score"])).task in (REGRESSION, OWN_LOSS):
         values.setdefault("labels", 0)
     if values["model-file"]:
         values.setdefault("model", "")

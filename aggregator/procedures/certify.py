@@ -11,10 +11,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from confide.aggregator.binomial import above, masses, upper_quantile
 from confide.protocol.certificate import BitRung
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
+from confide.protocol.privacy.binomial import above, masses, upper_quantile
 
 # Binomial tails are computed in doubles; a tail is believed to be this much larger than what scipy
 # returns.

@@ -52,7 +52,9 @@ def contribute(
     """
     place = Home(home)
     policy, ledger = place.policy(), place.ledger()
-    respondent = open_owner(place, records, model, new_records=new_records, device=device)
+    respondent = open_owner(
+        place, records, model, new_records=new_records, device=device, route=remote.route
+    )
     if model is not None and (found := Model.read(model)).digest in policy.models:
         # A fault of the model is explained here; the aggregator would get a code only.
         check_model(found, str(model))

@@ -17,7 +17,7 @@ from confide.protocol.cards.watch_words import (
 )
 from confide.protocol.certificate import PAC, WATCH
 from confide.protocol.privacy.odds import worst_odds
-from confide.protocol.scores.base import REGRESSION
+from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, REGRESSION
 
 # The status of a card, as its heading shows it.
 SIMULATION, TRIVIAL, FAILED = "SIMULATION ONLY", "TRIVIAL", "NOT GUARANTEED"
@@ -83,6 +83,8 @@ def title(card: Card) -> str:
     released, coverage = card.formal["released"], card.formal["contract"]["coverage"]
     if released is None:
         return f"Contract for {coverage:.4g} coverage"
+    if released["task"] in (MULTI_LABEL, OWN_LOSS):
+        return f"{released['score'].partition(' ')[0].capitalize()} of at most {1 - coverage:.4g}"
     what = "intervals" if released["task"] == REGRESSION else "sets"
     return f"Prediction {what} with coverage {coverage:.4g}"
 
@@ -130,6 +132,8 @@ def _sentence(card: Card) -> str:
         return watch_sentence(formal)
     contract, margin = formal["contract"], formal["margin"]
     asked = f"coverage {contract['coverage']:g} ({contract['kind']})"
+    if formal["released"] is not None and formal["released"]["task"] in (MULTI_LABEL, OWN_LOSS):
+        asked = f"an expected loss of at most {1 - contract['coverage']:g} ({contract['kind']})"
     others = [_FAILED.get(name, name) for name in formal["failed"] if name != RANDOMNESS]
     if formal["decision"] == "simulation":
         rest = (
@@ -262,6 +266,8 @@ def _use(formal: Layer) -> str:
     released = formal["released"]
     if released is None or formal["decision"] == "infeasible" or _watches(formal):
         return ""
+    if released["task"] == OWN_LOSS:
+        return f"{released['threshold']:.6g}  # the value of your own parameter"
     verb = "predict_interval" if released["task"] == REGRESSION else "predict_set"
     accepted = ", simulation=True" if formal["decision"] == "simulation" else ""
     return f'confide.Predictor.from_card("card.json", key=KEY{accepted}).{verb}(results)'

@@ -3,9 +3,10 @@
 from confide.protocol.cards.card import Layer
 from confide.protocol.certificate import PAC
 from confide.protocol.errors import BadInput
-from confide.protocol.scores.base import REGRESSION
+from confide.protocol.scores.base import CLASSIFICATION, MULTI_LABEL, OWN_LOSS, REGRESSION
 from confide.protocol.scores.registry import find_score
 from confide.protocol.scores.regression import residual
+from confide.protocol.scores.risk import risk
 
 
 def promise(formal: Layer) -> str:
@@ -13,9 +14,12 @@ def promise(formal: Layer) -> str:
     if formal["decision"] == "infeasible":
         return "None: see the verdict."
     contract, released = formal["contract"], formal["released"]
+    task = CLASSIFICATION if released is None else released["task"]
+    if task in (MULTI_LABEL, OWN_LOSS):
+        return _of_risk(contract, released)
     inside = (
         "the predicted interval holds the true number"
-        if released is not None and released["task"] == REGRESSION
+        if task == REGRESSION
         else "the predicted set holds the true label"
     )
     share = f"at least {100 * contract['coverage']:.6g} % of new records like the calibrated ones"
@@ -28,6 +32,19 @@ def promise(formal: Layer) -> str:
             f"most {contract.get('failure_probability') or contract['delta']:g}."
         )
     return f"On average over calibrations and new records: for {share}, {inside}."
+
+
+def _of_risk(contract: Layer, released: Layer) -> str:
+    """State the promise of a bounded risk: coverage is one minus the expected loss."""
+    loss = risk(find_score(released["score"])).loss_name
+    most = f"is at most {100 * (1 - contract['coverage']):.6g} %"
+    if contract["kind"] == PAC:
+        return (
+            f"On average over new records like the calibrated ones, {loss} {most}. The "
+            "calibration fails to deliver that with probability at most "
+            f"{contract.get('failure_probability') or contract['delta']:g}."
+        )
+    return f"On average over calibrations and new records, {loss} {most}."
 
 
 def _of_each(contract: Layer, strata: Layer, inside: str) -> str:

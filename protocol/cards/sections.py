@@ -149,7 +149,7 @@ def _local(formal: Layer) -> list[tuple[str, Rows]]:
             ("Certificate", shown),
             (f"Threshold of every {strata['by']}", _parts(strata)),
             ("Clauses", _rows(formal["flags"])),
-            ("Shuffling", _rows(formal["shuffle"])),
+            *_shuffling(formal["shuffle"]),
         ]
     rungs = [
         (
@@ -161,9 +161,18 @@ def _local(formal: Layer) -> list[tuple[str, Rows]]:
     found = [
         ("Certificate", shown),
         ("Clauses", _rows(formal["flags"])),
-        ("Shuffling", _rows(formal["shuffle"])),
+        *_shuffling(formal["shuffle"]),
     ]
     return [*found, ("Thresholds tested", rungs)] if rungs else found
+
+
+def _shuffling(shuffle: Layer) -> list[tuple[str, Rows]]:
+    rounds = [
+        (f"round {i + 1}", ", ".join(f"{name} {_text(value)}" for name, value in one.items()))
+        for i, one in enumerate(shuffle.get("rounds", []))
+    ]
+    shown = ("Shuffling", _rows(shuffle, but="rounds"))
+    return [shown, ("Rounds that the shuffler signed", rounds)] if rounds else [shown]
 
 
 def _parts(strata: Layer) -> Rows:

@@ -1,7 +1,4 @@
-"""The interface of a method: its terms in a plan, its queries, and the tallies of their answers.
-
-Clients and aggregators call these objects; they never compare the names of methods.
-"""
+"""The interface of a method: its terms in a plan, its queries and tallies; no name is compared."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -92,9 +89,9 @@ class Batch:
 class Tally:
     """The sum of the answers to a query, independent of the order in which they arrived."""
 
-    def crowds(self) -> list[int]:
-        """Return the number of reports for each question of the query that received any."""
-        return []
+    def crowd(self) -> int:
+        """Return the number of reports that a shuffler could hide among each other; 0: none."""
+        return 0
 
     def owner_sizes(self) -> list[int]:
         """Return the records of every owner that answered as a whole; empty for reports."""
@@ -175,6 +172,8 @@ class Terms(ABC):
     message: ClassVar[type[Message]]
     # The track of its cards; None if its campaigns do not end in a card of a track.
     track: ClassVar[str | None]
+    # Whether coverage may be one minus an expected loss: answers are of scores alone.
+    of_risks: ClassVar[bool] = False
     # Whether the records are those that trained the model, and pay for both. Elsewhere records that
     # trained a model do not calibrate it.
     on_training_records: ClassVar[bool] = False
@@ -253,10 +252,7 @@ class Terms(ABC):
 
     @property
     def code(self) -> tuple[str, str, bytes] | None:
-        """The installed code that the method runs: its name, its arguments, its files' digest.
-
-        Arguments are canonical JSON.
-        """
+        """The installed code that it runs: name, arguments (canonical JSON), its files' digest."""
         return None
 
     @abstractmethod
@@ -277,6 +273,8 @@ class Terms(ABC):
 
     # The message whose columns `row_bits` names.
     reports_message: ClassVar[type[Message] | None] = None
+    # The bytes of a report by itself, where a shuffler can hide whose it is; else 0.
+    row_bytes: ClassVar[int] = 0
 
     def to_bytes(self) -> bytes:
         return serialise(self.message(**asdict(self)))

@@ -21,12 +21,12 @@ from confide.protocol.methods.base import (
     Batch,
     Columns,
     Explanation,
-    Query,
     ReportScores,
     Subjects,
     Tally,
 )
 from confide.protocol.methods.local import LocalTerms
+from confide.protocol.methods.sealed import SealableQuery
 from confide.protocol.methods.thresholds import (
     BitEvidence,
     calibrates,
@@ -34,10 +34,12 @@ from confide.protocol.methods.thresholds import (
     check_thresholds,
 )
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.columns import U2, check_numbers, column
+from confide.protocol.wire.columns import U2, Array, check_numbers, column
 from confide.protocol.wire.encoding import parse, serialise
 
 MOST_THRESHOLDS = 1 << 16
+# A report by itself: the index of its threshold, 2 bytes, little endian, and its bit.
+ROW_BYTES = 3
 
 
 @dataclass(frozen=True)
@@ -56,15 +58,15 @@ class BitTally(Tally):
                 "and the answers"
             )
 
-    def crowds(self) -> list[int]:
-        return [count for count in self.answers if count]
+    def crowd(self) -> int:
+        return sum(self.answers)
 
     def to_json(self) -> Any:
         return {"answers": self.answers, "ones": self.ones}
 
 
 @dataclass(frozen=True)
-class BitQuery(Query):
+class BitQuery(SealableQuery):
     """Ask the records of a slice for one randomised bit 1{S <= q} each.
 
     The slice is cut into equal parts, one for each threshold.
@@ -74,6 +76,8 @@ class BitQuery(Query):
     start: float
     stop: float
     thresholds: tuple[float, ...]
+
+    row_bytes = ROW_BYTES
 
     def __post_init__(self) -> None:
         check_slice(self.start, self.stop)
@@ -109,6 +113,16 @@ class BitQuery(Query):
         reports = self.channel.unpack(message.reports, n)
         return {"parts": column(message.parts, U2, n), "reports": reports}
 
+    def to_rows(self, columns: Columns) -> Array:
+        parts = np.ascontiguousarray(columns["parts"], dtype=U2)
+        bits = columns["reports"].astype(np.uint8)
+        return np.column_stack([parts.view(np.uint8).reshape(-1, 2), bits])
+
+    def from_rows(self, rows: Array) -> Columns:
+        parts = np.ascontiguousarray(rows[:, :2]).view(U2).ravel()
+        known = (parts < len(self.thresholds)) & (rows[:, 2] <= 1)
+        return {"parts": parts[known], "reports": rows[known, 2] == 1}
+
     def tally(self, batches: Sequence[Batch], scores: ReportScores) -> BitTally:
         count = len(self.thresholds)
         answers, ones = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
@@ -136,9 +150,16 @@ class BitTerms(LocalTerms):
     """The terms of a campaign of bits."""
 
     method: ClassVar[str] = "bits"
+    of_risks: ClassVar[bool] = True
     variants: ClassVar[tuple[str, ...]] = ("certified", "published", "published-star", "one-shot")
     message: ClassVar[type[Message]] = wire.BitTerms
     reports_message: ClassVar[type[Message]] = wire.BitReports
+    row_bytes: ClassVar[int] = ROW_BYTES
+    settings: ClassVar[dict[str, tuple[str, ...]]] = {
+        **LocalTerms.settings,
+        "shuffler": (),
+        "crowd": (),
+    }
 
     @classmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:

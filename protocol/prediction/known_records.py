@@ -9,11 +9,17 @@ from confide.protocol.errors import BadInput
 from confide.protocol.prediction.batches import BatchModel
 from confide.protocol.prediction.new_records import read_new_records
 from confide.protocol.prediction.predictor import Predictor
-from confide.protocol.scores.base import REGRESSION, Score
+from confide.protocol.scores.base import CLASSIFICATION, REGRESSION, Score
 from confide.protocol.scores.probabilities import check_labels
 from confide.protocol.scores.regression import column, residual
 
 Array = NDArray[Any]
+
+
+def check_task(score: Score) -> None:
+    """Refuse a score of a loss, which bounds no coverage."""
+    if score.task not in (CLASSIFICATION, REGRESSION):
+        raise BadInput(f"score is {score.text!r}; accepted is one of labels or of numbers")
 
 
 def read_known_records(
@@ -21,8 +27,9 @@ def read_known_records(
 ) -> tuple[Array, Array]:
     """Return results of the model and the truth, both checked for this score.
 
-    The file has the results, or features if there is a model.
+    The file has the results, or features if there is a model. Losses are not read here.
     """
+    check_task(score)
     found = read_new_records(path, score, features=model is not None)
     if found.truth is None:
         wanted = "target" if score.task == REGRESSION else "label"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from confide.client.training.scaling import public_scaling
 from confide.protocol.embedded import letters, predictions
 from confide.protocol.errors import BadInput
-from confide.protocol.prediction.known_records import read_known_records
+from confide.protocol.prediction.known_records import check_task, read_known_records
 from confide.protocol.scores.base import CLASSIFICATION, REGRESSION, Score
 from confide.protocol.scores.regression import Residual, column, residual
 from confide.simulation.data.limits import Limits
@@ -56,6 +56,7 @@ def embedded() -> Predictions:
 
 def predicted(path: Path | None, score: Score) -> Predictions:
     """Records with results as this score reads them: from a file, or what the project has."""
+    check_task(score)
     if path is not None:
         return Predictions(str(path), *read_known_records(path, score))
     return embedded() if score.task != REGRESSION else _made_up(residual(score))
@@ -137,7 +138,8 @@ def read_arrays(path: Path, **shapes: str) -> list[Array]:
     """The named arrays of an npz file; their shapes are for the message."""
     accepted = " and ".join(f"{name} {shape}" for name, shape in shapes.items())
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Given a path, numpy leaves the file open where it is cut short.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             missing = [name for name in shapes if name not in archive]
             if missing:
                 raise BadInput(

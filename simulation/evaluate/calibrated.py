@@ -4,16 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from confide.aggregator.procedures.shuffle import shuffled_epsilon
 from confide.protocol.errors import check_choice
+from confide.protocol.privacy.amplification import SHUFFLE_DELTA, shuffled_epsilon
 from confide.protocol.scores.base import REGRESSION
 from confide.protocol.scores.registry import find_score
 from confide.simulation.calibration import NON_PRIVATE, variants
 from confide.simulation.data.population import Predictions
 from confide.simulation.evaluate.trials import Repeated, Row, measured
 from confide.simulation.evaluation import MeasuredTrial, measured_trials
-
-SHUFFLE_DELTA = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +65,11 @@ class Calibrated(Repeated):
         return row | self._shuffled(trial)
 
     def _shuffled(self, trial: MeasuredTrial) -> Row:
-        """The epsilon of the smallest crowd under a shuffler; only honest reports count."""
-        outcome, epsilon = trial.calibration.outcome, trial.calibration.certificate.epsilon
-        if outcome is None or epsilon is None or not outcome.crowd:
+        """The epsilon in the smallest round with a shuffler; only honest reports count."""
+        crowd, epsilon = trial.calibration.crowd, trial.calibration.certificate.epsilon
+        if epsilon is None or not crowd:
             return {}
-        honest = max(1, outcome.crowd - int(self.settings.get("max_corrupt", 0)))
+        honest = max(1, crowd - int(self.settings.get("max_corrupt", 0)))
         amplified = shuffled_epsilon(local_epsilon=epsilon, n=honest, delta=SHUFFLE_DELTA)
         return {"shuffle_epsilon": amplified, "shuffle_delta": SHUFFLE_DELTA}
 
@@ -92,4 +90,7 @@ class Calibrated(Repeated):
             "rank": made.get("rank"),
             "inflation_ranks": made.get("inflation"),
             "Delta": made.get("slack"),
+            "shuffle": "with a shuffler only: bits, at shuffle_delta, smallest round"
+            if "shuffle_epsilon" in rows[0]
+            else None,
         }

@@ -87,6 +87,7 @@ def test_unusable_files_get_one_clear_line(
         (["--variant", "one-shot"], "accepted: certified, class-conditional, published"),
         (["--score", "apz"], "accepted: hps"),
         (["--channel", "bit"], "accepted: k-rr, subset, unary"),
+        (["--score", "false-negatives"], "accepted: classification, regression"),
         (["--score", "cqr"], "needs a public bound"),
         (["--score", "cqr bound=2", "--range", "2"], "accepted is one"),
         (["--score", "cqr bound=2", "--task", "classification"], "a score of that task"),

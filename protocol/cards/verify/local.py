@@ -7,14 +7,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from confide.protocol.cards.card import Layer
-from confide.protocol.cards.verify import recompute
 from confide.protocol.cards.verify.findings import CLOSE, Finding, number, same
 from confide.protocol.cards.verify.released import decided, released_flags, released_score
+from confide.protocol.cards.verify.shuffled import shuffled
 from confide.protocol.cards.verify.strata import stratified
 from confide.protocol.certificate import DROPOUTS, IID, LIARS, MIXTURE
 from confide.protocol.errors import BadInput
-
-SHUFFLE_DELTA = 1e-6
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ def local(formal: Layer) -> Iterator[Finding]:
         yield from stratified(
             formal, by, evidence=rules.evidence, max_corrupt=contract["max_corrupt"]
         )
-    yield from _shuffle(formal)
+    yield from shuffled(formal, hidden=rules.shuffled)
 
 
 def _form(formal: Layer) -> Iterator[Finding]:
@@ -136,35 +134,3 @@ def published_level(found: Layer, *, least: float, most: float) -> Iterator[Find
     if found["variant"] == "published":
         expected = 0.0 if slack is None else max(0.0, 1 - found["alpha"] - slack)
     yield same("certificate/level", found["level"], expected)
-
-
-def _shuffle(formal: Layer) -> Iterator[Finding]:
-    """Check the amplification by shuffling.
-
-    It must be for reports that a shuffler can hide, at the delta that cards state, among no more
-    reports than there were.
-    """
-    shuffle, found = formal["shuffle"], formal["certificate"]
-    if "epsilon" not in shuffle:
-        return
-    possible = (
-        RULES[found["method"]].shuffled
-        and shuffle["n"] <= found["n"]
-        and shuffle["delta"] == SHUFFLE_DELTA
-    )
-    yield Finding(
-        "shuffle",
-        possible,
-        f"reports without features, at delta {SHUFFLE_DELTA}, among at most {found['n']} reports",
-    )
-    if not possible:
-        return
-    divergence = recompute.shuffle_divergence(
-        shuffle["epsilon"], local=found["epsilon"], n=shuffle["n"]
-    )
-    holds = divergence <= shuffle["delta"] * (1 + 1e-3) or shuffle["epsilon"] >= found["epsilon"]
-    yield Finding(
-        "shuffle/epsilon",
-        holds,
-        f"delta at {shuffle['epsilon']} is {divergence:.3g} of {shuffle['delta']:.3g}",
-    )

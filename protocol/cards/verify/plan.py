@@ -84,6 +84,12 @@ def _contributors(card: Card, plan: Plan) -> Iterator[Finding]:
         answered = entry["owners"] >= owners
         where = "searched/0/owners" if central else "calibration/owners"
         yield Finding(where, answered, f"{owners} contributed")
+    elif rounds := formal.get("shuffle", {}).get("rounds", []):
+        # Only the shuffler knows who sent; it signed this with the last round.
+        unit = "reports"
+        yield same(f"{place}/of", of, sum(one["reports"] for one in rounds))
+        yield same(f"{place}/owners", owners, rounds[-1]["owners"])
+        yield same(f"{place}/largest", largest, rounds[-1]["largest"])
     else:
         unit = "reports"
         yield same(f"{place}/of", of, formal["certificate"]["n"])

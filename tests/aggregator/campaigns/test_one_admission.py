@@ -23,11 +23,12 @@ from confide.protocol.methods.base import Query
 from confide.protocol.methods.bits import BitQuery
 from confide.protocol.methods.counts import CountQuery
 from confide.protocol.plan import Plan, digest, read_query, write_query
+from confide.protocol.sealing import sealing_key
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.answers import QUERY, answer, bit_batch, counts, one_part
 from tests.support.central import NOISED
 from tests.support.hostile import Wire
-from tests.support.owners import central
+from tests.support.owners import KEY, central
 from tests.support.servers import Place, eventually, plan_now
 
 # With FEW = 0 a round of half the positions takes 13 reports of an owner, and the campaign 25.
@@ -100,7 +101,8 @@ class InStore:
         store = self.place.store
         store.close_round(self.campaign, round_, "deadline", now=9.0)
         rounds = store.rounds(self.campaign)
-        return StoredRounds(store, store.campaign(self.campaign), rounds, now=9.0)(query, round_)
+        campaign, key = store.campaign(self.campaign), sealing_key(KEY)
+        return StoredRounds(store, campaign, rounds, now=9.0, key=key)(query, round_)
 
 
 NAMES = st.lists(st.integers(0, 59), unique=True, max_size=16)

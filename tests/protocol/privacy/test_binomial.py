@@ -1,7 +1,7 @@
 import numpy as np
 from scipy.stats import binom
 
-from confide.aggregator.binomial import above, below, lower_quantile, masses, upper_quantile
+from confide.protocol.privacy.binomial import above, below, lower_quantile, masses, upper_quantile
 
 
 def test_tails_are_those_of_scipy() -> None:

@@ -3,7 +3,8 @@
 The local epsilon of n shuffled reports is at most that of comparing P = (A + D, C - A + 1 - D) with
 Q = (A + 1 - D, C - A + D), where C ~ Bin(n - 1, 2/(e^eps + 1)), A ~ Bin(C, 1/2), D ~
 Bern(e^eps/(e^eps + 1)) (Feldman, McMillan, Talwar 2023). n counts the honest reports that arrived
-in the same round for the same question.
+in the same round through a shuffler: they went through the same randomiser, whose output is the bit
+together with the threshold that it answers.
 
 It speaks of LDP-CP-S, whose messages are bare bits. In LDP-CP-L every message carries its own
 features, which tell the messages apart, so shuffling amplifies nothing there.
@@ -13,10 +14,12 @@ import math
 
 import numpy as np
 
-from confide.aggregator.binomial import above, lower_quantile, masses, upper_quantile
 from confide.protocol.errors import BadInput, check_epsilon, check_probability
+from confide.protocol.privacy.binomial import above, lower_quantile, masses, upper_quantile
 
 NO_AMPLIFICATION = "shuffle: no amplification, features identify messages"
+# The delta at which cards state the epsilon of shuffled reports.
+SHUFFLE_DELTA = 1e-6
 
 # Mass of C left out at either end; it is added to delta.
 _CUT = 1e-4

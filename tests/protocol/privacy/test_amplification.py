@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from confide.aggregator.procedures.shuffle import shuffled_delta, shuffled_epsilon
 from confide.protocol.errors import BadInput
+from confide.protocol.privacy.amplification import shuffled_delta, shuffled_epsilon
 
 
 def hockey_stick(epsilon: float, local: float, n: int) -> tuple[float, float]:
