@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,9 +11,10 @@ from numpy.typing import NDArray
 from confide.aggregator.campaigns.driver import run_procedure
 from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput
+from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.sampling import Entropy, randomness
 from confide.protocol.methods.bits import BitQuery, BitTally
-from confide.protocol.methods.counts import HistogramQuery, HistogramTally
+from confide.protocol.methods.counts import CountQuery, CountTally, HistogramQuery, HistogramTally
 from confide.protocol.methods.label_query import LabelQuery, LabelTally
 from confide.protocol.methods.parts import Divided, PartCounter
 
@@ -102,6 +104,30 @@ class CountingOwner:
 def _divided(parts: NDArray[Any]) -> Divided:
     names, places = np.unique(parts, return_inverse=True)
     return Divided(tuple(str(name).encode() for name in names.tolist()), places.astype(np.int64))
+
+
+@dataclass(frozen=True)
+class NoisingOwners:
+    """Owners who deal the records out evenly, and each add noise of their own to every count."""
+
+    scores: NDArray[Any]
+    owners: int
+    entropy: Entropy
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.owners <= len(self.scores):
+            raise BadInput(
+                f"owners is {self.owners} for {len(self.scores):,} records; accepted are 1 to as "
+                "many as records"
+            )
+
+    def __call__(self, query: CountQuery) -> CountTally:
+        noise = discrete_gaussian(Fraction(query.variance), self.owners, self.entropy).tolist()
+        answers = {}
+        for i, part in enumerate(np.array_split(self.scores, self.owners)):
+            count = int(np.count_nonzero(part <= query.threshold))
+            answers[i.to_bytes(8)] = (len(part), count + noise[i])
+        return CountTally(answers)
 
 
 def _slice(n: int, start: float, stop: float) -> tuple[slice, int]:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from confide.aggregator.campaigns.plans import make_plan, valid_from
+from confide.aggregator.campaigns.plans import check_delta_used, make_plan, valid_from
 from confide.aggregator.campaigns.provider_files import with_provider_files
 from confide.aggregator.campaigns.settings import KINDS, belongs, check_used, promising
 from confide.protocol.errors import BadInput
@@ -49,7 +49,9 @@ def plan(
     usual = {"minimum-reports": 0, "minimum-owners": 1, "train-share": 0.0}
     config, _ = with_provider_files(run_defaults() | usual | given | fixed)
     valid = valid_from(datetime.now(UTC), days=days)
-    return make_plan(campaign, config, title=title or campaign, valid=valid)
+    made = make_plan(campaign, config, title=title or campaign, valid=valid)
+    check_delta_used(given.get("privacy-delta"), [made])
+    return made
 
 
 def model_digest(model: Path | str | bytes | None) -> bytes:

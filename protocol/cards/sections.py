@@ -14,6 +14,8 @@ PLAIN = {
     "beta": "part of alpha left to the mechanism (beta)",
     "kind": "kind of guarantee",
     "level": "guaranteed coverage",
+    "minimum_reports": "fewest reports that are enough",
+    "minimum_owners": "fewest owners that are enough",
     "max_corrupt": "false reports withstood",
     "planned": "records planned for",
     "slack": "slack of the published method",

@@ -90,8 +90,8 @@ def test_the_formula_explains_the_starred_rows_of_table_1() -> None:
 def test_made_up_classifiers_have_the_printed_size() -> None:
     """Without privacy, at 90 % coverage."""
     made = classifier(n=20_000, k=8, size=5.55, seed=1)
-    own = 1 - made.probs[np.arange(len(made)), made.labels]
-    size = np.mean((1 - made.probs <= np.quantile(own, 0.9)).sum(axis=1))
+    own = 1 - made.results[np.arange(len(made)), made.truth]
+    size = np.mean((1 - made.results <= np.quantile(own, 0.9)).sum(axis=1))
     assert size == pytest.approx(5.55, abs=0.06)
 
 
