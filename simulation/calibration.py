@@ -157,7 +157,7 @@ def calibrate(
     u = rng.random(len(observed)) if chosen.randomized else None
     noised = method == f"{CentralTerms.method}:{OWNER_NOISED}"
     _check_owners(owners, method, noised=noised, n=len(observed))
-    held = None if owners is None or noised else np.asarray(owners)[order]
+    held = None if owners is None or isinstance(owners, int) else np.asarray(owners)[order]
     records = _Records(chosen, found[order], observed[order], u, held)
     if method == NON_PRIVATE:
         check_used([_kebab(key) for key in settings], [method], belongs())
@@ -188,12 +188,12 @@ def _check_owners(owners: Any, method: str, *, noised: bool, n: int) -> None:
                 f"method {method} tests owners one by one, and owners is not given; accepted is "
                 "the owner of every record, in `confide.calibrate`"
             )
-    elif isinstance(owners, int) != noised:
+    elif isinstance(owners, int) != noised and not (isinstance(owners, int) and owners == 1):
         raise BadInput(
             f"owners is {str(owners)[:80]} with method {method}; accepted is a number for "
             f"{CentralTerms.method}:{OWNER_NOISED}, and else the owner of every record"
         )
-    elif not noised and len(owners) != n:
+    elif not isinstance(owners, int) and len(owners) != n:
         raise BadInput(f"{len(owners)} owners with {n} truths; accepted is one each")
 
 

@@ -134,7 +134,7 @@ def test_without_privacy_there_is_no_card() -> None:
         ({"method": "bit"}, "method is 'bit'; accepted: labels, bits, central, non-private"),
         ({"method": "bits:best"}, "variant of bits is 'best'"),
         ({"method": "central:noised"}, "variant of central is 'noised'; accepted: trusted, own"),
-        ({"owners": 2}, "owners is 2 with method bits; accepted is 1, or method central:owner-n"),
+        ({"owners": 2}, "owners is 2 with method bits; accepted is a number for central:owner-n"),
         ({"method": "central", "privacy_delta": 1e-5}, "the mechanism is pure"),
         ({"score": "hpz"}, "score is 'hpz'"),
         ({"bins": 10}, "bins is given, which bits:certified does not use"),
