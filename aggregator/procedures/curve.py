@@ -21,20 +21,20 @@ Floats = NDArray[np.float64]
 
 # In units of logit(F): answers further than this from the target level hardly count. The more is
 # known about the curve, the less far: a few times the square root of the error of its height.
-_LEAST_REACH, _REACH, _MOST_REACH = 0.5, 4.0, 2.0
+LEAST_REACH, REACH, MOST_REACH = 0.5, 4.0, 2.0
 # A weak prior on the logarithm of the slope keeps it in reach when few answers are in.
-_SLOPE, _SLOPE_PRECISION = 0.5, 1.0
+SLOPE, SLOPE_PRECISION = 0.5, 1.0
 _GRID = np.linspace(-LOGIT_REACH - 2, LOGIT_REACH + 2, 601)
 _RISE = np.linspace(-4, 6, 501)
-_LEAST_SLOPE = 0.05
-_PASSES = 3
+LEAST_SLOPE = 0.05
+PASSES = 3
 # Answers far from the target keep this much weight, so that the fit cannot drift away from them.
-_LEAST_WEIGHT = 0.02
+LEAST_WEIGHT = 0.02
 _START_SLOPES = np.geomspace(0.05, 400, 14)
-_FURTHEST = 24.0
+FURTHEST = 24.0
 # Answers cannot tell how steep the curve is between two thresholds that were asked, so from one to
 # the next logit(F) rises by at most this much.
-_MOST_RISE = 4.0
+MOST_RISE = 4.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def fit_curve(u: Floats, answers: Floats, ones: Floats, *, channel: Bit, level: 
     target = float(logit(level))
     centre, slope = seen.start()
     curve = Curve(centre, 0.0, slope, np.eye(2))
-    for _ in range(_PASSES):
+    for _ in range(PASSES):
         curve = seen.climbed(_moved(curve, target), target)
     return _moved(curve, target)
 
@@ -76,7 +76,7 @@ def fit_curve(u: Floats, answers: Floats, ones: Floats, *, channel: Bit, level: 
 def _moved(curve: Curve, target: float) -> Curve:
     """The same curve, with its centre where it reaches the target."""
     reach = (target - curve.height) / curve.slope
-    centre = float(np.clip(curve.centre + reach, -_FURTHEST, _FURTHEST))
+    centre = float(np.clip(curve.centre + reach, -FURTHEST, FURTHEST))
     height = curve.height + curve.slope * (centre - curve.centre)
     return replace(curve, centre=centre, height=height)
 
@@ -92,7 +92,7 @@ class _Seen:
     def most_slope(self, centre: Floats | float) -> Floats:
         """The steepest slope that answers around the centres can tell."""
         above = np.clip(np.searchsorted(self._asked, centre), 1, len(self._asked) - 1)
-        return np.asarray(_MOST_RISE / (self._asked[above] - self._asked[above - 1]))
+        return np.asarray(MOST_RISE / (self._asked[above] - self._asked[above - 1]))
 
     def likelihood(self, eta: Floats, slope: Floats | float, weights: Floats | float) -> Floats:
         """The weighted logarithm, with the prior; the last axis of eta is that of the answers."""
@@ -100,7 +100,7 @@ class _Seen:
         # Bounded away from zero: at large epsilon rates round to 0 or 1.
         rate = np.clip(rate, 1e-12, 1 - 1e-12)
         each = self._ones * np.log(rate) + (self._n - self._ones) * np.log1p(-rate)
-        prior = 0.5 * _SLOPE_PRECISION * np.log(slope / _SLOPE) ** 2
+        prior = 0.5 * SLOPE_PRECISION * np.log(slope / SLOPE) ** 2
         return np.asarray((weights * each).sum(axis=-1) - prior)
 
     def start(self) -> tuple[float, float]:
@@ -117,16 +117,16 @@ class _Seen:
         offset, most = self._u - curve.centre, float(self.most_slope(curve.centre))
         height, slope = curve.height, min(curve.slope, most)
         known = math.sqrt(math.sqrt(curve.covariance[0, 0]))
-        reach = min(max(_REACH * known, _LEAST_REACH), _MOST_REACH)
+        reach = min(max(REACH * known, LEAST_REACH), MOST_REACH)
         distance = (height + slope * offset - target) / reach
-        weights = np.maximum(np.exp(-0.5 * distance**2), _LEAST_WEIGHT)
+        weights = np.maximum(np.exp(-0.5 * distance**2), LEAST_WEIGHT)
         value = self.likelihood(height + slope * offset, slope, weights)
         for _ in range(30):
             gradient, information = self._derivatives(height, slope, offset=offset, weights=weights)
             step = np.clip(np.linalg.solve(information, gradient), -1, 1)
             for _ in range(6):
                 higher = height + step[0]
-                steeper = min(max(slope * math.exp(step[1]), _LEAST_SLOPE), most)
+                steeper = min(max(slope * math.exp(step[1]), LEAST_SLOPE), most)
                 better = self.likelihood(higher + steeper * offset, steeper, weights)
                 if better >= value:
                     break
@@ -148,7 +148,7 @@ class _Seen:
         steepness = (self._hit - self._spill) * coverage * (1 - coverage) / spread
         pull = weights * (self._ones - self._n * rate) * steepness
         mass = weights * self._n * steepness**2 * spread
-        prior = -math.log(slope / _SLOPE) * _SLOPE_PRECISION
+        prior = -math.log(slope / SLOPE) * SLOPE_PRECISION
         return np.array([pull.sum(), pull @ x + prior]), np.array(
-            [[mass.sum() + 1e-3, mass @ x], [mass @ x, mass @ (x * x) + _SLOPE_PRECISION]]
+            [[mass.sum() + 1e-3, mass @ x], [mass @ x, mass @ (x * x) + SLOPE_PRECISION]]
         )
