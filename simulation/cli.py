@@ -7,6 +7,7 @@ import typer
 
 from confide.protocol.command_line import CommandLine
 from confide.protocol.terminal import INTERRUPTED, clear_errors
+from confide.simulation.advice.command import advise_command
 from confide.simulation.data.population import embedded
 from confide.simulation.evaluate.command import evaluate_command, run_all
 from confide.simulation.evaluate.local import Local
@@ -39,5 +40,6 @@ def compare(
             raise typer.Exit(INTERRUPTED)
 
 
+app.command("advise")(advise_command)
 app.command("federation")(federation_command)
 app.command("predict")(predict_command)

@@ -6,6 +6,8 @@ sqrt(c (1 - c)/n).
 """
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,24 +26,39 @@ CAMPAIGNS = 400
 _MOST = 1_000_000
 
 
-def central_law(curve: Curve, *, n: int, epsilon: float, alpha: float, delta: float) -> Floats:
-    """Thresholds of CAMPAIGNS releases that promise PAC coverage; 1 where there is none."""
-    n = min(n, _MOST)
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """A trusted calibration whose law is asked for; it promises PAC coverage."""
+
+    curve: Curve
+    n: int
+    epsilon: float
+    alpha: float
+    delta: float
+
+
+def central_law(asked: Counts, *, campaigns: int = CAMPAIGNS) -> Floats:
+    """Thresholds of as many releases; 1 where there is none."""
+    curve, n = asked.curve, min(asked.n, _MOST)
     setting = Central(
-        epsilon=epsilon, alpha=alpha, n=n, score=curve.score, failure_probability=delta
+        epsilon=asked.epsilon,
+        alpha=asked.alpha,
+        n=n,
+        score=curve.score,
+        failure_probability=asked.delta,
     )
-    mechanism = setting.mechanism
+    mechanism: Any = setting.mechanism
     try:
-        rank = planned_rank(mechanism, setting.terms, n=n, alpha=alpha)
+        rank = planned_rank(mechanism, setting.terms, n=n, alpha=asked.alpha)
     except BadInput:
-        return np.ones(CAMPAIGNS)
+        return np.ones(campaigns)
     edges = public_grid(setting.grid, setting.thresholds)
     expected = curve.threshold((np.arange(n) + 0.5) / n)
     chances = np.array([float(p) for p in mechanism.law(histogram(expected, edges), rank)])
     # Quantiles of the law, and of the scatter around each, in an order that is independent of it.
-    shares = (np.arange(CAMPAIGNS) + 0.5) / CAMPAIGNS
+    shares = (np.arange(campaigns) + 0.5) / campaigns
     bins = np.searchsorted(chances.cumsum(), shares * chances.sum()).clip(max=len(edges) - 1)
-    scatter = np.random.default_rng(10).normal(size=CAMPAIGNS)
+    scatter = np.random.default_rng(10).normal(size=campaigns)
     covered = curve.coverage(edges[bins])
     shifted = covered + scatter * np.sqrt(covered * (1 - covered)) / math.sqrt(n)
     moved = np.maximum(curve.threshold(np.clip(shifted, 0.0, 1.0)), 0.0)

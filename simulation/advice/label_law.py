@@ -7,6 +7,7 @@ lower bounds of the capital are the procedure's own. The cost does not depend on
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ _SEED = 9
 _AT_ONCE = 40
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Labels:
     """A campaign of labels whose law is asked for."""
 
@@ -53,7 +54,7 @@ class _Moments:
 
 def label_law(asked: Labels, *, campaigns: int = CAMPAIGNS) -> Floats:
     """Thresholds of as many campaigns; 1 where nothing is certified."""
-    moments = _moments(asked)
+    moments = _moments(asked.curve, asked.channel, asked.alpha)
     if not len(moments.thresholds):
         return np.ones(campaigns)
     rng = np.random.default_rng(_SEED)
@@ -83,32 +84,32 @@ def _rungs(curve: Curve, alpha: float) -> Floats:
     return np.asarray(ladder[kept][::-1])
 
 
-def _moments(asked: Labels) -> _Moments:
-    curve, k = asked.curve, asked.curve.k
-    thresholds = _rungs(curve, asked.alpha)
+@lru_cache(maxsize=8)
+def _moments(curve: Curve, channel: LabelChannel, alpha: float) -> _Moments:
+    k, thresholds = curve.k, _rungs(curve, alpha)
     rows = np.random.default_rng(_SEED).permutation(len(curve))[:_RECORDS]
     # Labels of a scoring aggregator have one more value; its score is 1, so it is in no set.
-    every = np.ones((len(rows), asked.channel.k))
+    every = np.ones((len(rows), channel.k))
     every[:, :k] = curve.every[rows]
-    reports = asked.channel.randomize(curve.labels[rows], SeededEntropy("advice", _SEED))
+    reports = channel.randomize(curve.labels[rows], SeededEntropy("advice", _SEED))
     order = np.argsort(every, axis=1, kind="stable")
-    flags = np.take_along_axis(asked.channel.supports(reports), order, axis=1)
+    flags = np.take_along_axis(channel.supports(reports), order, axis=1)
     supported = np.zeros((len(rows), every.shape[1] + 1), dtype=np.int64)
     np.cumsum(flags, axis=1, out=supported[:, 1:])
     largest = LARGEST_SET if k >= MANY_LABELS else 0
-    low, high = x_range(asked.channel, largest)
+    low, high = x_range(channel, largest)
     sizes = np.arange(every.shape[1] + 1)[None, :]
-    values = np.clip(SetValues(asked.channel, largest).of(sizes, supported), low, high)
+    values = np.clip(SetValues(channel, largest).of(sizes, supported), low, high)
     held = np.stack([(every <= q).sum(axis=1) for q in thresholds], axis=1)
-    scale = 1 - asked.alpha - low
-    d = (np.take_along_axis(values, held, axis=1) - (1 - asked.alpha)) / scale
+    scale = 1 - alpha - low
+    d = (np.take_along_axis(values, held, axis=1) - (1 - alpha)) / scale
     # Means are known better from all records than from these reports.
-    known = (curve.coverage(thresholds) - (1 - asked.alpha)) / scale
+    known = (curve.coverage(thresholds) - (1 - alpha)) / scale
     covariance = np.atleast_2d(np.cov(d.T))
     width, turned = np.linalg.eigh(covariance)
     root = turned * np.sqrt(np.maximum(width, 0.0))
     powers = np.stack([(d**power).mean(axis=0) for power in (2, 3, 4)])
-    return _Moments(thresholds, known, root, powers, (high - (1 - asked.alpha)) / scale)
+    return _Moments(thresholds, known, root, powers, (high - (1 - alpha)) / scale)
 
 
 def _walked(asked: Labels, moments: _Moments, campaigns: int, rng: np.random.Generator) -> Floats:

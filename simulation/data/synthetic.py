@@ -91,7 +91,7 @@ SPREAD = 3.53
 def softmax_records(
     n: int, rng: np.random.Generator, *, labels: int = 10, spread: float = SPREAD
 ) -> tuple[Floats, Integers]:
-    """Class probabilities and labels of a calibrated model: softmax of independent normal logits."""
+    """Probabilities and labels of a calibrated model: softmax of independent normal logits."""
     logits = rng.normal(0, spread, (n, labels))
     probs = np.exp(logits - logits.max(axis=1, keepdims=True))
     probs /= probs.sum(axis=1, keepdims=True)

@@ -1,0 +1,118 @@
+"""The methods that advice chooses among: what each needs, shows, and how its law is computed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confide.aggregator.quantiles.registry import DEFAULT
+from confide.protocol.channels.base import LabelChannel
+from confide.protocol.channels.bit import Bit
+from confide.protocol.channels.registry import auto
+from confide.simulation.advice.bit_law import Bits, certified_law
+from confide.simulation.advice.central_law import Counts, central_law
+from confide.simulation.advice.curves import Curve
+from confide.simulation.advice.label_law import Labels, label_law
+from confide.simulation.advice.one_shot_law import one_shot_law
+from confide.simulation.advice.question import ROUNDS, Question
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A question at one number of records and one epsilon, on one curve."""
+
+    curve: Curve
+    asked: Question
+    n: int
+    epsilon: float
+
+    @property
+    def label_channel(self) -> LabelChannel:
+        """One value more than labels where owners cannot tell which label is last."""
+        values = self.curve.k if self.asked.owner_has_model else self.curve.k + 1
+        return auto(k=values, epsilon=self.epsilon)
+
+    @property
+    def bits(self) -> Bits:
+        channel, delta = Bit(epsilon=self.epsilon), self.asked.failure_probability
+        return Bits(self.curve, self.n, channel, self.asked.alpha, delta)
+
+    @property
+    def labels(self) -> Labels:
+        delta = self.asked.failure_probability
+        return Labels(self.curve, self.n, self.label_channel, self.asked.alpha, delta)
+
+    @property
+    def counts(self) -> Counts:
+        delta = self.asked.failure_probability
+        return Counts(self.curve, self.n, self.epsilon, self.asked.alpha, delta)
+
+
+# Maps a case to so many equally likely thresholds.
+Law = Callable[[Case, int], Floats]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method with what owners must be able and willing to do for it."""
+
+    name: str
+    rounds: int
+    shows: str
+    law: Law
+    channel: Callable[[Case], str]
+    needs_model: bool = False
+    needs_features: bool = False
+    needs_trust: bool = False
+
+    def refusal(self, asked: Question) -> str | None:
+        """Why the method is not allowed; None if it is."""
+        if self.needs_trust and not asked.trusted_aggregator:
+            return "exact counts would leave, and the aggregator is not trusted with them"
+        if self.needs_model and not asked.owner_has_model:
+            return "owners would have to score their records, and have no model"
+        if self.needs_features and not asked.features_may_leave:
+            return "features, or the model's probabilities for them, would leave in clear"
+        if self.rounds > asked.rounds:
+            return f"takes {self.rounds} rounds, and {asked.rounds} are possible"
+        return None
+
+
+CANDIDATES = (
+    Candidate(
+        "bits:certified",
+        ROUNDS,
+        "one randomised bit of a record leaves; label and features stay hidden",
+        lambda case, campaigns: certified_law(case.bits, campaigns=campaigns),
+        lambda _: Bit.name,
+        needs_model=True,
+    ),
+    Candidate(
+        "bits:one-shot",
+        1,
+        "one randomised bit of a record leaves, in a single round; label and features stay hidden",
+        lambda case, campaigns: one_shot_law(case.bits, campaigns=campaigns),
+        lambda _: Bit.name,
+        needs_model=True,
+    ),
+    Candidate(
+        "labels:certified",
+        1,
+        "the randomised label leaves, with the features or the model's probabilities in clear",
+        lambda case, campaigns: label_law(case.labels, campaigns=campaigns),
+        lambda case: case.label_channel.name,
+        needs_features=True,
+    ),
+    Candidate(
+        "central:trusted",
+        1,
+        "exact counts leave; only the published threshold is private",
+        lambda case, campaigns: central_law(case.counts, campaigns=campaigns),
+        lambda _: DEFAULT,
+        needs_model=True,
+        needs_trust=True,
+    ),
+)
