@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from confide.aggregator.campaigns.driver import run_procedure
 from confide.protocol.certificate import Certificate
+from confide.protocol.channels.base import LabelChannel
+from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy, randomness
 from confide.protocol.methods.bits import BitQuery, BitTally
@@ -47,13 +49,16 @@ class BitUsers:
         asked, first = _slice(len(self.scores), query.start, query.stop)
         scores = self.scores[asked]
         part = query.part((np.arange(len(scores)) + first + 0.5) / len(self.scores))
-        reports = query.channel.randomize(
-            scores <= np.asarray(query.thresholds, dtype=np.float64)[part], self.entropy
-        )
+        bits = scores <= np.asarray(query.thresholds, dtype=np.float64)[part]
+        reports = self.reports(bits, query.channel, asked)
         count = len(query.thresholds)
         answers = np.bincount(part, minlength=count)
         ones = np.bincount(part[reports], minlength=count)
         return BitTally(tuple(answers.tolist()), tuple(ones.tolist()))
+
+    def reports(self, bits: NDArray[np.bool_], channel: Bit, asked: slice) -> NDArray[np.bool_]:
+        """What the users at these places say whose true bits are these."""
+        return channel.randomize(bits, self.entropy)
 
 
 @dataclass(frozen=True)
@@ -73,9 +78,11 @@ class LabelUsers:
 
     def __call__(self, query: LabelQuery) -> LabelTally:
         asked, _ = _slice(len(self.labels), query.start, query.stop)
-        return LabelTally(
-            self.scores[asked], query.channel.randomize(self.labels[asked], self.entropy)
-        )
+        return LabelTally(self.scores[asked], self.reports(query.channel, asked))
+
+    def reports(self, channel: LabelChannel, asked: slice) -> NDArray[Any]:
+        """What the users at these places say."""
+        return channel.randomize(self.labels[asked], self.entropy)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Chooses the thresholds that a bits campaign asks next; no guarantee depends on this module."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,26 @@ STAY, LATER = 0.5, 6.0
 TRIVIAL = 2.0
 # Coverage asked for exceeds the target by at most this share of alpha.
 MOST_OF_ALPHA = 0.9
+
+
+# Lies may cost a stage this share of alpha; what allows for more of them has fewer, larger stages.
+MOST_OF_LIES = 0.4
+
+
+def join_stages(shares: Sequence[float], *, lies: float) -> tuple[float, ...]:
+    """Join stages, next to each other, until lies cost each at most MOST_OF_LIES of alpha.
+
+    `lies` is the share of the records in a stage whose coverage all lies would shift by alpha.
+    """
+    joined = [0.0]
+    for share in shares:
+        if joined[-1] and joined[-1] * MOST_OF_LIES >= lies:
+            joined.append(0.0)
+        joined[-1] += share
+    if len(joined) > 1 and joined[-1] * MOST_OF_LIES < lies:
+        last = joined.pop()
+        joined[-1] += last
+    return tuple(joined)
 
 
 class Answers:
@@ -95,11 +116,17 @@ def narrow(curve: Curve, aim: float, window: tuple[float, float]) -> tuple[float
 
 @dataclass(frozen=True)
 class Ahead:
-    """The answers of a stage and of those after it, and the standard error of all planned ones."""
+    """The answers of a stage and of those after it, and the standard error of all planned ones.
+
+    `lies` is by how much coverage must be higher for this stage to pass in spite of the lies that
+    are allowed for, and `lies_pooled` the same for this stage and all after it together.
+    """
 
     answers: int
     rest: int
     unit: float
+    lies: float = 0.0
+    lies_pooled: float = 0.0
 
 
 def place(
@@ -147,8 +174,8 @@ def _fresh(search: Search, stage: Ahead, *, sigma: float, doubt: float, fallback
     sure = SURE if stage.rest else SURE_LAST
     likely = -float(ndtri(search.level * early)) * noise + sure * math.hypot(noise, doubt)
     if search.certified >= 1:
-        return likely
-    return min(GO_DOWN * (fallback - stage.unit), likely)
+        return stage.lies + likely
+    return stage.lies + min(GO_DOWN * (fallback - stage.lies - stage.unit), likely)
 
 
 def _risen(
@@ -156,7 +183,7 @@ def _risen(
 ) -> float:
     """The excess at which asking all answers to come costs least, after a stage that failed."""
     noise = sigma / math.sqrt(max(stage.answers + stage.rest, 1))
-    critical = -float(ndtri(min(max(level, 1e-300), 1 - 1e-12))) * noise
+    critical = -float(ndtri(min(max(level, 1e-300), 1 - 1e-12))) * noise + stage.lies_pooled
     if stage.rest:
         doubt, fallback = doubt / 2, min(fallback, LATER * sigma / math.sqrt(stage.rest))
     passes = ndtr((excess - critical) / math.hypot(noise, doubt))

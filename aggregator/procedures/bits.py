@@ -14,7 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from confide.aggregator.procedures.bit_search import Ahead, Answers, aim_for, narrow, place
+from confide.aggregator.procedures.bit_search import (
+    Ahead,
+    Answers,
+    aim_for,
+    join_stages,
+    narrow,
+    place,
+)
 from confide.aggregator.procedures.certify import Search, null_rate, tail
 from confide.aggregator.procedures.ladder import LOGIT_REACH, Ladder, check_ladder, public_ladder
 from confide.protocol.certificate import (
@@ -104,21 +111,26 @@ def certified(
     """Search with 15 % of the records, certify with the rest; PAC at 1 - alpha with no Delta.
 
     The search narrows a window around the threshold whose certification is likely. Each stage then
-    asks one threshold that `Search` allows, placed by the curve so far. There are eight rounds.
+    asks one threshold that `Search` allows, placed by the curve so far. There are eight rounds, or
+    fewer if many lies are allowed for.
     """
     asked = _Asked(
         variant="certified", channel=channel, alpha=alpha, delta=delta, n=n, max_corrupt=max_corrupt
     )
-    sizes = [int(n * share) for share in STAGE_SHARES]
+    lie = max_corrupt / float(channel.hit - channel.spill)
+    shares = join_stages(STAGE_SHARES, lies=lie / (n * alpha))
+    sizes = [int(n * share) for share in shares]
     if asked.hopeless(sum(sizes)):
         return asked.too_few()
     answers = Answers(channel, aim_for(asked.m0, channel, alpha=alpha, answers=sum(sizes)))
     arrived, start = yield from _narrowed(channel, answers)
     search, rungs = asked.search(reserve=RESERVE), []
     unit = math.sqrt(asked.m0 * (1 - asked.m0) / n) / float(channel.hit - channel.spill)
-    for i, share in enumerate(STAGE_SHARES):
+    for i, share in enumerate(shares):
         rest = sum(sizes[i + 1 :])
-        stage = Ahead(sizes[i], rest, unit)
+        # Lies are taken off the count of every stage.
+        pooled = lie * (len(sizes) - i) / max(sizes[i] + rest, 1)
+        stage = Ahead(sizes[i], rest, unit, lie / max(sizes[i], 1), pooled)
         q = place(answers, search, stage, channel=channel, alpha=alpha)
         if q is None:
             break

@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from confide.aggregator.procedures import bits
+from confide.aggregator.procedures.bit_search import join_stages
 from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
@@ -168,6 +169,20 @@ def test_lies_widen_every_variant() -> None:
         )
         assert wary >= honest
         assert wary < 1
+
+
+def test_one_lie_in_a_hundred_leaves_a_useful_threshold() -> None:
+    """Lies are taken off the count of every stage, so what allows for many has fewer stages and
+    asks higher thresholds; with six stages, placed as if nobody lied, nothing would pass."""
+    drawn = [uniform_scores(np.random.default_rng([6, seed]), 20_000) for seed in range(8)]
+    wary = [campaign(bits.certified, scores, 1, 4.0, max_corrupt=200).threshold for scores in drawn]
+    assert np.median(wary) < 0.94
+    assert sum(q >= 1 for q in wary) <= 1
+    assert min(wary) >= 1 - ALPHA
+    shares = (0.3, 0.2, 0.5)
+    assert join_stages(shares, lies=0.0) == shares
+    assert join_stages(shares, lies=0.15) == (0.5, 0.5)
+    assert join_stages(shares, lies=1.0) == (1.0,)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,100 @@
+"""What lies do to the true coverage of certified thresholds, with and without `max_corrupt`.
+
+Records are independent draws from the user's file, so true coverage at a threshold is the file's.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from confide.protocol.errors import BadInput, check_choice
+from confide.protocol.exact.sampling import SeededEntropy
+from confide.simulation.advice.curves import Curve
+from confide.simulation.attackers.lies import KINDS, LYING, Records
+from confide.simulation.driver import drive
+from confide.simulation.evaluate.local import Local
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A share of the records that lies in one way to campaigns of one setting."""
+
+    kind: str
+    share: float
+    setting: Local
+    campaigns: int = 20
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("attack", self.kind, KINDS)
+        check_choice("method", self.setting.method, LYING)
+        if not 0 < self.share < 1:
+            raise BadInput(f"share is {self.share}; accepted is a share between 0 and 1")
+        if self.campaigns < 1:
+            raise BadInput(f"campaigns is {self.campaigns}; at least 1 is needed")
+
+    @property
+    def count(self) -> int:
+        """The number of liars."""
+        return max(1, round(self.share * self.setting.n))
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Campaigns with so many liars, of whom the certificate allows for `max_corrupt`.
+
+    `below` is the number of campaigns whose true coverage is below the certified level.
+    """
+
+    liars: int
+    max_corrupt: int
+    campaigns: int
+    below: int
+    coverage: float
+    size: float
+    trivial: float
+
+    @property
+    def kept(self) -> bool:
+        """Whether every campaign covers what it certified."""
+        return self.below == 0
+
+
+def damage(
+    attack: Attack,
+    curve: Curve,
+    *,
+    liars: int,
+    max_corrupt: int,
+    progress: Callable[[], None] = lambda: None,
+) -> Damage:
+    """Run the campaigns of an attack, with so many liars and so many allowed for."""
+    setting, covered, sizes, below = attack.setting, [], [], 0
+    channel = setting.make_channel(curve.k)
+    for number in range(attack.campaigns):
+        rows = np.random.default_rng([attack.seed, number]).integers(0, len(curve), setting.n)
+        records = Records(curve.every[rows], curve.labels[rows])
+        entropy = SeededEntropy("attack", attack.seed, number)
+        users = LYING[setting.method](attack.kind, records, liars, entropy)
+        procedure = replace(setting, max_corrupt=max_corrupt).procedure(channel)
+        certificate = drive(procedure, users)
+        q = np.array(certificate.threshold)
+        covered.append(float(curve.coverage(q)) if q < 1 else 1.0)
+        sizes.append(float(curve.size(q)))
+        below += covered[-1] < certificate.level - 1e-12
+        progress()
+    trivial = float(np.mean(np.array(covered) >= 1))
+    numbers = float(np.mean(covered)), float(np.mean(sizes)), trivial
+    return Damage(liars, max_corrupt, attack.campaigns, below, *numbers)
+
+
+def compared(
+    attack: Attack, curve: Curve, *, progress: Callable[[], None] = lambda: None
+) -> tuple[Damage, Damage, Damage]:
+    """Nobody lies; the attack on a certificate that allows for no lies; on one that does."""
+    return (
+        damage(attack, curve, liars=0, max_corrupt=0, progress=progress),
+        damage(attack, curve, liars=attack.count, max_corrupt=0, progress=progress),
+        damage(attack, curve, liars=attack.count, max_corrupt=attack.count, progress=progress),
+    )
