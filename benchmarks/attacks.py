@@ -1,4 +1,4 @@
-"""What liars do to certificates, and what can be learned of a record: the tables of docs/attacks.md.
+"""What liars do to certificates, and what is learned of a record: the tables of docs/attacks.md.
 
 Run with the project's environment: `python benchmarks/attacks.py [--campaigns 200] [--runs 20000]
 [--only lies|inference] [--json FILE]`. Records are drawn from the embedded letters; everything is

@@ -8,6 +8,7 @@ import typer
 from confide.protocol.command_line import CommandLine
 from confide.protocol.terminal import INTERRUPTED, clear_errors
 from confide.simulation.advice.command import advise_command
+from confide.simulation.attackers.command import attack
 from confide.simulation.data.population import embedded
 from confide.simulation.evaluate.command import evaluate_command, run_all
 from confide.simulation.evaluate.local import Local
@@ -41,5 +42,6 @@ def compare(
 
 
 app.command("advise")(advise_command)
+app.add_typer(attack, name="attack")
 app.command("federation")(federation_command)
 app.command("predict")(predict_command)

@@ -20,7 +20,7 @@ SCORES = ("hps", "aps", "raps", "saps", "top-k")
 # Without a wanted size, users are counted for sets this much larger than those without privacy.
 ROOM = 1.1
 # Thresholds that stand for a law: of advice, and while a size is sought.
-CAMPAIGNS, SEARCHED = 400, 80
+CAMPAIGNS, SEARCHED = 300, 60
 
 
 @dataclass(frozen=True)
@@ -99,13 +99,15 @@ def expected(one: Candidate, scored: Scored, case: Case) -> tuple[Case, Expected
 
     The best score is sought once more at the coverage that the first choice ends with.
     """
-    first = Expected.of(case.curve, one.law(case, CAMPAIGNS))
+    # A method that is not allowed is only named with its size.
+    campaigns = CAMPAIGNS if one.refusal(case.asked) is None else SEARCHED
+    first = Expected.of(case.curve, one.law(case, campaigns))
     score = case.curve.score
     other = scored.best_score(first.coverage) if case.asked.score == BEST else score
     if other == score:
         return case, first
     changed = replace(case, curve=scored.curve(other))
-    second = Expected.of(changed.curve, one.law(changed, CAMPAIGNS))
+    second = Expected.of(changed.curve, one.law(changed, campaigns))
     return (changed, second) if second.size < first.size else (case, first)
 
 

@@ -1,0 +1,122 @@
+"""The laws of published thresholds are those of campaigns."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from confide.aggregator.procedures import bits, labels
+from confide.protocol.channels.bit import Bit
+from confide.protocol.channels.registry import auto
+from confide.protocol.exact.sampling import SeededEntropy
+from confide.simulation.advice.bit_law import Bits, certified_law
+from confide.simulation.advice.central_law import Counts, central_law
+from confide.simulation.advice.curves import Curve, curve_of
+from confide.simulation.advice.label_law import Labels, label_law
+from confide.simulation.advice.one_shot_law import one_shot_law
+from confide.simulation.data.population import Population
+from confide.simulation.data.synthetic import softmax_records
+from confide.simulation.driver import LabelUsers, drive
+from confide.simulation.evaluate.central import Central
+from confide.simulation.evaluate.trials import run_trials
+from tests.support.bit_tallies import campaign
+
+ALPHA = DELTA = 0.1
+# A mean of campaigns is further from its expectation with probability below 1e-5.
+DEVIATIONS = 4.5
+
+
+@cache
+def population() -> Population:
+    return Population("six", *softmax_records(8_000, np.random.default_rng(3), labels=6))
+
+
+@cache
+def curve() -> Curve:
+    return curve_of(population(), "hps")
+
+
+def agrees(expected: Any, found: Any) -> bool:
+    """Whether mean sizes agree: within 5 %, and what chance explains."""
+    sizes = curve().size(np.array(found))
+    error = DEVIATIONS * sizes.std() / np.sqrt(len(sizes))
+    mean = float(curve().size(np.array(expected)).mean())
+    return bool(abs(mean - sizes.mean()) <= error + 0.05 * sizes.mean())
+
+
+def of_bits(variant: str, n: int, epsilon: float) -> list[float]:
+    """Thresholds of campaigns whose tallies are drawn from their law."""
+    channel = Bit(epsilon=epsilon)
+    given: dict[str, Any] = {"channel": channel, "alpha": ALPHA, "delta": DELTA, "n": n}
+    return [
+        campaign(
+            bits.procedure(variant=variant, **given),
+            curve().coverage,
+            channel=channel,
+            n=n,
+            seed=[seed, n],
+        ).threshold
+        for seed in range(30)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("variant", "law", "n", "epsilon"),
+    [
+        ("certified", certified_law, 2_000, 2.0),
+        ("certified", certified_law, 8_000, 1.0),
+        ("one-shot", one_shot_law, 8_000, 4.0),
+    ],
+)
+def test_bits(variant: str, law: Callable[[Bits], Any], n: int, epsilon: float) -> None:
+    """Searches and walks in the normal limit end where campaigns end; a law of a third of the
+    records does not agree."""
+    found, channel = of_bits(variant, n, epsilon), Bit(epsilon=epsilon)
+    assert agrees(law(Bits(curve(), n, channel, ALPHA, DELTA)), found)
+    assert not agrees(law(Bits(curve(), n // 3, channel, ALPHA, DELTA)), found)
+
+
+def test_labels() -> None:
+    """The test of campaigns on normal sums of blocks ends where it ends on reports; a law of a
+    third of the records does not agree."""
+    n, channel, found = 3_000, auto(k=6, epsilon=1.5), []
+    for seed in range(30):
+        rows = np.random.default_rng([4, seed]).integers(0, len(curve()), n)
+        entropy = SeededEntropy("law", seed)
+        users = LabelUsers(curve().every[rows], curve().labels[rows], entropy)
+        made = labels.certified(channel=channel, alpha=ALPHA, delta=DELTA)
+        found.append(drive(made, users).threshold)
+    assert agrees(label_law(Labels(curve(), n, channel, ALPHA, DELTA), campaigns=120), found)
+    assert not agrees(
+        label_law(Labels(curve(), n // 3, channel, ALPHA, DELTA), campaigns=80), found
+    )
+
+
+def test_central() -> None:
+    """The mechanism's law around the scatter of ranks is that of releases."""
+    given: dict[str, Any] = {"n": 500, "epsilon": 0.3, "alpha": ALPHA}
+    chosen = Central(failure_probability=DELTA, trials=40, seed=1, **given)
+    rows = run_trials(population(), chosen)[0]["trials"]
+    found = [row["threshold"] for row in rows]
+    assert agrees(central_law(Counts(curve(), delta=DELTA, **given)), found)
+    other = given | {"n": 100}
+    assert not agrees(central_law(Counts(curve(), delta=DELTA, **other)), found)
+
+
+def test_too_few_records_are_trivial() -> None:
+    """Where nothing can be certified every threshold is 1, and no law fails."""
+    channel = Bit(epsilon=0.5)
+    for n in (20, 60):
+        for law in (certified_law, one_shot_law):
+            assert (law(Bits(curve(), n, channel, ALPHA, 0.001)) == 1).all()
+        of_labels = Labels(curve(), n, auto(k=6, epsilon=0.2), ALPHA, 0.001)
+        assert (label_law(of_labels, campaigns=40) == 1).mean() > 0.9
+    assert (central_law(Counts(curve(), 20, 0.1, ALPHA, 0.001)) == 1).all()
+
+
+def test_a_law_is_the_same_every_time() -> None:
+    """Its normal numbers come from a fixed seed, so that advice can be repeated."""
+    asked = Bits(curve(), 2_000, Bit(epsilon=1.0), ALPHA, DELTA)
+    assert (certified_law(asked) == certified_law(asked)).all()
