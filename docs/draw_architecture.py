@@ -1,8 +1,7 @@
 """Draws `docs/architecture.svg`: `python docs/draw_architecture.py [FILE]`.
 
-Where a box stands is written here. What uses what is read from the imports of the code, and every
-step of a report's path must name a function or class that exists. A module that belongs to no box
-stops the drawing, so the picture cannot fall behind the folders.
+Where a box stands is written here. What uses what is read from imports, and every step of a
+report's path must name a function or class that exists. A module without a box stops the drawing.
 """
 
 import ast
@@ -22,7 +21,7 @@ PACKAGES = {
 COLUMNS = {"client": 20, "protocol": 405, "aggregator": 790}
 WIDTH, COLUMN, BOX, HEIGHT, ROW, TOP = 1155, 345, 154, 88, 112, 96
 GUTTER = COLUMN - 16 - 2 * BOX
-END = (SIMULATION_TOP := TOP + 6 * ROW + 34) + HEIGHT + 66
+END = (SIMULATION_TOP := TOP + 6 * ROW + 34) + HEIGHT + ROW + 66
 BESIDE, DEALT = "beside the rooms", "dealing embedded simulated simulated_data record_columns"
 LINES, PREDICTS = "command_line option_groups tensors", "predict_command sample_predictions"
 OPTIONS = f"chain_options owner_options defaults {PREDICTS} report report_plot findings"
@@ -49,7 +48,7 @@ class Room:
     def corner(self) -> tuple[int, int]:
         column, row = self.place
         if self.package == "simulation":
-            return 30 + 275 * column, SIMULATION_TOP + 36
+            return 30 + 275 * column, SIMULATION_TOP + 36 + ROW * row
         return COLUMNS[self.package] + 8 + column * (BOX + GUTTER), TOP + row * ROW
 
     @property
@@ -94,6 +93,8 @@ simulation 0 0 commands: confide: cli federation federation_command interrupts {
 simulation 1 0 evaluate: what a method would cost on given records
 simulation 2 0 driver: arrays answer procedures: driver planning calibration evaluation
 simulation 3 0 data: embedded, synthetic and own records
+simulation 0 1 advice: which method, and what it costs
+simulation 1 1 attackers: liars, and lower bounds on epsilon
 """
 
 
@@ -231,8 +232,8 @@ def _texts(room: Room, uses: set[Room]) -> list[str]:
         for one in sorted(uses, key=lambda one: (one.package != "protocol", one.package, one.name))
         if one.package != room.package and one.name != BESIDE
     ]
-    lines = wrap(room.purpose, room.width // 5 - 3)
-    lines += wrap(f"uses {', '.join(names)}", room.width // 5 - 3) if names else []
+    texts = [room.purpose, *([f"uses {', '.join(names)}"] if names else [])]
+    lines = [line for text in texts for line in wrap(text, room.width // 5 - 3)]
     assert len(lines) <= 6, f"the text of {room.package}/{room.name} does not fit its box"
     return lines
 
@@ -256,9 +257,8 @@ def draw_room(room: Room, uses: set[Room]) -> str:
 
 def draw_package(package: str) -> str:
     """The frame of a package and its name."""
-    if package == "simulation":
-        x, y, width, height = 20, SIMULATION_TOP, WIDTH - 40, HEIGHT + 54
-    else:
+    x, y, width, height = 20, SIMULATION_TOP, WIDTH - 40, HEIGHT + ROW + 54
+    if package != "simulation":
         x, y, width, height = COLUMNS[package], TOP - 36, COLUMN, 6 * ROW + 26
     return (
         f'<rect class="c" x="{x}" y="{y}" width="{width}" height="{height}" rx="6"/>'

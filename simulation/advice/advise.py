@@ -19,8 +19,6 @@ Floats = NDArray[np.float64]
 SCORES = ("hps", "aps", "raps", "saps", "top-k")
 # Without a wanted size, users are counted for sets this much larger than those without privacy.
 ROOM = 1.1
-# Thresholds that stand for a law: of advice, and while a size is sought.
-CAMPAIGNS, SEARCHED = 300, 60
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ def expected(one: Candidate, scored: Scored, case: Case) -> tuple[Case, Expected
     The best score is sought once more at the coverage that the first choice ends with.
     """
     # A method that is not allowed is only named with its size.
-    campaigns = CAMPAIGNS if one.refusal(case.asked) is None else SEARCHED
+    campaigns = one.campaigns if one.refusal(case.asked) is None else one.few
     first = Expected.of(case.curve, one.law(case, campaigns))
     score = case.curve.score
     other = scored.best_score(first.coverage) if case.asked.score == BEST else score
@@ -139,7 +137,7 @@ def advise(population: Population, asked: Question) -> Advice:
 
     def size(name: str) -> Size:
         def mean(n: int, epsilon: float) -> float:
-            thresholds = allowed[name].law(Case(curve, asked, n, epsilon), SEARCHED)
+            thresholds = allowed[name].law(Case(curve, asked, n, epsilon), allowed[name].few)
             return float(curve.size(thresholds).mean())
 
         return mean

@@ -64,9 +64,16 @@ class Candidate:
     shows: str
     law: Law
     channel: Callable[[Case], str]
+    # Thresholds that stand for the law in advice: as many as take a second at most.
+    campaigns: int
     needs_model: bool = False
     needs_features: bool = False
     needs_trust: bool = False
+
+    @property
+    def few(self) -> int:
+        """Thresholds that stand for the law while a size is sought."""
+        return self.campaigns // 4
 
     def refusal(self, asked: Question) -> str | None:
         """Why the method is not allowed; None if it is."""
@@ -88,6 +95,7 @@ CANDIDATES = (
         "one randomised bit of a record leaves; label and features stay hidden",
         lambda case, campaigns: certified_law(case.bits, campaigns=campaigns),
         lambda _: Bit.name,
+        campaigns=2_000,
         needs_model=True,
     ),
     Candidate(
@@ -96,6 +104,7 @@ CANDIDATES = (
         "one randomised bit of a record leaves, in a single round; label and features stay hidden",
         lambda case, campaigns: one_shot_law(case.bits, campaigns=campaigns),
         lambda _: Bit.name,
+        campaigns=600,
         needs_model=True,
     ),
     Candidate(
@@ -104,6 +113,7 @@ CANDIDATES = (
         "the randomised label leaves, with the features or the model's probabilities in clear",
         lambda case, campaigns: label_law(case.labels, campaigns=campaigns),
         lambda case: case.label_channel.name,
+        campaigns=240,
         needs_features=True,
     ),
     Candidate(
@@ -112,6 +122,7 @@ CANDIDATES = (
         "exact counts leave; only the published threshold is private",
         lambda case, campaigns: central_law(case.counts, campaigns=campaigns),
         lambda _: DEFAULT,
+        campaigns=400,
         needs_model=True,
         needs_trust=True,
     ),

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from confide.simulation.advice.advise import SEARCHED
 from confide.simulation.advice.candidates import CANDIDATES, Case
 from confide.simulation.advice.curves import curve_of
 from confide.simulation.advice.question import FEWEST_RECORDS, Question
@@ -39,7 +38,7 @@ def hint(records: Any, result: dict[str, Any]) -> str | None:
     case = Case(curve_of(records, given["score"]), asked, given["n"], given["epsilon"])
     own = f"{given['method']}:{given['variant']}"
     others = {
-        one.name: float(case.curve.size(one.law(case, SEARCHED)).mean())
+        one.name: float(case.curve.size(one.law(case, one.few)).mean())
         for one in CANDIDATES
         if one.refusal(asked) is None and one.name != own and not one.needs_trust
     }

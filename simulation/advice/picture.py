@@ -8,7 +8,7 @@ from matplotlib import pyplot as plt
 
 from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
-from confide.simulation.advice.advise import SEARCHED, Advice, Scored
+from confide.simulation.advice.advise import Advice, Scored
 from confide.simulation.advice.candidates import CANDIDATES, Case
 from confide.simulation.data.population import Population
 
@@ -35,11 +35,9 @@ def write_picture(advice: Advice, population: Population, file: Path) -> None:
     figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
     allowed = [option for option in advice.options if option.refusal is None]
     for option, colour, mark in zip(allowed, _COLOURS, _MARKS, strict=False):
-        curve = scored.curve(option.score)
+        curve, one = scored.curve(option.score), named[option.method]
         sizes = [
-            curve.size(
-                named[option.method].law(Case(curve, asked, asked.records, epsilon), SEARCHED)
-            ).mean()
+            curve.size(one.law(Case(curve, asked, asked.records, epsilon), one.few)).mean()
             for epsilon in EPSILONS
         ]
         axes.plot(EPSILONS, sizes, color=colour, marker=mark, markersize=4, label=option.method)

@@ -157,9 +157,9 @@ def test_the_command_refuses(file: Path, given: list[str], says: str) -> None:
 
 
 def test_an_evaluation_ends_with_advice_if_it_matters(file: Path) -> None:
-    """Published labels are told of certified methods; bits, which nothing allowed beats, of none."""
-    asked: list[str | Path] = ["--data", file, "--trials", "2", "--seed", "1", "--n", "2000"]
-    published: list[str | Path] = [*asked, "--method", "labels", "--variant", "published-star"]
+    """Published labels are told of a certified method; bits, which nothing beats, of none."""
+    asked = ["--data", str(file), "--trials", "2", "--seed", "1", "--n", "2000"]
+    published = [*asked, "--method", "labels", "--variant", "published-star"]
     assert "would give" in in_process(*published).stdout
     assert "would give" not in in_process(*asked, "--epsilon", "4", "--method", "bits").stdout
     written = json.loads(in_process(*published, "--json", "-").stdout)

@@ -9,16 +9,16 @@ from confide.simulation.attackers.inference import TARGETS, infer
 from confide.simulation.cli import app
 
 # An honest release fails with at most this probability, in any of these tests.
-FALSE_ALARM = 1e-3
+FALSE_ALARM = 1e-2
 # Target, claim, runs, and the part of the noise that a planted bug draws. A card takes a campaign.
 AUDITS = [
     ("bits", 1.0, 20_000, 0.5),
     ("bits", 4.0, 20_000, 0.5),
     ("labels", 1.0, 40_000, 0.5),
     ("counts", 1.0, 4_000, 0.5),
-    ("noised", 1.0, 4_000, 0.5),
+    ("noised", 1.0, 20_000, 0.5),
     ("weights", 4.0, 1_500, 0.5),
-    ("cards", 1.0, 200, 0.2),
+    ("cards", 1.0, 300, 0.25),
 ]
 
 
@@ -26,7 +26,7 @@ AUDITS = [
 def test_attackers_learn_no_more_than_is_claimed(
     target: str, epsilon: float, runs: int, planted: float
 ) -> None:
-    """The bound stays below the claim; with half of the noise (of a card, a fifth) it is above."""
+    """The bound stays below the claim; with part of the noise it is above."""
     assert {audit[0] for audit in AUDITS} == {*TARGETS}
     given = {"epsilon": epsilon, "runs": runs, "false_alarm": FALSE_ALARM}
     stated = infer(target, entropy=SeededEntropy("stated", target), **given)  # type: ignore[arg-type]

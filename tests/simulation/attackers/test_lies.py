@@ -89,13 +89,13 @@ def test_replayed_answers_change_nothing() -> None:
 
 def test_invented_records_are_counted_no_further_than_the_allowance() -> None:
     """Eight times its records over the wire: what is beyond the owner's share is SURPLUS; what is
-    within it counts, and the outcome shows it. Poisoned labels pass, and lower the threshold."""
-    wired = Wired(population(), n=4_000)
-    honest, invented, poisoned = (wired.run(kind) for kind in (HONEST, INVENTED, POISONED))
-    assert honest.received == {"OK": 4}
+    within it counts. Poisoned labels pass, and lower the threshold."""
+    invented = Wired(population(), n=4_000).run(INVENTED)
     assert invented.received == {"OK": 3, "SURPLUS": 1}
     assert invented.certificate.n == 3_000
-    assert poisoned.received == {"OK": 4}
+    wired = Wired(population(), n=8_000, method="bits:certified")
+    honest, poisoned = (wired.run(kind) for kind in (HONEST, POISONED))
+    assert poisoned.received == honest.received
     assert poisoned.certificate.threshold < honest.certificate.threshold
 
 
