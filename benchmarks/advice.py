@@ -25,8 +25,8 @@ import numpy as np
 from local_tables import table
 
 from confide.protocol.embedded import discriminant
-from confide.simulation.advice.advise import Advice, Scored, ranked
-from confide.simulation.advice.question import Question
+from confide.simulation.advice.advise import Advice, ScoreCurves, ranked
+from confide.simulation.advice.question import AdviceQuestion
 from confide.simulation.advice.simulated import setting
 from confide.simulation.data.population import Population, embedded, from_npz
 from confide.simulation.data.synthetic import Clusters, softmax_records
@@ -58,8 +58,8 @@ FILES: dict[str, Callable[[], Population]] = {
 }
 
 
-def asked(n: int, epsilon: float) -> Question:
-    return Question(
+def asked(n: int, epsilon: float) -> AdviceQuestion:
+    return AdviceQuestion(
         records=n,
         epsilon=epsilon,
         score="hps",
@@ -69,7 +69,9 @@ def asked(n: int, epsilon: float) -> Question:
     )
 
 
-def cell(population: Population, scored: Scored, question: Question, *, trials: int) -> list[Row]:
+def cell(
+    population: Population, scored: ScoreCurves, question: AdviceQuestion, *, trials: int
+) -> list[Row]:
     """Expected and simulated sizes of every method at one number of records and one epsilon."""
     advice: Advice = ranked(scored, question)
     rows = []
@@ -94,7 +96,7 @@ def cell(population: Population, scored: Scored, question: Question, *, trials: 
 
 
 def run(name: str, population: Population, *, trials: int) -> Iterator[Row]:
-    scored = Scored(population)
+    scored = ScoreCurves(population)
     for n in SIZES:
         for epsilon in EPSILONS:
             for row in cell(population, scored, asked(n, epsilon), trials=trials):

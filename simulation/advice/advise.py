@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
 from confide.simulation.advice.candidates import CANDIDATES, Candidate, Case
-from confide.simulation.advice.curves import Curve, curve_of
-from confide.simulation.advice.question import BEST, Question
+from confide.simulation.advice.curves import SizeCurve, curve_of
+from confide.simulation.advice.question import BEST, AdviceQuestion
 from confide.simulation.advice.search import Size, least_epsilon, records_needed
 from confide.simulation.data.population import Population
 
@@ -30,7 +30,7 @@ class Expected:
     trivial: float
 
     @classmethod
-    def of(cls, curve: Curve, thresholds: Floats) -> "Expected":
+    def of(cls, curve: SizeCurve, thresholds: Floats) -> "Expected":
         top = thresholds >= 1
         covered = np.where(top, 1.0, curve.coverage(thresholds))
         return cls(float(curve.size(thresholds).mean()), float(covered.mean()), float(top.mean()))
@@ -60,7 +60,7 @@ class Option:
 class Advice:
     """The options in the order of the advice; those that are not allowed come last."""
 
-    asked: Question
+    asked: AdviceQuestion
     data: str
     labels: int
     epsilon: float
@@ -75,12 +75,12 @@ class Advice:
         return None if first.refusal else first
 
 
-class Scored:
+class ScoreCurves:
     """The curves of a population under every score, made when they are asked for."""
 
     def __init__(self, population: Population) -> None:
         self.name = population.name
-        self.curve: Callable[[str], Curve] = cache(lambda score: curve_of(population, score))
+        self.curve: Callable[[str], SizeCurve] = cache(lambda score: curve_of(population, score))
 
     def plain(self, score: str, coverage: float) -> float:
         """The size of the smallest sets of this coverage, without privacy."""
@@ -92,7 +92,7 @@ class Scored:
         return min(SCORES, key=lambda score: self.plain(score, min(coverage, 1.0)))
 
 
-def expected(one: Candidate, scored: Scored, case: Case) -> tuple[Case, Expected]:
+def expected(one: Candidate, scored: ScoreCurves, case: Case) -> tuple[Case, Expected]:
     """What to expect of a candidate, with the case of the best score.
 
     The best score is sought once more at the coverage that the first choice ends with.
@@ -109,7 +109,7 @@ def expected(one: Candidate, scored: Scored, case: Case) -> tuple[Case, Expected
     return (changed, second) if second.size < first.size else (case, first)
 
 
-def ranked(scored: Scored, asked: Question) -> Advice:
+def ranked(scored: ScoreCurves, asked: AdviceQuestion) -> Advice:
     """Rank the methods at the epsilon of a question; what other sizes need is not sought."""
     if asked.epsilon is None:
         raise BadInput("epsilon is not given; accepted is one at which methods are compared")
@@ -124,12 +124,12 @@ def ranked(scored: Scored, asked: Question) -> Advice:
     return Advice(asked, scored.name, curve.k, asked.epsilon, wanted, plain, _explained(options))
 
 
-def advise(population: Population, asked: Question) -> Advice:
+def advise(population: Population, asked: AdviceQuestion) -> Advice:
     """Rank the methods for a question by the size curves of these records, and say what they need.
 
     Without an epsilon the methods are compared at the least with which one of them gives the size.
     """
-    scored = Scored(population)
+    scored = ScoreCurves(population)
     score = scored.best_score(1 - asked.alpha) if asked.score == BEST else asked.score
     curve, plain = scored.curve(score), scored.plain(score, 1 - asked.alpha)
     wanted = _wanted(asked, plain=plain, labels=curve.k)
@@ -158,7 +158,7 @@ def advise(population: Population, asked: Question) -> Advice:
     return replace(advice, asked=asked, options=tuple(options))
 
 
-def _wanted(asked: Question, *, plain: float, labels: int) -> float:
+def _wanted(asked: AdviceQuestion, *, plain: float, labels: int) -> float:
     wanted = asked.size or min(ROOM * plain, float(labels))
     if wanted <= plain:
         raise BadInput(
@@ -167,7 +167,7 @@ def _wanted(asked: Question, *, plain: float, labels: int) -> float:
     return wanted
 
 
-def _least_of(found: Iterable[float | None], asked: Question, *, wanted: float) -> float:
+def _least_of(found: Iterable[float | None], asked: AdviceQuestion, *, wanted: float) -> float:
     """The least epsilon of any method."""
     least = min((one for one in found if one is not None), default=None)
     if least is None:

@@ -26,7 +26,7 @@ from confide.aggregator.procedures.ladder import LOGIT_REACH
 from confide.protocol.channels.bit import Bit
 from confide.simulation.advice.bit_fits import END, Fits
 from confide.simulation.advice.bit_levels import decided
-from confide.simulation.advice.curves import Curve
+from confide.simulation.advice.curves import SizeCurve
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -37,10 +37,10 @@ _GRID = np.linspace(-END, END, 301)
 
 
 @dataclass(frozen=True)
-class Bits:
+class BitCase:
     """A campaign of bits whose law is asked for."""
 
-    curve: Curve
+    curve: SizeCurve
     n: int
     channel: Bit
     alpha: float
@@ -77,7 +77,7 @@ class Bits:
         return Fits(self.channel, aim, start, np.full(campaigns, math.log(slope)))
 
 
-def certified_law(asked: Bits, *, campaigns: int = CAMPAIGNS) -> Floats:
+def certified_law(asked: BitCase, *, campaigns: int = CAMPAIGNS) -> Floats:
     """Thresholds of as many campaigns; 1 where nothing is certified."""
     sizes = [int(asked.n * share) for share in STAGE_SHARES]
     if asked.hopeless(sum(sizes)) or min(sizes) < 1:
@@ -98,7 +98,7 @@ def certified_law(asked: Bits, *, campaigns: int = CAMPAIGNS) -> Floats:
     return np.where(np.isinf(state.certified), 1.0, expit(state.certified))
 
 
-def _narrowed(asked: Bits, fits: Fits, rng: np.random.Generator) -> None:
+def _narrowed(asked: BitCase, fits: Fits, rng: np.random.Generator) -> None:
     """The search rounds (`bit_search.narrow`): thresholds across a window that answers narrow."""
     count = len(fits.centre)
     low, high = np.full(count, -LOGIT_REACH), np.full(count, LOGIT_REACH)
@@ -121,7 +121,7 @@ def _narrowed(asked: Bits, fits: Fits, rng: np.random.Generator) -> None:
 class _Stages:
     """What `certify.Search` holds, for every campaign; thresholds are logits."""
 
-    def __init__(self, asked: Bits, count: int) -> None:
+    def __init__(self, asked: BitCase, count: int) -> None:
         self._asked, self._reserve = asked, RESERVE * asked.delta
         self.certified, self._floor = np.full(count, np.inf), np.full(count, -np.inf)
         self._whole = np.full(count, asked.delta - self._reserve)

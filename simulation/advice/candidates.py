@@ -10,12 +10,12 @@ from confide.aggregator.quantiles.registry import DEFAULT
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.registry import auto
-from confide.simulation.advice.bit_law import Bits, certified_law
-from confide.simulation.advice.central_law import Counts, central_law
-from confide.simulation.advice.curves import Curve
-from confide.simulation.advice.label_law import Labels, label_law
+from confide.simulation.advice.bit_law import BitCase, certified_law
+from confide.simulation.advice.central_law import CountCase, central_law
+from confide.simulation.advice.curves import SizeCurve
+from confide.simulation.advice.label_law import LabelCase, label_law
 from confide.simulation.advice.one_shot_law import one_shot_law
-from confide.simulation.advice.question import ROUNDS, Question
+from confide.simulation.advice.question import ROUNDS, AdviceQuestion
 
 Floats = NDArray[np.float64]
 
@@ -24,8 +24,8 @@ Floats = NDArray[np.float64]
 class Case:
     """A question at one number of records and one epsilon, on one curve."""
 
-    curve: Curve
-    asked: Question
+    curve: SizeCurve
+    asked: AdviceQuestion
     n: int
     epsilon: float
 
@@ -36,19 +36,19 @@ class Case:
         return auto(k=values, epsilon=self.epsilon)
 
     @property
-    def bits(self) -> Bits:
+    def bits(self) -> BitCase:
         channel, delta = Bit(epsilon=self.epsilon), self.asked.failure_probability
-        return Bits(self.curve, self.n, channel, self.asked.alpha, delta)
+        return BitCase(self.curve, self.n, channel, self.asked.alpha, delta)
 
     @property
-    def labels(self) -> Labels:
+    def labels(self) -> LabelCase:
         delta = self.asked.failure_probability
-        return Labels(self.curve, self.n, self.label_channel, self.asked.alpha, delta)
+        return LabelCase(self.curve, self.n, self.label_channel, self.asked.alpha, delta)
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> CountCase:
         delta = self.asked.failure_probability
-        return Counts(self.curve, self.n, self.epsilon, self.asked.alpha, delta)
+        return CountCase(self.curve, self.n, self.epsilon, self.asked.alpha, delta)
 
 
 # Maps a case to so many equally likely thresholds.
@@ -75,7 +75,7 @@ class Candidate:
         """Thresholds that stand for the law while a size is sought."""
         return self.campaigns // 4
 
-    def refusal(self, asked: Question) -> str | None:
+    def refusal(self, asked: AdviceQuestion) -> str | None:
         """Why the method is not allowed; None if it is."""
         if self.needs_trust and not asked.trusted_aggregator:
             return "exact counts would leave, and the aggregator is not trusted with them"

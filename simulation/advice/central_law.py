@@ -16,7 +16,7 @@ from confide.aggregator.procedures.central import planned_rank
 from confide.aggregator.quantiles.histogram import histogram
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import public_grid
-from confide.simulation.advice.curves import Curve
+from confide.simulation.advice.curves import SizeCurve
 from confide.simulation.evaluate.central import Central
 
 Floats = NDArray[np.float64]
@@ -27,17 +27,17 @@ _MOST = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class Counts:
+class CountCase:
     """A trusted calibration whose law is asked for; it promises PAC coverage."""
 
-    curve: Curve
+    curve: SizeCurve
     n: int
     epsilon: float
     alpha: float
     delta: float
 
 
-def central_law(asked: Counts, *, campaigns: int = CAMPAIGNS) -> Floats:
+def central_law(asked: CountCase, *, campaigns: int = CAMPAIGNS) -> Floats:
     """Thresholds of as many releases; 1 where there is none."""
     curve, n = asked.curve, min(asked.n, _MOST)
     setting = Central(

@@ -17,7 +17,7 @@ from confide.protocol.option_groups import grouped
 from confide.protocol.terminal import clear_errors, columns
 from confide.simulation.advice.advise import Advice, Option, advise
 from confide.simulation.advice.curves import assumed
-from confide.simulation.advice.question import BEST, ROUNDS, Question
+from confide.simulation.advice.question import BEST, ROUNDS, AdviceQuestion
 from confide.simulation.advice.simulated import simulate
 from confide.simulation.data.population import Population, from_npz
 
@@ -58,8 +58,8 @@ class AskedOptions:
     ] = False
 
     @property
-    def question(self) -> Question:
-        return Question(**asdict(self))
+    def question(self) -> AdviceQuestion:
+        return AdviceQuestion(**asdict(self))
 
 
 @dataclass(frozen=True)

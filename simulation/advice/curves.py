@@ -23,7 +23,7 @@ _FURTHEST = 36.0
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class SizeCurve:
     """Coverage and mean set size of records under one score, as functions of the threshold."""
 
     score: str
@@ -71,11 +71,11 @@ class Curve:
         return np.asarray(self.own[np.clip(rank, 0, len(self) - 1)])
 
 
-def curve_of(population: Population, score: str) -> Curve:
+def curve_of(population: Population, score: str) -> SizeCurve:
     """Score a population; a randomised score gets its numbers from a fixed seed."""
     u = np.random.default_rng(0).random(len(population))
     every = all_scores(find_label_score(score), population.probs, u=u)
-    return Curve(score, every, population.labels)
+    return SizeCurve(score, every, population.labels)
 
 
 def assumed(classes: int | None) -> Population:

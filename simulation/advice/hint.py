@@ -4,7 +4,7 @@ from typing import Any
 
 from confide.simulation.advice.candidates import CANDIDATES, Case
 from confide.simulation.advice.curves import curve_of
-from confide.simulation.advice.question import FEWEST_RECORDS, Question
+from confide.simulation.advice.question import FEWEST_RECORDS, AdviceQuestion
 from confide.simulation.data.population import Population
 
 # What must be allowed for the method that was evaluated, and so is allowed for another.
@@ -28,7 +28,7 @@ def hint(records: Any, result: dict[str, Any]) -> str | None:
         return None
     if given["n"] < FEWEST_RECORDS or given["alpha"] >= 0.5 or not size:
         return None
-    asked = Question(
+    asked = AdviceQuestion(
         records=given["n"],
         alpha=given["alpha"],
         failure_probability=given.get("failure_probability") or 0.1,

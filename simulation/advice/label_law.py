@@ -18,7 +18,7 @@ from confide.aggregator.procedures.ladder import public_ladder
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.labels import LARGEST_SET, MANY_LABELS
-from confide.simulation.advice.curves import Curve
+from confide.simulation.advice.curves import SizeCurve
 
 Floats = NDArray[np.float64]
 
@@ -31,10 +31,10 @@ _AT_ONCE = 40
 
 
 @dataclass(frozen=True, eq=False)
-class Labels:
+class LabelCase:
     """A campaign of labels whose law is asked for."""
 
-    curve: Curve
+    curve: SizeCurve
     n: int
     channel: LabelChannel
     alpha: float
@@ -52,7 +52,7 @@ class _Moments:
     most: float
 
 
-def label_law(asked: Labels, *, campaigns: int = CAMPAIGNS) -> Floats:
+def label_law(asked: LabelCase, *, campaigns: int = CAMPAIGNS) -> Floats:
     """Thresholds of as many campaigns; 1 where nothing is certified."""
     moments = _moments(asked.curve, asked.channel, asked.alpha)
     if not len(moments.thresholds):
@@ -65,7 +65,7 @@ def label_law(asked: Labels, *, campaigns: int = CAMPAIGNS) -> Floats:
     return np.concatenate(parts)
 
 
-def _rungs(curve: Curve, alpha: float) -> Floats:
+def _rungs(curve: SizeCurve, alpha: float) -> Floats:
     """Rungs of the public ladder around the target and above it, top first.
 
     Half are even in set size and half in coverage. The highest is always among them: a walk begins
@@ -85,7 +85,7 @@ def _rungs(curve: Curve, alpha: float) -> Floats:
 
 
 @lru_cache(maxsize=8)
-def _moments(curve: Curve, channel: LabelChannel, alpha: float) -> _Moments:
+def _moments(curve: SizeCurve, channel: LabelChannel, alpha: float) -> _Moments:
     k, thresholds = curve.k, _rungs(curve, alpha)
     rows = np.random.default_rng(_SEED).permutation(len(curve))[:_RECORDS]
     # Labels of a scoring aggregator have one more value; its score is 1, so it is in no set.
@@ -112,7 +112,9 @@ def _moments(curve: Curve, channel: LabelChannel, alpha: float) -> _Moments:
     return _Moments(thresholds, known, root, powers, (high - (1 - alpha)) / scale)
 
 
-def _walked(asked: Labels, moments: _Moments, campaigns: int, rng: np.random.Generator) -> Floats:
+def _walked(
+    asked: LabelCase, moments: _Moments, campaigns: int, rng: np.random.Generator
+) -> Floats:
     """Draw the sums of campaigns, test every rung, and walk down to the first that fails."""
     rungs, blocks = len(moments.thresholds), np.diff(block_ends(asked.n))
     noise = rng.normal(size=(campaigns, len(blocks), rungs)) @ moments.root.T

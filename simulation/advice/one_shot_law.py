@@ -12,7 +12,7 @@ from scipy.special import expit, logit, ndtri
 from confide.aggregator.procedures.bit_search import aim_for
 from confide.aggregator.procedures.bits import ONE_SHOT_RUNGS
 from confide.aggregator.procedures.ladder import public_ladder
-from confide.simulation.advice.bit_law import Bits
+from confide.simulation.advice.bit_law import BitCase
 
 Floats = NDArray[np.float64]
 
@@ -20,7 +20,7 @@ CAMPAIGNS = 200
 _SEED = 8
 
 
-def one_shot_law(asked: Bits, *, campaigns: int = CAMPAIGNS) -> Floats:
+def one_shot_law(asked: BitCase, *, campaigns: int = CAMPAIGNS) -> Floats:
     """Thresholds of as many campaigns; 1 where nothing is certified."""
     ladder = public_ladder(ONE_SHOT_RUNGS)
     u = np.broadcast_to(logit(ladder[ladder < 1]), (campaigns, int((ladder < 1).sum())))
@@ -38,7 +38,7 @@ def one_shot_law(asked: Bits, *, campaigns: int = CAMPAIGNS) -> Floats:
     return _walked(u, gains, ones, spread=tested * asked.null * (1 - asked.null), asked=asked)
 
 
-def _walked(u: Floats, gains: Floats, ones: Floats, *, spread: float, asked: Bits) -> Floats:
+def _walked(u: Floats, gains: Floats, ones: Floats, *, spread: float, asked: BitCase) -> Floats:
     """Walk down: at every rung the run of most promise is tested, until one fails."""
     count, rungs = u.shape
     rows, certified = np.arange(count), np.full(count, np.inf)

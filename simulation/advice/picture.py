@@ -8,7 +8,7 @@ from matplotlib import pyplot as plt
 
 from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
-from confide.simulation.advice.advise import Advice, Scored
+from confide.simulation.advice.advise import Advice, ScoreCurves
 from confide.simulation.advice.candidates import CANDIDATES, Case
 from confide.simulation.data.population import Population
 
@@ -30,7 +30,7 @@ def check_picture(file: Path) -> None:
 def write_picture(advice: Advice, population: Population, file: Path) -> None:
     """Draw the sizes of the allowed methods over a range of epsilons, and write the file."""
     check_picture(file)
-    scored, asked = Scored(population), advice.asked
+    scored, asked = ScoreCurves(population), advice.asked
     named = {one.name: one for one in CANDIDATES}
     figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
     allowed = [option for option in advice.options if option.refusal is None]

@@ -13,7 +13,7 @@ FEWEST_RECORDS, MOST_RECORDS = 20, 10**9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class AdviceQuestion:
     """So many records, PAC coverage of 1 - alpha, an epsilon or a wanted size, what is allowed.
 
     `features_may_leave` also stands for the model's probabilities, which tell as much.

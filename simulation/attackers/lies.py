@@ -66,7 +66,7 @@ class LyingLabelUsers(LabelUsers):
 
 
 @dataclass(frozen=True)
-class Records:
+class ScoredRecords:
     """Records in the order in which they are asked: scores of every label, and labels."""
 
     every: Array
@@ -77,7 +77,7 @@ class Records:
         return self.every[np.arange(len(self.labels)), self.labels]
 
 
-def liars(kind: str, records: Records, count: int) -> Flags:
+def liars(kind: str, records: ScoredRecords, count: int) -> Flags:
     """The users who lie: the first ones, which are drawn like all others, or the ones missed."""
     check_choice("attack", kind, KINDS)
     chosen = np.zeros(len(records.labels), dtype=np.bool_)
@@ -94,13 +94,13 @@ def liars(kind: str, records: Records, count: int) -> Flags:
     return chosen
 
 
-def lying_bits(kind: str, records: Records, count: int, entropy: Any) -> BitUsers:
+def lying_bits(kind: str, records: ScoredRecords, count: int, entropy: Any) -> BitUsers:
     """Users of bits, so many of whom lie in this way."""
     found = liars(kind, records, count)
     return LyingBitUsers(records.own, entropy, found, flipped=kind == FLIPPED)
 
 
-def lying_labels(kind: str, records: Records, count: int, entropy: Any) -> LabelUsers:
+def lying_labels(kind: str, records: ScoredRecords, count: int, entropy: Any) -> LabelUsers:
     """Users of labels, so many of whom lie in this way; a lie claims the best label of the model.
 
     A flipped one claims the label after the true one.
@@ -111,7 +111,7 @@ def lying_labels(kind: str, records: Records, count: int, entropy: Any) -> Label
     return LyingLabelUsers(records.every, records.labels, entropy, found, claims)
 
 
-LYING: dict[str, Callable[[str, Records, int, Any], Any]] = {
+LYING: dict[str, Callable[[str, ScoredRecords, int, Any], Any]] = {
     "bits": lying_bits,
     "labels": lying_labels,
 }

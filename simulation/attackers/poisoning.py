@@ -10,8 +10,8 @@ import numpy as np
 
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.simulation.advice.curves import Curve
-from confide.simulation.attackers.lies import KINDS, LYING, Records
+from confide.simulation.advice.curves import SizeCurve
+from confide.simulation.attackers.lies import KINDS, LYING, ScoredRecords
 from confide.simulation.driver import drive
 from confide.simulation.evaluate.local import Local
 
@@ -63,7 +63,7 @@ class Damage:
 
 def damage(
     attack: Attack,
-    curve: Curve,
+    curve: SizeCurve,
     *,
     liars: int,
     max_corrupt: int,
@@ -74,7 +74,7 @@ def damage(
     channel = setting.make_channel(curve.k)
     for number in range(attack.campaigns):
         rows = np.random.default_rng([attack.seed, number]).integers(0, len(curve), setting.n)
-        records = Records(curve.every[rows], curve.labels[rows])
+        records = ScoredRecords(curve.every[rows], curve.labels[rows])
         entropy = SeededEntropy("attack", attack.seed, number)
         users = LYING[setting.method](attack.kind, records, liars, entropy)
         procedure = replace(setting, max_corrupt=max_corrupt).procedure(channel)
@@ -90,7 +90,7 @@ def damage(
 
 
 def compared(
-    attack: Attack, curve: Curve, *, progress: Callable[[], None] = lambda: None
+    attack: Attack, curve: SizeCurve, *, progress: Callable[[], None] = lambda: None
 ) -> tuple[Damage, Damage, Damage]:
     """Nobody lies; the attack on a certificate that allows for no lies; on one that does."""
     return (

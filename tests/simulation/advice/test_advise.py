@@ -10,9 +10,9 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from confide.protocol.errors import BadInput
-from confide.simulation.advice.advise import Advice, Scored, advise, ranked
+from confide.simulation.advice.advise import Advice, ScoreCurves, advise, ranked
 from confide.simulation.advice.curves import assumed
-from confide.simulation.advice.question import Question
+from confide.simulation.advice.question import AdviceQuestion
 from confide.simulation.advice.search import least_epsilon, records_needed, rounded_up
 from confide.simulation.cli import app
 from confide.simulation.data.population import Population
@@ -40,7 +40,7 @@ def command(*arguments: str | Path) -> Result:
 
 def ranking(**given: object) -> Advice:
     asked: dict[str, object] = {"records": 4_000, "epsilon": 2.0, "score": "hps", **given}
-    return ranked(Scored(population()), Question(**asked))  # type: ignore[arg-type]
+    return ranked(ScoreCurves(population()), AdviceQuestion(**asked))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_an_aggregator_that_scores_pays_for_one_value_more() -> None:
 def test_a_wanted_size_gives_the_least_epsilon() -> None:
     """Without an epsilon methods are compared at the least that gives the size, and there the best
     one does."""
-    asked = Question(records=4_000, size=2.0, owner_has_model=True, score="hps")
+    asked = AdviceQuestion(records=4_000, size=2.0, owner_has_model=True, score="hps")
     advice = advise(population(), asked)
     best = advice.best
     assert best is not None
@@ -100,9 +100,9 @@ def test_a_wanted_size_gives_the_least_epsilon() -> None:
     assert best.records_needed is not None
     assert 3_000 < best.records_needed < 4_700
     with pytest.raises(BadInput, match="sets without privacy hold"):
-        advise(population(), Question(records=4_000, size=1.0, owner_has_model=True))
+        advise(population(), AdviceQuestion(records=4_000, size=1.0, owner_has_model=True))
     with pytest.raises(BadInput, match="no allowed method"):
-        advise(population(), Question(records=100, size=1.9, owner_has_model=True))
+        advise(population(), AdviceQuestion(records=100, size=1.9, owner_has_model=True))
 
 
 def test_searches_find_where_a_known_size_is_reached() -> None:
@@ -122,9 +122,10 @@ def test_searches_find_where_a_known_size_is_reached() -> None:
 def test_the_command_advises_and_writes(file: Path, tmp_path: Path) -> None:
     """Table, reasons, the file that sizes come from, simulated sizes, a picture and JSON."""
     picture, written = tmp_path / "sizes.svg", tmp_path / "advice.json"
-    asked = ["--records", "2000", "--epsilon", "4", "--owner-has-model", "--data", file]
-    more = ["--simulate", "--trials", "2", "--seed", "1", "--picture", picture, "--json", written]
-    run = command(*asked, *more)
+    asked = ["--records", "2000", "--epsilon", "4", "--owner-has-model", "--score", "hps"]
+    more = ["--simulate", "--trials", "2", "--seed", "1"]
+    files = "--data", file, "--picture", picture, "--json", written
+    run = command(*asked, *more, *files)
     assert run.exit_code == 0, run.output
     assert "Take bits:certified with score" in run.output
     assert "not allowed: exact counts would leave" in " ".join(run.output.split())

@@ -11,10 +11,10 @@ from confide.aggregator.procedures import bits, labels
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.registry import auto
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.simulation.advice.bit_law import Bits, certified_law
-from confide.simulation.advice.central_law import Counts, central_law
-from confide.simulation.advice.curves import Curve, curve_of
-from confide.simulation.advice.label_law import Labels, label_law
+from confide.simulation.advice.bit_law import BitCase, certified_law
+from confide.simulation.advice.central_law import CountCase, central_law
+from confide.simulation.advice.curves import SizeCurve, curve_of
+from confide.simulation.advice.label_law import LabelCase, label_law
 from confide.simulation.advice.one_shot_law import one_shot_law
 from confide.simulation.data.population import Population
 from confide.simulation.data.synthetic import softmax_records
@@ -34,7 +34,7 @@ def population() -> Population:
 
 
 @cache
-def curve() -> Curve:
+def curve() -> SizeCurve:
     return curve_of(population(), "hps")
 
 
@@ -70,12 +70,12 @@ def of_bits(variant: str, n: int, epsilon: float) -> list[float]:
         ("one-shot", one_shot_law, 8_000, 4.0),
     ],
 )
-def test_bits(variant: str, law: Callable[[Bits], Any], n: int, epsilon: float) -> None:
+def test_bits(variant: str, law: Callable[[BitCase], Any], n: int, epsilon: float) -> None:
     """Searches and walks in the normal limit end where campaigns end; a law of a third of the
     records does not agree."""
     found, channel = of_bits(variant, n, epsilon), Bit(epsilon=epsilon)
-    assert agrees(law(Bits(curve(), n, channel, ALPHA, DELTA)), found)
-    assert not agrees(law(Bits(curve(), n // 3, channel, ALPHA, DELTA)), found)
+    assert agrees(law(BitCase(curve(), n, channel, ALPHA, DELTA)), found)
+    assert not agrees(law(BitCase(curve(), n // 3, channel, ALPHA, DELTA)), found)
 
 
 def test_labels() -> None:
@@ -88,9 +88,9 @@ def test_labels() -> None:
         users = LabelUsers(curve().every[rows], curve().labels[rows], entropy)
         made = labels.certified(channel=channel, alpha=ALPHA, delta=DELTA)
         found.append(drive(made, users).threshold)
-    assert agrees(label_law(Labels(curve(), n, channel, ALPHA, DELTA), campaigns=120), found)
+    assert agrees(label_law(LabelCase(curve(), n, channel, ALPHA, DELTA), campaigns=120), found)
     assert not agrees(
-        label_law(Labels(curve(), n // 3, channel, ALPHA, DELTA), campaigns=80), found
+        label_law(LabelCase(curve(), n // 3, channel, ALPHA, DELTA), campaigns=80), found
     )
 
 
@@ -100,9 +100,9 @@ def test_central() -> None:
     chosen = Central(failure_probability=DELTA, trials=40, seed=1, **given)
     rows = run_trials(population(), chosen)[0]["trials"]
     found = [row["threshold"] for row in rows]
-    assert agrees(central_law(Counts(curve(), delta=DELTA, **given)), found)
+    assert agrees(central_law(CountCase(curve(), delta=DELTA, **given)), found)
     other = given | {"n": 100}
-    assert not agrees(central_law(Counts(curve(), delta=DELTA, **other)), found)
+    assert not agrees(central_law(CountCase(curve(), delta=DELTA, **other)), found)
 
 
 def test_too_few_records_are_trivial() -> None:
@@ -110,13 +110,13 @@ def test_too_few_records_are_trivial() -> None:
     channel = Bit(epsilon=0.5)
     for n in (20, 60):
         for law in (certified_law, one_shot_law):
-            assert (law(Bits(curve(), n, channel, ALPHA, 0.001)) == 1).all()
-        of_labels = Labels(curve(), n, auto(k=6, epsilon=0.2), ALPHA, 0.001)
+            assert (law(BitCase(curve(), n, channel, ALPHA, 0.001)) == 1).all()
+        of_labels = LabelCase(curve(), n, auto(k=6, epsilon=0.2), ALPHA, 0.001)
         assert (label_law(of_labels, campaigns=40) == 1).mean() > 0.9
-    assert (central_law(Counts(curve(), 20, 0.1, ALPHA, 0.001)) == 1).all()
+    assert (central_law(CountCase(curve(), 20, 0.1, ALPHA, 0.001)) == 1).all()
 
 
 def test_a_law_is_the_same_every_time() -> None:
     """Its normal numbers come from a fixed seed, so that advice can be repeated."""
-    asked = Bits(curve(), 2_000, Bit(epsilon=1.0), ALPHA, DELTA)
+    asked = BitCase(curve(), 2_000, Bit(epsilon=1.0), ALPHA, DELTA)
     assert (certified_law(asked) == certified_law(asked)).all()

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.registry import LABEL_CHANNELS
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.simulation.advice.curves import Curve, curve_of
-from confide.simulation.attackers.lies import KINDS, LYING, Records, liars
+from confide.simulation.advice.curves import SizeCurve, curve_of
+from confide.simulation.attackers.lies import KINDS, LYING, ScoredRecords, liars
 from confide.simulation.attackers.poisoning import Attack, compared
 from confide.simulation.attackers.wire import HONEST, INVENTED, POISONED, REPLAY, Wired
 from confide.simulation.cli import app
@@ -26,7 +26,7 @@ def population() -> Population:
     return Population("five", *softmax_records(8_000, np.random.default_rng(5), labels=5))
 
 
-def curve() -> Curve:
+def curve() -> SizeCurve:
     return curve_of(population(), "hps")
 
 
@@ -53,7 +53,7 @@ def test_a_colluding_share_breaks_a_certificate_that_does_not_allow_for_it(
 def test_liars_say_what_their_kind_says_and_others_do_not(kind: str) -> None:
     """Reports of bits and labels differ from those of the same users without liars only at the
     liars, of whom there are as many as asked for."""
-    records = Records(curve().every[:N], curve().labels[:N])
+    records = ScoredRecords(curve().every[:N], curve().labels[:N])
     lying = liars(kind, records, 100)
     assert lying.sum() == 100
     channel, everyone = Bit(epsilon=2.0), slice(0, N)
