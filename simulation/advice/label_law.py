@@ -59,7 +59,7 @@ def label_law(asked: LabelCase, *, campaigns: int = CAMPAIGNS) -> Floats:
         return np.ones(campaigns)
     rng = np.random.default_rng(_SEED)
     parts = [
-        _walked(asked, moments, min(_AT_ONCE, campaigns - first), rng)
+        _walked(asked, moments, campaigns=min(_AT_ONCE, campaigns - first), rng=rng)
         for first in range(0, campaigns, _AT_ONCE)
     ]
     return np.concatenate(parts)
@@ -113,7 +113,7 @@ def _moments(curve: SizeCurve, channel: LabelChannel, alpha: float) -> _Moments:
 
 
 def _walked(
-    asked: LabelCase, moments: _Moments, campaigns: int, rng: np.random.Generator
+    asked: LabelCase, moments: _Moments, *, campaigns: int, rng: np.random.Generator
 ) -> Floats:
     """Draw the sums of campaigns, test every rung, and walk down to the first that fails."""
     rungs, blocks = len(moments.thresholds), np.diff(block_ends(asked.n))

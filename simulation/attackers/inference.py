@@ -54,6 +54,21 @@ NOISED_DELTA = 1e-6
 
 
 @dataclass(frozen=True)
+class Runs:
+    """What is run: the claim, the part of the noise that is drawn, a coin a run, randomness."""
+
+    epsilon: float
+    noise: float
+    coins: Array
+    entropy: Entropy
+
+    @property
+    def drawn(self) -> float:
+        """The epsilon that is drawn with, instead of the claim."""
+        return self.epsilon / self.noise
+
+
+@dataclass(frozen=True)
 class Watched:
     """Statistics of runs, positive where they speak for the truth, and where guesses begin."""
 
@@ -103,7 +118,7 @@ def infer(
             "run, a false alarm between 0 and 1 and noise above 0 up to 1"
         )
     coins = np.random.default_rng(seed).random(runs) < 0.5
-    seen = TARGETS[target](epsilon, noise, coins, entropy)
+    seen = TARGETS[target](Runs(epsilon, noise, coins, entropy))
     lower = by_definition(
         seen.statistics, threshold=seen.threshold, delta=seen.delta, false_alarm=false_alarm
     )
@@ -120,16 +135,16 @@ def _signed(for_first: Floats, coins: Array) -> Floats:
     return np.where(coins, for_first, -for_first)
 
 
-def _bits(epsilon: float, noise: float, coins: Array, entropy: Entropy) -> Watched:
-    said = Bit(epsilon=epsilon / noise).randomize(coins, entropy)
-    return Watched(_signed(np.where(said, 1.0, -1.0), coins), 0.5)
+def _bits(runs: Runs) -> Watched:
+    said = Bit(epsilon=runs.drawn).randomize(runs.coins, runs.entropy)
+    return Watched(_signed(np.where(said, 1.0, -1.0), runs.coins), 0.5)
 
 
-def _labels(epsilon: float, noise: float, coins: Array, entropy: Entropy) -> Watched:
-    channel = auto(k=LABELS, epsilon=epsilon / noise)
-    reports = channel.randomize(np.where(coins, 0, 1), entropy)
+def _labels(runs: Runs) -> Watched:
+    channel = auto(k=LABELS, epsilon=runs.drawn)
+    reports = channel.randomize(np.where(runs.coins, 0, 1), runs.entropy)
     first, second = channel.supports(reports)[:, :2].T
-    return Watched(_signed(first.astype(np.float64) - second, coins), 0.5)
+    return Watched(_signed(first.astype(np.float64) - second, runs.coins), 0.5)
 
 
 def neighbours(rank: int) -> tuple[Array, Array]:
@@ -170,68 +185,71 @@ def _mechanism(epsilon: float) -> Mechanism:
     )
 
 
-def _counts(epsilon: float, noise: float, coins: Array, entropy: Entropy) -> Watched:
-    grid, claimed, drawn = uniform_grid(BINS), _mechanism(epsilon), _mechanism(epsilon / noise)
+def _counts(runs: Runs) -> Watched:
+    grid, claimed, drawn = uniform_grid(BINS), _mechanism(runs.epsilon), _mechanism(runs.drawn)
     rank = claimed.rank(n=RECORDS, alpha=ALPHA)
-    ratio, threshold = _ratios(claimed, rank, grid, runs=len(coins))
+    ratio, threshold = _ratios(claimed, rank, grid, runs=len(runs.coins))
     first, second = (histogram(scores, grid) for scores in neighbours(rank))
     chosen = [
-        drawn.release(first if coin else second, rank, entropy).bin for coin in coins.tolist()
+        drawn.release(first if coin else second, rank, runs.entropy).bin
+        for coin in runs.coins.tolist()
     ]
-    return Watched(_signed(ratio[chosen], coins), threshold)
+    return Watched(_signed(ratio[chosen], runs.coins), threshold)
 
 
-def _noised(epsilon: float, noise: float, coins: Array, entropy: Entropy) -> Watched:
+def _noised(runs: Runs) -> Watched:
     plan = make_plan(
         "central:owner-noised",
         records=RECORDS,
         labels=2,
-        epsilon=epsilon,
+        epsilon=runs.epsilon,
         privacy_delta=NOISED_DELTA,
     )
     terms = CentralTerms.of(plan.terms)
-    variance = Fraction(terms.noise_variance) * Fraction(noise) ** 2
-    drawn = discrete_gaussian(variance, len(coins) * terms.rounds, entropy)
+    variance = Fraction(terms.noise_variance) * Fraction(runs.noise) ** 2
+    drawn = discrete_gaussian(variance, len(runs.coins) * terms.rounds, runs.entropy)
     # The record counts in every round, or in none; the counts of the others are known.
-    sums = drawn.reshape(len(coins), terms.rounds).sum(axis=1) + terms.rounds * (coins - 0.5)
-    # Where half of the noise makes one neighbour e^(1.2 epsilon) times as likely.
-    threshold = 1.2 * epsilon * float(terms.noise_variance) / 4
-    return Watched(_signed(sums, coins), threshold, NOISED_DELTA, gaussian=True)
+    sums = drawn.reshape(len(runs.coins), terms.rounds).sum(axis=1) + terms.rounds * (
+        runs.coins - 0.5
+    )
+    # Where half of the noise makes one neighbour e^(1.2 runs.epsilon) times as likely.
+    threshold = 1.2 * runs.epsilon * float(terms.noise_variance) / 4
+    return Watched(_signed(sums, runs.coins), threshold, NOISED_DELTA, gaussian=True)
 
 
-def _weights(epsilon: float, noise: float, coins: Array, entropy: Entropy) -> Watched:
-    terms = canaries.claimed_terms(epsilon)
-    step = canaries.noisy_step(terms, canaries.closed_form(terms), entropy, noise=noise)
-    statistics = watch(step, canaries.canaries(), runs=len(coins), seed=1) / CLIP_UNITS
-    threshold = 1.2 * epsilon * terms.noise_multiplier**2 / 8
+def _weights(runs: Runs) -> Watched:
+    terms = canaries.claimed_terms(runs.epsilon)
+    step = canaries.noisy_step(terms, canaries.closed_form(terms), runs.entropy, noise=runs.noise)
+    statistics = watch(step, canaries.canaries(), runs=len(runs.coins), seed=1) / CLIP_UNITS
+    threshold = 1.2 * runs.epsilon * terms.noise_multiplier**2 / 8
     return Watched(statistics, threshold, canaries.DELTA, gaussian=True)
 
 
-def _cards(epsilon: float, noise: float, coins: Array, entropy: Entropy) -> Watched:
+def _cards(runs: Runs) -> Watched:
     plan = make_plan(
         "central:trusted",
         records=RECORDS,
         labels=2,
-        epsilon=epsilon,
+        epsilon=runs.epsilon,
         alpha=ALPHA,
         bins=BINS,
         grid=UNIFORM,
         beta=0.0,
     )
     terms, grid = CentralTerms.of(plan.terms), uniform_grid(BINS)
-    claimed = _mechanism(epsilon)
+    claimed = _mechanism(runs.epsilon)
     rank = planned_rank(claimed, terms, n=RECORDS, alpha=ALPHA)
-    ratio, at = _ratios(claimed, rank, grid, runs=len(coins))
+    ratio, at = _ratios(claimed, rank, grid, runs=len(runs.coins))
     chosen = []
-    for coin in coins.tolist():
+    for coin in runs.coins.tolist():
         owner = CountingOwner(neighbours(rank)[0 if coin else 1])
-        card = _card(plan, owner, lambda: _mechanism(epsilon / noise), entropy)
+        card = _card(plan, owner, drawn=lambda: _mechanism(runs.drawn), entropy=runs.entropy)
         chosen.append(int(card.formal["released"]["bin"]))
-    return Watched(_signed(ratio[chosen], coins), at)
+    return Watched(_signed(ratio[chosen], runs.coins), at)
 
 
 def _card(
-    plan: Any, owner: CountingOwner, drawn: Callable[[], Mechanism], entropy: Entropy
+    plan: Any, owner: CountingOwner, *, drawn: Callable[[], Mechanism], entropy: Entropy
 ) -> Card:
     """A whole campaign's signed card; `drawn` makes the mechanism whose release it states."""
 
@@ -246,7 +264,7 @@ def _card(
     return parse_card(made.sign(SIMULATION_KEY).to_json())
 
 
-TARGETS: dict[str, Callable[[float, float, Array, Entropy], Watched]] = {
+TARGETS: dict[str, Callable[[Runs], Watched]] = {
     "bits": _bits,
     "labels": _labels,
     "counts": _counts,

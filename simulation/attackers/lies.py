@@ -94,13 +94,13 @@ def liars(kind: str, records: ScoredRecords, count: int) -> Flags:
     return chosen
 
 
-def lying_bits(kind: str, records: ScoredRecords, count: int, entropy: Any) -> BitUsers:
+def lying_bits(kind: str, records: ScoredRecords, count: int, *, entropy: Any) -> BitUsers:
     """Users of bits, so many of whom lie in this way."""
     found = liars(kind, records, count)
     return LyingBitUsers(records.own, entropy, found, flipped=kind == FLIPPED)
 
 
-def lying_labels(kind: str, records: ScoredRecords, count: int, entropy: Any) -> LabelUsers:
+def lying_labels(kind: str, records: ScoredRecords, count: int, *, entropy: Any) -> LabelUsers:
     """Users of labels, so many of whom lie in this way; a lie claims the best label of the model.
 
     A flipped one claims the label after the true one.
@@ -111,7 +111,7 @@ def lying_labels(kind: str, records: ScoredRecords, count: int, entropy: Any) ->
     return LyingLabelUsers(records.every, records.labels, entropy, found, claims)
 
 
-LYING: dict[str, Callable[[str, ScoredRecords, int, Any], Any]] = {
+LYING: dict[str, Callable[..., Any]] = {
     "bits": lying_bits,
     "labels": lying_labels,
 }

@@ -76,7 +76,7 @@ def damage(
         rows = np.random.default_rng([attack.seed, number]).integers(0, len(curve), setting.n)
         records = ScoredRecords(curve.every[rows], curve.labels[rows])
         entropy = SeededEntropy("attack", attack.seed, number)
-        users = LYING[setting.method](attack.kind, records, liars, entropy)
+        users = LYING[setting.method](attack.kind, records, liars, entropy=entropy)
         procedure = replace(setting, max_corrupt=max_corrupt).procedure(channel)
         certificate = drive(procedure, users)
         q = np.array(certificate.threshold)

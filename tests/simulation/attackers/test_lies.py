@@ -59,7 +59,9 @@ def test_liars_say_what_their_kind_says_and_others_do_not(kind: str) -> None:
     channel, everyone = Bit(epsilon=2.0), slice(0, N)
     bits = records.own <= 0.5
     reports = [
-        LYING["bits"](kind, records, count, SeededEntropy("bits")).reports(bits, channel, everyone)
+        LYING["bits"](kind, records, count, entropy=SeededEntropy("bits")).reports(
+            bits, channel, everyone
+        )
         for count in (0, 100)
     ]
     assert not (reports[0] != reports[1])[~lying].any()
@@ -67,7 +69,7 @@ def test_liars_say_what_their_kind_says_and_others_do_not(kind: str) -> None:
         assert (reports[0] != reports[1])[lying].all()
     else:
         assert reports[1][lying].all()
-    users = LYING["labels"](kind, records, 100, SeededEntropy("labels"))
+    users = LYING["labels"](kind, records, 100, entropy=SeededEntropy("labels"))
     for name in LABEL_CHANNELS:
         over = LABEL_CHANNELS[name](k=5, epsilon=2.0)
         held = over.supports(users.reports(over, everyone))[np.arange(N), users.claims]
