@@ -97,7 +97,7 @@ def cell(
 
 def run(name: str, population: Population, *, trials: int) -> Iterator[Row]:
     scored = ScoreCurves(population)
-    for n in SIZES:
+    for n in (n for n in SIZES if n < len(population)):
         for epsilon in EPSILONS:
             for row in cell(population, scored, asked(n, epsilon), trials=trials):
                 print(name, row, file=sys.stderr, flush=True)

@@ -97,6 +97,20 @@ class Fits:
         error = np.sqrt(np.maximum(first + 2 * x * mixed + x * x * second, 0.0))
         return coverage, error * coverage * (1 - coverage)
 
+    def seen_above(self, level: Floats) -> Floats:
+        """`bit_search.Answers.seen_above` for every campaign, as a logit; -inf if there is none."""
+        hit, spill = float(self.channel.hit), float(self.channel.spill)
+        order = np.argsort(self._u, axis=1)
+        ones, answers = np.take_along_axis(self._ones, order, axis=1), self._n[order]
+        # Answers count together with those of the threshold below.
+        ones[:, 1:] += np.take_along_axis(self._ones, order, axis=1)[:, :-1]
+        answers[:, 1:] += self._n[order][:, :-1]
+        rate = (ones + 0.5) / (answers + 1)
+        low = rate - 2 * np.sqrt(rate * (1 - rate) / answers)
+        above = (low - spill) / (hit - spill) >= level[:, None]
+        first = np.take_along_axis(self._u, order, axis=1)[np.arange(len(above)), above.argmax(1)]
+        return np.where(above.any(axis=1), first, -np.inf)
+
     def _distance(self) -> Floats:
         return self.slope[:, None] * (self._u - self.centre[:, None])
 

@@ -148,6 +148,9 @@ class _Stages:
         slack = asked.sigma / math.sqrt(asked.n) * bit_search.STAY if rest else 0.0
         u = np.maximum(fits.at(1 - asked.alpha + wanted), self._floor)
         u = np.where(self._failed & (lowest >= wanted - slack), self._floor, u)
+        if not rest:
+            seen = fits.seen_above(1 - asked.alpha + wanted / 2)
+            u = np.where(top & self._second, np.maximum(u, seen), u)
         u = np.where(top, np.minimum(u, END), u)
         self._finished = self._finished | (u >= self.certified)
         return np.where(self._finished, fits.centre, u)
