@@ -7,6 +7,8 @@ import typer
 
 from confide.protocol.command_line import CommandLine
 from confide.protocol.terminal import INTERRUPTED, clear_errors
+from confide.simulation.advice.command import advise_command
+from confide.simulation.attackers.command import attack
 from confide.simulation.data.population import embedded
 from confide.simulation.evaluate.calibrated import Calibrated
 from confide.simulation.evaluate.command import evaluate_command, run_all
@@ -40,6 +42,8 @@ def compare(
             raise typer.Exit(INTERRUPTED)
 
 
+app.command("advise")(advise_command)
+app.add_typer(attack, name="attack")
 app.command("federation")(federation_command)
 app.command("predict")(predict_command)
 app.command("reproduce")(reproduce_command)

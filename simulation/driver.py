@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from confide.aggregator.campaigns.driver import run_procedure
 from confide.protocol.certificate import Certificate
+from confide.protocol.channels.base import LabelChannel
+from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.sampling import Entropy, randomness
@@ -52,9 +54,8 @@ class BitUsers:
         asked, first = _slice(len(self.scores), query.start, query.stop)
         scores = self.scores[asked]
         part = query.part((np.arange(len(scores)) + first + 0.5) / len(self.scores))
-        reports = query.channel.randomize(
-            scores <= np.asarray(query.thresholds, dtype=np.float64)[part], self.entropy
-        )
+        bits = scores <= np.asarray(query.thresholds, dtype=np.float64)[part]
+        reports = self.reports(bits, query.channel, asked)
         count = len(query.thresholds)
         answers = np.bincount(part, minlength=count)
         ones = np.bincount(part[reports], minlength=count)
@@ -62,6 +63,10 @@ class BitUsers:
         if self.parts is not None:
             counter.add(_divided(self.parts[asked]), part, reports)
         return BitTally(tuple(answers.tolist()), tuple(ones.tolist()), counter.parts())
+
+    def reports(self, bits: NDArray[np.bool_], channel: Bit, asked: slice) -> NDArray[np.bool_]:
+        """What the users at these places say whose true bits are these."""
+        return channel.randomize(bits, self.entropy)
 
 
 @dataclass(frozen=True)
@@ -85,10 +90,14 @@ class LabelUsers:
 
     def __call__(self, query: LabelQuery) -> LabelTally:
         asked, _ = _slice(len(self.labels), query.start, query.stop)
-        reports = query.channel.randomize(self.labels[asked], self.entropy)
+        reports = self.reports(query.channel, asked)
         if self.parts is None:
             return LabelTally(self.scores[asked], reports)
         return LabelTally(self.scores[asked], reports, *_divided(self.parts[asked]))
+
+    def reports(self, channel: LabelChannel, asked: slice) -> NDArray[Any]:
+        """What the users at these places say."""
+        return channel.randomize(self.labels[asked], self.entropy)
 
 
 @dataclass(frozen=True)

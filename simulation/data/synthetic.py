@@ -84,6 +84,21 @@ def located(
     return location + sigma * noise
 
 
+# Logits of `softmax_records`: of ten labels HPS sets that cover 0.9 hold 1.85.
+SPREAD = 3.53
+
+
+def softmax_records(
+    n: int, rng: np.random.Generator, *, labels: int = 10, spread: float = SPREAD
+) -> tuple[Floats, Integers]:
+    """Probabilities and labels of a calibrated model: softmax of independent normal logits."""
+    logits = rng.normal(0, spread, (n, labels))
+    probs = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probs /= probs.sum(axis=1, keepdims=True)
+    truth = (probs.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
+    return probs, np.minimum(truth, labels - 1)
+
+
 # Residuals of `line` around the truth are within 1.5; a model that is half-way there stays within
 # this.
 LINE_BOUND = 4.0

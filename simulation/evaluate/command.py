@@ -16,6 +16,7 @@ from confide.protocol.option_groups import grouped
 from confide.protocol.scores.registry import find_score
 from confide.protocol.simulated import SIMULATION_KEY
 from confide.protocol.terminal import INTERRUPTED, clear_errors
+from confide.simulation.advice.hint import hint
 from confide.simulation.data.population import lessons, predicted
 from confide.simulation.evaluate.calibration_options import CalibrationOptions
 from confide.simulation.evaluate.full_data_options import FullDataOptions, ModelOptions
@@ -91,6 +92,7 @@ def evaluate_command(
             records = predicted(shared.data, find_score(shared.asked_score))
             setting = calibration.setting(shared, curator, len(records))
         (result,), complete = run_all(records, [setting])
+        result["advice"] = hint(records, result) if complete else None
         _write(result, shared.json_file)
         if full_data.card_file is not None:
             _write_card(setting, records, result, file=full_data.card_file)
@@ -105,6 +107,8 @@ def _write(result: dict[str, Any], json_file: str | None) -> None:
     if json_file is not None:
         write_json(result, Path(json_file))
     show([result])
+    if result["advice"] is not None:
+        print(result["advice"])
 
 
 def _write_card(setting: Any, records: Any, result: dict[str, Any], *, file: Path) -> None:
