@@ -6,6 +6,7 @@ are processes of their own, with TLS between them.
 
 import json
 import math
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -44,6 +45,7 @@ TRAIN_SHARE, EPSILON_TRAIN, EPSILON, DELTA = 0.45, 4.0, 1.0, 1e-6
 # Ranks of full data lie near the top, where scores crowd; noised counts pay for every halving.
 BINS, FINER_BINS = 256, 1024
 ROUNDS, SAMPLING_RATE = 20, 0.5
+SAID = "gradients "
 
 
 def calibrations(train_share: float) -> tuple[str, ...]:
@@ -143,7 +145,8 @@ def _toml(values: Row) -> str:
 class Chain:
     """One run of all commands, in a folder of its own."""
 
-    def __init__(self, folder: Path, file: str, shares: list[Records]) -> None:
+    def __init__(self, folder: Path, file: str, shares: list[Records], *, engine: str) -> None:
+        self._engine, self.said = engine, set[str]()
         self.place = Place(folder / "aggregator")
         self.owners = [
             Owner(folder / str(number), self.place, mine.features, mine.labels)
@@ -166,10 +169,15 @@ class Chain:
 
     def _contribute(self, server: Running, campaign: str) -> None:
         began, name = time.monotonic(), self.operator.campaign(f"{TITLE}: {campaign}")
+
+        def answer(one: Owner) -> subprocess.CompletedProcess[str]:
+            return one.contribute(server, name, engine=self._engine)
+
         with ThreadPoolExecutor(len(self.owners)) as pool:
-            for done in pool.map(lambda one: one.contribute(server, name), self.owners):
+            for done in pool.map(answer, self.owners):
                 if done.returncode:
                     raise BadInput(f"an owner of {campaign} failed: {done.stderr}")
+                self.said |= gradient_lines(done.stderr)
         say(f"{campaign}: {time.monotonic() - began:.0f} s")
 
     @contextmanager
@@ -212,6 +220,11 @@ def split(
         parts[0].append(mine.at(taking))
         parts[1].append(mine.at(np.setdiff1d(np.arange(len(mine)), taking)))
     return Split(_together(parts[0]), _together(parts[1]), test)
+
+
+def gradient_lines(log: str) -> set[str]:
+    """What owners logged of their engines."""
+    return {line[line.index(SAID) :] for line in log.splitlines() if SAID in line}
 
 
 def _together(parts: list[Records]) -> Records:

@@ -17,6 +17,7 @@ from confide.aggregator.campaigns.plans import make_plan
 from confide.aggregator.procedures.averaging import federated_averaging
 from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
+from confide.client.training.computing import Computing
 from confide.client.training.local_round import Trainer
 from confide.protocol.architectures.base import Weights, scaled
 from confide.protocol.architectures.export import predict_file, to_onnx
@@ -111,7 +112,7 @@ def alone(terms: TrainingTerms, *, records: int) -> TrainingTerms:
 
 def one_owner(terms: TrainingTerms, records: Records) -> bytes:
     """The model of one owner of all records, with these terms."""
-    trainer = Trainer(terms, device="cpu")
+    trainer = Trainer(terms, computing=Computing("cpu"))
 
     def answer(query: TrainingQuery, _: int) -> TrainingTally:
         learned = trainer.learn(query.weights, records.features, records.labels, entropy=os_entropy)

@@ -43,7 +43,10 @@ class Contributor:
         added = aggregator("owner", "add", f"owner {folder.name}", "--db", place.url)
         self.token.write_text(added[1])
 
-    def contribute(self, server: Running, campaign: str) -> subprocess.CompletedProcess[str]:
+    def contribute(
+        self, server: Running, campaign: str, **options: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Take part in a campaign; `options` are those of the command, such as its engine."""
         given = {
             "--aggregator": f"127.0.0.1:{server.port}",
             "--ca": server.place.keys / "ca.pem",
@@ -51,7 +54,7 @@ class Contributor:
             "--token-file": self.token,
             "--records": self.records,
             "--home": self.home,
-        }
+        } | {f"--{name}": value for name, value in options.items()}
         words = [str(word) for pair in given.items() for word in pair]
         command = [sys.executable, "-m", "confide.client", "contribute", *words]
         return subprocess.run(
