@@ -162,7 +162,7 @@ def measure(data: Records, *, owners: int, train_share: float, engine: str, fold
     shares, test = [data.at(places) for places in dealt], data.at(rest)
     given: Row = {"records": records, "owners": owners, "train_share": train_share}
     terms = training_terms(data, **given)
-    text = chain_file(terms, data, shared_settings(terms, **given))
+    text = chain_file(data, shared_settings(terms, **given))
     say(f"{records} records, {owners} owners, {terms.size} weights")
     chain, campaigns = Chain(folder, text, shares, engine=engine), calibrations(train_share)
     chain.run(campaigns)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from chain_comparison import Records, by_the_rule
+from chain_comparison import Records
 
 from confide.client.home import Home
 from confide.client.participants import Participants
@@ -74,27 +74,31 @@ def architecture(features: int) -> str:
     return f"cnn image=1,{side},{side} channels={'8,16' if side >= 8 else '16'}"
 
 
-def training_terms(
-    data: Records, *, records: int, owners: int, train_share: float
-) -> TrainingTerms:
-    """The public numbers of the training; docs/training.md says how to choose them."""
-    settings = {
+def training_settings(data: Records) -> Row:
+    """The settings of the training; batch and learning rate follow the rule of the project."""
+    return {
         "architecture": architecture(data.features.shape[1]),
         "features": data.features.shape[1],
-        "labels": int(data.labels.max()) + 1,
         "epsilon": EPSILON_TRAIN,
         "privacy-delta": DELTA,
         "rounds": ROUNDS,
         "local-steps": 1,
         "sampling-rate": SAMPLING_RATE,
-        "clip": 1.0,
-        "batch": float(round(SAMPLING_RATE * train_share * records / owners)),
-        "learning-rate": 1.0,
+        "batch": "auto",
+        "learning-rate": "auto",
         "momentum": 0.8,
         "averaged-rounds": 5,
         "centre": 0.5,
     }
-    return by_the_rule(TrainingTerms.from_settings("federated-averaging", settings), owners=owners)
+
+
+def training_terms(
+    data: Records, *, records: int, owners: int, train_share: float
+) -> TrainingTerms:
+    """The public numbers of the training."""
+    expected = {"expected": round(train_share * records), "owners": owners, "clip": 1.0}
+    settings = training_settings(data) | expected | {"labels": int(data.labels.max()) + 1}
+    return TrainingTerms.from_settings("federated-averaging", settings)
 
 
 def shared_settings(terms: TrainingTerms, *, records: int, owners: int, train_share: float) -> Row:
@@ -109,24 +113,9 @@ def shared_settings(terms: TrainingTerms, *, records: int, owners: int, train_sh
     }
 
 
-def chain_file(terms: TrainingTerms, data: Records, shared: Row) -> str:
+def chain_file(data: Records, shared: Row) -> str:
     """The file that the operator gives to `confide-aggregator chain`."""
-    training = {
-        "architecture": architecture(data.features.shape[1]),
-        "features": data.features.shape[1],
-        "epsilon": terms.epsilon,
-        "privacy-delta": terms.privacy_delta,
-        "rounds": terms.rounds,
-        "local-steps": terms.local_steps,
-        "sampling-rate": terms.sampling_rate,
-        "clip": terms.clip,
-        "batch": terms.batch,
-        "learning-rate": round(terms.learning_rate, 3),
-        "momentum": terms.momentum,
-        "averaged-rounds": terms.averaged_rounds,
-        "centre": terms.centre,
-    }
-    parts = [_toml(shared), "[training]", _toml(training)]
+    parts = [_toml(shared), "[training]", _toml(training_settings(data))]
     for campaign in calibrations(shared["train-share"]):
         parts += ["[[calibration]]", _toml(calibration_settings(campaign))]
     return "\n".join(parts)

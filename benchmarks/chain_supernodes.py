@@ -27,16 +27,15 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from chain import TEST, card_row, comparisons, read_data, show, whole
 from chain_commands import (
-    DELTA,
     EPSILON,
     FINER_BINS,
     SCORE,
     TRAIN_SHARE,
     TRAINING,
-    architecture,
     gradient_lines,
     say,
     split,
+    training_settings,
     training_terms,
 )
 from chain_comparison import Measured, Records
@@ -121,17 +120,8 @@ def run_config(data: Records, terms: TrainingTerms, *, records: int, folder: Pat
         "train-share": TRAIN_SHARE,
         "epsilon": EPSILON,
         "training-epsilon": terms.epsilon,
-        "privacy-delta": DELTA,
         "bins": FINER_BINS,
-        "architecture": architecture(data.features.shape[1]),
-        "features": terms.features,
-        "rounds": terms.rounds,
-        "local-steps": terms.local_steps,
-        "sampling-rate": terms.sampling_rate,
-        "batch": terms.batch,
-        "learning-rate": round(terms.learning_rate, 3),
-        "momentum": terms.momentum,
-        "averaged-rounds": terms.averaged_rounds,
+        **{name: value for name, value in training_settings(data).items() if name != "epsilon"},
         "timeout": float(SECONDS),
         "output": str(folder / "out"),
         "key-file": str(folder / "aggregator.key"),

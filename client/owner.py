@@ -9,7 +9,7 @@ from confide.client.home import Home
 from confide.client.ledger.ledger import Ledger
 from confide.client.records.reader import read_records
 from confide.client.respond import Respondent
-from confide.client.training.computing import AUTOMATIC, Computing
+from confide.client.training.computing import USUAL, Computing
 from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.models.model_file import Model
 
@@ -22,7 +22,7 @@ def open_owner(
     model: Path | bytes | None,
     *,
     new_records: bool = False,
-    computing: Computing = AUTOMATIC,
+    computing: Computing = USUAL,
 ) -> Respondent:
     """Read all files of an owner, and register the records in the ledger.
 
@@ -35,7 +35,7 @@ def open_owner(
 
 
 def kept_owner(
-    home: Home, records: Path, model: Path | bytes | None, *, computing: Computing = AUTOMATIC
+    home: Home, records: Path, model: Path | bytes | None, *, computing: Computing = USUAL
 ) -> Respondent:
     """Return the owner opened last on this thread, with its scores, if no source of it changed.
 

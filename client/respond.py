@@ -21,7 +21,7 @@ from confide.client.model_results import ModelResults
 from confide.client.participants import Participants
 from confide.client.policy import Policy
 from confide.client.records.records import Records
-from confide.client.training.computing import AUTOMATIC, Computing
+from confide.client.training.computing import USUAL, Computing
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.sampling import SEEDED, Entropy, randomness
 from confide.protocol.methods.base import Batch, Query
@@ -57,7 +57,7 @@ class Respondent:
         now: Callable[[], datetime],
         model: Model | None = None,
         cache: Path | None = None,
-        computing: Computing = AUTOMATIC,
+        computing: Computing = USUAL,
     ) -> None:
         """Open the owner's records for answering.
 

@@ -33,9 +33,12 @@ class Plans:
     The plans of a seeded simulation contain neither its time nor its id, so that it repeats.
     """
 
-    def __init__(self, config: dict[str, Any], *, run: int) -> None:
+    def __init__(self, config: dict[str, Any], *, run: int, owners: int) -> None:
         self._seeded = int(config["seed"]) >= 0
-        config = config | {"records": int(config["records"]) or EMBEDDED_RECORDS}
+        config = config | {
+            "records": int(config["records"]) or EMBEDDED_RECORDS,
+            "owners": owners,
+        }
         if not config["key-file"]:
             config = config | {"model": config["model"] or EMBEDDED_MODEL.hex()}
         elif self._seeded:

@@ -32,4 +32,4 @@ def check_engine(name: str) -> None:
         raise BadInput(f"engine is {name!r}; accepted are {AUTO!r}, {names}")
 
 
-AUTOMATIC = Computing()
+USUAL = Computing()

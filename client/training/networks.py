@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.client.training.computing import AUTO, AUTOMATIC, Computing
+from confide.client.training.computing import AUTO, USUAL, Computing
 from confide.client.training.layers import Stack
 from confide.protocol.architectures.base import Network, Span, scaled, shares, split_weights
 from confide.protocol.exact.sampling import Entropy
@@ -35,7 +35,7 @@ def open_sums(
     clip: float,
     centre: float,
     batch: float,
-    computing: Computing = AUTOMATIC,
+    computing: Computing = USUAL,
     span: Span | None = None,
 ) -> Sums:
     """Return the clipped sums of a network; refuse one that treats records together.

@@ -26,6 +26,8 @@ ReportScores = Callable[[Array, Array], Array]
 MOST_RECORDS = 10**9
 # The tracks of cards: private reports; counts; counts of records that trained; bits that watch.
 LOCAL, CENTRAL, FULL_DATA, MONITOR = "local", "central", "full-data", "monitor"
+# The setting of an operator that leaves a number to a rule.
+AUTOMATIC = "auto"
 
 
 @dataclass(frozen=True)

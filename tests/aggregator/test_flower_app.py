@@ -137,7 +137,7 @@ def test_answers_are_taken_as_they_come_until_the_timeout(monkeypatch: pytest.Mo
 
 
 def make_plans(config: dict[str, Any], *, run: int) -> dict[str, Plan]:
-    plans = Plans(config, run=run)
+    plans = Plans(config, run=run, owners=3)
     return {name: plans.make(name) for name in plans.names}
 
 
