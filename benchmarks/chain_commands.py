@@ -45,7 +45,7 @@ TRAIN_SHARE, EPSILON_TRAIN, EPSILON, DELTA = 0.45, 4.0, 1.0, 1e-6
 # Ranks of full data lie near the top, where scores crowd; noised counts pay for every halving.
 BINS, FINER_BINS = 256, 1024
 ROUNDS, SAMPLING_RATE = 20, 0.5
-SAID = "gradients "
+SAID = "gradients by engine"
 
 
 def calibrations(train_share: float) -> tuple[str, ...]:

@@ -37,6 +37,22 @@ def make_clipper(
     like: tuple[Tensor, Tensor],
     batch: float = LEAST_CHUNK,
 ) -> Clipper:
+    """A clipper as `find_clipper` finds it; the log names its engine."""
+    found = find_clipper(model, loss, clip, engine=engine, like=like, batch=batch)
+    device = like[0].device
+    log.info("gradients by engine %s on %s, %d records at a time", found.name, device, found.rows)
+    return found
+
+
+def find_clipper(
+    model: nn.Module,
+    loss: Loss,
+    clip: float,
+    *,
+    engine: str = AUTO,
+    like: tuple[Tensor, Tensor],
+    batch: float = LEAST_CHUNK,
+) -> Clipper:
     """A clipper for a model whose weights are float64.
 
     `like` holds made-up features and targets of the shape and kind of the records
@@ -54,19 +70,10 @@ def make_clipper(
             _, parts = trial.trace(like[0][:1], like[1][:1])
             numbers = held + 2 * sum(t.numel() for part in parts for t in part.tensors)
             most = 1 if name == SINGLE else _most_rows(numbers, batch)
-            clipper = Clipper(
-                name, ENGINES[name](model, loss), clip, fixed_shapes(trial, like, most)
-            )
+            shapes = fixed_shapes(trial, like, most)
+            return Clipper(name, ENGINES[name](model, loss), clip, shapes)
         except NotApplicable as error:
             refused = error
-            continue
-        log.info(
-            "gradients by engine %s on %s, %d records at a time",
-            name,
-            like[0].device,
-            clipper.rows,
-        )
-        return clipper
     assert refused is not None
     raise refused
 
