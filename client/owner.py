@@ -43,7 +43,7 @@ def kept_owner(
     after the ledger's file was replaced, and after another process wrote to the ledger, which may
     have assigned records to persons. The policy is read for every answer in any case.
     """
-    source = _Source.of(home, records, model, computing)
+    source = _Source.of(home, records, model, computing=computing)
     last = _kept.owner
     if last is not None:
         if last.source == source and last.ledger.version() == last.version:
@@ -100,7 +100,7 @@ class _Source:
 
     @staticmethod
     def of(
-        home: Home, records: Path, model: Path | bytes | None, computing: Computing
+        home: Home, records: Path, model: Path | bytes | None, *, computing: Computing
     ) -> "_Source":
         files = [records, home.secret_file, *([model] if isinstance(model, Path) else [])]
         # Answers change the ledger's file, so only its device and inode are compared.

@@ -255,10 +255,7 @@ class Terms(ABC):
 
     @property
     def code(self) -> tuple[str, str, bytes] | None:
-        """The installed code that the method runs: its name, its arguments, its files' digest.
-
-        Arguments are canonical JSON.
-        """
+        """The installed code that the method runs: name, canonical JSON, digest of its files."""
         return None
 
     @abstractmethod

@@ -47,6 +47,13 @@ class Contributor:
         self, server: Running, campaign: str, **options: str
     ) -> subprocess.CompletedProcess[str]:
         """Take part in a campaign; `options` are those of the command, such as its engine."""
+        command = [sys.executable, "-m", "confide.client", *self.words(server, campaign, **options)]
+        return subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, env=ONE_THREAD
+        )
+
+    def words(self, server: Running, campaign: str, **options: str) -> list[str]:
+        """The words of the command."""
         given = {
             "--aggregator": f"127.0.0.1:{server.port}",
             "--ca": server.place.keys / "ca.pem",
@@ -55,23 +62,24 @@ class Contributor:
             "--records": self.records,
             "--home": self.home,
         } | {f"--{name}": value for name, value in options.items()}
-        words = [str(word) for pair in given.items() for word in pair]
-        command = [sys.executable, "-m", "confide.client", "contribute", *words]
-        return subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, env=ONE_THREAD
-        )
+        return ["contribute", *(str(word) for pair in given.items() for word in pair)]
 
 
 class Owner(Contributor):
     """A data owner with features and labels."""
 
     def __init__(
-        self, folder: Path, place: Place, features: NDArray[Any], labels: NDArray[Any]
+        self,
+        folder: Path,
+        place: Place,
+        features: NDArray[Any],
+        labels: NDArray[Any],
+        policy: dict[str, str] | None = None,
     ) -> None:
         folder.mkdir()
         records = folder / "records.npz"
         np.savez(records, features=features, label=labels, id=np.arange(len(labels)))
-        super().__init__(folder, place, records)
+        super().__init__(folder, place, records, **policy or {})
 
 
 class Operator:
@@ -82,12 +90,15 @@ class Operator:
         self.file.write_text(chain)
         self.log = folder / "chain.log"
 
-    def start(self) -> subprocess.Popen[bytes]:
-        given = ("--out", self.out, "--key", self.place.keys / SIGNING_KEY, "--db", self.place.url)
-        words = [str(word) for word in (self.file, *given)]
-        command = [sys.executable, "-m", "confide.aggregator", "chain", *words]
+    def start(self, *options: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "confide.aggregator", *self.words(*options)]
         with self.log.open("ab") as log:
             return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+
+    def words(self, *options: str) -> list[str]:
+        """The words of the command."""
+        given = ("--out", self.out, "--key", self.place.keys / SIGNING_KEY, "--db", self.place.url)
+        return ["chain", *(str(word) for word in (self.file, *given, *options))]
 
     def campaign(self, title: str) -> str:
         """The id of the campaign of this title, once it takes answers."""
@@ -102,4 +113,4 @@ class Operator:
                 "",
             )
 
-        return eventually(found, seconds=120, what=title)
+        return eventually(found, seconds=SECONDS, what=title)
