@@ -15,6 +15,7 @@ from tests.support.owners import changed
 from tests.support.servers import Place, eventually, together
 from tests.support.trainings import (
     LONG,
+    LONG_CNN,
     RECORDS,
     in_process,
     learning,
@@ -60,8 +61,10 @@ def test_a_training_over_grpc_ends_in_the_weights_of_one_in_process(
 
 def test_a_training_goes_on_after_kills(place: Place, tmp_path: Path) -> None:
     """The server is killed in the middle of a round and an owner after it was asked: the weights
-    are those of an undisturbed training, and nobody is charged twice."""
-    plan = training_plan(**LONG | {"rounds": 3})
+    of a convolutional network are those of an undisturbed training, bit for bit, and nobody is
+    charged twice."""
+    plan = training_plan(**LONG_CNN | {"rounds": 3})
+    assert terms_of(plan).answer_bytes > PIECE_BYTES
     campaign, server = place.campaign(plan, owners=OWNERS), place.serve()
     access = [server.access(place.enrol(f"owner {i}")) for i in range(OWNERS)]
     given: dict[str, Any] = {"plan": plan, "ca": place.keys / "ca.pem"}
