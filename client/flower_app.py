@@ -18,11 +18,11 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from confide.client.home import Home
-from confide.client.logs import show_training
 from confide.client.owner import kept_owner
 from confide.client.respond import Respondent
 from confide.client.simulated import simulated_owner, stays_away
 from confide.client.training.computing import AUTO, Computing
+from confide.client.training.shown_log import show_training
 from confide.protocol.simulated import CONTENT
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION

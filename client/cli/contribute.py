@@ -12,10 +12,10 @@ from confide.client.cli.plan import refusal_text
 from confide.client.explain import REASONS
 from confide.client.home import Home
 from confide.client.ledger.ledger import Ledger
-from confide.client.logs import show_training
 from confide.client.owner import open_owner
 from confide.client.policy import Policy
 from confide.client.training.computing import AUTO, Computing
+from confide.client.training.shown_log import show_training
 from confide.client.transport.contribution import Contribution, Left
 from confide.client.transport.grpc_client import Aggregator
 from confide.client.transport.retry import Unreachable

@@ -12,11 +12,11 @@ from confide.client.cli.train_options import FileOptions, NetworkOptions
 from confide.client.home import Home
 from confide.client.ledger.charges import Cost, Question
 from confide.client.ledger.ledger import Ledger
-from confide.client.logs import show_training
 from confide.client.policy import Policy
 from confide.client.records.reader import read_records
 from confide.client.records.records import Records
 from confide.client.respond import Respondent
+from confide.client.training.shown_log import show_training
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.files import write_whole

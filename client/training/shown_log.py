@@ -1,4 +1,4 @@
-"""The owner's log of trainings: what computes their gradients, on which device."""
+"""Shows the owner what trainings log: what computes their gradients, and on which device."""
 
 import logging
 import sys
