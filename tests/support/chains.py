@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +96,16 @@ class Operator:
         command = [sys.executable, "-m", "confide.aggregator", *self.words(*options)]
         with self.log.open("ab") as log:
             return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+
+    @contextmanager
+    def running(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+        """The process, which ends with the block."""
+        process = self.start(*options)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
 
     def words(self, *options: str) -> list[str]:
         """The words of the command."""

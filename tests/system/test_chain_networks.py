@@ -77,18 +77,17 @@ def spaced(text: str) -> str:
 def _taken_to_a_card(operator: Operator, owner: Owner, server: Running) -> str:
     """Train, list the model, and calibrate it; return its name. The command ends in between, and
     says what to type."""
-    process = operator.start()
-    _contribute(owner, server, operator.campaign("network: training:federated-averaging"))
-    assert process.wait(timeout=SECONDS) == 0, operator.log.read_text()
+    with operator.running() as process:
+        _contribute(owner, server, operator.campaign("network: training:federated-averaging"))
+        assert process.wait(timeout=SECONDS) == 0, operator.log.read_text()
     name = hashlib.sha256((operator.out / "model.onnx").read_bytes()).hexdigest()
     assert f"`confide-client allow model {name}`" in spaced(operator.log.read_text())
     assert len(operator.place.store.campaigns()) == 1
     (calibration,) = tomllib.loads(operator.file.read_text())["calibration"]
-    process = operator.start("--listed")
-    campaign = operator.campaign(f"network: {calibration['campaign']}")
     assert client("allow", "model", name, "--home", owner.home, "--yes")[0] == 0
-    _contribute(owner, server, campaign)
-    assert process.wait(timeout=SECONDS) == 0, operator.log.read_text()
+    with operator.running("--listed") as process:
+        _contribute(owner, server, operator.campaign(f"network: {calibration['campaign']}"))
+        assert process.wait(timeout=SECONDS) == 0, operator.log.read_text()
     card = read_card(operator.out / f"{calibration['campaign'].replace(':', '-')}.card.json")
     assert [found.clause for found in verify(card, key=PUBLIC) if not found.holds] == []
     assert card.formal["chain"]["epsilon_calibration"] == 4.0

@@ -60,7 +60,7 @@ def owner(folder: Path, seed: int, device: str) -> Respondent:
     )
 
 
-@pytest.mark.parametrize("engine", ["ghost", "hooks", "functional"])
+@pytest.mark.parametrize("engine", ["ghost", "hooks"])
 def test_every_tensor_of_a_round_is_on_the_device(engine: str) -> None:
     """Trial, weights, records and sums: what is learned has the bits of the CPU."""
     here = learned(Computing("cpu", engine))
