@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from confide.aggregator.campaigns.settings import AUTOMATIC, belongs, read_bins
+from confide.aggregator.campaigns.settings import belongs, read_bins, read_number
 from confide.aggregator.campaigns.shuffler_file import USUAL_CROWD
 from confide.aggregator.storage.stored_campaign import Settings
 from confide.protocol.certificate import MARGINAL, PAC
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import GRID_NAMES, MIXED
+from confide.protocol.methods.base import AUTOMATIC
 from confide.protocol.methods.labels import CLASS_FLOOR
 from confide.protocol.methods.owner_terms import AS_ANSWERED
 from confide.protocol.methods.registry import METHODS
@@ -46,6 +47,9 @@ DEFAULTS: dict[str, Any] = {
     "beta": 0.0,
     "guarantee": MARGINAL,
     "privacy-delta": 1e-6,
+    "clip": 1.0,
+    "batch": AUTOMATIC,
+    "learning-rate": AUTOMATIC,
     "loss-share": 0.0,
     "target-low": 0.0,
     "target-high": 0.0,
@@ -182,7 +186,7 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class TrainingPlanOptions:
-    """The terms of a training, which needs all of these but a loss; only a head has a model."""
+    """The terms of a training, which needs most of these; only a head has a model."""
 
     architecture: Annotated[
         str | None, typer.Option(help="network and its arguments, such as 'mlp hidden=64'")
@@ -197,9 +201,19 @@ class TrainingPlanOptions:
     ] = None
     clip: Annotated[float | None, typer.Option(help="the most that a record moves a step")] = None
     batch: Annotated[
-        float | None, typer.Option(help="public number that the sum of a step is divided by")
+        Any,
+        typer.Option(
+            parser=read_number,
+            metavar="FLOAT",
+            help="public number that the sum of a step is divided by; auto: by records and owners",
+        ),
     ] = None
-    learning_rate: Annotated[float | None, typer.Option(help="length of a step")] = None
+    learning_rate: Annotated[
+        Any,
+        typer.Option(
+            parser=read_number, metavar="FLOAT", help="length of a step; auto: by the noise"
+        ),
+    ] = None
     momentum: Annotated[
         float | None, typer.Option(help="share of a round's movement that the next one repeats")
     ] = None

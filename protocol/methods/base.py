@@ -18,10 +18,10 @@ from confide.protocol.wire.encoding import parse, serialise
 Columns = dict[str, Array]
 # The scores of every label, from what reports came with in clear and a uniform number each.
 ReportScores = Callable[[Array, Array], Array]
-
 MOST_RECORDS = 10**9  # of one owner, and of all owners that a campaign counts
 # The tracks of cards: private reports; counts; counts of records that trained; bits that watch.
 LOCAL, CENTRAL, FULL_DATA, MONITOR = "local", "central", "full-data", "monitor"
+AUTOMATIC = "auto"  # the setting of an operator that leaves a number to a rule
 
 
 @dataclass(frozen=True)
