@@ -109,7 +109,7 @@ def test_a_network_of_torch_is_tried_in_seconds() -> None:
     takes no lock (here 30 seconds of processor time at most)."""
     named = described("cnn image=1,16,16 channels=16,32", features=256, outputs=10)
     before = time.process_time()
-    Trainer(replace(STEPS, **named), Computing(device="cpu"))
+    Trainer(replace(STEPS, **named), computing=Computing(device="cpu"))
     assert time.process_time() - before < 30
 
 
