@@ -23,7 +23,7 @@ COLUMNS = {"client": 20, "protocol": 405, "aggregator": 790}
 WIDTH, COLUMN, BOX, HEIGHT, ROW, TOP = 1155, 345, 154, 88, 112, 96
 GUTTER = COLUMN - 16 - 2 * BOX
 STRIPS = {"shuffler": TOP + 6 * ROW + 34, "simulation": TOP + 6 * ROW + HEIGHT + 106}
-END = STRIPS["simulation"] + HEIGHT + 66
+END = STRIPS["simulation"] + HEIGHT + ROW + 66
 BESIDE, DEALT = "beside the rooms", "dealing embedded simulated simulated_data record_columns"
 LINES, CHAINS = "command_line option_groups tensors", "chain_options owner_options defaults"
 OPTIONS = f"{CHAINS} predict_command sample_predictions report report_plot findings"
@@ -50,7 +50,7 @@ class Room:
     def corner(self) -> tuple[int, int]:
         column, row = self.place
         if self.package in STRIPS:
-            return 30 + 275 * column, STRIPS[self.package] + 36
+            return 30 + 275 * column, STRIPS[self.package] + 36 + ROW * row
         return COLUMNS[self.package] + 8 + column * (BOX + GUTTER), TOP + row * ROW
 
     @property
@@ -99,6 +99,8 @@ simulation 0 0 commands: confide: cli federation federation_command interrupts {
 simulation 1 0 evaluate: what a method costs; papers again: evaluate reproduce
 simulation 2 0 driver: arrays answer procedures: driver planning calibration evaluation
 simulation 3 0 data: embedded, synthetic and own records
+simulation 0 1 advice: which method, and what it costs
+simulation 1 1 attackers: liars, and lower bounds on epsilon
 """
 
 
@@ -232,6 +234,9 @@ def _texts(room: Room, uses: set[Room]) -> list[str]:
     if room.name == BESIDE:
         return wrap(", ".join(room.modules), room.width // 5 - 3)
     others = [one for one in uses if one.package != room.package and one.name != BESIDE]
+    if room.package == "simulation":
+        # It uses everything.
+        return wrap(room.purpose, room.width // 5 - 3)
     others.sort(key=lambda one: (one.package != "protocol", one.package, one.name))
     names = [f"{one.package}.{one.name}".removeprefix("protocol.") for one in others]
     lines = wrap(room.purpose, room.width // 5 - 3)
@@ -260,6 +265,7 @@ def draw_package(package: str) -> str:
     """The frame of a package and its name."""
     x, y = (20, STRIPS[package]) if package in STRIPS else (COLUMNS[package], TOP - 36)
     width, height = (WIDTH - 40, HEIGHT + 54) if package in STRIPS else (COLUMN, 6 * ROW + 26)
+    height += ROW if package == "simulation" else 0
     return (
         f'<rect class="c" x="{x}" y="{y}" width="{width}" height="{height}" rx="6"/>'
         f'<text x="{x + 12}" y="{y + 24}"><tspan class="p">{package}</tspan>'

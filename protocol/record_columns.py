@@ -24,6 +24,10 @@ TRUTHS = ("label", "target", TRUE_LABELS, LOSSES)
 _ROWS = {TRUE_LABELS: ("true", 0), LOSSES: ("loss", 1)}
 
 
+class TextColumn(BadInput):
+    """A column holds text where numbers are wanted."""
+
+
 @dataclass(frozen=True)
 class Columns:
     """A file's columns, and how messages name its rows: `row` and the number of the first."""
@@ -42,7 +46,7 @@ def read_columns(path: Path, *, accepted: str, named: tuple[str, ...] = ()) -> C
     try:
         return READERS[path.suffix](path, named)
     except BadInput as error:
-        raise BadInput(f"{path}: {error}") from None
+        raise type(error)(f"{path}: {error}") from None
     except (
         OSError,
         ValueError,
@@ -265,7 +269,7 @@ def _numbers(name: str, values: Sequence[Any] | Array) -> Array:
     try:
         return np.array(values, dtype=np.float64)
     except (ValueError, TypeError) as error:
-        raise BadInput(f"column {name!r} holds something else than numbers: {error}") from None
+        raise TextColumn(f"column {name!r} holds something else than numbers: {error}") from None
 
 
 def _present(values: Sequence[Any] | Array) -> Array:

@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 from confide.protocol.dealing import Dealt, deal, deal_by_column
 from confide.protocol.embedded import owned, predictions
 from confide.protocol.errors import BadInput
-from confide.protocol.record_columns import Columns, check_features, read_columns, truths
+from confide.protocol.record_columns import (
+    Columns,
+    TextColumn,
+    check_features,
+    read_columns,
+    truths,
+)
 from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, Score, task_of
 from confide.protocol.scores.probabilities import check_probabilities
 from confide.protocol.scores.risk import FalseNegatives
@@ -93,7 +99,14 @@ def _read(path: str, column: str) -> SimulatedData:
         raise BadInput(
             f"data is {path!r}; accepted is an absolute path: the app runs in a folder of Flower's"
         )
-    columns = read_columns(Path(path), accepted=ACCEPTED, named=(column,) if column else ())
+    try:
+        columns = read_columns(Path(path), accepted=ACCEPTED, named=(column,) if column else ())
+    except TextColumn as error:
+        if column:
+            raise
+        raise BadInput(
+            f"{error}; if it names the owner of each record, owner-column (--owner-column) says so"
+        ) from None
     try:
         return _checked(Path(path).name, columns, column)
     except BadInput as error:

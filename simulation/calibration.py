@@ -20,8 +20,9 @@ from confide.aggregator.quantiles.histogram import Histogram
 from confide.protocol.cards.card import Card
 from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput, check_choice
-from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy
-from confide.protocol.methods.central import TRUSTED
+from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy, randomness
+from confide.protocol.methods.central import OWNER_NOISED, CentralTerms
+from confide.protocol.methods.owner_terms import OWNER_VARIANTS
 from confide.protocol.methods.registry import local_variants
 from confide.protocol.plan import Plan
 from confide.protocol.prediction.predictor import Predictor
@@ -32,7 +33,13 @@ from confide.protocol.scores.registry import find_score
 from confide.protocol.scores.risk import risk
 from confide.protocol.simulated import ALWAYS
 from confide.protocol.tensors import as_array
-from confide.simulation.driver import BitUsers, CountingOwner, LabelUsers, PairUsers
+from confide.simulation.driver import (
+    BitUsers,
+    CountingOwner,
+    LabelUsers,
+    NoisingOwners,
+    PairUsers,
+)
 from confide.simulation.planning import plan as make_campaign_plan
 
 Array = NDArray[Any]
@@ -42,7 +49,7 @@ NON_PRIVATE = "non-private"
 
 def variants() -> dict[str, tuple[str, ...]]:
     """The methods that calibrate arrays, each with its variants, the default one first."""
-    return {**local_variants(), "central": (TRUSTED,)}
+    return {**local_variants(), CentralTerms.method: CentralTerms.variants}
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,8 @@ class Calibration:
     """A threshold with its certificate, and what can be made of it.
 
     `outcome` and `plan` are those of the campaign that was run; a calibration without privacy has
-    none.
+    none. `crowd` is the number of reports of its smallest round, which a shuffler would mix; it is
+    0 where reports do not hide among each other.
     """
 
     score: Score
@@ -58,6 +66,7 @@ class Calibration:
     label_count: int | None
     plan: Plan | None = None
     outcome: Outcome | None = None
+    crowd: int = 0
 
     @property
     def threshold(self) -> float:
@@ -104,6 +113,7 @@ def calibrate(
     model: Path | str | None = None,
     name: str = "calibration in process",
     seed: int | None = None,
+    owners: Any = None,
     **settings: Any,
 ) -> Calibration:
     """Calibrate a model on records that are all here, as a campaign would on many owners'.
@@ -112,10 +122,30 @@ def calibrate(
     score reads them, (n,) or (n, 2). `truth` holds the labels, or the numbers, that were observed;
     for `false-negatives` (n, K) flags of true labels, and for `own-loss values=N` (n, N) losses,
     without results (None).
-    `method` is `bits`, `labels` or `central`, perhaps with a variant (`bits:one-shot`), or
-    `non-private`. `settings` are the method's own: `failure_probability`, `max_corrupt`, `channel`,
-    `provider_data`, `mechanism`, `bins`, `grid`, `beta`, `privacy_delta`. `model` is the ONNX file
-    that cards shall name.
+
+    `method` is one of these, or one with a variant, such as `bits:one-shot`:
+
+    - `labels`: certified, class-conditional, for-every-owner, per-owner, published, published-star
+    - `bits`: certified, one-shot, for-every-owner, per-owner, published, published-star
+    - `pairs`: class-conditional
+    - `central`: trusted; owner-noised, where `owners` is how many owners share the records evenly,
+      and each noise their counts
+    - `non-private`
+
+    `settings` are the method's own; those not given have the defaults of a federation:
+
+    - `labels`, `bits` and `pairs`: `failure_probability`, `max_corrupt`
+    - `labels`: `channel`; certified: `provider_data`, `largest_set`; class-conditional:
+      `provider_data`, `joint`, `class_floor`
+    - `pairs`: `channel`, `joint`, `class_floor`
+    - `central`: `bins`, `grid`, `provider_data` (grid `even`), `edges_file` (grid `given`), `beta`,
+      `guarantee` (`marginal`, or `PAC` with a `failure_probability`), `privacy_delta`; trusted:
+      `mechanism`
+
+    `model` is the ONNX file that cards shall name, and `name` the title of the campaign on them.
+
+    Otherwise `owners` names the owner of every record, for the variants that test owners one by
+    one; cards number them in the order of their names.
 
     Randomness is the operating system's. A `seed` repeats a run, and makes its card a simulation.
     """
@@ -133,7 +163,10 @@ def calibrate(
     if len(found) != len(observed):
         raise BadInput(f"{len(found)} results with {len(observed)} truths; accepted is one each")
     u = rng.random(len(observed)) if chosen.randomized else None
-    records = _Records(chosen, found[order], observed[order], u)
+    noised = method == f"{CentralTerms.method}:{OWNER_NOISED}"
+    _check_owners(owners, method, noised=noised, n=len(observed))
+    held = None if owners is None or isinstance(owners, int) else np.asarray(owners)[order]
+    records = _Records(chosen, found[order], observed[order], u, held)
     if method == NON_PRIVATE:
         check_used([_kebab(key) for key in settings], [method], belongs())
         return Calibration(chosen, split_conformal(records.own, alpha=alpha), labels or None)
@@ -146,8 +179,30 @@ def calibrate(
         # A seeded run repeats in every bit of its plan.
         plan = replace(plan, issued=ALWAYS[0], expires=ALWAYS[1])
     entropy: Entropy = os_entropy if seed is None else SeededEntropy("calibrate", seed)
-    outcome = _run(plan, USERS[plan.method](records, entropy), entropy)
-    return Calibration(chosen, outcome.certificate, labels or None, plan, outcome)
+    users = (
+        NoisingOwners(records.own, owners or 1, entropy)
+        if noised
+        else USERS[plan.method](records, entropy)
+    )
+    outcome, crowd = _run(plan, users, entropy)
+    return Calibration(chosen, outcome.certificate, labels or None, plan, outcome, crowd)
+
+
+def _check_owners(owners: Any, method: str, *, noised: bool, n: int) -> None:
+    """Refuse owners of another kind than the method has, and a method without its owners."""
+    if owners is None:
+        if method.partition(":")[2] in OWNER_VARIANTS:
+            raise BadInput(
+                f"method {method} tests owners one by one, and owners is not given; accepted is "
+                "the owner of every record, in `confide.calibrate`"
+            )
+    elif isinstance(owners, int) != noised and not (isinstance(owners, int) and owners == 1):
+        raise BadInput(
+            f"owners is {str(owners)[:80]} with method {method}; accepted is a number for "
+            f"{CentralTerms.method}:{OWNER_NOISED}, and else the owner of every record"
+        )
+    elif not isinstance(owners, int) and len(owners) != n:
+        raise BadInput(f"{len(owners)} owners with {n} truths; accepted is one each")
 
 
 @dataclass(frozen=True)
@@ -158,6 +213,7 @@ class _Records:
     results: Array
     truth: Array
     u: Array | None
+    owners: Array | None = None
 
     @property
     def own(self) -> Array:
@@ -170,8 +226,10 @@ class _Records:
 
 # The users of every method, in arrays.
 USERS: dict[str, Callable[[_Records, Entropy], Callable[[Any], Any]]] = {
-    "bits": lambda records, entropy: BitUsers(records.own, entropy),
-    "labels": lambda records, entropy: LabelUsers(records.every, records.truth, entropy),
+    "bits": lambda records, entropy: BitUsers(records.own, entropy, records.owners),
+    "labels": lambda records, entropy: LabelUsers(
+        records.every, records.truth, entropy, records.owners
+    ),
     "pairs": lambda records, entropy: PairUsers(records.own, records.truth, entropy),
     "central": lambda records, entropy: CountingOwner(records.own),
 }
@@ -186,21 +244,31 @@ def _campaign(method: str) -> str:
     return f"{asked}:{variant or variants()[asked][0]}"
 
 
-def _run(plan: Plan, users: Callable[[Any], Any], entropy: Entropy) -> Outcome:
-    """Run the plan's procedure on users in arrays, who count as one owner."""
+def _run(plan: Plan, users: Callable[[Any], Any], entropy: Entropy) -> tuple[Outcome, int]:
+    """Run the plan's procedure on users in arrays; reports count as those of one owner.
+
+    Returns the smallest number of reports of a round, too.
+    """
 
     def draw(mechanism: Mechanism, counts: Histogram, rank: int) -> Release:
         return mechanism.release(counts, rank, entropy)
 
     recorded = RecordedTallies(plan, lambda query, _: users(query))
     certificate: Certificate = run_procedure(plan_procedure(plan, draw), recorded)
-    return conclude(
+    crowd = min(filter(None, recorded.crowds), default=0)
+    if not certificate.n:
+        # So few records certify nothing whatever they say, and were not asked.
+        seen = replace(certificate, randomness=randomness(entropy))
+        return Outcome(seen, received={}, contributors=0, largest=0), crowd
+    outcome = conclude(
         plan,
         certificate,
         received={"OK": 1},
         seeded=entropy is not os_entropy,
         sizes=recorded.sizes or [certificate.n],
+        owners=recorded.owners,
     )
+    return outcome, crowd
 
 
 def _kebab(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, TypeVar
 
 import numpy as np
@@ -9,12 +10,16 @@ from numpy.typing import NDArray
 
 from confide.aggregator.campaigns.driver import run_procedure
 from confide.protocol.certificate import Certificate
+from confide.protocol.channels.base import LabelChannel
+from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
+from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.sampling import Entropy, randomness
 from confide.protocol.methods.bits import BitQuery, BitTally
-from confide.protocol.methods.counts import HistogramQuery, HistogramTally
+from confide.protocol.methods.counts import CountQuery, CountTally, HistogramQuery, HistogramTally
 from confide.protocol.methods.label_query import LabelQuery, LabelTally
 from confide.protocol.methods.pairs import PairQuery, PairTally
+from confide.protocol.methods.parts import Divided, PartCounter
 
 AnyQuery = TypeVar("AnyQuery")
 AnyTally = TypeVar("AnyTally")
@@ -38,32 +43,44 @@ def drive(
 class BitUsers:
     """Users who know the score of their record.
 
-    User i of n has position (i + 1/2)/n, so the users must be shuffled first.
+    User i of n has position (i + 1/2)/n, so the users must be shuffled first. `parts` are their
+    owners or groups, if tallies shall keep them apart.
     """
 
     scores: NDArray[Any]
     entropy: Entropy
+    parts: NDArray[Any] | None = None
 
     def __call__(self, query: BitQuery) -> BitTally:
         asked, first = _slice(len(self.scores), query.start, query.stop)
         scores = self.scores[asked]
         part = query.part((np.arange(len(scores)) + first + 0.5) / len(self.scores))
-        reports = query.channel.randomize(
-            scores <= np.asarray(query.thresholds, dtype=np.float64)[part], self.entropy
-        )
+        bits = scores <= np.asarray(query.thresholds, dtype=np.float64)[part]
+        reports = self.reports(bits, query.channel, asked)
         count = len(query.thresholds)
         answers = np.bincount(part, minlength=count)
         ones = np.bincount(part[reports], minlength=count)
-        return BitTally(tuple(answers.tolist()), tuple(ones.tolist()))
+        counter = PartCounter()
+        if self.parts is not None:
+            counter.add(_divided(self.parts[asked]), part, reports)
+        return BitTally(tuple(answers.tolist()), tuple(ones.tolist()), counter.parts())
+
+    def reports(self, bits: NDArray[np.bool_], channel: Bit, asked: slice) -> NDArray[np.bool_]:
+        """What the users at these places say whose true bits are these."""
+        return channel.randomize(bits, self.entropy)
 
 
 @dataclass(frozen=True)
 class LabelUsers:
-    """Users who show their features (here: scores of every label) and keep their label private."""
+    """Users who show their features (here: scores of every label) and keep their label private.
+
+    `parts` are their owners or groups, if tallies shall keep them apart.
+    """
 
     scores: NDArray[Any]
     labels: NDArray[Any]
     entropy: Entropy
+    parts: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
         if len(self.scores) != len(self.labels):
@@ -74,9 +91,14 @@ class LabelUsers:
 
     def __call__(self, query: LabelQuery) -> LabelTally:
         asked, _ = _slice(len(self.labels), query.start, query.stop)
-        return LabelTally(
-            self.scores[asked], query.channel.randomize(self.labels[asked], self.entropy)
-        )
+        reports = self.reports(query.channel, asked)
+        if self.parts is None:
+            return LabelTally(self.scores[asked], reports)
+        return LabelTally(self.scores[asked], reports, *_divided(self.parts[asked]))
+
+    def reports(self, channel: LabelChannel, asked: slice) -> NDArray[Any]:
+        """What the users at these places say."""
+        return channel.randomize(self.labels[asked], self.entropy)
 
 
 @dataclass(frozen=True)
@@ -103,6 +125,35 @@ class CountingOwner:
 
     def __call__(self, query: HistogramQuery) -> HistogramTally:
         return HistogramTally(query.count(self.scores), 1, (len(self.scores),))
+
+
+def _divided(parts: NDArray[Any]) -> Divided:
+    names, places = np.unique(parts, return_inverse=True)
+    return Divided(tuple(str(name).encode() for name in names.tolist()), places.astype(np.int64))
+
+
+@dataclass(frozen=True)
+class NoisingOwners:
+    """Owners who deal the records out evenly, and each add noise of their own to every count."""
+
+    scores: NDArray[Any]
+    owners: int
+    entropy: Entropy
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.owners <= len(self.scores):
+            raise BadInput(
+                f"owners is {self.owners} for {len(self.scores):,} records; accepted are 1 to as "
+                "many as records"
+            )
+
+    def __call__(self, query: CountQuery) -> CountTally:
+        noise = discrete_gaussian(Fraction(query.variance), self.owners, self.entropy).tolist()
+        answers = {}
+        for i, part in enumerate(np.array_split(self.scores, self.owners)):
+            count = int(np.count_nonzero(part <= query.threshold))
+            answers[i.to_bytes(8)] = (len(part), count + noise[i])
+        return CountTally(answers)
 
 
 def _slice(n: int, start: float, stop: float) -> tuple[slice, int]:

@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from confide.aggregator.campaigns.admission import Admission, Sent
+from confide.aggregator.campaigns.owner_record import OwnerRecord, Row
 from confide.aggregator.procedures.averaging import Learned
 from confide.aggregator.procedures.central import Draw, draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.protocol.certificate import NOT_STATED, Certificate
 from confide.protocol.errors import ConfideError
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SEEDED
-from confide.protocol.methods.base import Query, Tally
+from confide.protocol.methods.base import LOCAL, Query, Tally
 from confide.protocol.methods.mean_weights import TrainingTally
 from confide.protocol.plan import Plan, digest, write_query
 from confide.protocol.shuffling import Handover
@@ -73,10 +74,12 @@ class RecordedTallies:
         self._plan, self._tallies = plan, tallies
         self.crowds: list[int] = []
         self.sizes: list[int] = []
+        self.owners = OwnerRecord()
 
     def __call__(self, query: Query, round_: int) -> Tally:
         tally = self._tallies(query, round_)
         self.crowds.append(tally.crowd())
+        self.owners.add(query, tally)
         if not self.sizes and tally.owner_sizes():
             self.sizes = tally.owner_sizes()
             # Checked here, so that nothing is released from too few owners.
@@ -111,7 +114,8 @@ class Outcome:
 
     The certificate states the randomness that its reports say they come from. `contributors` is how
     many owners were counted, and `largest` the most reports, or records, of one of them. In a
-    shuffled campaign both are what the shuffler signed with the last of its `shuffled` rounds.
+    shuffled campaign both are what the shuffler signed with the last of its `shuffled` rounds. Else
+    `owners` describes each of them, and `departure` says in words if some left.
     """
 
     certificate: Certificate
@@ -119,6 +123,8 @@ class Outcome:
     contributors: int
     largest: int
     shuffled: tuple[ShuffledRound, ...] = ()
+    owners: Sequence[Row] = ()
+    departure: str | None = None
 
 
 def run_campaign(
@@ -137,6 +143,7 @@ def run_campaign(
         received=dict(intake.codes),
         seeded=intake.seeded,
         sizes=recorded.sizes or list(intake.counted.values()),
+        owners=recorded.owners,
     )
 
 
@@ -161,12 +168,14 @@ def conclude(
     seeded: bool,
     sizes: Sequence[int],
     shuffled: Sequence[ShuffledRound] = (),
+    owners: OwnerRecord | None = None,
 ) -> Outcome:
     """Make the outcome of a campaign whose procedure has ended, or raise TooFew.
 
-    `sizes` are the reports, or the records, that were counted of each owner; of `shuffled` rounds
-    only the shuffler knows them.
+    `sizes` are the reports, or the records, that were counted of each owner, and `owners` has what
+    each said; of `shuffled` rounds only the shuffler knows them.
     """
+    record = OwnerRecord() if owners is None else owners
     if certificate.n < plan.minimum_reports:
         raise TooFewReports(
             f"{certificate.n} reports arrived, the plan asks for at least {plan.minimum_reports}; "
@@ -179,7 +188,16 @@ def conclude(
     check_owners(plan, counted)
     if certificate.randomness == NOT_STATED:
         certificate = replace(certificate, randomness=SEEDED if seeded else OPERATING_SYSTEM)
-    return Outcome(certificate, received, counted, largest, tuple(shuffled))
+    known = plan.terms.track == LOCAL and plan.shuffling is None
+    return Outcome(
+        certificate,
+        received,
+        contributors=counted,
+        largest=largest,
+        shuffled=tuple(shuffled),
+        owners=record.rows(certificate) if known else (),
+        departure=record.remark(certificate) if known else None,
+    )
 
 
 def contributors(sizes: Iterable[int]) -> int:

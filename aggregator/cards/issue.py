@@ -43,7 +43,13 @@ def campaign_card(
         received=outcome.received,
     ) | {"contributors": contributors(plan, outcome)}
     formal = FORMAL[plan.terms.track](plan, outcome) | chain_layer(plan, training)
-    return Card(formal, diagnostic, origin, view=PUBLIC)
+    return Card(formal, diagnostic | described(outcome), origin, view=PUBLIC)
+
+
+def described(outcome: Outcome) -> Layer:
+    """What is known of owners one by one, if a campaign kept them apart."""
+    found: Layer = {"owners": list(outcome.owners)} if outcome.owners else {}
+    return found | ({"departure": outcome.departure} if outcome.departure else {})
 
 
 def contributors(plan: Plan, outcome: Outcome) -> Layer:

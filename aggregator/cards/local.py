@@ -6,7 +6,7 @@ from confide.aggregator.campaigns.driver import Outcome, ShuffledRound
 from confide.aggregator.cards.contract import decimal
 from confide.aggregator.cards.released import campaign_released, decision
 from confide.protocol.cards.card import Layer
-from confide.protocol.certificate import PAC, LocalCertificate
+from confide.protocol.certificate import PAC, LocalCertificate, Stratum
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.plan import Plan
 from confide.protocol.privacy.amplification import NO_AMPLIFICATION, SHUFFLE_DELTA, shuffled_epsilon
@@ -84,8 +84,22 @@ def _strata(certificate: LocalCertificate) -> Layer:
     """The parts of the records that have a threshold each; nothing if there are none."""
     if not certificate.strata:
         return {}
-    parts = [asdict(one) | {"rungs": list(map(asdict, one.rungs))} for one in certificate.strata]
-    return {"strata": {"by": certificate.by, "joint": certificate.joint, "parts": parts}}
+    strata: Layer = {
+        "by": certificate.by,
+        "joint": certificate.joint,
+        "parts": [_part(one) for one in certificate.strata],
+    }
+    return {"strata": strata | ({"together": True} if certificate.together else {})}
+
+
+def _part(one: Stratum) -> Layer:
+    """A part of the records; what only some variants have is left out of the others' cards."""
+    shown = asdict(one) | {"rungs": list(map(asdict, one.rungs))}
+    if one.covered:
+        del shown["covered"]
+    if one.planned is None:
+        del shown["planned"]
+    return shown
 
 
 def _shuffle(plan: Plan, outcome: Outcome) -> Layer:

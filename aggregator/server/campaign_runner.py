@@ -266,6 +266,7 @@ class CampaignRunner:
             seeded=seeded,
             sizes=recorded.sizes or views.contributions(self._store.engine, campaign.id),
             shuffled=shuffled_rounds(self._store, campaign, recorded.crowds),
+            owners=recorded.owners,
         )
         card = campaign_card(
             plan,

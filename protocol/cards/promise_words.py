@@ -50,6 +50,8 @@ def _of_risk(contract: Layer, released: Layer) -> str:
 def _of_each(contract: Layer, strata: Layer, inside: str) -> str:
     """State the promise of a threshold for each class, owner or group."""
     whom, parts = strata["by"], strata["parts"]
+    if "together" in strata:
+        return _of_all(contract, strata, inside)
     share = f"at least {100 * contract['coverage']:.6g} % of new records"
     fails = "any of them" if strata["joint"] else f"each {whom}, on its own, not jointly,"
     trivial = sum(part["threshold"] >= 1 for part in parts)
@@ -58,6 +60,20 @@ def _of_each(contract: Layer, strata: Layer, inside: str) -> str:
     return (
         f"In every {whom}, for {share} like the calibrated ones, {inside}. The calibration fails "
         f"to deliver that for {fails} with probability at most {contract['delta']:g}.{shift}{rest}"
+    )
+
+
+def _of_all(contract: Layer, strata: Layer, inside: str) -> str:
+    """State the promise of one threshold that holds in every part."""
+    whom, parts = strata["by"], strata["parts"]
+    out = [part["name"] for part in parts if not part.get("covered", True)]
+    share = f"at least {100 * contract['coverage']:.6g} % of new records"
+    rest = f" Not covered, for too few reports: {whom} {', '.join(out[:20])}." if out else ""
+    more = f" and {len(out) - 20} more" if len(out) > 20 else ""
+    return (
+        f"At every {whom} that is covered, {len(parts) - len(out)} of {len(parts)}, for {share} "
+        f"like those of the same {whom}, {inside}. The calibration fails to deliver that for any "
+        f"of them with probability at most {contract['delta']:g}.{rest}{more}"
     )
 
 

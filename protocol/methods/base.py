@@ -18,11 +18,10 @@ from confide.protocol.wire.encoding import parse, serialise
 Columns = dict[str, Array]
 # The scores of every label, from what reports came with in clear and a uniform number each.
 ReportScores = Callable[[Array, Array], Array]
-
-# The most records of one owner, and of all owners that a campaign counts.
-MOST_RECORDS = 10**9
+MOST_RECORDS = 10**9  # of one owner, and of all owners that a campaign counts
 # The tracks of cards: private reports; counts; counts of records that trained; bits that watch.
 LOCAL, CENTRAL, FULL_DATA, MONITOR = "local", "central", "full-data", "monitor"
+AUTOMATIC = "auto"  # the setting of an operator that leaves a number to a rule
 
 
 @dataclass(frozen=True)
@@ -273,8 +272,11 @@ class Terms(ABC):
 
     # The message whose columns `row_bits` names.
     reports_message: ClassVar[type[Message] | None] = None
-    # The bytes of a report by itself, where a shuffler can hide whose it is; else 0.
-    row_bytes: ClassVar[int] = 0
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a report that a shuffler can mix among others; 0 if it can hide none."""
+        return 0
 
     def to_bytes(self) -> bytes:
         return serialise(self.message(**asdict(self)))

@@ -13,6 +13,7 @@ from confide.protocol.record_columns import (
     check_features,
     flags,
     read_columns,
+    targets,
     whole_labels,
 )
 from confide.protocol.scores.base import MULTI_LABEL, REGRESSION, Score
@@ -63,10 +64,15 @@ def _records(arrays: dict[str, Array], score: Score, *, features: bool) -> NewRe
     if missing:
         raise BadInput(f"it has {', '.join(sorted(arrays))}; missing: {', '.join(missing)}")
     found = [arrays[name] for name in names]
+    for name, values in zip(names, found, strict=True):
+        if not values.ndim:
+            raise BadInput(f"{name} has shape {values.shape}; accepted is a row a record")
     given = found[0] if len(found) == 1 else np.column_stack(found)
     several = score.task == MULTI_LABEL
     observed = "target" if numbers else TRUE_LABELS if several else "label"
     truth, ids = arrays.get(observed), arrays.get("id")
+    if numbers and truth is not None:
+        truth = targets(truth)
     for what, rows, dimensions in (("id", ids, 1), ("truth", truth, 1 + several)):
         if rows is not None and (rows.ndim != dimensions or len(rows) != len(given)):
             raise BadInput(f"{what} has shape {rows.shape} for {len(given)} records")

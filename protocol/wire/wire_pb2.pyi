@@ -139,16 +139,22 @@ class ChainCost(_message.Message):
     def __init__(self, campaign: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ...) -> None: ...
 
 class BitTerms(_message.Message):
-    __slots__ = ("variant", "epsilon", "delta", "max_corrupt")
+    __slots__ = ("variant", "epsilon", "delta", "max_corrupt", "joint", "owner_floor", "planned_mixture")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
     MAX_CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    JOINT_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_MIXTURE_FIELD_NUMBER: _ClassVar[int]
     variant: str
     epsilon: float
     delta: float
     max_corrupt: int
-    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ...) -> None: ...
+    joint: bool
+    owner_floor: int
+    planned_mixture: bool
+    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., joint: _Optional[bool] = ..., owner_floor: _Optional[int] = ..., planned_mixture: _Optional[bool] = ...) -> None: ...
 
 class PairTerms(_message.Message):
     __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "joint", "class_floor")
@@ -187,7 +193,7 @@ class MonitorTerms(_message.Message):
     def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., threshold: _Optional[float] = ..., card: _Optional[bytes] = ..., periods: _Optional[int] = ...) -> None: ...
 
 class LabelTerms(_message.Message):
-    __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "sent_features", "ladder", "largest_set", "joint", "class_floor")
+    __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "sent_features", "ladder", "largest_set", "joint", "class_floor", "owner_floor")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
@@ -198,6 +204,7 @@ class LabelTerms(_message.Message):
     LARGEST_SET_FIELD_NUMBER: _ClassVar[int]
     JOINT_FIELD_NUMBER: _ClassVar[int]
     CLASS_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FLOOR_FIELD_NUMBER: _ClassVar[int]
     variant: str
     channel: str
     epsilon: float
@@ -208,7 +215,8 @@ class LabelTerms(_message.Message):
     largest_set: int
     joint: bool
     class_floor: int
-    def __init__(self, variant: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., sent_features: _Optional[int] = ..., ladder: _Optional[_Iterable[float]] = ..., largest_set: _Optional[int] = ..., joint: _Optional[bool] = ..., class_floor: _Optional[int] = ...) -> None: ...
+    owner_floor: int
+    def __init__(self, variant: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., sent_features: _Optional[int] = ..., ladder: _Optional[_Iterable[float]] = ..., largest_set: _Optional[int] = ..., joint: _Optional[bool] = ..., class_floor: _Optional[int] = ..., owner_floor: _Optional[int] = ...) -> None: ...
 
 class CentralTerms(_message.Message):
     __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "grid", "delta", "given_edges")

@@ -71,9 +71,8 @@ def measure(trainings: Trainings, pipeline: Pipeline, test: Rows) -> Row:
     """One run of a pipeline, on rows that it has not seen."""
     fitted, threshold = trainings.run(pipeline)
     sizes = fitted.sizes(test, threshold)
-    row = measured(
-        threshold, fitted.scores(test), float(sizes.mean()), level=pipeline.promise.level
-    )
+    coverage = float(np.mean(fitted.scores(test) <= np.float64(threshold)))
+    row = measured(threshold, coverage, float(sizes.mean()), level=pipeline.promise.level)
     return row | {"singletons": float(np.mean(sizes == 1))}
 
 

@@ -19,10 +19,10 @@ from confide.simulation.reproduce.card_figure import (
 from confide.simulation.reproduce.target import (
     NO,
     YES,
-    Asked,
     Facts,
     Plot,
     Row,
+    RunOptions,
     Statement,
     Target,
 )
@@ -35,7 +35,7 @@ TABLE_2 = {
 REDUCTIONS = {0.6: (0.917, 0.889), 0.7: (0.917, 0.833), 0.8: (0.917, 0.667)}
 
 
-def searched(asked: Asked) -> list[Row]:
+def searched(asked: RunOptions) -> list[Row]:
     """Table 2: the search of a card for three coverage targets."""
     grid = read_grid(
         {

@@ -12,16 +12,17 @@ from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import uniform_grid
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.privacy.budgets import Budget
-from confide.simulation.data.population import Population, embedded
+from confide.protocol.scores.registry import find_label_score
+from confide.simulation.data.population import Predictions, embedded
 from confide.simulation.reproduce.files import CIFAR_TEST, CIFAR_TRAINING, Images, cifar10
 from confide.simulation.reproduce.summaries import averaged
 from confide.simulation.reproduce.target import (
     PARTLY,
     YES,
-    Asked,
     DataFile,
     Plot,
     Row,
+    RunOptions,
     Statement,
     Target,
 )
@@ -65,7 +66,7 @@ def released(
 
 
 def diagnostics(
-    asked: Asked, population: Callable[[int], Population], sizes: Sequence[int] = SIZES
+    asked: RunOptions, population: Callable[[int], Predictions], sizes: Sequence[int] = SIZES
 ) -> list[Row]:
     """Figure 1: certificate width, set size and observed inflation, over budgets and sizes."""
 
@@ -108,20 +109,19 @@ def diagnostics(
     return rows
 
 
-def _scores(records: Population) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _scores(records: Predictions) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """APS, deterministic: of the truth, and of every label."""
-    scored = records.scored("aps", np.zeros(len(records)))
-    assert scored.every is not None
-    return scored.own, scored.every
+    aps = find_label_score("aps")
+    return aps.true_scores(records.results, records.truth), aps.all_scores(records.results)
 
 
-def trained(asked: Asked, seed: int) -> Population:
+def trained(asked: RunOptions, seed: int) -> Predictions:
     """The CIFAR-10 test images under a small network trained by DP-SGD, as the paper says."""
     training, test = cifar10(asked.files[CIFAR.name])
     return of_images(training, test, entropy=SeededEntropy("card", asked.seed, seed))
 
 
-def of_images(training: Images, test: Images, *, entropy: SeededEntropy) -> Population:
+def of_images(training: Images, test: Images, *, entropy: SeededEntropy) -> Predictions:
     """Four epochs at epsilon 4, temperature 2, label smoothing 0.5."""
     from confide.simulation.reproduce.classifiers import private_probabilities
 
@@ -136,18 +136,18 @@ def of_images(training: Images, test: Images, *, entropy: SeededEntropy) -> Popu
         temperature=2.0,
         entropy=entropy,
     )
-    return Population("CIFAR-10", probs, test.labels)
+    return Predictions("CIFAR-10", probs, test.labels)
 
 
-def letters() -> Population:
+def letters() -> Predictions:
     """The embedded letters, softened: probabilities to the power of 1/4, as temperature 4 gives.
 
     Scores of a sharp model crowd at 1, where 50 bins tell nothing apart.
     """
     plain = embedded()
-    probs = plain.probs ** (1 / LETTERS_TEMPERATURE)
+    probs = plain.results ** (1 / LETTERS_TEMPERATURE)
     probs /= probs.sum(axis=1, keepdims=True)
-    return Population("letters, softened", probs, plain.labels)
+    return Predictions("letters, softened", probs, plain.truth)
 
 
 def _falls(rows: Sequence[Row], measure: str) -> float:

@@ -80,7 +80,7 @@ def _list() -> None:
 def _reproduce(name: str, files: dict[str, Path], *, out: Path, trials: int | None) -> None:
     from confide.simulation.reproduce.kept_trials import KeptTrials, digest
     from confide.simulation.reproduce.results import Result, show
-    from confide.simulation.reproduce.target import Asked
+    from confide.simulation.reproduce.target import RunOptions
     from confide.simulation.reproduce.targets import TARGETS
 
     target = TARGETS[name]
@@ -89,7 +89,7 @@ def _reproduce(name: str, files: dict[str, Path], *, out: Path, trials: int | No
     kept = KeptTrials(out / f"{name}.trials.json" if target.trained else None, about=about)
     started = time.process_time()
     try:
-        rows = target.rows(Asked(trials=often, files=files, kept=kept))
+        rows = target.rows(RunOptions(trials=often, files=files, kept=kept))
     except KeyboardInterrupt:
         if kept.path is not None:
             print(

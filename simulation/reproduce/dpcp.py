@@ -16,9 +16,9 @@ from confide.simulation.reproduce.target import (
     NO,
     PARTLY,
     YES,
-    Asked,
     Plot,
     Row,
+    RunOptions,
     Statement,
     Target,
 )
@@ -34,7 +34,7 @@ SIGMA, LOCATION_BOUND, TEST = 5.0, 20.0, 5_000
 MEASURES = {"coverage": "coverage", "length": "mean_size", "trivial": "trivial"}
 
 
-def over(asked: Asked, settings: Sequence[tuple[int, float, float]]) -> list[Row]:
+def over(asked: RunOptions, settings: Sequence[tuple[int, float, float]]) -> list[Row]:
     """Every method at every (n, epsilon, alpha), on the same records."""
     from confide.simulation.reproduce.cells import averages, dpcp_cell
 

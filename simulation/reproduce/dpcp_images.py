@@ -6,10 +6,10 @@ from confide.simulation.reproduce.target import (
     NO,
     PARTLY,
     YES,
-    Asked,
     DataFile,
     Plot,
     Row,
+    RunOptions,
     Statement,
     Target,
 )
@@ -21,7 +21,7 @@ FOLDER = DataFile(
 )
 
 
-def measured(asked: Asked) -> list[Row]:
+def measured(asked: RunOptions) -> list[Row]:
     """Coverage and size of sets, every method on the same images."""
     from confide.simulation.reproduce.cells import averages
     from confide.simulation.reproduce.image_cells import image_cells

@@ -14,7 +14,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.simulation.reproduce.target import PARTLY, YES, Asked, Plot, Row, Statement, Target
+from confide.simulation.reproduce.target import (
+    PARTLY,
+    YES,
+    Plot,
+    Row,
+    RunOptions,
+    Statement,
+    Target,
+)
 
 Floats = NDArray[np.float64]
 Draw = Callable[[int, np.random.Generator], Floats]
@@ -47,7 +55,7 @@ def residuals(draw: Draw, limit: float, *, n: int, rng: np.random.Generator) -> 
     return y - x
 
 
-def levels(asked: Asked) -> list[Row]:
+def levels(asked: RunOptions) -> list[Row]:
     """The three levels for both inputs, over epsilon."""
     rows = []
     for name, (draw, limit) in INPUTS.items():

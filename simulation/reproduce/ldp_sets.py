@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from confide.protocol.errors import BadInput
-from confide.simulation.data.population import Population
-from confide.simulation.evaluate.local import Local
+from confide.simulation.calibration import NON_PRIVATE
+from confide.simulation.data.population import Predictions
+from confide.simulation.evaluate.calibrated import Calibrated
 from confide.simulation.reproduce.files import medmnist
 from confide.simulation.reproduce.ldp_numbers import TABLE_1
 from confide.simulation.reproduce.ldp_terms import DELTA, MEDICAL, DataSet, delta_l
@@ -16,11 +17,11 @@ from confide.simulation.reproduce.target import (
     NO,
     PARTLY,
     YES,
-    Asked,
     DataFile,
     Facts,
     Plot,
     Row,
+    RunOptions,
     Statement,
     Target,
 )
@@ -43,10 +44,10 @@ FILES = {
     for one in MEDICAL
 }
 # The records of a data set, and how many of them calibrate.
-Records = Callable[[DataSet], tuple[Population, int]]
+Records = Callable[[DataSet], tuple[Predictions, int]]
 
 
-def table(asked: Asked, records: Records, sets: Sequence[DataSet] = MEDICAL) -> list[Row]:
+def table(asked: RunOptions, records: Records, sets: Sequence[DataSet] = MEDICAL) -> list[Row]:
     """Table 1: every method with both scores at epsilon 4, over random splits."""
 
     def work(place: int, _: int) -> Iterator[Row]:
@@ -61,7 +62,7 @@ def table(asked: Asked, records: Records, sets: Sequence[DataSet] = MEDICAL) -> 
     return [_plain(row) for cell in cells for row in asked.kept.of(cell, trials=1)]
 
 
-def by_epsilon(asked: Asked, records: Records) -> list[Row]:
+def by_epsilon(asked: RunOptions, records: Records) -> list[Row]:
     """Figure 6: TissueMNIST and APS over epsilon."""
 
     def work(_: int, __: int) -> Iterator[Row]:
@@ -83,18 +84,18 @@ def _plain(row: Row) -> Row:
 
 
 def measured(
-    population: Population,
+    population: Predictions,
     n: int,
     method: str,
     *,
     score: str,
     epsilon: float,
-    asked: Asked,
+    asked: RunOptions,
 ) -> Row:
     """Coverage and size over random splits, the paper's promise, and its formula for L*."""
     kind, variant = METHODS[method]
-    k = population.probs.shape[1]
-    setting = Local(
+    k = population.results.shape[1]
+    setting = Calibrated(
         method=kind,
         variant=variant,
         score=SCORES[score],
@@ -103,7 +104,7 @@ def measured(
         n=n,
         trials=asked.trials,
         seed=asked.seed,
-        failure_probability=DELTA,
+        settings={} if variant == NON_PRIVATE else {"failure_probability": DELTA},
     )
     trials = [{**row, "size": row["mean_size"]} for row in setting.run(population)]
     formula = None
@@ -114,13 +115,13 @@ def measured(
     return {**averaged(trials, ("coverage", "size")), "coverage by formula": formula}
 
 
-def made_up(one: DataSet, *, seed: int, test: int = TEST) -> tuple[Population, int]:
+def made_up(one: DataSet, *, seed: int, test: int = TEST) -> tuple[Predictions, int]:
     """As many records and labels as the data set has, and as large sets without privacy."""
     size = TABLE_1[one.name, "HPS", "Not-Private-CP"]["size"]
     return classifier(n=one.n + test, k=one.k, size=size, seed=seed), one.n
 
 
-def of_medmnist(asked: Asked, one: DataSet) -> tuple[Population, int]:
+def of_medmnist(asked: RunOptions, one: DataSet) -> tuple[Predictions, int]:
     """Probabilities of the validation and test images, by a network trained on the others.
 
     As many of them calibrate as the validation part has.
@@ -140,14 +141,14 @@ def of_medmnist(asked: Asked, one: DataSet) -> tuple[Population, int]:
                 f"{part.name} has labels up to {part.labels.max()}; {one.name} has 0 to {one.k - 1}"
             )
     probs = probabilities(parts["train"], rest, k=one.k, seed=asked.seed)
-    return Population(one.name, probs, rest.labels), len(parts["val"])
+    return Predictions(one.name, probs, rest.labels), len(parts["val"])
 
 
-def _made_up_for(asked: Asked) -> Records:
+def _made_up_for(asked: RunOptions) -> Records:
     return lambda one: made_up(one, seed=asked.seed)
 
 
-def _medmnist_for(asked: Asked) -> Records:
+def _medmnist_for(asked: RunOptions) -> Records:
     return lambda one: of_medmnist(asked, one)
 
 

@@ -11,7 +11,16 @@ from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.randomized_response import KaryRR
 from confide.protocol.privacy.amplification import shuffled_epsilon
 from confide.simulation.reproduce.summaries import spread
-from confide.simulation.reproduce.target import NO, PARTLY, YES, Asked, Plot, Row, Statement, Target
+from confide.simulation.reproduce.target import (
+    NO,
+    PARTLY,
+    YES,
+    Plot,
+    Row,
+    RunOptions,
+    Statement,
+    Target,
+)
 
 # The paper states neither. This delta explains its L* rows; ten halvings are ours.
 DELTA, ROUNDS = 1e-3, bits.PUBLISHED_ROUNDS
@@ -51,7 +60,7 @@ def delta_s(*, n: int, epsilon: float) -> float:
     return bits.published_delta(channel=Bit(epsilon=epsilon), n=n, rounds=ROUNDS, delta=DELTA)
 
 
-def by_epsilon(asked: Asked) -> list[Row]:
+def by_epsilon(asked: RunOptions) -> list[Row]:
     """Figure 3: both terms, by epsilon."""
     return [
         {
@@ -68,7 +77,7 @@ def by_epsilon(asked: Asked) -> list[Row]:
 
 
 def shuffled(
-    asked: Asked, sets: Sequence[DataSet] = (*MEDICAL, *SIMULATED), most: int = 8
+    asked: RunOptions, sets: Sequence[DataSet] = (*MEDICAL, *SIMULATED), most: int = 8
 ) -> list[Row]:
     """Figure 4: the paper's effective epsilon, and the one that can be proved for bits.
 
@@ -96,7 +105,7 @@ def shuffled(
     ]
 
 
-def by_n_and_k(asked: Asked) -> list[Row]:
+def by_n_and_k(asked: RunOptions) -> list[Row]:
     """Figure 5: both terms over records and labels, at three epsilons."""
     return [
         {

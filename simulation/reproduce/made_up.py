@@ -4,14 +4,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from confide.simulation.data.population import Population
+from confide.simulation.data.population import Predictions
 
 Floats = NDArray[np.float64]
 
 _HALVINGS, _TRIED = 14, 20_000
 
 
-def classifier(*, n: int, k: int, size: float, seed: int) -> Population:
+def classifier(*, n: int, k: int, size: float, seed: int) -> Predictions:
     """Records of k labels on which 90 % HPS sets have this mean size.
 
     A record of label y has k normal numbers of mean 0, but for number y of mean s. Its class
@@ -26,7 +26,7 @@ def classifier(*, n: int, k: int, size: float, seed: int) -> Population:
             (middle, high) if np.mean((1 - probs <= q).sum(axis=1)) > size else (low, middle)
         )
     probs, labels = _drawn(n, k, rng=np.random.default_rng([seed, 1]), strength=low)
-    return Population(f"made-up classifier of {k} labels", probs, labels)
+    return Predictions(f"made-up classifier of {k} labels", probs, labels)
 
 
 def _drawn(

@@ -8,7 +8,8 @@ from confide.aggregator.procedures.nonprivate import split_conformal
 from confide.aggregator.quantiles.histogram import histogram
 from confide.protocol.exact.grids import uniform_grid
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.simulation.data.population import Population, embedded, from_npz
+from confide.protocol.scores.registry import find_score
+from confide.simulation.data.population import Predictions, embedded, predicted
 from confide.simulation.reproduce import pps_level
 from confide.simulation.reproduce.pps_level import ALPHA, EPSILONS
 from confide.simulation.reproduce.summaries import averaged, spread
@@ -16,10 +17,10 @@ from confide.simulation.reproduce.target import (
     NO,
     PARTLY,
     YES,
-    Asked,
     DataFile,
     Plot,
     Row,
+    RunOptions,
     Statement,
     Target,
 )
@@ -36,7 +37,7 @@ IMAGENET = DataFile(
 )
 
 
-def by_bins(asked: Asked, population: Population) -> list[Row]:
+def by_bins(asked: RunOptions, population: Predictions) -> list[Row]:
     """Figure 5: coverage and size at epsilon 1 over the number of bins, and without privacy."""
     n = round(SHARE * len(population))
     best = pps_level.best_bins(n=n, epsilon=1.0)
@@ -48,7 +49,7 @@ def by_bins(asked: Asked, population: Population) -> list[Row]:
     return [*rows, {"m": None, "choice": NONE, **without_privacy(asked, population, n)}]
 
 
-def by_epsilon(asked: Asked, population: Population) -> list[Row]:
+def by_epsilon(asked: RunOptions, population: Predictions) -> list[Row]:
     """Figure 6: coverage and size over epsilon, m* for each, and without privacy."""
     n = round(SHARE * len(population))
     rows = []
@@ -62,7 +63,9 @@ def by_epsilon(asked: Asked, population: Population) -> list[Row]:
     ]
 
 
-def over_splits(asked: Asked, population: Population, *, n: int, bins: int, epsilon: float) -> Row:
+def over_splits(
+    asked: RunOptions, population: Predictions, *, n: int, bins: int, epsilon: float
+) -> Row:
     """Means over random splits of the records."""
     made, grid, rank = (
         pps_level.mechanism(bins=bins, n=n, epsilon=epsilon),
@@ -78,7 +81,7 @@ def over_splits(asked: Asked, population: Population, *, n: int, bins: int, epsi
     )
 
 
-def without_privacy(asked: Asked, population: Population, n: int) -> Row:
+def without_privacy(asked: RunOptions, population: Predictions, n: int) -> Row:
     """Split conformal prediction on the same splits."""
     return _measured(
         asked,
@@ -89,11 +92,11 @@ def without_privacy(asked: Asked, population: Population, n: int) -> Row:
 
 
 def _measured(
-    asked: Asked, population: Population, *, n: int, calibrate: Callable[[np.ndarray], float]
+    asked: RunOptions, population: Predictions, *, n: int, calibrate: Callable[[np.ndarray], float]
 ) -> Row:
     """HPS scores; a set's size is the number of probabilities that are at least 1 - threshold."""
-    own = 1 - population.probs[np.arange(len(population)), population.labels]
-    every = np.sort(1 - population.probs, axis=None)
+    own = 1 - population.results[np.arange(len(population)), population.truth]
+    every = np.sort(1 - population.results, axis=None)
     trials = []
     for number in range(asked.trials):
         order = np.random.default_rng([asked.seed, number]).permutation(len(population))
@@ -164,8 +167,8 @@ BINS_PLOT = Plot(x="m", y=("coverage", "set size"), lines="choice", log_x=True)
 EPSILON_PLOT = Plot(x="epsilon", y=("coverage", "set size"), lines="choice")
 
 
-def _given(asked: Asked) -> Population:
-    return from_npz(asked.files[IMAGENET.name])
+def _given(asked: RunOptions) -> Predictions:
+    return predicted(asked.files[IMAGENET.name], find_score("hps"))
 
 
 TARGETS = (

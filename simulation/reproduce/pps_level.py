@@ -8,9 +8,9 @@ from confide.aggregator.quantiles.registry import automatic_bins
 from confide.simulation.reproduce.target import (
     PARTLY,
     YES,
-    Asked,
     Plot,
     Row,
+    RunOptions,
     Statement,
     Target,
 )
@@ -41,7 +41,7 @@ def adjusted_level(*, n: int, epsilon: float, bins: int) -> float:
 
 
 def levels(
-    asked: Asked, sizes: Sequence[int] = SIZES, epsilons: Sequence[float] = EPSILONS
+    asked: RunOptions, sizes: Sequence[int] = SIZES, epsilons: Sequence[float] = EPSILONS
 ) -> list[Row]:
     """Figure 3: the adjusted level over n and epsilon, m and gamma chosen automatically."""
     rows = []

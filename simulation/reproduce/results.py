@@ -15,7 +15,7 @@ from confide.protocol.files import write_whole
 from confide.protocol.terminal import columns
 from confide.protocol.version import CODE_VERSION
 from confide.simulation.evaluate.trials import write_json
-from confide.simulation.reproduce.target import Asked, Row, Target
+from confide.simulation.reproduce.target import Row, RunOptions, Target
 
 # A table on the terminal shows so many rows; the files have all of them.
 MOST_SHOWN = 48
@@ -64,7 +64,7 @@ class Result:
             "command": self.command,
             "version": CODE_VERSION,
             "trials": self.trials,
-            "seed": Asked.seed,
+            "seed": RunOptions.seed,
             "processor_seconds": round(self.seconds, 1),
             "numbers_of_the_paper": None if target.facts is None else target.facts.where,
             "answers": [asdict(answer) for answer in self.answers],

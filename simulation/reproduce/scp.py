@@ -19,11 +19,11 @@ from confide.simulation.reproduce.target import (
     NO,
     PARTLY,
     YES,
-    Asked,
     DataFile,
     Facts,
     Plot,
     Row,
+    RunOptions,
     Statement,
     Target,
 )
@@ -38,7 +38,7 @@ METHODS = "method"
 WIDTHS = {"coverage": "coverage", "mean size": "mean_size"}
 
 
-def sets(asked: Asked, *, epsilon: float, sizes: Sequence[int] = SIZES) -> list[Row]:
+def sets(asked: RunOptions, *, epsilon: float, sizes: Sequence[int] = SIZES) -> list[Row]:
     """Coverage and sizes of five-class networks, every method on the same records."""
     from confide.simulation.reproduce.cells import averages, scp_cells
 
@@ -47,7 +47,7 @@ def sets(asked: Asked, *, epsilon: float, sizes: Sequence[int] = SIZES) -> list[
     return averages(cells, asked.kept, asked.trials, measures=measures)
 
 
-def housing(asked: Asked) -> list[Row]:
+def housing(asked: RunOptions) -> list[Row]:
     """Coverage and width of intervals of house values."""
     from confide.simulation.reproduce.cells import averages
     from confide.simulation.reproduce.scp_regression import california_cells
@@ -56,7 +56,7 @@ def housing(asked: Asked) -> list[Row]:
     return averages(cells, asked.kept, asked.trials, measures=WIDTHS)
 
 
-def made_up_line(asked: Asked) -> list[Row]:
+def made_up_line(asked: RunOptions) -> list[Row]:
     """The same on the made-up line, whose targets are linear in five features."""
     from confide.simulation.reproduce.cells import averages
     from confide.simulation.reproduce.scp_regression import line_cells

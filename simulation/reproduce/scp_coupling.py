@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from confide.protocol.privacy.budgets import Budget, noise_multiplier
-from confide.simulation.reproduce.target import Asked, Row
+from confide.simulation.reproduce.target import Row, RunOptions
 
 Floats = NDArray[np.float64]
 
@@ -17,7 +17,7 @@ SHOWN_STEPS = range(0, STEPS + 1, 10)
 RUNS = 30
 
 
-def coupled(asked: Asked) -> list[Row]:
+def coupled(asked: RunOptions) -> list[Row]:
     """Distance of the weights to the truth, and of the two runs to each other, step by step."""
     truth = (-1.0) ** np.arange(FEATURES) / (np.arange(FEATURES) + 1)
     rows = []

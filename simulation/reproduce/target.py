@@ -86,7 +86,7 @@ class Plot:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class RunOptions:
     """How a target is run; `files` are what it needs, by name, and `kept` its finished trials."""
 
     trials: int
@@ -107,7 +107,7 @@ class Target:
     of: str
     shows: str
     takes: str
-    run: Callable[[Asked], list[Row]]
+    run: Callable[[RunOptions], list[Row]]
     plot: Plot
     differences: tuple[str, ...]
     claims: tuple[Statement, ...] = ()
@@ -127,7 +127,7 @@ class Target:
         """The files that it needs, all of which are there."""
         return {one.name: one.at(folder, instead=self.instead) for one in self.needs}
 
-    def rows(self, asked: Asked) -> list[Row]:
+    def rows(self, asked: RunOptions) -> list[Row]:
         """Our rows, with the paper's numbers beside them."""
         rows = self.run(asked)
         return rows if self.facts is None else [self.facts.beside(row) for row in rows]

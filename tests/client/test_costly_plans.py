@@ -14,6 +14,7 @@ import pytest
 from confide.client.explain import explain
 from confide.client.home import Home
 from confide.client.owner import kept_owner
+from confide.client.training.computing import Computing
 from confide.client.training.local_round import Trainer
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.registry import LABEL_CHANNELS
@@ -108,7 +109,7 @@ def test_a_network_of_torch_is_tried_in_seconds() -> None:
     takes no lock (here 30 seconds of processor time at most)."""
     named = described("cnn image=1,16,16 channels=16,32", features=256, outputs=10)
     before = time.process_time()
-    Trainer(replace(STEPS, **named), device="cpu")
+    Trainer(replace(STEPS, **named), computing=Computing(device="cpu"))
     assert time.process_time() - before < 30
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from confide.simulation.reproduce.results import Result, rounded
-from confide.simulation.reproduce.target import Asked
+from confide.simulation.reproduce.target import RunOptions
 from confide.simulation.reproduce.targets import TARGETS
 from tests.support.places import ROOT
 
@@ -32,7 +32,7 @@ def test_the_page_is_what_the_script_writes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_committed_rows_are_the_computed_ones(name: str) -> None:
-    rows = [rounded(row) for row in TARGETS[name].rows(Asked(trials=1))]
+    rows = [rounded(row) for row in TARGETS[name].rows(RunOptions(trials=1))]
     assert committed(name)["rows"] == json.loads(json.dumps(rows))
 
 

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput, Refused
-from confide.protocol.methods.bits import BitQuery
+from confide.protocol.methods.bits import BitQuery, BitTerms
 from confide.protocol.methods.labels import LabelTerms
 from confide.protocol.methods.sealed import SealedQuery
 from confide.protocol.plan import Plan, digest, read_query, write_query
@@ -126,3 +126,11 @@ def test_only_the_shuffler_of_the_plan_hands_over() -> None:
     altered = handover.sign(SHUFFLER)
     altered.handover = serialise(wire.Handover(plan=NAME, reports=9))
     assert code(altered) == "BAD_SIGNATURE"
+
+
+def test_no_shuffler_hides_reports_of_owners_that_are_tested_one_by_one() -> None:
+    """A plan that tests owners, or keeps to their mixture, has no place for a shuffler."""
+    plain = BitTerms.of(PLAN.terms)
+    for terms in (replace(plain, variant="per-owner"), replace(plain, planned_mixture=True)):
+        with pytest.raises(BadInput, match="tell owners or records apart"):
+            changed(SHUFFLED, terms=terms)

@@ -45,6 +45,7 @@ def pulled(wanted: list[str], extras: set[str], seen: set[tuple[str, ...]]) -> s
         ("server", set()),
         ("flower", {"flwr"}),
         ("train", {"torch", "opacus"}),
+        ("plots", {"matplotlib"}),
         ("simulation", {"flwr", "ray", "matplotlib"}),
     ],
 )

@@ -88,9 +88,21 @@ def first_bet(n: int, delta: float) -> float:
 register(
     "labels",
     LocalRules(
-        variants=("certified", "class-conditional", "published", "published-star"),
+        variants=(
+            "certified",
+            "class-conditional",
+            "for-every-owner",
+            "per-owner",
+            "published",
+            "published-star",
+        ),
         channels=lambda variant: label_channels(uniform_noise=variant.startswith("published")),
         evidence=evidence,
-        strata={"class-conditional": "class"},
+        strata={
+            "class-conditional": "class",
+            "for-every-owner": "owner",
+            "per-owner": "owner",
+        },
+        together=("for-every-owner",),
     ),
 )

@@ -28,7 +28,7 @@ from confide.simulation.reproduce.made_up import classifier
 from confide.simulation.reproduce.scp import WIDTHS
 from confide.simulation.reproduce.scp_numbers import HOUSING, SETS
 from confide.simulation.reproduce.scp_regression import california_cells
-from confide.simulation.reproduce.target import NO, PARTLY, YES, Asked
+from confide.simulation.reproduce.target import NO, PARTLY, YES, RunOptions
 from confide.simulation.reproduce.targets import TARGETS
 from tests.support.published_files import write_california, write_cifar, write_medmnist
 
@@ -36,9 +36,9 @@ from tests.support.published_files import write_california, write_cifar, write_m
 LONG = ("ldp-figure-4", "pps-figure-3")
 
 
-def once() -> Asked:
+def once() -> RunOptions:
     """One trial, with trials of its own that are kept in memory."""
-    return Asked(trials=1)
+    return RunOptions(trials=1)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_the_formula_explains_the_starred_rows_of_table_1() -> None:
 def test_made_up_classifiers_have_the_printed_size() -> None:
     """Without privacy, at 90 % coverage."""
     made = classifier(n=20_000, k=8, size=5.55, seed=1)
-    own = 1 - made.probs[np.arange(len(made)), made.labels]
-    size = np.mean((1 - made.probs <= np.quantile(own, 0.9)).sum(axis=1))
+    own = 1 - made.results[np.arange(len(made)), made.truth]
+    size = np.mean((1 - made.results <= np.quantile(own, 0.9)).sum(axis=1))
     assert size == pytest.approx(5.55, abs=0.06)
 
 
@@ -131,7 +131,7 @@ def test_the_grid_of_scores_finds_the_level_where_noise_is_small() -> None:
 
 def test_coupled_runs_part_by_one_record_only() -> None:
     """They start together and stay near: noise that is not shared would part them by far."""
-    rows = [row for row in scp_coupling.coupled(Asked(trials=3)) if row["epsilon"] == 0.5]
+    rows = [row for row in scp_coupling.coupled(RunOptions(trials=3)) if row["epsilon"] == 0.5]
     assert rows[0]["stability gap"] == 0
     assert 0 < rows[-1]["stability gap"] < 0.03 < 0.2 < rows[-1]["estimation error"]
 
@@ -160,7 +160,7 @@ def test_table_1_runs_on_medmnist_files(tmp_path: Path) -> None:
     """A network is trained on the first part, and every method calibrates on the others."""
     write_medmnist(tmp_path / "octmnist.npz")
     small: Any = ldp_terms.DataSet("OCTMNIST", 60, 4)
-    asked = Asked(trials=2, files={"octmnist.npz": tmp_path / "octmnist.npz"})
+    asked = RunOptions(trials=2, files={"octmnist.npz": tmp_path / "octmnist.npz"})
     rows = ldp_sets.table(asked, lambda one: ldp_sets.of_medmnist(asked, one), [small])
     assert len(rows) == 2 * len(ldp_sets.METHODS)
     assert rows[0]["n"] == 60
