@@ -17,15 +17,15 @@ RESERVE) delta + RESERVE delta. If it is not, only the second stage can err, at 
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Generator
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, ndtri
+from scipy.special import expit
 
-from confide.aggregator.procedures.betting import POWERS, Payoffs, betting_evidence, block_ends
+from confide.aggregator.procedures.betting import POWERS, Payoffs, block_ends
 from confide.aggregator.procedures.class_curve import ClassCurve, Estimates, class_curve
+from confide.aggregator.procedures.class_stages import STAGE_SHARES, StageTests
 from confide.aggregator.procedures.ladder import LOGIT_REACH
 from confide.aggregator.procedures.ladder_walk import check_promise
 from confide.protocol.certificate import (
@@ -35,7 +35,6 @@ from confide.protocol.certificate import (
     LIARS,
     MIXTURE,
     PAC,
-    LabelRung,
     LocalCertificate,
     Stratum,
 )
@@ -46,14 +45,7 @@ from confide.protocol.plan import Plan
 Floats = NDArray[np.float64]
 
 SEARCH_SHARES = (0.1, 0.15)
-STAGE_SHARES = (0.25, 0.5)
 SEARCH_THRESHOLDS = 12
-RESERVE = 0.1
-# How far above what a test needs coverage should lie, in standard errors of test and curve: in the
-# first stage, in the second after a pass or a failure, and where both stages test together.
-SURE_FIRST, SURE_LOWER, SURE_AGAIN, SURE_WHOLE = 2.0, 1.0, 1.5, 1.6
-# Coverage asked for exceeds the target by at most this share of alpha.
-MOST_OF_ALPHA = 0.9
 LOGITS = (-LOGIT_REACH, LOGIT_REACH)
 
 
@@ -91,7 +83,7 @@ def class_conditional(
     """
     check_promise(alpha, delta, max_corrupt)
     each = delta / labels if joint else delta
-    seen = [_Seen(channel, label, alpha=alpha) for label in range(labels)]
+    seen = [_SeenOfLabel(channel, label, alpha=alpha) for label in range(labels)]
     level, start = 1 - alpha / 2, 0.0
     curves: list[ClassCurve] = []
     for share in SEARCH_SHARES:
@@ -100,7 +92,7 @@ def class_conditional(
         start = yield from _ask(channel, seen, asked, start=start, share=share)
         curves = _curves(seen, level)
     rare = [one.records < class_floor * sum(SEARCH_SHARES) for one in seen]
-    tests = [_Tests(delta=each, max_corrupt=max_corrupt) for _ in seen]
+    tests = [StageTests(delta=each, max_corrupt=max_corrupt) for _ in seen]
     for share in STAGE_SHARES:
         placed = [
             1.0 if skip else test.place(curve, one.error(n), share=share, alpha=alpha)
@@ -118,7 +110,7 @@ def class_conditional(
     )
 
 
-def _curves(seen: "list[_Seen]", level: float) -> list[ClassCurve]:
+def _curves(seen: "list[_SeenOfLabel]", level: float) -> list[ClassCurve]:
     """The curve of every label, whose slope is expected to be near that of all labels."""
     found = [one.estimates() for one in seen]
     weights = np.array([max(one.records, 1.0) for one in seen])
@@ -135,17 +127,22 @@ def _curves(seen: "list[_Seen]", level: float) -> list[ClassCurve]:
 
 
 def _ask(
-    channel: LabelChannel, seen: "list[_Seen]", asked: list[Floats], *, start: float, share: float
-) -> Iterator[PairQuery]:
+    channel: LabelChannel,
+    seen: "list[_SeenOfLabel]",
+    asked: list[Floats],
+    *,
+    start: float,
+    share: float,
+) -> Generator[PairQuery, PairTally, float]:
     """Run a search round; returns where the records not yet asked begin."""
     rows = tuple(tuple(row) for row in np.array(asked).T.tolist())
-    tally: PairTally = yield PairQuery(channel, start, start + share, rows)
+    tally = yield PairQuery(channel, start, start + share, rows)
     for one, thresholds in zip(seen, asked, strict=True):
         one.add(tally, tuple(thresholds.tolist()))
     return start + share
 
 
-class _Seen:
+class _SeenOfLabel:
     """What all reports so far say of one label."""
 
     def __init__(self, channel: LabelChannel, label: int, *, alpha: float) -> None:
@@ -205,70 +202,9 @@ def _summed(payoffs: Floats, most: float) -> Payoffs:
     return Payoffs(np.array(sums)[:, None, :], np.diff(ends), most)
 
 
-@dataclass
-class _Tests:
-    """The two stages of one label: which level a threshold is tested at, and what passed."""
-
-    delta: float
-    max_corrupt: int
-    threshold: float = 1.0
-    rungs: list[LabelRung] = field(default_factory=list)
-    # The threshold that both stages test together, and the payoffs of the first.
-    whole: float | None = None
-    kept: list[Payoffs] = field(default_factory=list)
-
-    @property
-    def level(self) -> float:
-        if self.whole is not None:
-            return self.delta
-        if not self.rungs:
-            return (1 - RESERVE) * self.delta
-        return self.delta if self.rungs[0].passed else RESERVE * self.delta
-
-    def place(self, curve: ClassCurve, error: float, *, share: float, alpha: float) -> float:
-        """The threshold to test next; 1 if none is worth it. `error` is that of all records."""
-        if self.whole is not None:
-            return self.whole
-        sure = SURE_FIRST if not self.rungs else SURE_LOWER if self.rungs[0].passed else SURE_AGAIN
-        found, likely = self._lowest(curve, error / math.sqrt(share), sure=sure, alpha=alpha)
-        if not likely and not self.rungs:
-            # So few records that one test needs those of both stages.
-            self.whole = 1.0
-            both = error / math.sqrt(sum(STAGE_SHARES))
-            found, _ = self._lowest(curve, both, sure=SURE_WHOLE, alpha=alpha)
-            self.whole = found
-        return found if found < self.threshold else 1.0
-
-    def _lowest(
-        self, curve: ClassCurve, error: float, *, sure: float, alpha: float
-    ) -> tuple[float, bool]:
-        """The lowest threshold that should pass, and whether one is as likely to as it should."""
-        wanted = -float(ndtri(self.level)) * error + sure * np.hypot(error, curve.doubt)
-        q, most = curve.thresholds, MOST_OF_ALPHA * alpha
-        good = (curve.coverage - (1 - alpha) >= np.minimum(wanted, most)) & (q < 1)
-        place = int(good.argmax()) if good.any() else int(np.flatnonzero(q < 1)[-1])
-        return float(q[place]), bool(wanted[place] <= most)
-
-    def take(self, q: float, payoffs: Payoffs, *, last: bool) -> None:
-        """Decide a threshold on the payoffs of a stage, or keep them for the test of both."""
-        self.kept.append(payoffs)
-        if self.whole is not None and not last:
-            return
-        stages, self.kept = self.kept, []
-        payoffs = Payoffs(
-            np.concatenate([one.sums for one in stages], axis=2),
-            np.concatenate([one.sizes for one in stages]),
-            payoffs.most,
-        )
-        capital, needed = betting_evidence(payoffs, delta=self.level, max_corrupt=self.max_corrupt)
-        self.rungs.append(LabelRung(q, float(capital[0]), float(needed[0])))
-        if self.rungs[-1].passed:
-            self.threshold = q
-
-
 def _certificate(
-    seen: list[_Seen],
-    tests: list[_Tests],
+    seen: list[_SeenOfLabel],
+    tests: list[StageTests],
     rare: list[bool],
     *,
     alpha: float,

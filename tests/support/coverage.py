@@ -232,12 +232,12 @@ def in_process(cell: Cell, seed: str) -> Certificate:
     score, single, u = SCORES[cell.score], probs.astype(np.float32), rng.random(cell.n)
     entropy = SeededEntropy(seed)
     own, owners = true_scores(score, single, labels, u=u), np.arange(cell.n) % 2
-    users: Any = {
+    choose: dict[str, Callable[[], Any]] = {
         "bits": lambda: BitUsers(own, entropy, owners),
         "pairs": lambda: PairUsers(own, labels, entropy),
         "labels": lambda: LabelUsers(all_scores(score, single, u=u), labels, entropy, owners),
-    }[cell.method.method]()
-    return drive(plan_procedure(cell.plan, draw_afresh), users)
+    }
+    return drive(plan_procedure(cell.plan, draw_afresh), choose[cell.method.method]())
 
 
 def over_the_wire(cell: Cell, seed: str) -> Certificate:

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from confide import calibrate
-from confide.aggregator.procedures.class_pairs import RESERVE, class_conditional
+from confide.aggregator.procedures.class_pairs import class_conditional
+from confide.aggregator.procedures.class_stages import RESERVE
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.cards.verify.pairs import RESERVE as VERIFIED_RESERVE
 from confide.protocol.certificate import LocalCertificate
