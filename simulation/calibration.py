@@ -33,7 +33,13 @@ from confide.protocol.scores.registry import find_score
 from confide.protocol.scores.risk import risk
 from confide.protocol.simulated import ALWAYS
 from confide.protocol.tensors import as_array
-from confide.simulation.driver import BitUsers, CountingOwner, LabelUsers, NoisingOwners
+from confide.simulation.driver import (
+    BitUsers,
+    CountingOwner,
+    LabelUsers,
+    NoisingOwners,
+    PairUsers,
+)
 from confide.simulation.planning import plan as make_campaign_plan
 
 Array = NDArray[Any]
@@ -121,15 +127,17 @@ def calibrate(
 
     - `labels`: certified, class-conditional, for-every-owner, per-owner, published, published-star
     - `bits`: certified, one-shot, for-every-owner, per-owner, published, published-star
+    - `pairs`: class-conditional
     - `central`: trusted; owner-noised, where `owners` is how many owners share the records evenly,
       and each noise their counts
     - `non-private`
 
     `settings` are the method's own; those not given have the defaults of a federation:
 
-    - `labels` and `bits`: `failure_probability`, `max_corrupt`
+    - `labels`, `bits` and `pairs`: `failure_probability`, `max_corrupt`
     - `labels`: `channel`; certified: `provider_data`, `largest_set`; class-conditional:
       `provider_data`, `joint`, `class_floor`
+    - `pairs`: `channel`, `joint`, `class_floor`
     - `central`: `bins`, `grid`, `provider_data` (grid `even`), `edges_file` (grid `given`), `beta`,
       `guarantee` (`marginal`, or `PAC` with a `failure_probability`), `privacy_delta`; trusted:
       `mechanism`
@@ -222,6 +230,7 @@ USERS: dict[str, Callable[[_Records, Entropy], Callable[[Any], Any]]] = {
     "labels": lambda records, entropy: LabelUsers(
         records.every, records.truth, entropy, records.owners
     ),
+    "pairs": lambda records, entropy: PairUsers(records.own, records.truth, entropy),
     "central": lambda records, entropy: CountingOwner(records.own),
 }
 

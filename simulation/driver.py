@@ -18,6 +18,7 @@ from confide.protocol.exact.sampling import Entropy, randomness
 from confide.protocol.methods.bits import BitQuery, BitTally
 from confide.protocol.methods.counts import CountQuery, CountTally, HistogramQuery, HistogramTally
 from confide.protocol.methods.label_query import LabelQuery, LabelTally
+from confide.protocol.methods.pairs import PairQuery, PairTally
 from confide.protocol.methods.parts import Divided, PartCounter
 
 AnyQuery = TypeVar("AnyQuery")
@@ -98,6 +99,22 @@ class LabelUsers:
     def reports(self, channel: LabelChannel, asked: slice) -> NDArray[Any]:
         """What the users at these places say."""
         return channel.randomize(self.labels[asked], self.entropy)
+
+
+@dataclass(frozen=True)
+class PairUsers:
+    """Users who keep label, features and score private, and answer with one symbol."""
+
+    scores: NDArray[Any]
+    labels: NDArray[Any]
+    entropy: Entropy
+
+    def __call__(self, query: PairQuery) -> PairTally:
+        asked, first = _slice(len(self.labels), query.start, query.stop)
+        labels = self.labels[asked]
+        parts = query.part((np.arange(len(labels)) + first + 0.5) / len(self.labels))
+        symbols = query.symbols(labels, self.scores[asked], parts)
+        return PairTally(parts, query.channel.randomize(symbols, self.entropy))
 
 
 @dataclass(frozen=True)

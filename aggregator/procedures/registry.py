@@ -7,6 +7,7 @@ from confide.aggregator.procedures import (
     averaging,
     bits,
     central,
+    class_pairs,
     full_data_campaign,
     labels,
     monitor,
@@ -36,6 +37,7 @@ def plan_procedure(plan: Plan, draw: Draw) -> Procedure:
 
 register("bits", lambda plan, _: bits.of_plan(plan))
 register("labels", lambda plan, _: labels.of_plan(plan))
+register("pairs", lambda plan, _: class_pairs.of_plan(plan))
 register("central", central.of_plan)
 register("full-data", full_data_campaign.of_plan)
 register("monitor", lambda plan, _: monitor.of_plan(plan))

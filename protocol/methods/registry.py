@@ -7,6 +7,7 @@ from confide.protocol.methods.central import CentralTerms
 from confide.protocol.methods.full_data import FullDataTerms
 from confide.protocol.methods.labels import LabelTerms
 from confide.protocol.methods.monitor import MonitorTerms
+from confide.protocol.methods.pairs import PairTerms
 from confide.protocol.methods.training import TrainingTerms
 
 METHODS: dict[str, type[Terms]] = {}
@@ -19,7 +20,16 @@ def register(terms: type[Terms]) -> type[Terms]:
     return terms
 
 
-for _terms in (LabelTerms, BitTerms, CentralTerms, FullDataTerms, MonitorTerms, TrainingTerms):
+BUILT_IN: tuple[type[Terms], ...] = (
+    LabelTerms,
+    BitTerms,
+    PairTerms,
+    CentralTerms,
+    FullDataTerms,
+    MonitorTerms,
+    TrainingTerms,
+)
+for _terms in BUILT_IN:
     register(_terms)
 
 

@@ -156,6 +156,24 @@ class BitTerms(_message.Message):
     planned_mixture: bool
     def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., joint: _Optional[bool] = ..., owner_floor: _Optional[int] = ..., planned_mixture: _Optional[bool] = ...) -> None: ...
 
+class PairTerms(_message.Message):
+    __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "joint", "class_floor")
+    VARIANT_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    MAX_CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    JOINT_FIELD_NUMBER: _ClassVar[int]
+    CLASS_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    variant: str
+    channel: str
+    epsilon: float
+    delta: float
+    max_corrupt: int
+    joint: bool
+    class_floor: int
+    def __init__(self, variant: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., joint: _Optional[bool] = ..., class_floor: _Optional[int] = ...) -> None: ...
+
 class MonitorTerms(_message.Message):
     __slots__ = ("variant", "epsilon", "delta", "max_corrupt", "threshold", "card", "periods")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
@@ -340,6 +358,18 @@ class BitQuery(_message.Message):
     thresholds: _containers.RepeatedScalarFieldContainer[float]
     def __init__(self, start: _Optional[float] = ..., stop: _Optional[float] = ..., thresholds: _Optional[_Iterable[float]] = ...) -> None: ...
 
+class PairQuery(_message.Message):
+    __slots__ = ("start", "stop", "thresholds", "labels")
+    START_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLDS_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    start: float
+    stop: float
+    thresholds: _containers.RepeatedScalarFieldContainer[float]
+    labels: int
+    def __init__(self, start: _Optional[float] = ..., stop: _Optional[float] = ..., thresholds: _Optional[_Iterable[float]] = ..., labels: _Optional[int] = ...) -> None: ...
+
 class LabelQuery(_message.Message):
     __slots__ = ("start", "stop")
     START_FIELD_NUMBER: _ClassVar[int]
@@ -413,6 +443,14 @@ class SealedReports(_message.Message):
     def __init__(self, sealed: _Optional[bytes] = ...) -> None: ...
 
 class BitReports(_message.Message):
+    __slots__ = ("parts", "reports")
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
+    parts: bytes
+    reports: bytes
+    def __init__(self, parts: _Optional[bytes] = ..., reports: _Optional[bytes] = ...) -> None: ...
+
+class PairReports(_message.Message):
     __slots__ = ("parts", "reports")
     PARTS_FIELD_NUMBER: _ClassVar[int]
     REPORTS_FIELD_NUMBER: _ClassVar[int]

@@ -28,7 +28,7 @@ from confide.protocol.plan import Plan
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import all_scores, true_scores
-from confide.simulation.driver import BitUsers, LabelUsers, drive
+from confide.simulation.driver import BitUsers, LabelUsers, PairUsers, drive
 from tests.support.owners import MODEL, PLAN, POLICY, asking, changed, owner, signed
 
 Floats = NDArray[np.float64]
@@ -143,7 +143,11 @@ class Method:
     @property
     def records(self) -> int:
         """The records needed for thresholds below 1: the trivial threshold cannot fail."""
-        many = (("bits", "published-star"), ("labels", "class-conditional"))
+        many = (
+            ("bits", "published-star"),
+            ("labels", "class-conditional"),
+            ("pairs", "class-conditional"),
+        )
         # Two owners, each tested on its own records; one round of bits spreads them over a ladder.
         apart = {"for-every-owner": 2_000, "per-owner": 4_000}
         most = 6_000 if (self.method, self.variant) in many else 1_000
@@ -227,13 +231,13 @@ def in_process(cell: Cell, seed: str) -> Certificate:
     # The precision in which owners score.
     score, single, u = SCORES[cell.score], probs.astype(np.float32), rng.random(cell.n)
     entropy = SeededEntropy(seed)
-    owners = np.arange(cell.n) % 2
-    users: Any = (
-        BitUsers(true_scores(score, single, labels, u=u), entropy, owners)
-        if cell.method.method == "bits"
-        else LabelUsers(all_scores(score, single, u=u), labels, entropy, owners)
-    )
-    return drive(plan_procedure(cell.plan, draw_afresh), users)
+    own, owners = true_scores(score, single, labels, u=u), np.arange(cell.n) % 2
+    choose: dict[str, Callable[[], Any]] = {
+        "bits": lambda: BitUsers(own, entropy, owners),
+        "pairs": lambda: PairUsers(own, labels, entropy),
+        "labels": lambda: LabelUsers(all_scores(score, single, u=u), labels, entropy, owners),
+    }
+    return drive(plan_procedure(cell.plan, draw_afresh), choose[cell.method.method]())
 
 
 def over_the_wire(cell: Cell, seed: str) -> Certificate:

@@ -49,8 +49,7 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
     bet, so with a target of 1/2 or more, as for alpha up to 1/2, a report earns at most log(3/2).
     """
     n, delta = found["n"], found["delta"]
-    aim = math.exp(-(NormalDist().inv_cdf(delta) ** 2) / 2) / math.sqrt(2 * math.pi) / delta
-    bet = min(2 * aim / math.sqrt(n), 0.5) if n else 0.0
+    bet = first_bet(n, delta)
     least = math.log(1 / delta) + min(max_corrupt, n) * math.log1p(bet)
     certified, going = 1.0, True
     for i, rung in enumerate(found["rungs"]):
@@ -78,6 +77,12 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
         going = rung["log_capital"] >= rung["needed"]
         certified = rung["threshold"] if going else certified
     yield same("certificate/threshold", found["threshold"], certified)
+
+
+def first_bet(n: int, delta: float) -> float:
+    """The least that the first bet on n reports can be."""
+    aim = math.exp(-(NormalDist().inv_cdf(delta) ** 2) / 2) / math.sqrt(2 * math.pi) / delta
+    return min(2 * aim / math.sqrt(n), 0.5) if n else 0.0
 
 
 register(
