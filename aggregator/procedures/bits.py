@@ -36,9 +36,7 @@ Floats = NDArray[np.float64]
 # Shares of the records: two search rounds of twelve thresholds, then six certification stages, the
 # first ones small: they only make sure that something is certified.
 SEARCH_SHARES = (0.05, 0.1)
-STAGE_SHARES = (0.075, 0.1, 0.165, 0.165, 0.165, 0.18)
-# The share of delta that is kept for a second search.
-RESERVE = 0.05
+STAGE_SHARES = (0.08, 0.09, 0.18, 0.14, 0.19, 0.17)
 SEARCH_THRESHOLDS = 12
 PUBLISHED_ROUNDS = 10
 ONE_SHOT_RUNGS = 200
@@ -114,7 +112,7 @@ def certified(
         return asked.too_few()
     answers = Answers(channel, aim_for(asked.m0, channel, alpha=alpha, answers=sum(sizes)))
     arrived, start = yield from _narrowed(channel, answers)
-    search, rungs = asked.search(reserve=RESERVE), []
+    search, rungs = asked.search(), []
     unit = math.sqrt(asked.m0 * (1 - asked.m0) / n) / float(channel.hit - channel.spill)
     for i, share in enumerate(STAGE_SHARES):
         rest = sum(sizes[i + 1 :])
@@ -255,8 +253,8 @@ class _Asked:
         honest = max(0, answers - self.max_corrupt)
         return tail(honest, answers, self.m0) > self.delta
 
-    def search(self, reserve: float = 0.0) -> Search:
-        return Search(delta=self.delta, m0=self.m0, max_corrupt=self.max_corrupt, reserve=reserve)
+    def search(self) -> Search:
+        return Search(delta=self.delta, m0=self.m0, max_corrupt=self.max_corrupt)
 
     def finish(
         self, *, arrived: int, rungs: Sequence[BitRung], threshold: float, reason: str | None

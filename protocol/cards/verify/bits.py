@@ -12,8 +12,8 @@ from confide.protocol.cards.verify.findings import CLOSE, Finding, same
 from confide.protocol.cards.verify.local import LocalRules, published_level, register
 
 ROUNDS = 10
-# The share of delta that a certified campaign keeps for a second search.
-RESERVE = 0.05
+# The share of its level that a threshold keeps after a stage that others follow.
+KEPT = 0.06
 
 
 def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
@@ -44,38 +44,44 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
     rate = (1 - found["alpha"]) * (2 * keep - 1) + 1 - keep
     planned = [int(found["planned"] * share) for share in recompute.STAGE_SHARES]
     whole = found["variant"] == "certified"
-    reserve = RESERVE * found["delta"] if whole else 0.0
-    start = level = found["delta"] - reserve
-    certified, failed, risen = 1.0, None, False
+    certified = 1.0
+    # Levels of the thresholds asked and not certified. Each is also that of all thresholds up to
+    # the next one asked; delta is that of the thresholds below.
+    levels: dict[float, float] = {}
     for i, rung in enumerate(found["rungs"]):
-        name = f"certificate/rungs/{i}"
-        allowed = (0.0 if failed is None else failed) <= rung["threshold"] < certified
+        name, q = f"certificate/rungs/{i}", rung["threshold"]
+        below = [at for at in levels if at <= q]
+        levels.setdefault(q, levels[max(below)] if below else found["delta"])
+        concerned = [at for at in levels if at >= q]
+        level = min(levels[at] for at in concerned)
         yield Finding(
             f"{name}/threshold",
-            allowed and level > 0,
-            f"below {certified}, from {failed or 0.0}, at level {level}",
+            0 <= q < certified and level > 0,
+            f"below {certified}, at level {level}",
         )
         rest = sum(planned[i + 1 :]) if whole else 0
         yield same(f"{name}/rest", rung["rest"], rest)
-        yield same(f"{name}/level", rung["level"], level)
+        yield Finding(
+            f"{name}/level",
+            abs(rung["level"] - level) <= CLOSE * level,
+            f"the card says {rung['level']}, recomputed {level}",
+        )
         yield Finding(f"{name}/ones", 0 <= rung["ones"] <= rung["n"], "ones among the answers")
-        risen = risen or (failed is not None and rung["threshold"] > failed)
-        share = 0.0 if risen else 0.5 if certified == 1 else 0.25
+        share = 0.4 if certified == 1 else 0.25
         ones = max(0, rung["ones"] - max_corrupt)
-        after = _level_after(ones, rung["n"], rest=rest, level=level, rate=rate, share=share)
+        for at in concerned:
+            levels[at] = _level_after(
+                ones, rung["n"], rest=rest, level=levels[at], rate=rate, share=share
+            )
+        after = min(levels[at] for at in concerned)
         yield Finding(
             f"{name}/level_after",
             rung["level_after"] <= after * (1 + CLOSE),
             f"the card says {rung['level_after']}, recomputed {after}",
         )
         if rung["level_after"] == 1.0:
-            certified, level, failed = rung["threshold"], 0.0 if risen else start, None
-        else:
-            level, failed = rung["level_after"], rung["threshold"]
-        if level < reserve:
-            # The second search: its own level, anywhere below what is certified.
-            start = level = reserve
-            reserve, failed, risen = 0.0, None, False
+            certified = q
+            levels = {at: left for at, left in levels.items() if at < q}
     yield same("certificate/threshold", found["threshold"], certified)
 
 
@@ -109,10 +115,10 @@ def _level_after(ones: int, n: int, *, rest: int, level: float, rate: float, sha
             1.0,
             np.where(needed > rest, 0.0, bdtrc(np.clip(needed - 1, 0, rest), rest, rate)),
         )
-        return tail(stop, n) + float(masses @ later)
+        return tail(stop, n) + float(masses @ np.maximum(later, KEPT * level))
 
     pooled = recompute.first(lambda count: spent(count) <= level, n + rest + 1)
-    return tail(pooled - ones, rest)
+    return max(KEPT * level, tail(pooled - ones, rest))
 
 
 register(
