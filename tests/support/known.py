@@ -48,12 +48,12 @@ def assert_rate_at_most(failures: int, campaigns: int, delta: float) -> None:
 def assert_rare(happens: Callable[[int], bool], *, rate: float, other: float) -> None:
     """Assert, by trials 0, 1, ..., that something happens at no more than a rate.
 
-    Wald's sequential test against a higher rate, which ends after a few hundred trials: at the rate
-    or below it fails with probability at most 1e-3, at the other or above it passes with
-    probability at most 0.01.
+    Wald's sequential test against a higher rate, which ends after one or two hundred trials: at the
+    rate or below it fails with probability at most 1e-3, at the other or above it passes with
+    probability at most 0.05.
     """
     evidence, trials, times = 0.0, 0, 0
-    while math.log(0.01) < evidence < math.log(1e3):
+    while math.log(0.05) < evidence < math.log(1e3):
         if happens(trials):
             evidence, times = evidence + math.log(other / rate), times + 1
         else:

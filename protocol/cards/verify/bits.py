@@ -76,7 +76,7 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
         after = min(levels[at] for at in concerned)
         yield Finding(
             f"{name}/level_after",
-            rung["level_after"] <= after * (1 + CLOSE),
+            abs(rung["level_after"] - after) <= after * CLOSE,
             f"the card says {rung['level_after']}, recomputed {after}",
         )
         if rung["level_after"] == 1.0:

@@ -26,7 +26,8 @@ CELLS = [
 @pytest.mark.parametrize(("name", "n", "epsilon"), CELLS)
 def test_a_threshold_is_found_where_one_can_be_certified(name: str, n: int, epsilon: float) -> None:
     """At most one campaign in a hundred is trivial, whether scores are steep, tied, crowd at 1 or
-    stay a hair below the target (false alarm 1e-3; three in a hundred pass with 0.01)."""
+    stay a hair below the target (false alarm 1e-3; three in a hundred pass with
+    probability 0.05)."""
     channel = Bit(epsilon=epsilon)
 
     def trivial(seed: int) -> bool:
@@ -38,11 +39,14 @@ def test_a_threshold_is_found_where_one_can_be_certified(name: str, n: int, epsi
 
 def test_three_in_a_hundred_are_caught_and_one_in_a_hundred_is_not() -> None:
     """The test above tells the rate it allows from one three times as large."""
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        assert_rare(lambda _, rng=rng: rng.random() < 0.01, rate=0.01, other=0.03)  # type: ignore[misc]
-        with pytest.raises(AssertionError, match="times in"):
-            assert_rare(lambda _, rng=rng: rng.random() < 0.03, rate=0.01, other=0.03)  # type: ignore[misc]
+    rng, caught = np.random.default_rng(1), 0
+    for _ in range(40):
+        assert_rare(lambda _: rng.random() < 0.01, rate=0.01, other=0.03)
+        try:
+            assert_rare(lambda _: rng.random() < 0.03, rate=0.01, other=0.03)
+        except AssertionError:
+            caught += 1
+    assert caught >= 32, "a correct test catches fewer with probability 2e-4"
 
 
 @pytest.mark.parametrize("lies", [0, 10])
