@@ -87,5 +87,6 @@ register(
         channels=lambda variant: label_channels(uniform_noise=variant.startswith("published")),
         evidence=evidence,
         strata={"class-conditional": "class"},
+        in_order=("certified", "class-conditional"),
     ),
 )

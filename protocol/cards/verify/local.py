@@ -11,7 +11,7 @@ from confide.protocol.cards.verify import recompute
 from confide.protocol.cards.verify.findings import CLOSE, Finding, number, same
 from confide.protocol.cards.verify.released import decided, released_flags, released_score
 from confide.protocol.cards.verify.strata import stratified
-from confide.protocol.certificate import DROPOUTS, IID, LIARS, MIXTURE
+from confide.protocol.certificate import DROPOUTS, IID, LIARS, LIARS_IN_ORDER, MIXTURE
 from confide.protocol.errors import BadInput
 
 SHUFFLE_DELTA = 1e-6
@@ -26,7 +26,8 @@ class LocalRules:
     say how many records were expected; `shuffled` tells whether reports carry nothing that
     identifies them, so that a shuffler could hide them; `strata` says, of variants with a threshold
     for each part of the records, what divides them; `adaptive` tells whether answers decide what is
-    asked or tested next, so that cards which allow for lies state when liars speak.
+    asked or tested next, so that cards which allow for lies state when liars speak; `in_order` names
+    the variants that bet on reports one after the other, whose cards state it likewise.
     """
 
     variants: tuple[str, ...]
@@ -36,6 +37,7 @@ class LocalRules:
     shuffled: bool = False
     strata: Mapping[str, str] = field(default_factory=dict)
     adaptive: bool = False
+    in_order: tuple[str, ...] = ()
 
 
 RULES: dict[str, LocalRules] = {}
@@ -102,7 +104,8 @@ def _form(formal: Layer) -> Iterator[Finding]:
     )
     yield same("contract/adjacency", contract["adjacency"], "replace-one")
     yield same("contract/unit", contract["unit"], "record")
-    liars = [LIARS] if rules.adaptive and contract["max_corrupt"] else []
+    liars = [LIARS] if rules.adaptive else [LIARS_IN_ORDER] if variant in rules.in_order else []
+    liars = liars if contract["max_corrupt"] else []
     yield same("certificate/assumptions", found["assumptions"], [IID, MIXTURE, DROPOUTS, *liars])
     counted = [rung["n"] for rung in found["rungs"] if "n" in rung]
     together = sum(counted) if found["variant"] == "certified" else max(counted, default=0)
