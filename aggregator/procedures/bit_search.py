@@ -144,7 +144,7 @@ def place(
         sure, left = _sure(search, stage, sigma=sigma), stage.rest * (stage.unit / sigma) ** 2
         if sure < alpha / 2 and left < LATE:
             q = max(q, answers.seen_above(goal + sure) or TOP)
-        elif sure >= alpha / 2 and left < LATE_FEW:
+        elif sure >= alpha / 2 and (left < LATE_FEW or _scarce(search, stage, sigma) > most):
             q = max(q, TOP)
     return float(q) if q < search.certified else None
 
@@ -154,6 +154,12 @@ def _sure(search: Search, stage: Ahead, *, sigma: float) -> float:
     return (
         (2 - float(ndtri(search.delta * search.early))) * sigma / math.sqrt(max(stage.answers, 1))
     )
+
+
+def _scarce(search: Search, stage: Ahead, sigma: float) -> float:
+    """The excess at which all answers to come together pass nearly always, near the top."""
+    critical = 2 - float(ndtri(min(max(search.level(TOP), 1e-300), 1 - 1e-12)))
+    return critical * sigma / math.sqrt(max(stage.answers + stage.rest, 1))
 
 
 def _fresh(search: Search, stage: Ahead, *, sigma: float, doubt: float, fallback: float) -> float:

@@ -26,8 +26,8 @@ class LocalRules:
     say how many records were expected; `shuffled` tells whether reports carry nothing that
     identifies them, so that a shuffler could hide them; `strata` says, of variants with a threshold
     for each part of the records, what divides them; `adaptive` tells whether answers decide what is
-    asked or tested next, so that cards which allow for lies state when liars speak; `in_order` names
-    the variants that bet on reports one after the other, whose cards state it likewise.
+    asked or tested next, so that cards which allow for lies state when liars speak; `in_order`
+    names the variants that bet on reports one after the other, whose cards state it likewise.
     """
 
     variants: tuple[str, ...]
