@@ -28,7 +28,6 @@ from confide.protocol.methods.parts import Division, by_owner
 # and all owners must pass, so there are fewer stages than where all answers count together.
 SEARCH_SHARES = (0.05, 0.1)
 STAGE_SHARES = (0.15, 0.3, 0.4)
-RESERVE = 0.05
 SEARCH_THRESHOLDS = 12
 
 
@@ -96,7 +95,7 @@ def for_every_owner(
 
 def _owner(asked: Asked, planned: int) -> _Owner:
     aim = aim_for(asked.m0, asked.channel, alpha=asked.alpha, answers=max(planned, 1))
-    return _Owner(Answers(asked.channel, aim), asked.search(reserve=RESERVE), planned)
+    return _Owner(Answers(asked.channel, aim), asked.search(), planned)
 
 
 def _searched(
