@@ -20,7 +20,7 @@ from tests.support.cards import KEY, broken, campaign
 from tests.support.leaving import LEAVES, Leaving, planned_coverage
 
 ALPHA = DELTA = 0.1
-BIT, N, CAMPAIGNS = Bit(epsilon=4.0), 10_000, 16
+BIT, N, CAMPAIGNS = Bit(epsilon=4.0), 10_000, 40
 PUBLIC = KEY.public_key().public_bytes_raw()
 
 
