@@ -17,6 +17,8 @@ Floats = NDArray[np.float64]
 # How far above what a stage needs to pass at once its coverage should be, in standard errors; and
 # for the last stage, which nothing follows.
 SURE, SURE_LAST = 0.73, 1.38
+# Where the highest of many owners' thresholds is asked, which is high enough for most of them.
+SURE_AMONG_MANY = 0.1
 # The next threshold below a certified one has this share of its excess, less a standard error.
 GO_DOWN = 0.62
 # After a failure a threshold this close (in standard errors) to the best one is asked again; and
@@ -102,11 +104,15 @@ def narrow(curve: Curve, aim: float, window: tuple[float, float]) -> tuple[float
 
 @dataclass(frozen=True)
 class Ahead:
-    """The answers of a stage and of those after it, and the standard error of all planned ones."""
+    """The answers of a stage and of those after it, and the standard error of all planned ones.
+
+    `among_many` tells whether the highest of the thresholds that many owners need is asked.
+    """
 
     answers: int
     rest: int
     unit: float
+    among_many: bool = False
 
 
 def place(
@@ -139,7 +145,7 @@ def place(
         q = q[best]
         if excess[best] - lowest <= (stage.unit * STAY if stage.rest else 0.0):
             q = search.floor
-    if search.certified >= 1:
+    if search.certified >= 1 and not stage.among_many:
         # The curve may have misled all stages so far, so answers have a say of their own.
         sure, left = _sure(search, stage, sigma=sigma), stage.rest * (stage.unit / sigma) ** 2
         if sure < alpha / 2 and left < LATE:
@@ -166,7 +172,8 @@ def _fresh(search: Search, stage: Ahead, *, sigma: float, doubt: float, fallback
     """The excess to ask for at full level: likely to pass at once, well below what is certified."""
     noise = sigma / math.sqrt(max(stage.answers, 1))
     early = search.early if stage.rest else 1.0
-    sure = SURE if stage.rest else SURE_LAST
+    sure = SURE_AMONG_MANY if stage.among_many else SURE
+    sure = sure if stage.rest else SURE_LAST
     likely = -float(ndtri(search.delta * early)) * noise + sure * math.hypot(noise, doubt)
     if search.certified >= 1:
         return likely
