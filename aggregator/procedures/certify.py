@@ -9,6 +9,7 @@ import math
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -198,10 +199,11 @@ class Search:
         if threshold not in self._asked:
             self._levels.insert(i, self._own(threshold))
             self._asked.insert(i, threshold)
-        shape = {"n": n, "rest": rest, "m0": self.null, "early": self.early}
+        stage = partial(
+            design_stage, n=n, rest=rest, m0=self.null, early=self.early, unequal=self._unequal
+        )
         for j in range(i, len(self._asked)):
-            stage = design_stage(**shape, level=self._levels[j], unequal=self._unequal)
-            self._levels[j] = stage.level_after(honest)
+            self._levels[j] = stage(level=self._levels[j]).level_after(honest)
         rung = BitRung(threshold, n, ones, rest, level, min(self._levels[i:]))
         if rung.passed:
             self.certified = threshold

@@ -1,5 +1,6 @@
 """The planned mixture of owners: exact levels of unequal answers, and owners that leave."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,17 @@ def test_unequal_answers_keep_the_level_of_a_stage(
         after = np.array([stage.level_after(ones) for ones in range(n + 1)])
         for rates in spread_rates(n, m0):
             assert float(law(rates) @ after) <= level * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("planted", ["kept", "pooled"])
+def test_a_planted_stage_of_unequal_answers_that_gives_away_more_is_caught(planted: str) -> None:
+    """What is kept without being charged, or a pooled count a few lower, spends too much."""
+    n, m0, level = 60, 0.685, 0.1
+    stage = design_stage(n=n, rest=200, level=level, m0=m0, early=0.4, unequal=True)
+    other: dict[str, Any] = {"kept": {"kept": level}, "pooled": {"pooled": stage.pooled - 4}}
+    stage = replace(stage, **other[planted])
+    after = np.array([stage.level_after(ones) for ones in range(n + 1)])
+    assert max(float(law(rates) @ after) for rates in spread_rates(n, m0)) > level
 
 
 def test_without_its_bounds_the_level_would_not_hold() -> None:
