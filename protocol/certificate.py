@@ -29,6 +29,10 @@ DROPOUTS = "whether a report is missing does not depend on the record"
 LIARS = (
     "what a false report says does not depend on honest reports of its own round or of later rounds"
 )
+# Where a campaign of labels allows for lies: the size of a bet knows the reports before it.
+LIARS_IN_ORDER = (
+    "what a false report says does not depend on honest reports that are bet on after it"
+)
 EXCHANGEABLE = "calibration records and test record are exchangeable, owners taken together"
 HONEST_COUNTS = "owners count as the protocol says"
 HONEST_TRAINING = "owners trained as the protocol says, with all of their noise"

@@ -47,8 +47,13 @@ def calibration_card(path: Path, *, key: bytes) -> Card:
             f"{path} does not verify ({', '.join(broken)}); accepted is a card signed by "
             f"{key.hex()}"
         )
+    if card.formal["contract"]["kind"] == WATCH:
+        raise BadInput(
+            f"{path} is the card of a monitor; accepted is the card that it watched, "
+            f"{card.formal['watched']['card']}"
+        )
     plan = card.formal.get("plan")
-    if plan is None or card.formal["contract"]["kind"] == WATCH:
+    if plan is None:
         raise BadInput(f"{path} is not of a calibration by owners; accepted is the card of one")
     return card
 

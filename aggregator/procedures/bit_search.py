@@ -17,6 +17,8 @@ Floats = NDArray[np.float64]
 # How far above what a stage needs to pass at once its coverage should be, in standard errors; and
 # for the last stage, which nothing follows.
 SURE, SURE_LAST = 0.73, 1.38
+# Where the highest of many owners' thresholds is asked, which is high enough for most of them.
+SURE_AMONG_MANY = 0.1
 # The next threshold below a certified one has this share of its excess, less a standard error.
 GO_DOWN = 0.62
 # After a failure a threshold this close (in standard errors) to the best one is asked again; and
@@ -26,6 +28,13 @@ STAY, LATER = 0.5, 6.0
 TRIVIAL = 2.0
 # Coverage asked for exceeds the target by at most this share of alpha.
 MOST_OF_ALPHA = 0.9
+# While nothing is certified, and less than this share of the records is left after a stage, the
+# stage asks where answers themselves show coverage far above the target. With so few records that
+# they cannot show it, a stage asks near the top, and earlier.
+LATE, LATE_FEW = 0.4, 0.6
+TOP = float(expit(24.0))
+_CANDIDATES = 200
+_NEAR = np.arange(0, 8, 0.1)
 
 
 class Answers:
@@ -95,11 +104,15 @@ def narrow(curve: Curve, aim: float, window: tuple[float, float]) -> tuple[float
 
 @dataclass(frozen=True)
 class Ahead:
-    """The answers of a stage and of those after it, and the standard error of all planned ones."""
+    """The answers of a stage and of those after it, and the standard error of all planned ones.
+
+    `among_many` tells whether the highest of the thresholds that many owners need is asked.
+    """
 
     answers: int
     rest: int
     unit: float
+    among_many: bool = False
 
 
 def place(
@@ -110,55 +123,70 @@ def place(
     The rules say by how much its coverage should exceed the target, in standard errors; the curve
     says where that is.
     """
-    curve = answers.curve()
-    grid = curve.grid()
-    coverage, error = curve.predict(grid)
-    excess = coverage - (1 - alpha)
-    doubt = float(np.interp(0.0, excess, error))
+    curve, goal = answers.curve(), 1 - alpha
+    sigma = _spread(search.null, channel)
+    doubt = curve.error(goal)
+    most = MOST_OF_ALPHA * alpha
     fallback = TRIVIAL * alpha
     if search.certified < 1:
-        fallback = float(np.interp(logit(search.certified), grid, excess))
-    sigma = _spread(search.null, channel)
-    if search.failed:
-        wanted = _risen(excess, search.level, stage, sigma=sigma, doubt=doubt, fallback=fallback)
-    else:
+        fallback = curve.coverage(search.certified) - goal
+    if not search.failed:
         wanted = _fresh(search, stage, sigma=sigma, doubt=doubt, fallback=fallback)
-    wanted = min(wanted, MOST_OF_ALPHA * alpha)
-    q = expit(grid)
-    if search.certified >= 1 and search.second and not stage.rest:
-        # The last chance: the curve has misled both searches, so answers have a say of their own.
-        last = answers.seen_above(1 - alpha + wanted / 2)
-        if last > max(search.floor, float(q[np.searchsorted(excess, wanted) - 1])):
-            return last
-    if search.failed:
-        lowest = float(np.interp(logit(search.floor), grid, excess))
-        if lowest >= wanted - (stage.unit * STAY if stage.rest else 0.0):
-            return search.floor
-    allowed = q[(excess >= wanted) & (q >= search.floor) & (q < search.certified)]
-    if allowed.size:
-        return float(allowed[0])
-    return float(q[-1]) if search.certified >= 1 else None
+        q = curve.threshold(goal + min(wanted, most))
+    else:
+        lowest = curve.coverage(search.floor) - goal
+        excess = np.linspace(min(lowest, most), most, _CANDIDATES)
+        near = lowest + stage.unit * _NEAR
+        excess = np.unique(np.append(excess, near[near < most]))
+        q = curve.threshold(goal + excess)
+        levels = np.array([search.level(float(at)) for at in q])
+        cost = _costs(excess, levels, stage, sigma=sigma, doubt=doubt, fallback=fallback)
+        best = int(cost.argmin())
+        q = q[best]
+        if excess[best] - lowest <= (stage.unit * STAY if stage.rest else 0.0):
+            q = search.floor
+    if search.certified >= 1 and not stage.among_many:
+        # The curve may have misled all stages so far, so answers have a say of their own.
+        sure, left = _sure(search, stage, sigma=sigma), stage.rest * (stage.unit / sigma) ** 2
+        if sure < alpha / 2 and left < LATE:
+            q = max(q, answers.seen_above(goal + sure) or TOP)
+        elif sure >= alpha / 2 and (left < LATE_FEW or _scarce(search, stage, sigma) > most):
+            q = max(q, TOP)
+    return float(q) if q < search.certified else None
+
+
+def _sure(search: Search, stage: Ahead, *, sigma: float) -> float:
+    """The excess at which a stage passes at once nearly always."""
+    return (
+        (2 - float(ndtri(search.delta * search.early))) * sigma / math.sqrt(max(stage.answers, 1))
+    )
+
+
+def _scarce(search: Search, stage: Ahead, sigma: float) -> float:
+    """The excess at which all answers to come together pass nearly always, near the top."""
+    critical = 2 - float(ndtri(min(max(search.level(TOP), 1e-300), 1 - 1e-12)))
+    return critical * sigma / math.sqrt(max(stage.answers + stage.rest, 1))
 
 
 def _fresh(search: Search, stage: Ahead, *, sigma: float, doubt: float, fallback: float) -> float:
     """The excess to ask for at full level: likely to pass at once, well below what is certified."""
     noise = sigma / math.sqrt(max(stage.answers, 1))
-    early = 1.0 if not stage.rest else search.early(0.0)
-    sure = SURE if stage.rest else SURE_LAST
-    likely = -float(ndtri(search.level * early)) * noise + sure * math.hypot(noise, doubt)
+    early = search.early if stage.rest else 1.0
+    sure = SURE_AMONG_MANY if stage.among_many else SURE
+    sure = sure if stage.rest else SURE_LAST
+    likely = -float(ndtri(search.delta * early)) * noise + sure * math.hypot(noise, doubt)
     if search.certified >= 1:
         return likely
     return min(GO_DOWN * (fallback - stage.unit), likely)
 
 
-def _risen(
-    excess: Floats, level: float, stage: Ahead, *, sigma: float, doubt: float, fallback: float
-) -> float:
-    """The excess at which asking all answers to come costs least, after a stage that failed."""
+def _costs(
+    excess: Floats, levels: Floats, stage: Ahead, *, sigma: float, doubt: float, fallback: float
+) -> Floats:
+    """What asking all answers to come at these excesses is expected to cost."""
     noise = sigma / math.sqrt(max(stage.answers + stage.rest, 1))
-    critical = -float(ndtri(min(max(level, 1e-300), 1 - 1e-12))) * noise
+    critical = -ndtri(np.clip(levels, 1e-300, 1 - 1e-12)) * noise
     if stage.rest:
         doubt, fallback = doubt / 2, min(fallback, LATER * sigma / math.sqrt(stage.rest))
     passes = ndtr((excess - critical) / math.hypot(noise, doubt))
-    cost = passes * excess + (1 - passes) * np.maximum(fallback, excess)
-    return float(excess[int(cost.argmin())])
+    return np.asarray(passes * excess + (1 - passes) * np.maximum(fallback, excess))

@@ -32,9 +32,7 @@ Floats = NDArray[np.float64]
 # Shares of the records: two search rounds of twelve thresholds, then six certification stages, the
 # first ones small: they only make sure that something is certified.
 SEARCH_SHARES = (0.05, 0.1)
-STAGE_SHARES = (0.075, 0.1, 0.165, 0.165, 0.165, 0.18)
-# The share of delta that is kept for a second search.
-RESERVE = 0.05
+STAGE_SHARES = (0.08, 0.09, 0.18, 0.14, 0.19, 0.17)
 SEARCH_THRESHOLDS = 12
 PUBLISHED_ROUNDS = 10
 
@@ -118,7 +116,7 @@ def certified(
     answers = Answers(channel, aim_for(asked.m0, channel, alpha=alpha, answers=sum(sizes)))
     first, arrived, start = yield from _narrowed(channel, answers)
     planned = None if mixture is None else PlannedMixture.of(first, mixture)
-    search, rungs = asked.search(reserve=RESERVE, unequal=planned is not None), []
+    search, rungs = asked.search(unequal=planned is not None), []
     unit = math.sqrt(asked.m0 * (1 - asked.m0) / n) / float(channel.hit - channel.spill)
     reason = None
     for i, share in enumerate(STAGE_SHARES):

@@ -47,14 +47,8 @@ class Asked:
         honest = max(0, answers - self.max_corrupt)
         return tail(honest, answers, self.m0) > self.delta
 
-    def search(self, reserve: float = 0.0, *, unequal: bool = False) -> Search:
-        return Search(
-            delta=self.delta,
-            m0=self.m0,
-            max_corrupt=self.max_corrupt,
-            reserve=reserve,
-            unequal=unequal,
-        )
+    def search(self, *, unequal: bool = False) -> Search:
+        return Search(delta=self.delta, m0=self.m0, max_corrupt=self.max_corrupt, unequal=unequal)
 
     def finish(
         self, *, arrived: int, rungs: Sequence[BitRung], threshold: float, reason: str | None

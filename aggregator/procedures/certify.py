@@ -6,8 +6,10 @@ threshold that is not rejected needs no correction for the number of rungs.
 """
 
 import math
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -22,6 +24,12 @@ MOST_UNEQUAL = 0.25
 # Binomial tails are computed in doubles; a tail is believed to be this much larger than what scipy
 # returns.
 _TAIL_ERROR = 1e-9
+# The share of its level that a threshold keeps after any stage but the last, so that a campaign
+# which asked too low can still certify something.
+KEEP = 0.06
+# The share of a stage's level spent on passing at once instead of on the pooled count: what makes
+# going down possible. While nothing is certified, passing at once is worth more.
+EARLY, EARLY_FIRST = 0.25, 0.4
 
 
 def tail(ones: int, n: int, m0: float) -> float:
@@ -50,10 +58,11 @@ class Stage:
 
     `level_after(ones)` is the conditional probability of a false rejection that the stages to come
     may use. It is 1 (the rate is rejected at once) from `stop` ones on; below, it is the chance
-    that `rest` more answers at rate m0 bring the pooled count to `pooled`. Its mean at rate m0 is
-    at most `level`, and it grows with `ones`, so the bound holds for every smaller rate. Whatever
-    is decided after looking, testing the next stage at `level_after` keeps the total at `level`
-    (the conditional rejection probability principle of Mueller & Schaefer 2004).
+    that `rest` more answers at rate m0 bring the pooled count to `pooled`, at least `kept` and at
+    most `most`. Its mean at rate m0 is at most `level`, and it grows with `ones`, so the bound
+    holds for every smaller rate. Whatever is decided after looking, testing the next stage at
+    `level_after` keeps the total at `level` (the conditional rejection probability principle of
+    Mueller & Schaefer 2004).
     """
 
     n: int
@@ -62,13 +71,15 @@ class Stage:
     m0: float
     stop: int
     pooled: int
+    kept: float = 0.0
+    most: float = 1.0
 
     def level_after(self, ones: int) -> float:
         if ones >= self.stop:
             return 1.0
         if self.rest == 0:
             return 0.0
-        return tail(self.pooled - ones, self.rest, self.m0)
+        return min(self.most, max(self.kept, tail(self.pooled - ones, self.rest, self.m0)))
 
 
 def design_stage(
@@ -76,34 +87,41 @@ def design_stage(
 ) -> Stage:
     """Give the share `early` of the level to rejecting at once, the rest to the pooled count.
 
+    The share `KEEP` of the level is left in any case.
+
     `unequal` answers are independent with rates of at most m0 on average. Their sum has no heavier
     tail than the binomial one at counts from the mean + 1 on (Hoeffding 1956), where a tail of at
     most 1/4 begins (Greenberg and Mohri 2014). That bounds two tails one by one, not together, so
-    the two shares of the level are added.
+    the level is divided: between rejecting at once, what is kept, and the pooled count. It must be
+    at most 1/4, and so is what a stage leaves.
     """
-    if rest == 0:
-        return Stage(n, 0, level, m0, stop=critical(level, n, m0), pooled=0)
+    if rest == 0 or level >= 1:
+        return Stage(n, rest, level, m0, stop=critical(level, n, m0), pooled=0)
     stop = critical(level * early, n, m0)
     if unequal:
-        left = level - tail(stop, n, m0)
-        return Stage(n, rest, level, m0, stop=stop, pooled=critical(left, n + rest, m0))
+        pooled = critical(level * (1 - KEEP) - tail(stop, n, m0), n + rest, m0)
+        kept = KEEP * level
+        return Stage(n, rest, level, m0, stop=stop, pooled=pooled, kept=kept, most=MOST_UNEQUAL)
     spread = 9 * math.sqrt(n * m0 * (1 - m0)) + 9
     counts = np.arange(max(0, int(n * m0 - spread)), min(n, int(n * m0 + spread)) + 1)
     chances = masses(counts, n, m0)
     # Counts beyond nine standard deviations are left out; their mass is charged in full.
     outside = max(0.0, 1.0 - float(chances.sum()))
     now = tail(stop, n, m0)
-    going = counts < stop
+    going, kept = counts < stop, KEEP * level
 
     def spent(pooled: int) -> float:
-        later = above(pooled - 1 - counts[going], rest, m0)
+        later = np.maximum(above(pooled - 1 - counts[going], rest, m0), kept)
         return (now + float(chances[going] @ later) + outside) * (1 + _TAIL_ERROR)
 
     low, high = critical(level, n + rest, m0) - 1, n + rest + 1
+    if spent(high) > level:
+        # A level too small for doubles: nothing is left of it.
+        return Stage(n, rest, level, m0, stop=stop, pooled=high)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if spent(middle) <= level else (middle, high)
-    return Stage(n, rest, level, m0, stop=stop, pooled=high)
+    return Stage(n, rest, level, m0, stop=stop, pooled=high, kept=kept)
 
 
 def null_rate(channel: Bit, alpha: float) -> float:
@@ -114,62 +132,55 @@ def null_rate(channel: Bit, alpha: float) -> float:
 class Search:
     """Which thresholds may still be tested by bits, at which level, and what has been certified.
 
-    Each stage is tested on fresh answers. After a pass the search goes down and has its whole level
-    again; after a stage that did not pass, thresholds may only rise and have the level that stage
-    left; once risen, the search ends with the next pass. The first threshold below the true
-    quantile is therefore tested at the level the search began with, from then on the levels are a
-    supermartingale until the search has left that region for good: something false passes with
-    probability at most that level.
+    Every threshold below what is certified has a level of its own, delta to begin with. A stage on
+    fresh answers at q moves the level of q and of all thresholds above, whose coverage is no less:
+    for each of them it is a stage of a test at that level. A threshold is certified once its level,
+    and that of all above, has reached 1. Under H: F(q) < 1 - alpha the level of q is a
+    supermartingale, whatever decides where to ask next, so it reaches 1 with probability at most
+    delta; something false is certified only if that happens to the false thresholds next to the
+    true quantile. A level that has reached 1 stays there.
 
-    A share `reserve` of delta is kept for a second search, of the same rules, which begins once the
-    first has ended or has less level left than the reserve. It may ask anywhere below what is
-    certified. Something false passes in one of the two with probability at most delta.
-
-    If answers are `unequal`, as those of a mixture of owners, no stage is tested above level 1/4.
+    If answers are `unequal`, as those of a mixture of owners, levels below 1 are at most 1/4.
     """
 
-    # Shares of a stage's level spent on passing at once instead of on the pooled count: what makes
-    # going down possible. While nothing is certified, passing at once is worth more.
-    EARLY, EARLY_FIRST = 0.25, 0.5
-
     def __init__(
-        self,
-        *,
-        delta: float,
-        m0: float,
-        max_corrupt: int = 0,
-        reserve: float = 0.0,
-        unequal: bool = False,
+        self, *, delta: float, m0: float, max_corrupt: int = 0, unequal: bool = False
     ) -> None:
-        self._unequal = unequal
-        self._reserve = reserve * delta
-        self._delta, self.null, self._corrupt = delta - self._reserve, m0, max_corrupt
-        self._risen = False
-        self._failed: float | None = None
-        self.level = self._delta
+        self.delta = min(delta, MOST_UNEQUAL) if unequal else delta
+        self.null, self._corrupt, self._unequal = m0, max_corrupt, unequal
+        # Thresholds asked and not certified, ascending: each holds up to the next.
+        self._asked: list[float] = []
+        self._levels: list[float] = []
         self.certified = 1.0
-        self.finished = False
 
     @property
     def floor(self) -> float:
-        """The lowest threshold that may be tested next."""
-        return 0.0 if self._failed is None else self._failed
+        """The lowest threshold that was asked and is not certified; 0 if there is none."""
+        return self._asked[0] if self._asked else 0.0
 
     @property
     def failed(self) -> bool:
-        """Whether the last stage did not pass and its level is carried on."""
-        return self._failed is not None
+        """Whether a threshold was asked and is not certified."""
+        return bool(self._asked)
 
     @property
-    def second(self) -> bool:
-        """Whether the reserve is spent."""
-        return self._reserve == 0.0
+    def finished(self) -> bool:
+        """Whether nothing more can be certified."""
+        return self.certified == 0.0 or bool(self._levels and self._levels[-1] == 0.0)
 
-    def early(self, threshold: float) -> float:
-        """The share of the level that a stage at this threshold spends on passing at once."""
-        if self._risen or (self._failed is not None and threshold > self._failed):
-            return 0.0
-        return self.EARLY_FIRST if self.certified >= 1 else self.EARLY
+    @property
+    def early(self) -> float:
+        """The share of its level that a stage spends on passing at once."""
+        return EARLY_FIRST if self.certified >= 1 else EARLY
+
+    def level(self, threshold: float) -> float:
+        """The least level among this threshold and those above it that are not certified."""
+        return min(self._own(threshold), *self._levels[bisect_right(self._asked, threshold) :], 1.0)
+
+    def _own(self, threshold: float) -> float:
+        """The level of this threshold."""
+        i = bisect_right(self._asked, threshold)
+        return self._levels[i - 1] if i else self.delta
 
     def test(self, threshold: float, *, n: int, ones: int, rest: int) -> BitRung:
         """Test a threshold on n fresh answers, with about `rest` to come.
@@ -178,31 +189,23 @@ class Search:
 
         `rest` must be fixed before `ones` is seen, as the threshold must.
         """
-        if self.finished or not self.floor <= threshold < self.certified:
+        if self.finished or not 0 <= threshold < self.certified:
             raise BadInput(
-                f"threshold {threshold} cannot be tested; accepted is {self.floor} up to below "
-                f"{self.certified}"
+                f"threshold {threshold} cannot be tested; accepted is 0 up to below "
+                f"{self.certified}, while a level is left"
             )
-        early = self.early(threshold)
-        self._risen |= self._failed is not None and threshold > self._failed
-        level = min(self.level, MOST_UNEQUAL) if self._unequal else self.level
-        stage = design_stage(
-            n=n, rest=rest, level=level, m0=self.null, early=early, unequal=self._unequal
+        level, honest = self.level(threshold), max(0, ones - self._corrupt)
+        i = bisect_left(self._asked, threshold)
+        if threshold not in self._asked:
+            self._levels.insert(i, self._own(threshold))
+            self._asked.insert(i, threshold)
+        stage = partial(
+            design_stage, n=n, rest=rest, m0=self.null, early=self.early, unequal=self._unequal
         )
-        after = stage.level_after(max(0, ones - self._corrupt))
-        rung = BitRung(threshold, n, ones, rest, level, after)
+        for j in range(i, len(self._asked)):
+            self._levels[j] = stage(level=self._levels[j]).level_after(honest)
+        rung = BitRung(threshold, n, ones, rest, level, min(self._levels[i:]))
         if rung.passed:
-            self.certified, self.level, self._failed = threshold, self._delta, None
-            self.finished = self._risen
-        else:
-            self.level, self._failed = rung.level_after, threshold
-            self.finished = self.level == 0.0
-        if self.finished or self.level < self._reserve:
-            self._begin_again()
+            self.certified = threshold
+            del self._asked[i:], self._levels[i:]
         return rung
-
-    def _begin_again(self) -> None:
-        """Begin the second search, if there is one to begin."""
-        if self._reserve:
-            self._delta = self.level = self._reserve
-            self._reserve, self._failed, self._risen, self.finished = 0.0, None, False, False

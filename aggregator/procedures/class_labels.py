@@ -15,7 +15,16 @@ from confide.aggregator.procedures.betting import Payoffs, betting_evidence, blo
 from confide.aggregator.procedures.label_payoffs import Changes, RungTable
 from confide.aggregator.procedures.ladder import Ladder, check_ladder, public_ladder
 from confide.aggregator.procedures.ladder_walk import check_promise, walk_down
-from confide.protocol.certificate import BY_CLASS, PAC, LocalCertificate, Stratum
+from confide.protocol.certificate import (
+    BY_CLASS,
+    DROPOUTS,
+    IID,
+    LIARS_IN_ORDER,
+    MIXTURE,
+    PAC,
+    LocalCertificate,
+    Stratum,
+)
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.methods.in_clear import InClear
 from confide.protocol.methods.label_query import LabelProcedure, LabelQuery, LabelTally
@@ -70,6 +79,7 @@ def class_conditional(
         joint=joint,
         strata=strata,
         reason="no label has a threshold below 1" if trivial else None,
+        assumptions=(IID, MIXTURE, DROPOUTS, *((LIARS_IN_ORDER,) if max_corrupt else ())),
     )
 
 

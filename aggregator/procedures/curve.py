@@ -9,6 +9,7 @@ expit(height + slope (u - centre)).
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,8 @@ _FURTHEST = 24.0
 # Answers cannot tell how steep the curve is between two thresholds that were asked, so from one to
 # the next logit(F) rises by at most this much.
 _MOST_RISE = 4.0
+# How much further up a threshold is placed, for each unit of logit(F) above the centre.
+_CAUTION = 0.4
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,23 @@ class Curve:
         return np.unique(
             np.concatenate([_GRID, np.clip(self.centre + _RISE / self.slope, _GRID[0], _GRID[-1])])
         )
+
+    def threshold(self, coverage: Floats | float) -> Any:
+        """Where the curve has this coverage, on the safe side far above the centre.
+
+        Curves are logistic near the target only, and further up they tend to rise more slowly.
+        """
+        rise = logit(coverage) - self.height
+        u = self.centre + rise * (1 + _CAUTION * np.maximum(rise, 0.0)) / self.slope
+        return expit(np.clip(u, -_FURTHEST, _FURTHEST))
+
+    def coverage(self, threshold: float) -> float:
+        """Coverage at a threshold."""
+        return float(self.predict(np.array([logit(threshold)]))[0][0])
+
+    def error(self, coverage: float) -> float:
+        """The standard error of coverage where the curve has this one."""
+        return float(self.predict(np.array([logit(self.threshold(coverage))]))[1][0])
 
     def predict(self, u: Floats) -> tuple[Floats, Floats]:
         """Coverage at the given logits, and its standard error."""

@@ -2,8 +2,9 @@
 
 Two rounds search, three certify. A stage asks the threshold of the owner that needs the highest.
 Every owner whose own threshold is still above it tests it on its own answers, in a search of its
-own that is valid at delta whoever chose the threshold. So an owner with an easy task passes once
-and waits, and the stages belong to the hard ones.
+own that is valid at delta whoever chose the threshold, because a search may be asked anywhere below
+what it certified. So an owner with an easy task passes once and waits, and the stages belong to the
+hard ones.
 """
 
 import math
@@ -28,7 +29,6 @@ from confide.protocol.methods.parts import Division, by_owner
 # and all owners must pass, so there are fewer stages than where all answers count together.
 SEARCH_SHARES = (0.05, 0.1)
 STAGE_SHARES = (0.15, 0.3, 0.4)
-RESERVE = 0.05
 SEARCH_THRESHOLDS = 12
 
 
@@ -43,10 +43,11 @@ class _Owner:
     arrived: int = 0
     left: bool = False
 
-    def ahead(self, stage: int) -> Ahead:
+    def ahead(self, stage: int, spread: float = 0.0) -> Ahead:
+        """Its answers of a stage; `spread` is the standard deviation of one, in coverage."""
         sizes = [int(self.planned * share) for share in STAGE_SHARES]
-        # The standard error of all its answers, in units of coverage.
-        return Ahead(sizes[stage], sum(sizes[stage + 1 :]), 0.0)
+        unit = spread / math.sqrt(max(self.planned, 1))
+        return Ahead(sizes[stage], sum(sizes[stage + 1 :]), unit, among_many=True)
 
 
 def for_every_owner(
@@ -96,7 +97,7 @@ def for_every_owner(
 
 def _owner(asked: Asked, planned: int) -> _Owner:
     aim = aim_for(asked.m0, asked.channel, alpha=asked.alpha, answers=max(planned, 1))
-    return _Owner(Answers(asked.channel, aim), asked.search(reserve=RESERVE), planned)
+    return _Owner(Answers(asked.channel, aim), asked.search(), planned)
 
 
 def _searched(
@@ -142,15 +143,14 @@ def _highest(tested: Mapping[bytes, _Owner], stage: int, asked: Asked) -> float 
         return None
     top, wanted = max(one.search.certified for one in staying), []
     gain = float(asked.channel.hit - asked.channel.spill)
+    spread = math.sqrt(asked.m0 * (1 - asked.m0)) / gain
     for one in staying:
-        ahead = one.ahead(stage)
-        unit = math.sqrt(asked.m0 * (1 - asked.m0) / max(one.planned, 1)) / gain
         q = None
         if not one.search.finished:
             q = place(
                 one.answers,
                 one.search,
-                Ahead(ahead.answers, ahead.rest, unit),
+                one.ahead(stage, spread),
                 channel=asked.channel,
                 alpha=asked.alpha,
             )

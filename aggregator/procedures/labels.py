@@ -17,7 +17,14 @@ from confide.aggregator.procedures.ladder import Ladder, check_ladder, public_la
 from confide.aggregator.procedures.ladder_walk import check_promise, walk_down
 from confide.aggregator.procedures.owner_labels import by_owners
 from confide.aggregator.procedures.sweep import noise_aware_threshold
-from confide.protocol.certificate import PAC, LocalCertificate
+from confide.protocol.certificate import (
+    DROPOUTS,
+    IID,
+    LIARS_IN_ORDER,
+    MIXTURE,
+    PAC,
+    LocalCertificate,
+)
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.channels.registry import label_channels
 from confide.protocol.errors import BadInput
@@ -181,6 +188,7 @@ def certified(
         max_corrupt=max_corrupt,
         rungs=rungs,
         reason=reason,
+        assumptions=(IID, MIXTURE, DROPOUTS, *((LIARS_IN_ORDER,) if max_corrupt else ())),
     )
 
 

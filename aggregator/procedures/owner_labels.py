@@ -7,7 +7,14 @@ from confide.aggregator.procedures.label_payoffs import coverage_payoffs
 from confide.aggregator.procedures.ladder import Ladder, check_ladder, public_ladder
 from confide.aggregator.procedures.ladder_walk import check_promise, walk_down
 from confide.aggregator.procedures.owner_parts import Found, Wanted, divided
-from confide.protocol.certificate import PAC, LocalCertificate
+from confide.protocol.certificate import (
+    DROPOUTS,
+    IID,
+    LIARS_IN_ORDER,
+    MIXTURE,
+    PAC,
+    LocalCertificate,
+)
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.methods.in_clear import InClear
 from confide.protocol.methods.label_query import LabelProcedure, LabelQuery, LabelTally
@@ -52,6 +59,7 @@ def by_owners(
         n=len(tally.reports),
         channel=channel.name,
         epsilon=channel.epsilon,
+        assumptions=(IID, MIXTURE, DROPOUTS, *((LIARS_IN_ORDER,) if max_corrupt else ())),
         **stated,
     )
     wanted = Wanted(variant=variant, delta=delta, joint=joint, floor=owner_floor)

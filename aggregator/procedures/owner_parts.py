@@ -17,6 +17,7 @@ from confide.protocol.certificate import (
     DROPOUTS,
     IID_PARTS,
     LIARS,
+    LIARS_IN_ORDER,
     BitRung,
     LabelRung,
     LocalCertificate,
@@ -131,6 +132,7 @@ def put_together(
         reason = f"no threshold below 1 at owner {', '.join(high[:20])}"
         if not high:
             reason = f"no owner has the {wanted.floor} reports that the plan asks of one"
+    liars = [one for one in pooled.assumptions if one in (LIARS, LIARS_IN_ORDER)]
     return replace(
         pooled,
         threshold=threshold,
@@ -139,9 +141,5 @@ def put_together(
         joint=wanted.joint and not wanted.together,
         together=wanted.together,
         strata=tuple(parts),
-        assumptions=(
-            IID_PARTS,
-            DROPOUTS,
-            *([LIARS] if LIARS in pooled.assumptions else []),
-        ),
+        assumptions=(IID_PARTS, DROPOUTS, *liars),
     )

@@ -4,7 +4,8 @@ The tests of fit have a stated false-alarm probability; they load scipy.stats, w
 that tests start can do without.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,23 @@ def assert_rate_at_most(failures: int, campaigns: int, delta: float) -> None:
     assert failures <= binom.isf(1e-6, campaigns, delta), (
         f"{failures} failures in {campaigns} campaigns at delta {delta}"
     )
+
+
+def assert_rare(happens: Callable[[int], bool], *, rate: float, other: float) -> None:
+    """Assert, by trials 0, 1, ..., that something happens at no more than a rate.
+
+    Wald's sequential test against a higher rate, which ends after one or two hundred trials: at the
+    rate or below it fails with probability at most 1e-3, at the other or above it passes with
+    probability at most 0.05.
+    """
+    evidence, trials, times = 0.0, 0, 0
+    while math.log(0.05) < evidence < math.log(1e3):
+        if happens(trials):
+            evidence, times = evidence + math.log(other / rate), times + 1
+        else:
+            evidence += math.log((1 - other) / (1 - rate))
+        trials += 1
+    assert evidence < 0, f"{times} times in {trials} trials, where a rate of {rate} is allowed"
 
 
 def label_population(

@@ -13,12 +13,12 @@ from confide.protocol.cards.verify.local import LocalRules, published_level, reg
 from confide.protocol.certificate import PLANNED_MIXTURE
 
 ROUNDS = 10
-# The share of delta that a certified campaign keeps for a second search.
-RESERVE = 0.05
 # Shares of an owner's answers in the stages of for-every-owner.
 OWNER_SHARES = (0.15, 0.3, 0.4)
 # Tails of at most this lie beyond the mean + 1, where a sum of unequal bits is bounded.
 MOST_UNEQUAL = 0.25
+# The share of its level that a threshold keeps after a stage that others follow.
+KEPT = 0.06
 
 
 def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
@@ -49,43 +49,48 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
     rate = (1 - found["alpha"]) * (2 * keep - 1) + 1 - keep
     shares = OWNER_SHARES if found["variant"] == "for-every-owner" else recompute.STAGE_SHARES
     planned = [int(found["planned"] * share) for share in shares]
-    whole = found["variant"] in ("certified", "for-every-owner")
-    reserve = RESERVE * found["delta"] if whole else 0.0
-    start = level = found["delta"] - reserve
+    # Answers of a planned mixture are unequal, and their levels below 1 are at most 1/4.
     unequal = PLANNED_MIXTURE in found["assumptions"]
-    certified, failed, risen, stage = 1.0, None, False, -1
+    delta = min(found["delta"], MOST_UNEQUAL) if unequal else found["delta"]
+    certified, stage = 1.0, -1
+    # Levels of the thresholds asked and not certified. Each is also that of all thresholds up to
+    # the next one asked; delta is that of the thresholds below.
+    levels: dict[float, float] = {}
     for i, rung in enumerate(found["rungs"]):
-        name = f"certificate/rungs/{i}"
-        allowed = (0.0 if failed is None else failed) <= rung["threshold"] < certified
+        name, q = f"certificate/rungs/{i}", rung["threshold"]
+        below = [at for at in levels if at <= q]
+        levels.setdefault(q, levels[max(below)] if below else delta)
+        concerned = [at for at in levels if at >= q]
+        level = min(levels[at] for at in concerned)
         yield Finding(
             f"{name}/threshold",
-            allowed and level > 0,
-            f"below {certified}, from {failed or 0.0}, at level {level}",
+            0 <= q < certified and level > 0,
+            f"below {certified}, at level {level}",
         )
         rest, stage = _rest(found, planned, (rung["rest"], stage))
         yield same(f"{name}/rest", rung["rest"], rest)
-        # Answers of a planned mixture are unequal, and not tested above this level.
-        level = min(level, MOST_UNEQUAL) if unequal else level
-        yield same(f"{name}/level", rung["level"], level)
+        yield Finding(
+            f"{name}/level",
+            abs(rung["level"] - level) <= CLOSE * level,
+            f"the card says {rung['level']}, recomputed {level}",
+        )
         yield Finding(f"{name}/ones", 0 <= rung["ones"] <= rung["n"], "ones among the answers")
-        risen = risen or (failed is not None and rung["threshold"] > failed)
-        share = 0.0 if risen else 0.5 if certified == 1 else 0.25
+        share = 0.4 if certified == 1 else 0.25
         ones = max(0, rung["ones"] - max_corrupt)
-        numbers = {"rest": rest, "level": level, "rate": rate, "share": share}
-        after = (_unequal_after if unequal else _level_after)(ones, rung["n"], **numbers)
+        numbers = {"rest": rest, "rate": rate, "share": share}
+        left_by = _unequal_after if unequal else _level_after
+        for at in concerned:
+            if levels[at] < 1:
+                levels[at] = left_by(ones, rung["n"], level=levels[at], **numbers)
+        after = min(levels[at] for at in concerned)
         yield Finding(
             f"{name}/level_after",
-            rung["level_after"] <= after * (1 + CLOSE),
+            abs(rung["level_after"] - after) <= after * CLOSE,
             f"the card says {rung['level_after']}, recomputed {after}",
         )
         if rung["level_after"] == 1.0:
-            certified, level, failed = rung["threshold"], 0.0 if risen else start, None
-        else:
-            level, failed = rung["level_after"], rung["threshold"]
-        if level < reserve:
-            # The second search: its own level, anywhere below what is certified.
-            start = level = reserve
-            reserve, failed, risen = 0.0, None, False
+            certified = q
+            levels = {at: left for at, left in levels.items() if at < q}
     yield same("certificate/threshold", found["threshold"], certified)
 
 
@@ -136,16 +141,19 @@ def _level_after(ones: int, n: int, *, rest: int, level: float, rate: float, sha
             1.0,
             np.where(needed > rest, 0.0, bdtrc(np.clip(needed - 1, 0, rest), rest, rate)),
         )
-        return tail(stop, n) + float(masses @ later)
+        return tail(stop, n) + float(masses @ np.maximum(later, KEPT * level))
 
     pooled = recompute.first(lambda count: spent(count) <= level, n + rest + 1)
-    return tail(pooled - ones, rest)
+    return max(KEPT * level, tail(pooled - ones, rest))
 
 
 def _unequal_after(
     ones: int, n: int, *, rest: int, level: float, rate: float, share: float
 ) -> float:
-    """Return the conditional level after a stage of bits whose rates differ: two tails, added."""
+    """Return the conditional level after a stage of bits whose rates differ.
+
+    The level is the sum of two binomial tails and what is kept.
+    """
 
     def tail(count: int, size: int) -> float:
         return 1.0 if count <= 0 else 0.0 if count > size else float(bdtrc(count - 1, size, rate))
@@ -153,9 +161,12 @@ def _unequal_after(
     stop = recompute.first(lambda count: tail(count, n) <= level * (share if rest else 1.0), n + 1)
     if ones >= stop:
         return 1.0
-    left, both = level - tail(stop, n), n + rest
+    if rest == 0:
+        return 0.0
+    kept, both = KEPT * level, n + rest
+    left = level - kept - tail(stop, n)
     pooled = recompute.first(lambda count: tail(count, both) <= left, both + 1)
-    return tail(pooled - ones, rest) if rest else 0.0
+    return min(max(kept, tail(pooled - ones, rest)), MOST_UNEQUAL)
 
 
 register(

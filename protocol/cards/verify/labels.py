@@ -104,5 +104,6 @@ register(
             "per-owner": "owner",
         },
         together=("for-every-owner",),
+        in_order=("certified", "class-conditional", "for-every-owner", "per-owner"),
     ),
 )

@@ -11,7 +11,15 @@ from confide.protocol.cards.verify.findings import CLOSE, Finding, number, same
 from confide.protocol.cards.verify.released import decided, released_flags, released_score
 from confide.protocol.cards.verify.shuffled import shuffled
 from confide.protocol.cards.verify.strata import stratified
-from confide.protocol.certificate import DROPOUTS, IID, IID_PARTS, LIARS, MIXTURE, PLANNED_MIXTURE
+from confide.protocol.certificate import (
+    DROPOUTS,
+    IID,
+    IID_PARTS,
+    LIARS,
+    LIARS_IN_ORDER,
+    MIXTURE,
+    PLANNED_MIXTURE,
+)
 from confide.protocol.errors import BadInput
 
 
@@ -24,8 +32,9 @@ class LocalRules:
     say how many records were expected; `shuffled` tells whether reports carry nothing that
     identifies them, so that a shuffler could hide them; `strata` says, of variants with a threshold
     for each part of the records, what divides them, and `together` which of these have one that is
-    everybody's; `adaptive` tells whether answers decide what is
-    asked or tested next, so that cards which allow for lies state when liars speak.
+    everybody's; `adaptive` tells whether answers decide what is asked or tested next, so that cards
+    which allow for lies state when liars speak; `in_order` names the variants that bet on reports
+    one after the other, whose cards state it likewise.
     """
 
     variants: tuple[str, ...]
@@ -36,6 +45,7 @@ class LocalRules:
     strata: Mapping[str, str] = field(default_factory=dict)
     together: Collection[str] = ()
     adaptive: bool = False
+    in_order: tuple[str, ...] = ()
 
 
 RULES: dict[str, LocalRules] = {}
@@ -106,7 +116,8 @@ def _form(formal: Layer) -> Iterator[Finding]:
     )
     yield same("contract/adjacency", contract["adjacency"], "replace-one")
     yield same("contract/unit", contract["unit"], "record")
-    liars = [LIARS] if rules.adaptive and contract["max_corrupt"] else []
+    liars = [LIARS] if rules.adaptive else [LIARS_IN_ORDER] if variant in rules.in_order else []
+    liars = liars if contract["max_corrupt"] else []
     # Owners and groups have reports of their own, so nothing depends on how they are mixed.
     apart = rules.strata.get(variant, "class") != "class"
     planned = rules.adaptive and variant == "certified" and PLANNED_MIXTURE in found["assumptions"]

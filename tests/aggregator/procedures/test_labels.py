@@ -12,7 +12,7 @@ from confide.aggregator.procedures.ladder import check_ladder, even_in_size, pub
 from confide.aggregator.procedures.nonprivate import split_conformal
 from confide.aggregator.procedures.one_shot import one_shot
 from confide.aggregator.procedures.sweep import noise_aware_threshold
-from confide.protocol.certificate import LocalCertificate
+from confide.protocol.certificate import LIARS_IN_ORDER, LocalCertificate
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.randomized_response import KaryRR
@@ -164,12 +164,14 @@ def test_no_reports_at_all_are_survived() -> None:
 
 
 def test_lies_widen_the_certificate() -> None:
-    """With possible lies the threshold is not lower, and with too many it is trivial."""
+    """With possible lies the threshold is not lower, and with too many it is trivial; certificates
+    then say what false reports may depend on."""
     channel = KaryRR(k=K, epsilon=4.0)
-    honest, wary, hopeless = (
-        campaign(channel, 3, 4_000, max_corrupt=lies).threshold for lies in (0, 40, 4_000)
-    )
+    made = [campaign(channel, 3, 4_000, max_corrupt=lies) for lies in (0, 40, 4_000)]
+    honest, wary, hopeless = (certificate.threshold for certificate in made)
     assert honest < wary < hopeless == 1
+    stated = [LIARS_IN_ORDER in certificate.assumptions for certificate in made]
+    assert stated == [False, True, True]
 
 
 def test_many_labels_need_a_bound_of_set_sizes() -> None:

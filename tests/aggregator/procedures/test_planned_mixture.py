@@ -1,5 +1,6 @@
 """The planned mixture of owners: exact levels of unequal answers, and owners that leave."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tests.support.cards import KEY, broken, campaign
 from tests.support.leaving import LEAVES, Leaving, planned_coverage
 
 ALPHA = DELTA = 0.1
-BIT, N, CAMPAIGNS = Bit(epsilon=4.0), 10_000, 16
+BIT, N, CAMPAIGNS = Bit(epsilon=4.0), 10_000, 40
 PUBLIC = KEY.public_key().public_bytes_raw()
 
 
@@ -90,21 +91,36 @@ def test_unequal_answers_keep_the_level_of_a_stage(
             assert float(law(rates) @ after) <= level * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("planted", ["kept", "pooled"])
+def test_a_planted_stage_of_unequal_answers_that_gives_away_more_is_caught(planted: str) -> None:
+    """What is kept without being charged, or a pooled count a few lower, spends too much."""
+    n, m0, level = 60, 0.685, 0.1
+    stage = design_stage(n=n, rest=200, level=level, m0=m0, early=0.4, unequal=True)
+    other: dict[str, Any] = {"kept": {"kept": level}, "pooled": {"pooled": stage.pooled - 4}}
+    stage = replace(stage, **other[planted])
+    after = np.array([stage.level_after(ones) for ones in range(n + 1)])
+    assert max(float(law(rates) @ after) for rates in spread_rates(n, m0)) > level
+
+
 def test_without_its_bounds_the_level_would_not_hold() -> None:
     """Above 1/4 a tail may begin below the mean, where unequal answers are heavier: the level of a
-    stage of equal answers is exceeded, so that the search never tests unequal ones there."""
+    stage of equal answers is exceeded, so that a search never leaves unequal ones more, but for a
+    threshold that has passed and waits for those above it."""
     n, m0, level = 40, 0.886, 0.7
     stage = design_stage(n=n, rest=0, level=level, m0=m0, early=0.0)
     after = np.array([stage.level_after(ones) for ones in range(n + 1)])
     assert max(float(law(rates) @ after) for rates in spread_rates(n, m0)) > level
-    carried = (
-        (search, search.test(0.5, n=n, ones=ones, rest=400))
-        for ones in range(n, 0, -1)
-        for search in [Search(delta=0.24, m0=m0, unequal=True)]
-    )
-    search, close = next((search, rung) for search, rung in carried if not rung.passed)
-    assert close.level_after > MOST_UNEQUAL
-    assert search.test(0.6, n=n, ones=20, rest=300).level == MOST_UNEQUAL
+    left = {
+        unequal: [
+            search.test(0.5, n=n, ones=ones, rest=400).level_after
+            for ones in range(n + 1)
+            for search in [Search(delta=0.24, m0=m0, unequal=unequal)]
+        ]
+        for unequal in (False, True)
+    }
+    assert sorted({*left[False]} - {1.0})[-1] > MOST_UNEQUAL
+    assert sorted({*left[True]})[-2:] == [MOST_UNEQUAL, 1.0]
+    assert Search(delta=0.7, m0=m0, unequal=True).test(0.5, n=n, ones=9, rest=0).level == 0.25
 
 
 def tally(**counts: tuple[int, int]) -> BitTally:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from confide.aggregator.campaigns.watched_card import calibration_card
 from confide.aggregator.keys import SIGNING_KEY
 from confide.client.records.records import Records
 from confide.protocol.cards.card import PUBLIC, parse_card
@@ -108,6 +109,11 @@ def test_fresh_records_answer_until_a_fall_is_an_alarm(
     assert card_found.formal["watched"]["card"] == parse_card(card.read_text()).digest.hex()
     with pytest.raises(BadInput, match="is of a monitor"):
         Predictor.from_card(card_found, key=KEY.public_key().public_bytes_raw(), simulation=True)
+    alarm = tmp_path / "alarm.json"
+    alarm.write_text(card_found.to_json())
+    watched = f"the card that it watched, {card_found.formal['watched']['card']}"
+    with pytest.raises(BadInput, match=watched):
+        calibration_card(alarm, key=KEY.public_key().public_bytes_raw())
     address = f"http://127.0.0.1:{page_port(server)}"
     for path, text in (("/metrics", f'confide_alarm{{campaign="{name}"}} 1.0'), ("", "ALARM")):
         where = f"{address}{path or '/campaigns/' + name}"

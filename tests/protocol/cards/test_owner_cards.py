@@ -10,6 +10,7 @@ from confide.protocol.cards.page import card_article
 from confide.protocol.cards.promise_words import promise
 from confide.protocol.cards.trust import thresholds_of
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.certificate import LIARS, LIARS_IN_ORDER
 from confide.protocol.errors import BadInput
 from tests.support.campaign_cards import forged
 from tests.support.cards import KEY, broken, campaign
@@ -92,6 +93,21 @@ def test_a_stage_of_an_owner_is_tested_with_the_answers_that_were_planned(
         clause.startswith("certificate/strata/parts/0/rungs")
         for clause in broken(forged(card, ((*place, "planned"), 3_000)))
     )
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=":".join)
+def test_cards_that_allow_for_lies_of_owners_say_when_liars_speak(
+    tmp_path: Path, kind: tuple[str, str]
+) -> None:
+    """In rounds for bits, in the order of bets for labels; a card that says it otherwise fails."""
+    card = campaign(tmp_path, method=kind[0], variant=kind[1], owner_floor=500, max_corrupt=2)
+    stated = card.formal["certificate"]["assumptions"]
+    expected, other = (LIARS, LIARS_IN_ORDER) if kind[0] == "bits" else (LIARS_IN_ORDER, LIARS)
+    assert stated[-1] == expected
+    assert broken(card, key=PUBLIC) == []
+    for said in ([*stated[:-1], other], stated[:-1]):
+        lie = forged(card, (("certificate", "assumptions"), said))
+        assert "certificate/assumptions" in broken(lie)
 
 
 def test_owners_below_the_floor_are_named_and_left_out(tmp_path: Path) -> None:
