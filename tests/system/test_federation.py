@@ -145,7 +145,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project's wheel, built from a copy of what it is built from, and unpacked as an installer
     does."""
     folder = tmp_path_factory.mktemp("wheel")
-    for name in ("confide", "protocol", "client", "aggregator", "simulation"):
+    for name in ("confide", "protocol", "client", "aggregator", "shuffler", "simulation"):
         shutil.copytree(
             ROOT / name,
             folder / "source" / name,
