@@ -155,10 +155,11 @@ class Respondent:
             "limits": policy.limits,
             "payers": self._participants.payers(inside),
         }
-        # The model runs only for an answer that can be given, and before any spend is charged. It
-        # cannot fail, whatever the records hold.
-        if plan.terms.uses_model and self._ledger.able(question, **asks):
-            self._results.make(plan, vetted=question.together)
+
+        def prepare() -> None:
+            """Run the model, only for an answer that can be given, and before any charge."""
+            if plan.terms.uses_model:
+                self._results.make(plan, vetted=question.together)
 
         def draw(chosen: list[int]) -> bytes:
             """Draw the answer of the chosen records; it must not leave before the ledger has it."""
@@ -170,12 +171,17 @@ class Respondent:
             packed = write_batch(batch, query=asked, plan=plan_digest, round_=round_)
             return serialise(wire.Answer(version=VERSION, code=wire.Code.OK, batch=packed))
 
-        answer = self._ledger.answer(question, **asks, draw=draw, now=self._now())
+        version = self._ledger.version()
+        answer = self._ledger.answer(
+            question, **asks, prepare=prepare, draw=draw, now=self._now()
+        )
         if answer is None:
             raise Refused(wire.Code.ALREADY_SPENT)
-        # Drawing takes time, in which the owner may have changed the policy. The answer leaves only
-        # if the policy still allows it.
-        self._check_leaving(plan, plan_digest, name, policy=self._open(signed_plan)[2])
+        # Drawing takes time, in which the owner may have changed the policy, and another process
+        # the ledger. The answer leaves only if the policy still allows it.
+        latest = self._open(signed_plan)[2]
+        if latest != policy or self._ledger.version() != version:
+            self._check_leaving(plan, plan_digest, name, policy=latest)
         return answer
 
     def _concerned(
