@@ -4,8 +4,8 @@ A node with `home` and `records` in its node configuration is a data owner. A no
 has a partition instead and holds a share of the embedded data set, or of the file that the run
 configuration names.
 
-An opened owner is kept between the messages of one process (`confide.client.owner.kept_owner`). A
-SuperNode starts a process for every message, so there each message reads the file of records again;
+An opened owner is kept between the messages of one process (`confide.client.owner.kept_owner`,
+`confide.client.simulated.simulated_owner`). A SuperNode starts a process for every message, so there each message reads the file of records again;
 the model is still run once, in the first round, because the scores are kept on disk
 (`confide.client.records.score_cache`) and later processes find them by a digest of the features.
 """

@@ -172,9 +172,7 @@ class Respondent:
             return serialise(wire.Answer(version=VERSION, code=wire.Code.OK, batch=packed))
 
         version = self._ledger.version()
-        answer = self._ledger.answer(
-            question, **asks, prepare=prepare, draw=draw, now=self._now()
-        )
+        answer = self._ledger.answer(question, **asks, prepare=prepare, draw=draw, now=self._now())
         if answer is None:
             raise Refused(wire.Code.ALREADY_SPENT)
         # Drawing takes time, in which the owner may have changed the policy, and another process

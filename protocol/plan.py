@@ -8,6 +8,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from cryptography.exceptions import InvalidSignature
@@ -221,18 +222,29 @@ def open_plan(signed: bytes, *, trusted: Collection[bytes], now: datetime) -> tu
         raise Refused(wire.Code.UNSIGNED)
     if message.key not in trusted:
         raise Refused(wire.Code.UNKNOWN_KEY)
+    plan, name = _signed_plan(signed)
+    if now < plan.issued:
+        raise Refused(wire.Code.NOT_YET_VALID)
+    if now >= plan.expires:
+        raise Refused(wire.Code.EXPIRED)
+    return plan, name
+
+
+@lru_cache(maxsize=8)
+def _signed_plan(signed: bytes) -> tuple[Plan, bytes]:
+    """Read the plan of a signed plan, and its digest, if the signature is that of its key.
+
+    An answer opens its plan twice, and a process of simulated owners for each of them: what
+    follows from the bytes alone is found out once.
+    """
+    message = parse(wire.SignedPlan, signed)
     try:
         Ed25519PublicKey.from_public_bytes(message.key).verify(
             message.signature, _SIGNED + message.plan
         )
     except (InvalidSignature, ValueError):
         raise Refused(wire.Code.BAD_SIGNATURE) from None
-    plan = Plan.from_bytes(message.plan)
-    if now < plan.issued:
-        raise Refused(wire.Code.NOT_YET_VALID)
-    if now >= plan.expires:
-        raise Refused(wire.Code.EXPIRED)
-    return plan, digest(message.plan)
+    return Plan.from_bytes(message.plan), digest(message.plan)
 
 
 def signer(signed: bytes) -> bytes:

@@ -17,13 +17,18 @@ from confide.protocol.errors import BadInput
 WAIT_SECONDS = 600
 
 
-def open_database(path: Path) -> sqlite3.Connection:
-    """Open a ledger's file; create a missing one, and upgrade one of an earlier format."""
+def open_database(path: Path, *, synced: bool = True) -> sqlite3.Connection:
+    """Open a ledger's file; create a missing one, and upgrade one of an earlier format.
+
+    Commits of a ledger that is not `synced` survive the process, and not a loss of power: enough
+    for a simulation, whose ledgers end with it.
+    """
+    commits = f"synchronous = {'EXTRA' if synced else 'OFF'}"
     try:
         if not path.exists():
-            _create(path)
+            _create(path, commits)
         db = sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
-        for pragma in ("synchronous = EXTRA", "foreign_keys = ON", "temp_store = MEMORY"):
+        for pragma in (commits, "foreign_keys = ON", "temp_store = MEMORY"):
             db.execute(f"PRAGMA {pragma}")
         (mode,) = db.execute("PRAGMA journal_mode = DELETE").fetchone()
         if mode != "delete":
@@ -61,7 +66,7 @@ def has_flag(db: sqlite3.Connection, name: str) -> bool:
     return db.execute("SELECT 1 FROM flags WHERE name = ?", (name,)).fetchone() is not None
 
 
-def _create(path: Path) -> None:
+def _create(path: Path, commits: str) -> None:
     """Write an empty ledger under another name, then link it to its own.
 
     So a ledger that exists was written in full; an empty file has lost its content.
@@ -70,6 +75,7 @@ def _create(path: Path) -> None:
     try:
         aside.touch(mode=0o600)
         made = sqlite3.connect(aside, isolation_level=None)
+        made.execute(f"PRAGMA {commits}")
         made.executescript(CREATE)
         made.close()
         with suppress(FileExistsError):

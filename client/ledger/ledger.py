@@ -22,10 +22,13 @@ Draw = Callable[[list[int]], bytes]
 
 
 class Ledger:
-    """A SQLite file, synced in full. One process at a time writes; others wait."""
+    """A SQLite file, synced in full unless it is of a simulation.
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._db = path, open_database(path)
+    One process at a time writes; others wait.
+    """
+
+    def __init__(self, path: Path, *, synced: bool = True) -> None:
+        self._path, self._db = path, open_database(path, synced=synced)
 
     def close(self) -> None:
         self._db.close()

@@ -138,8 +138,7 @@ def able_places(
         "campaign_delta": limits.campaign.delta,
     }
     db.execute(
-        "DELETE FROM asked WHERE place IN (SELECT place FROM asked WHERE record IN "
-        f"({excluded}))",
+        f"DELETE FROM asked WHERE place IN (SELECT place FROM asked WHERE record IN ({excluded}))",
         values,
     )
     places = list(dict.fromkeys(row[0] for row in db.execute("SELECT place FROM asked")))
