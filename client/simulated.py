@@ -54,11 +54,6 @@ SIMULATION_POLICY = Policy(
 MOST_KEPT = 1_000
 
 
-def stays_away(*, owner: int, owners: int, dropout: float, seed: int) -> bool:
-    """Whether a simulated owner never answers; all answer unless a dropout rate is set."""
-    return bool(np.random.default_rng(max(seed, 0)).random(owners)[owner] < dropout)
-
-
 class QueryStreams:
     """The random words of a seeded owner, a stream for each query.
 

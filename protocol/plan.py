@@ -271,6 +271,11 @@ def read_query(data: bytes, *, plan: Plan, plan_digest: bytes) -> tuple[Query, i
     return query, message.round
 
 
+def round_of(data: bytes) -> int:
+    """Return the round that a query says it is of; refuse what is no query with a code."""
+    return parse(wire.Query, data).round
+
+
 def query_digest(data: bytes) -> bytes:
     """Return the digest that names a query in ledgers: the same bytes are the same query."""
     return hashlib.sha256(data).digest()

@@ -14,6 +14,7 @@ from confide.protocol.exact.sampling import Entropy, randomness
 from confide.protocol.methods.bits import BitQuery, BitTally
 from confide.protocol.methods.counts import HistogramQuery, HistogramTally
 from confide.protocol.methods.label_query import LabelQuery, LabelTally
+from confide.simulation.presence import Presence
 
 AnyQuery = TypeVar("AnyQuery")
 AnyTally = TypeVar("AnyTally")
@@ -37,16 +38,22 @@ def drive(
 class BitUsers:
     """Users who know the score of their record.
 
-    User i of n has position (i + 1/2)/n, so the users must be shuffled first.
+    User i of n has position (i + 1/2)/n, so the users must be shuffled first. Those that are not
+    present in a round do not answer it.
     """
 
     scores: NDArray[Any]
     entropy: Entropy
+    presence: Presence | None = None
 
     def __call__(self, query: BitQuery) -> BitTally:
         asked, first = _slice(len(self.scores), query.start, query.stop)
         scores = self.scores[asked]
-        part = query.part((np.arange(len(scores)) + first + 0.5) / len(self.scores))
+        places = np.arange(len(scores))
+        if self.presence is not None:
+            places = places[self.presence(asked)]
+            scores = scores[places]
+        part = query.part((places + first + 0.5) / len(self.scores))
         reports = query.channel.randomize(
             scores <= np.asarray(query.thresholds, dtype=np.float64)[part], self.entropy
         )
@@ -63,6 +70,7 @@ class LabelUsers:
     scores: NDArray[Any]
     labels: NDArray[Any]
     entropy: Entropy
+    presence: Presence | None = None
 
     def __post_init__(self) -> None:
         if len(self.scores) != len(self.labels):
@@ -73,9 +81,11 @@ class LabelUsers:
 
     def __call__(self, query: LabelQuery) -> LabelTally:
         asked, _ = _slice(len(self.labels), query.start, query.stop)
-        return LabelTally(
-            self.scores[asked], query.channel.randomize(self.labels[asked], self.entropy)
-        )
+        scores, labels = self.scores[asked], self.labels[asked]
+        if self.presence is not None:
+            here = self.presence(asked)
+            scores, labels = scores[here], labels[here]
+        return LabelTally(scores, query.channel.randomize(labels, self.entropy))
 
 
 @dataclass(frozen=True)

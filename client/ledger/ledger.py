@@ -91,8 +91,8 @@ class Ledger:
         then, and no others, take part in later ones: one query a round and at most `rounds` in all.
 
         `prepare` is called once before anything is drawn, if there is an answer to draw; an error
-        of it charges nothing. If drawing fails the charge stays: the other side learns of the failure, which may depend
-        on the records.
+        of it charges nothing. If drawing fails the charge stays: the other side learns of the
+        failure, which may depend on the records.
         """
         able = partial(spending.able_places, self._db, asked, cost=cost, limits=limits)
         spending.number_payers(self._db, payers)

@@ -1,8 +1,7 @@
 """Private split calibration with a trusted curator, by any quantile mechanism."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +23,9 @@ from confide.protocol.exact.grids import GRIDS, MIXED, check_bins, public_grid
 from confide.protocol.exact.sampling import Entropy
 from confide.protocol.methods.central import TRUSTED, CentralTerms
 from confide.protocol.scores.registry import find_label_score
-from confide.simulation.data.population import Population, Predictions
+from confide.simulation.data.population import Population, Predictions, Scored
 from confide.simulation.driver import CountingOwner, drive
-from confide.simulation.evaluate.trials import Repeated, Row, measured
+from confide.simulation.evaluate.trials import Repeated, Row, Trial, arrived, measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,18 +103,20 @@ class Central(Repeated):
             delta=self.privacy_delta,
         )
 
-    def run(self, records: Population | Predictions) -> Iterator[Row]:
-        mechanism, rng = self.mechanism, np.random.default_rng(self.seed)
+    def prepared(self, records: Population | Predictions, rng: np.random.Generator) -> "_Prepared":
+        mechanism = self.mechanism
         # An infeasible rank is said before anything is drawn.
         self._rank(mechanism)
-        level = 1 - self.alpha if mechanism.certificate == CERTIFIED else None
-        splits = self.splits(records, rng)
         scored = records.scored(self.score, rng.random(len(records)))
-        for calibration, test, entropy in splits:
-            threshold = self._threshold(mechanism, scored.own[calibration], entropy)
-            yield measured(
-                threshold, scored.own[test], scored.mean_size(test, threshold), level=level
-            )
+        return _Prepared(mechanism, scored, scored.own)
+
+    def row(self, prepared: "_Prepared", trial: Trial) -> Row:
+        mechanism, scored, _ = prepared
+        here = trial.calibration[arrived(trial)]
+        level = 1 - self.alpha if mechanism.certificate == CERTIFIED else None
+        threshold = self._threshold(mechanism, scored.own[here], trial.entropy)
+        own, size = scored.own[trial.test], scored.mean_size(trial.test, threshold)
+        return measured(threshold, own, size, level=level) | {"reports": len(here)}
 
     def _threshold(self, mechanism: Mechanism, scores: NDArray[Any], entropy: Entropy) -> float:
         """A certified mechanism runs the procedure of campaigns; another one releases by itself."""
@@ -167,3 +168,11 @@ class Central(Repeated):
             "rank": rank,
             "inflation_ranks": mechanism.inflation(n=self.n, rank=rank),
         }
+
+
+class _Prepared(NamedTuple):
+    """The mechanism, and the scores of records; those of the truth are `own`."""
+
+    mechanism: Mechanism
+    scored: Scored
+    own: NDArray[Any]

@@ -1,6 +1,5 @@
 """What would this cost me? Repeated local-DP campaigns on records whose labels are known."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,7 +14,6 @@ from confide.protocol.channels.base import Channel, LabelChannel
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.registry import AUTO, LABEL_CHANNELS, auto
 from confide.protocol.errors import BadInput, check_choice, check_probability
-from confide.protocol.exact.sampling import Entropy
 from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTally
 from confide.protocol.methods.label_query import LabelProcedure
 from confide.protocol.methods.registry import local_variants
@@ -23,7 +21,7 @@ from confide.protocol.scores.registry import find_label_score
 from confide.protocol.scores.scoring import all_scores, true_scores
 from confide.simulation.data.population import Population
 from confide.simulation.driver import BitUsers, LabelUsers, drive
-from confide.simulation.evaluate.trials import Repeated, Row, measured
+from confide.simulation.evaluate.trials import Repeated, Row, Trial, arrived, measured
 
 SHUFFLE_DELTA = 1e-6
 
@@ -73,40 +71,38 @@ class Local(Repeated):
             max_corrupt=self.max_corrupt,
         )
 
-    def run(self, records: Population) -> Iterator[Row]:
-        channel = self.make_channel(records.probs.shape[1])
-        rng = np.random.default_rng(self.seed)
+    def prepared(self, records: Population, rng: np.random.Generator) -> "_Scores":
         score, u = find_label_score(self.score), rng.random(len(records))
-        splits = self.splits(records, rng)
-        every = all_scores(score, records.probs, u=u)
-        own = true_scores(score, records.probs, records.labels, u=u)
-        for calibration, test, entropy in splits:
-            row: Row = {"Delta": None}
-            if channel is None:
-                certificate = split_conformal(own[calibration], alpha=self.alpha)
-            else:
-                chosen = own[calibration], every[calibration], records.labels[calibration]
-                certificate, row = self._on_arrays.calibrate(
-                    self, channel, _Chosen(*chosen, entropy)
-                )
-            limits = np.array(
-                certificate.class_thresholds or [certificate.threshold] * every.shape[1]
-            )
-            size = float(np.count_nonzero(every[test] <= limits) / len(test))
-            # Scores above the threshold of their own label lie above any.
-            within = own[test] <= limits[records.labels[test]]
-            yield {
-                **measured(
-                    certificate.threshold,
-                    np.where(within, own[test], 2.0),
-                    size,
-                    level=certificate.level,
-                ),
-                **class_coverage(within, records.labels[test], every.shape[1]),
-                "trivial": certificate.trivial,
-                "reason": certificate.reason,
-                **row,
-            }
+        return _Scores(
+            all_scores(score, records.probs, u=u),
+            true_scores(score, records.probs, records.labels, u=u),
+            records.labels,
+            self.make_channel(records.probs.shape[1]),
+        )
+
+    def row(self, prepared: "_Scores", trial: Trial) -> Row:
+        every, own, truth, channel = prepared
+        row: Row = {"Delta": None}
+        certificate: Any
+        if channel is None:
+            here = trial.calibration[arrived(trial)]
+            certificate = split_conformal(own[here], alpha=self.alpha)
+        else:
+            certificate, row = self._on_arrays.calibrate(self, prepared, trial)
+        test, labels = trial.test, truth[trial.test]
+        limits = np.array(certificate.class_thresholds or [certificate.threshold] * every.shape[1])
+        size = float(np.count_nonzero(every[test] <= limits) / len(test))
+        # Scores above the threshold of their own label lie above any.
+        within = own[test] <= limits[labels]
+        scores = np.where(within, own[test], 2.0)
+        return {
+            **measured(certificate.threshold, scores, size, level=certificate.level),
+            **class_coverage(within, labels, every.shape[1]),
+            "trivial": certificate.trivial,
+            "reason": certificate.reason,
+            "reports": certificate.n,
+            **row,
+        }
 
     def resolved(self, records: Population, rows: list[Row]) -> Row:
         channel = self.make_channel(records.probs.shape[1])
@@ -127,13 +123,13 @@ def class_coverage(within: NDArray[np.bool_], truth: NDArray[Any], k: int) -> Ro
     return {"least_class_coverage": float((covered[counts > 0] / counts[counts > 0]).min())}
 
 
-class _Chosen(NamedTuple):
-    """The records that are calibrated on: true scores, scores of every label, and true labels."""
+class _Scores(NamedTuple):
+    """Scores of every label and of the true one, the true labels, and the channel."""
 
-    own: NDArray[Any]
     every: NDArray[Any]
+    own: NDArray[Any]
     labels: NDArray[Any]
-    entropy: Entropy
+    channel: Any
 
 
 class _Bits:
@@ -149,11 +145,12 @@ class _Bits:
         return bits.procedure(n=setting.n, **asked)
 
     def calibrate(
-        self, setting: Local, channel: Bit, chosen: _Chosen
+        self, setting: Local, scores: _Scores, trial: Trial
     ) -> tuple[LocalCertificate, Row]:
-        users = _Observed(BitUsers(chosen.own, chosen.entropy))
-        certificate: LocalCertificate = drive(setting.procedure(channel), users)
-        hidden = users.shuffle_epsilon(channel, setting.max_corrupt)
+        own = scores.own[trial.calibration]
+        users = _Observed(BitUsers(own, trial.entropy, trial.presence))
+        certificate: LocalCertificate = drive(setting.procedure(scores.channel), users)
+        hidden = users.shuffle_epsilon(scores.channel, setting.max_corrupt)
         return certificate, {"Delta": certificate.slack, "shuffle_epsilon": hidden}
 
 
@@ -173,10 +170,11 @@ class _Labels:
         return labels.procedure(**asked)
 
     def calibrate(
-        self, setting: Local, channel: LabelChannel, chosen: _Chosen
+        self, setting: Local, scores: _Scores, trial: Trial
     ) -> tuple[LocalCertificate, Row]:
-        users = LabelUsers(chosen.every, chosen.labels, chosen.entropy)
-        certificate: LocalCertificate = drive(setting.procedure(channel), users)
+        here, labels = trial.calibration, scores.labels[trial.calibration]
+        users = LabelUsers(scores.every[here], labels, trial.entropy, trial.presence)
+        certificate: LocalCertificate = drive(setting.procedure(scores.channel), users)
         return certificate, {"Delta": certificate.slack}
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from confide.protocol.errors import BadInput, check_probability
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy, randomness
 from confide.protocol.files import write_whole
+from confide.simulation.presence import Presence
 
 MEASURES = ("threshold", "coverage", "mean_size", "certified_level", "trivial")
 
@@ -30,11 +31,15 @@ class NamedRecords(Protocol):
 
 
 class Trial(NamedTuple):
-    """Rows to calibrate (and train) on, rows to test on, and the randomness of the trial."""
+    """Rows to calibrate (and train) on, rows to test on, and the randomness of the trial.
+
+    `presence` says which of the calibration rows answer, if not all do.
+    """
 
     calibration: NDArray[np.int64]
     test: NDArray[np.int64]
     entropy: Entropy
+    presence: Presence | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +60,19 @@ class Repeated(ABC):
             raise BadInput(f"trials is {self.trials}; at least 1 is needed")
 
     @abstractmethod
+    def prepared(self, records: Any, rng: np.random.Generator) -> Any:
+        """What all trials on these records share, such as their scores."""
+
+    @abstractmethod
+    def row(self, prepared: Any, trial: Trial) -> Row:
+        """Run one trial and measure it."""
+
     def run(self, records: Any) -> Iterator[Row]:
         """One row a trial."""
+        rng = np.random.default_rng(self.seed)
+        prepared = self.prepared(records, rng)
+        for trial in self.splits(records, rng):
+            yield self.row(prepared, trial)
 
     @abstractmethod
     def resolved(self, records: Any, rows: list[Row]) -> Row:
@@ -74,6 +90,12 @@ class Repeated(ABC):
             order = rng.permutation(total)
             entropy: Entropy = os_entropy if self.seed is None else SeededEntropy(self.seed, trial)
             yield Trial(order[: self.n], order[self.n :], entropy)
+
+
+def arrived(trial: Trial) -> slice | NDArray[np.bool_]:
+    """The calibration rows that answer a trial of one round."""
+    every = slice(0, len(trial.calibration))
+    return every if trial.presence is None else trial.presence(every)
 
 
 def measured(threshold: float, own: NDArray[Any], mean_size: float, *, level: float | None) -> Row:
@@ -131,8 +153,9 @@ def run_trials(
 
 def write_json(result: Any, path: Path) -> None:
     """Write the whole file or nothing."""
-    write_whole(path, json.dumps(result, indent=2, allow_nan=False, default=_plain) + "\n")
+    write_whole(path, json.dumps(result, indent=2, allow_nan=False, default=plain_value) + "\n")
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
+    """A value as JSON takes it."""
     return value.item() if isinstance(value, np.generic) else str(value)
