@@ -17,7 +17,7 @@ from confide.protocol.simulated_data import SimulatedData
 from confide.simulation.evaluate.trials import Row
 from confide.simulation.experiments.cells import Cell, cells
 from confide.simulation.experiments.experiment import FLOWER, Experiment
-from confide.simulation.experiments.flower_trials import over_flower
+from confide.simulation.experiments.flower_trials import check_config, over_flower
 from confide.simulation.experiments.journal import Finished, open_journal
 from confide.simulation.experiments.results import commit, write_results
 from confide.simulation.experiments.trial import check_records, population_data, run_trial
@@ -85,6 +85,8 @@ def run_experiment(
     data = {name: population_data(terms) for name, terms in experiment.populations.items()}
     for cell in planned:
         check_records(cell, data[cell.population])
+        if cell.where == FLOWER:
+            check_config(cell, data[cell.population])
     make_folder(out)
     asked, code = len(planned) * experiment.trials, commit()
     with open_journal(out) as journal:
