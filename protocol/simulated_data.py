@@ -160,7 +160,8 @@ def _dealt(rules: tuple[tuple[str, Any], ...], records: int, owners: int) -> Dea
 
 
 # The settings that say how records are dealt, where no column does.
-_RULES = {"sizes": "1", "concentration": 0.0, "replacement": False, "covariate-shift": 0.0}
+_RULES: dict[str, Any] = {"sizes": "1", "concentration": 0.0, "replacement": False}
+_RULES |= {"covariate-shift": 0.0}
 
 
 def deal_records(data: SimulatedData, config: Config, *, owners: int) -> Dealt:

@@ -7,7 +7,7 @@ methods are compared on the same splits.
 
 import hashlib
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from confide.aggregator.quantiles.registry import DEFAULT, MECHANISMS
@@ -82,7 +82,8 @@ def _cell(
     except BadInput as error:
         said = ", ".join(f"{key} {value}" for key, value in place.items() if value is not None)
         raise BadInput(f"{said}: {error}") from None
-    split = {"seed": experiment.seed, "n": place["n"], "terms": repr(terms), "content": content}
+    split = {"seed": experiment.seed, "n": place["n"], "terms": replace(terms, data="")}
+    split["content"] = content
     whole = {
         **split,
         **place,

@@ -1,5 +1,6 @@
 """What differs between two results: in the experiment, in trials, and in what they measured."""
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -67,7 +68,7 @@ def _named(place: tuple[Any, ...]) -> str:
     return ", ".join(f"{name} {value}" for name, value in zip(PLACE, place, strict=True))
 
 
-def _cell(one: dict[int, Row], other: dict[int, Row]) -> Iterator[str] | list[str]:
+def _cell(one: dict[int, Row], other: dict[int, Row]) -> list[str]:
     common = sorted({*one} & {*other})
     differing = [trial for trial in common if _measured(one[trial]) != _measured(other[trial])]
     lines = []
@@ -82,7 +83,7 @@ def _cell(one: dict[int, Row], other: dict[int, Row]) -> Iterator[str] | list[st
                 if None not in (one[trial][name], other[trial][name])
             ]
             if any(gaps):
-                lines.append(f"{name} B - A: {text(mean_interval(gaps), 4)}")
+                lines.append(f"{name} B - A: {text(mean_interval(gaps, least=-math.inf), 4)}")
     return lines
 
 

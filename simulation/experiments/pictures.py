@@ -1,7 +1,8 @@
 """Small multiples of an experiment: a page a population, a row a measure, a column a size."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confide.simulation.experiments.summary import CellSummary, Interval
@@ -20,8 +21,35 @@ MEASURES: dict[str, Measure] = {
     "mean set size": lambda one: one.size,
     "certified level": lambda one: one.level,
     "exact epsilon": lambda one: one.epsilon,
-    "share of trivial": lambda one: one.trivial,
+    "shuffled epsilon": lambda one: one.shuffled,
+    "share of trivial": lambda one: None if one.trivial is None else one.trivial.middle,
 }
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """What the columns and the horizontal axis of a figure are."""
+
+    lines: list[str]
+    budgets: list[float]
+    sizes: list[int]
+
+    @property
+    def by_size(self) -> bool:
+        """Whether the horizontal axis is the size, because there is one budget at most."""
+        return len(self.budgets) < 2 and len(self.sizes) > 1
+
+    @property
+    def columns(self) -> list[int | None]:
+        return [None] if self.by_size else [*self.sizes]
+
+    @property
+    def along(self) -> str:
+        return "n" if self.by_size else "epsilon"
+
+    @property
+    def places(self) -> Sequence[float]:
+        return self.sizes if self.by_size else self.budgets
 
 
 def figures(cells: list[CellSummary]) -> dict[str, "Figure"]:
@@ -36,30 +64,33 @@ def _figure(cells: list[CellSummary]) -> "Figure":
     # Drawn without pyplot, which would keep every figure in memory and look for a screen.
     from matplotlib.figure import Figure
 
-    budgets = sorted({one.row["epsilon"] for one in cells if one.row["epsilon"] is not None})
-    sizes = sorted({one.row["n"] for one in cells})
-    by_size = len(budgets) < 2 and len(sizes) > 1
-    columns: list[Any] = [None] if by_size else sizes
-    width, height = 1.6 + 2.7 * len(columns), 1.2 + 1.9 * len(MEASURES)
+    grid = _Grid(
+        list(dict.fromkeys(one.line for one in cells)),
+        sorted({one.row["epsilon"] for one in cells if one.row["epsilon"] is not None}),
+        sorted({one.row["n"] for one in cells}),
+    )
+    measures = {
+        name: measure
+        for name, measure in MEASURES.items()
+        if any(measure(one) is not None for one in cells)
+    }
+    width, height = 1.6 + 2.7 * len(grid.columns), 1.2 + 1.9 * len(measures)
     figure = Figure(figsize=(max(width, 5.0), height), layout="constrained")
-    grid = figure.subplots(len(MEASURES), len(columns), squeeze=False, sharex=True, sharey="row")
-    lines = list(dict.fromkeys(one.line for one in cells))
-    for column, n in enumerate(columns):
+    drawn = figure.subplots(
+        len(measures), len(grid.columns), squeeze=False, sharex=True, sharey="row"
+    )
+    for column, n in enumerate(grid.columns):
         here = [one for one in cells if n is None or one.row["n"] == n]
-        for axes, (name, measure) in zip(grid[:, column], MEASURES.items(), strict=True):
-            for number, line in enumerate(lines):
-                own = [one for one in here if one.line == line]
-                _line(axes, own, measure, style=(number, line, "n" if by_size else "epsilon"))
+        for axes, (name, measure) in zip(drawn[:, column], measures.items(), strict=True):
+            _panel(axes, here, measure, grid=grid)
             if name == "coverage":
                 axes.axhline(1 - cells[0].row["alpha"], color="black", linewidth=1)
             if column == 0:
                 axes.set_ylabel(name)
-            if len(budgets) > 1 or by_size:
-                axes.set_xscale("log")
         if n is not None:
-            grid[0, column].set_title(f"n = {n:,}")
-        grid[-1, column].set_xlabel("n" if by_size else "epsilon asked for")
-    handles, labels = grid[0, 0].get_legend_handles_labels()
+            drawn[0, column].set_title(f"n = {n:,}")
+        drawn[-1, column].set_xlabel("n" if grid.by_size else "epsilon asked for")
+    handles, labels = drawn[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(labels)))
     trials = max(one.trials for one in cells)
     figure.suptitle(
@@ -70,42 +101,35 @@ def _figure(cells: list[CellSummary]) -> "Figure":
     return figure
 
 
-def _line(
-    axes: "Axes", cells: list[CellSummary], measure: Measure, *, style: tuple[int, str, str]
-) -> None:
-    """Draw the cells of one line with a band; those without privacy lie across all budgets."""
-    number, name, along = style
-    colour = COLOURS[number % len(COLOURS)]
-    look: dict[str, Any] = {"color": colour, "linestyle": DASHES[number % len(DASHES)]}
-    found = [(one.row[along], measure(one)) for one in cells]
-    for place, value in found:
-        if place is None and value is not None:
-            middle = value.middle if isinstance(value, Interval) else value
-            axes.axhline(middle, label=name, **look)
-    points = [(place, value) for place, value in found if None not in (place, value)]
-    if not points:
-        return
-    points.sort(key=lambda pair: pair[0])
-    places = [place for place, _ in points]
-    bands = [
-        v if isinstance(v, Interval) else Interval(v, v, v) for _, v in points if v is not None
-    ]
-    axes.plot(
-        places,
-        [band.middle for band in bands],
-        marker=MARKS[number % len(MARKS)],
-        markersize=4,
-        label=name,
-        **look,
-    )
-    axes.fill_between(
-        places,
-        [band.low for band in bands],
-        [band.high for band in bands],
-        color=colour,
-        alpha=0.2,
-        linewidth=0,
-    )
+def _panel(axes: "Axes", cells: list[CellSummary], measure: Measure, *, grid: _Grid) -> None:
+    """Draw a line for every method and score, with its band."""
+    for number, name in enumerate(grid.lines):
+        look: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "label": name}
+        look["linestyle"] = DASHES[number % len(DASHES)]
+        points = [
+            (one.row[grid.along], _interval(value))
+            for one in cells
+            if one.line == name and (value := measure(one)) is not None
+        ]
+        for place, value in points:
+            if place is None:
+                # Without privacy: it lies across all budgets.
+                axes.axhline(value.middle, **look)
+        placed = sorted((point for point in points if point[0] is not None), key=lambda p: p[0])
+        if placed:
+            places = [place for place, _ in placed]
+            mark = MARKS[number % len(MARKS)]
+            axes.plot(places, [v.middle for _, v in placed], marker=mark, markersize=4, **look)
+            low, high = ([getattr(v, end) for _, v in placed] for end in ("low", "high"))
+            axes.fill_between(places, low, high, color=look["color"], alpha=0.2, linewidth=0)
+    if len(grid.places) > 1:
+        axes.set_xscale("log")
+        axes.set_xticks(grid.places, [f"{place:g}" for place in grid.places])
+        axes.minorticks_off()
+
+
+def _interval(value: Interval | float) -> Interval:
+    return value if isinstance(value, Interval) else Interval(value, value, value)
 
 
 def rendered(figure: "Figure", kind: str) -> bytes:

@@ -36,8 +36,10 @@ Owner: the mean, over trials, of the least coverage of any owner, which nothing 
 <p>{provenance}</p>
 </html>
 """
-HEAD = ("population", "n", "method", "score", "epsilon", "exact epsilon", "shuffled", "level")
-HEAD += ("coverage", "below", "owner", "mean size", "trivial", "trials")
+HEAD = [
+    *("population", "n", "method", "score", "epsilon", "exact epsilon", "shuffled", "level"),
+    *("coverage", "below", "owner", "mean size", "trivial", "trials"),
+]
 
 
 def write_report(results: Results, folder: Path) -> Path:

@@ -58,7 +58,7 @@ def _summary(rows: list[Row]) -> CellSummary:
     return CellSummary(
         row=rows[0],
         trials=len(rows),
-        coverage=mean_interval(_values(ran, "coverage")),
+        coverage=mean_interval(_values(ran, "coverage"), most=1.0),
         size=mean_interval(_values(ran, "mean_size")),
         level=_mean(_values(ran, "certified_level")),
         trivial=share_interval(sum(row["trivial"] for row in ran), len(ran)),
@@ -78,8 +78,13 @@ def _mean(values: list[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def mean_interval(values: list[float]) -> Interval | None:
-    """The mean of independent trials with its interval by Student's t; no width for one trial."""
+def mean_interval(
+    values: list[float], *, least: float = 0.0, most: float = math.inf
+) -> Interval | None:
+    """The mean of independent trials with its interval by Student's t; no width for one trial.
+
+    The interval is cut to the values that are possible, from `least` to `most`.
+    """
     from scipy.stats import t
 
     if not values:
@@ -89,7 +94,7 @@ def mean_interval(values: list[float]) -> Interval | None:
         return Interval(mean, mean, mean)
     deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
     half = float(t.ppf((1 + CONFIDENCE) / 2, n - 1)) * deviation / math.sqrt(n)
-    return Interval(mean, mean - half, mean + half)
+    return Interval(mean, max(least, mean - half), min(most, mean + half))
 
 
 def share_interval(count: int, n: int) -> Interval | None:
