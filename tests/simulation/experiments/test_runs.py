@@ -30,7 +30,7 @@ if __name__ == "__main__":
     cluster.wait_for_nodes()
     two = ["run", file, "--out", f"{folder}/two", "--ray-address", cluster.address]
     app(two, standalone_mode=False)
-    print("nodes", len(cluster.list_all_nodes))
+    print("nodes", len(cluster.list_all_nodes()))
     cluster.shutdown()
 """
 
@@ -132,7 +132,7 @@ def test_one_ray_node_two_and_none_give_the_same(whole: tuple[Path, bytes], tmp_
 
 def test_a_cell_that_can_promise_nothing_says_why(tmp_path: Path) -> None:
     """Sizes of a sweep that are too small for a method are rows with a reason, not an end."""
-    text = 'methods = ["central:laplace-counts"]\nsizes = [20]\nbudgets = [0.1]\ntrials = 1\n'
+    text = 'methods = ["central:laplace-counts"]\nsizes = [5]\nbudgets = [0.1]\ntrials = 1\n'
     file = written(tmp_path, text)
     run(file, tmp_path / "out")
     (row,) = read_results(tmp_path / "out").rows
