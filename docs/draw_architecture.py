@@ -23,7 +23,10 @@ COLUMNS = {"client": 20, "protocol": 405, "aggregator": 790}
 WIDTH, COLUMN, BOX, HEIGHT, ROW, TOP = 1155, 345, 154, 88, 112, 96
 GUTTER = COLUMN - 16 - 2 * BOX
 END = (SIMULATION_TOP := TOP + 6 * ROW + 34) + HEIGHT + 66
-BESIDE, DEALT = "beside the rooms", "dealing embedded simulated simulated_data record_columns"
+BESIDE, DEALT = (
+    "beside the rooms",
+    "dealing attendance embedded simulated simulated_data record_columns",
+)
 LINES, PREDICTS = "command_line option_groups tensors", "predict_command sample_predictions"
 OPTIONS = f"chain_options owner_options defaults {PREDICTS} report report_plot findings"
 STYLE = """text{font:12px system-ui,sans-serif;fill:#1f2933}.n{font-weight:600}
@@ -91,8 +94,8 @@ aggregator 0 4 procedures: calibration without I/O
 aggregator 0 5 quantiles: private quantiles
 aggregator 1 5 {BESIDE}:: binomial keys clock logs process_status
 simulation 0 0 commands: confide: cli federation federation_command interrupts {OPTIONS}
-simulation 1 0 evaluate: what a method would cost on given records
-simulation 2 0 driver: arrays answer procedures: driver planning calibration evaluation
+simulation 1 0 evaluate: methods on given records, experiments: evaluate experiments
+simulation 2 0 driver: arrays answer procedures: driver planning calibration evaluation presence
 simulation 3 0 data: embedded, synthetic and own records
 """
 

@@ -29,6 +29,7 @@ class Ledger:
 
     def __init__(self, path: Path, *, synced: bool = True) -> None:
         self._path, self._db = path, open_database(path, synced=synced)
+        self._synced = synced
 
     def close(self) -> None:
         self._db.close()
@@ -111,7 +112,9 @@ class Ledger:
                 if still == places:
                     spending.charge(self._db, asked, cost=cost, answer=drawn.answer, now=now)
             if still == places:
-                raise_mark(self._db, self._path)
+                if self._synced:
+                    # A ledger that ends with its simulation is not put back by anybody.
+                    raise_mark(self._db, self._path)
                 return drawn.result()
             # Another process spent some of these records meanwhile: draw again without them.
             places = still

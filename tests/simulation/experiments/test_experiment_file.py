@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from confide.protocol.errors import BadInput
-from confide.simulation.experiments.cells import cells
+from confide.simulation.experiments.cells import Cell, cells
 from confide.simulation.experiments.experiment import Experiment, PopulationTerms, read_experiment
 from tests.support.experiments import CELLS, SMALL, written
 from tests.support.places import ROOT
@@ -92,7 +92,7 @@ def test_commands_end_with_2_for_what_they_cannot_read(tmp_path: Path) -> None:
 
 def test_a_changed_file_of_records_makes_other_cells(tmp_path: Path) -> None:
     """A population is told by the content of its file, and not by its path."""
-    named = []
+    named: list[Cell] = []
     for content in (b"one", b"one", b"other"):
         path = tmp_path / f"{len(named)}.csv"
         path.write_bytes(content)
