@@ -23,10 +23,7 @@ COLUMNS = {"client": 20, "protocol": 405, "aggregator": 790}
 WIDTH, COLUMN, BOX, HEIGHT, ROW, TOP = 1155, 345, 154, 88, 112, 96
 GUTTER = COLUMN - 16 - 2 * BOX
 END = (SIMULATION_TOP := TOP + 6 * ROW + 34) + HEIGHT + 66
-BESIDE, DEALT = (
-    "beside the rooms",
-    "dealing attendance embedded simulated simulated_data record_columns",
-)
+BESIDE, DEALT = "beside the rooms", "dealing attendance embedded simulated simulated_data"
 LINES, PREDICTS = "command_line option_groups tensors", "predict_command sample_predictions"
 OPTIONS = f"chain_options owner_options defaults {PREDICTS} report report_plot findings"
 STYLE = """text{font:12px system-ui,sans-serif;fill:#1f2933}.n{font-weight:600}
@@ -82,7 +79,7 @@ protocol 1 3 scores: conformity scores
 protocol 0 4 architectures: networks, ONNX models: architectures models
 protocol 1 4 privacy: the cost of mechanisms
 protocol 0 5 exact: exact arithmetic, sampling
-protocol 1 5 {BESIDE}:: errors files terminal {LINES} version {DEALT}
+protocol 1 5 {BESIDE}:: errors files terminal {LINES} version record_columns {DEALT}
 aggregator 0 0 cli: two command lines: cli __main__
 aggregator 1 0 flower_app: Flower's server side: flower_app flower_messages
 aggregator 0 1 server: gRPC, advance of campaigns

@@ -1,5 +1,6 @@
 """Deals the records of a simulation to its owners, and leaves some for the test."""
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,7 +48,7 @@ def deal(
     from the features alone.
     """
     most = MOST_DRAWN if replacement else len(labels) - 1
-    if not 1 <= records <= most or owners < 1 or concentration < 0:
+    if not 1 <= records <= most or owners < 1 or not 0 <= concentration < math.inf:
         raise BadInput(
             f"{records} records to {owners} owners, concentration {concentration}; accepted are 1 "
             f"to {most} records, at least 1 owner and a concentration of 0 or more"

@@ -134,7 +134,15 @@ def make_setting(
     default = DEFAULT if kind == "central" else "certified"
     if kind == "central":
         check_choice("mechanism of central", variant or default, MECHANISMS)
-    return made(variant=variant or default, **names, **shared, **given)
+    try:
+        found: Repeated = made(variant=variant or default, **names, **shared, **given)
+    except TypeError:
+        said = ", ".join(f"{key} = {value!r}" for key, value in given.items())
+        raise BadInput(
+            f'[settings."{method}"] holds {said}; accepted are values of the kinds that '
+            "`confide evaluate` takes"
+        ) from None
+    return found
 
 
 def _digest(values: dict[str, Any]) -> str:

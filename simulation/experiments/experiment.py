@@ -24,7 +24,6 @@ class PopulationTerms:
 
     data: str = ""
     owner_column: str = ""
-    test_share: float = 0.25
     replacement: bool = False
     owners: int = 50
     sizes: str = "1"

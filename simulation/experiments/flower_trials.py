@@ -61,6 +61,7 @@ def run_config(cell: Cell, trial: int) -> dict[str, Any]:
             "bins": setting.bins,
             "grid": setting.grid,
             "beta": setting.part,
+            "privacy-delta": setting.privacy_delta or run_defaults()["privacy-delta"],
         }
     return config
 

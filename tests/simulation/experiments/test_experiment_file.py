@@ -61,6 +61,14 @@ def test_a_cell_keeps_its_seeds_in_a_larger_experiment() -> None:
             "[settings.\"bits:certified\"] key 'bin' is unknown; accepted: channel, max-corrupt",
         ),
         (
+            (
+                "[populations.even]",
+                '[settings."bits:certified"]\nmax-corrupt = "3"\n[populations.even]',
+            ),
+            "max_corrupt = '3'; accepted are values of the kinds",
+        ),
+        (("concentration = 0.3", "concentration = nan"), "concentration nan; accepted"),
+        (
             ("[populations.even]", '[settings."bits:one-shot"]\n[populations.even]'),
             "settings are given for 'bits:one-shot'; accepted are methods of this experiment",
         ),
