@@ -140,15 +140,8 @@ class Respondent:
             return remembered
         self._check_model(plan, policy, aggregator=signer(signed_plan))
         inside, positions = self._concerned(plan, plan_digest, asked, fewest=policy.minimum_group)
-        question = Question(
-            plan=plan_digest,
-            campaign=plan.campaign,
-            aggregator=signer(signed_plan),
-            query=name,
-            round_=round_,
-            rounds=plan.terms.rounds,
-            training=None if plan.terms.features is None else plan.to_bytes(),
-            together=plan.terms.uses_model and plan.model in policy.vetted_models,
+        question = _question(
+            plan, policy, name=plan_digest, query=name, round_=round_, signed=signed_plan
         )
         asks: dict[str, Any] = {
             "cost": Cost(plan.epsilon, plan.privacy_delta),
@@ -263,3 +256,19 @@ def _report_bytes(plan: Plan) -> float:
     """Return the bytes of a report of one record; 0 where the owner answers as a whole."""
     bits = sum(plan.terms.row_bits(labels=plan.labels).values())
     return ID_BYTES + bits / 8 if bits else 0.0
+
+
+def _question(
+    plan: Plan, policy: Policy, *, name: bytes, query: bytes, round_: int, signed: bytes
+) -> Question:
+    """Return what the ledger is asked, by the digests of the plan and of the query."""
+    return Question(
+        plan=name,
+        campaign=plan.campaign,
+        aggregator=signer(signed),
+        query=query,
+        round_=round_,
+        rounds=plan.terms.rounds,
+        training=None if plan.terms.features is None else plan.to_bytes(),
+        together=plan.terms.uses_model and plan.model in policy.vetted_models,
+    )

@@ -103,28 +103,28 @@ def simulated_owner(
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _KeptSimulated:
     respondent: Respondent
     ledger: Ledger
     streams: QueryStreams | None
 
 
-class _Thread(threading.local):
+class _SimulatedOfThread(threading.local):
     """The owners kept for one thread, the last used at the end.
 
     Each thread has its own, because an SQLite connection belongs to the thread that made it.
     """
 
     def __init__(self) -> None:
-        self.owners: OrderedDict[Any, _Kept] = OrderedDict()
+        self.owners: OrderedDict[Any, _KeptSimulated] = OrderedDict()
 
 
-_kept = _Thread()
+_kept = _SimulatedOfThread()
 
 
 def _made(
     folder: Path, *, owner: int, owners: int, config: Mapping[str, Any], model: bytes | None
-) -> _Kept:
+) -> _KeptSimulated:
     data, seed = simulated_data(config), int(config["seed"])
     mine = dealt(config, owners=owners).shares[owner]
     scorer = _model(str(config["model-file"])) if model is None else Model.of(model)
@@ -155,7 +155,7 @@ def _made(
         entropy=os_entropy if streams is None else streams,
         now=lambda: datetime.now(UTC),
     )
-    return _Kept(respondent, ledger, streams)
+    return _KeptSimulated(respondent, ledger, streams)
 
 
 def _names(data: SimulatedData, mine: NDArray[Any]) -> tuple[bytes, ...]:

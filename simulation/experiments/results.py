@@ -114,8 +114,9 @@ def write_results(
             }
         )
         seconds.append({"cell": cell.number, "trial": trial, "seconds": finished.seconds})
-    _write(folder / RESULTS, rows, COLUMNS, about)
-    _write(folder / TIMINGS, seconds, {"cell": WHOLE, "trial": WHOLE, "seconds": NUMBER}, about)
+    _write(folder / RESULTS, rows, columns=COLUMNS, about=about)
+    timed = {"cell": WHOLE, "trial": WHOLE, "seconds": NUMBER}
+    _write(folder / TIMINGS, seconds, columns=timed, about=about)
     return len(ran)
 
 
@@ -127,7 +128,7 @@ def name_of(about: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
-def _write(path: Path, rows: list[Row], columns: dict[str, str], about: dict[str, Any]) -> None:
+def _write(path: Path, rows: list[Row], *, columns: dict[str, str], about: dict[str, Any]) -> None:
     import pyarrow
     import pyarrow.parquet
 
