@@ -104,14 +104,17 @@ class LabelQuery(Query):
         # Equal first words, one pair in 2^64, are ordered by the second: any rule that does not
         # depend on arrival will do.
         order = np.lexsort((names[:, 1], names[:, 0]))
+        u = (names[order, 1] >> np.uint64(11)).astype(np.float64)
+        u *= 2.0**-53
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
+        # What is long goes before what is longer comes.
+        del names, order
         shown, reports = (
             _placed([batch.columns[name] for batch in batches], place)
             for name in (self.clear.name, "reports")
         )
-        u = (names[order, 1] >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        del names, order, place
+        del place
         return LabelTally(self._scored(shown, u, scores), reports)
 
     def _scored(
