@@ -89,7 +89,7 @@ class Run:
             self._measured = Measurements(config, owners=len(self.nodes), model=self._model)
         else:
             config, self._model = with_provider_files(config)
-        self._plans = Plans(config, run=run)
+        self._plans = Plans(config, run=run, owners=len(self.nodes))
         self._grid, self._config, self._run, self._folder = grid, config, run, folder
         self.names = self._plans.names
         self._chain = float(config["train-share"]) > 0

@@ -25,12 +25,14 @@ VALID, AUTHORITY_VALID = timedelta(days=365), timedelta(days=3650)
 LONGEST_NAME = 64
 
 
-def create_keys(folder: Path, *, address: str, now: datetime) -> list[Path]:
+def create_keys(
+    folder: Path, *, address: str, now: datetime, signing: str = SIGNING_KEY
+) -> list[Path]:
     """Write a signing key, and an authority with a server certificate for the address.
 
-    Existing files are not replaced.
+    Existing files are not replaced. `signing` is the name of the key's file.
     """
-    files = {SIGNING_KEY: Ed25519PrivateKey.generate().private_bytes_raw()}
+    files = {signing: Ed25519PrivateKey.generate().private_bytes_raw()}
     found = [name for name in CERTIFICATES if (folder / name).exists()]
     if found and len(found) < len(CERTIFICATES):
         missing = ", ".join(name for name in CERTIFICATES if name not in found)
@@ -191,7 +193,7 @@ def _certificates(address: str, now: datetime) -> dict[str, bytes]:
             valid=VALID,
         ),
         "server.pem": _certificate(
-            "Confide aggregator",
+            "Confide server",
             server,
             issuer="Confide authority",
             signer=authority,

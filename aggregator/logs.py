@@ -34,10 +34,11 @@ def place_of(error: BaseException) -> str:
     return f"{type(error).__name__} at {Path(ours[-1].filename).name}:{ours[-1].lineno}"
 
 
-def log_to_stderr() -> None:
-    """Send the aggregator's logs to standard error."""
+def log_to_stderr(*names: str) -> None:
+    """Send the logs of these packages, and the server's own, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    logger = logging.getLogger("confide.aggregator")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    for name in ("confide.aggregator", *names):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)

@@ -2,11 +2,11 @@
 
 Run `python benchmarks/audit.py [--runs 200000] [--epsilon 1 4] [--json FILE]`, about five minutes
 for each epsilon. Every run takes one step of the closed form on a batch with one of two canaries
-and lets the auditor guess which (`tests/support/auditing.py`). A row is a noise: the one that the
-claim asks for, and half of it, planted. `by definition` assumes nothing but independent runs;
-`Gaussian` assumes the shape of the noise. A bound is above the true epsilon with probability at
-most --false-alarm. The command ends with status 1 if a bound of the stated noise is above the
-claim.
+and lets the auditor guess which (`confide.simulation.attackers.estimator`). A row is a noise: the
+one that the claim asks for, and half of it, planted. `by definition` assumes nothing but
+independent runs; `Gaussian` assumes the shape of the noise. A bound is above the true epsilon with
+probability at most --false-alarm. The command ends with status 1 if a bound of the stated noise is
+above the claim.
 """
 
 import argparse
@@ -22,8 +22,14 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from confide.protocol.exact.lattice import CLIP_UNITS
 from confide.protocol.exact.sampling import os_entropy
-from tests.support.auditing import by_definition, by_gaussian, watch
-from tests.support.canaries import DELTA, canaries, claimed_terms, closed_form, noisy_step
+from confide.simulation.attackers.canaries import (
+    DELTA,
+    canaries,
+    claimed_terms,
+    closed_form,
+    noisy_step,
+)
+from confide.simulation.attackers.estimator import by_definition, by_gaussian, watch
 
 Row = dict[str, Any]
 

@@ -1,8 +1,9 @@
 """Train and calibrate by the commands that operators and owners type, over a real gRPC server.
 
-Run `python benchmarks/chain.py [--data FILE] [--owners 5] [--train-share 0.45] [--json FILE]
-[--markdown]`. FILE is an npz archive of features (n, d) in [0, 1] and labels (n,) from 0, or of
-x_train, y_train, x_test and y_test, which are put together; records whose d is a square are images.
+Run `python benchmarks/chain.py [--data FILE] [--owners 5] [--train-share 0.45] [--engine hooks]
+[--json FILE] [--markdown]`. FILE is an npz archive of features (n, d) in [0, 1] and labels (n,)
+from 0, or of x_train, y_train, x_test and y_test, which are put together; records whose d is a
+square are images.
 Without it the records are the embedded letters. 1,500 records are for testing, and the others are
 dealt to the owners.
 
@@ -154,16 +155,16 @@ def comparisons(terms: TrainingTerms, split: Split) -> list[Row]:
     ]
 
 
-def measure(data: Records, *, owners: int, train_share: float, folder: Path) -> Row:
+def measure(data: Records, *, owners: int, train_share: float, engine: str, folder: Path) -> Row:
     """Run the chain and its comparisons; return the rows and what they are about."""
     records = len(data) - TEST
     dealt, rest, _ = deal(data.labels, owners=owners, records=records, seed=0)
     shares, test = [data.at(places) for places in dealt], data.at(rest)
     given: Row = {"records": records, "owners": owners, "train_share": train_share}
     terms = training_terms(data, **given)
-    text = chain_file(terms, data, shared_settings(terms, **given))
+    text = chain_file(data, shared_settings(terms, **given))
     say(f"{records} records, {owners} owners, {terms.size} weights")
-    chain, campaigns = Chain(folder, text, shares), calibrations(train_share)
+    chain, campaigns = Chain(folder, text, shares, engine=engine), calibrations(train_share)
     chain.run(campaigns)
     split, found = chain.split(shares, test), Measured.of(chain.model, test)
     cards = {name: chain.card(name) for name in campaigns}
@@ -182,6 +183,7 @@ def measure(data: Records, *, owners: int, train_share: float, folder: Path) -> 
     return {
         "records": numbers,
         "chain": text,
+        "gradients": sorted(chain.said),
         "rows": rows,
         "trivial bits": trivial,
         "whole chain": whole(cards),
@@ -215,6 +217,8 @@ def show(found: Row, *, markdown: bool) -> None:
         Console(width=None if sys.stdout.isatty() else 140).print(drawn)
     numbers = ", ".join(f"{count:,} for {name}" for name, count in found["records"].items())
     print(f"\nRecords: {numbers}.")
+    for line in found["gradients"]:
+        print(f"Owners: {line}.")
     print(f"A record pays at most epsilon {found['whole chain']:.3g} in the whole chain.")
     if found["trivial bits"] is not None:
         print(f"Bits again, {REPEATS} times in process on the same scores:")
@@ -228,6 +232,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="npz file of features and labels")
     parser.add_argument("--owners", type=int, default=5)
     parser.add_argument("--train-share", type=float, default=TRAIN_SHARE)
+    parser.add_argument("--engine", default="hooks", help="of the owners (default: hooks, Opacus)")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--markdown", action="store_true", help="as docs/training.md shows it")
     arguments = parser.parse_args()
@@ -245,6 +250,7 @@ def main() -> None:
                 data,
                 owners=arguments.owners,
                 train_share=arguments.train_share,
+                engine=arguments.engine,
                 folder=Path(folder),
             )
     except BadInput as error:

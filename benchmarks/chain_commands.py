@@ -6,6 +6,7 @@ are processes of their own, with TLS between them.
 
 import json
 import math
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from chain_comparison import Records, by_the_rule
+from chain_comparison import Records
 
 from confide.client.home import Home
 from confide.client.participants import Participants
@@ -44,6 +45,7 @@ TRAIN_SHARE, EPSILON_TRAIN, EPSILON, DELTA = 0.45, 4.0, 1.0, 1e-6
 # Ranks of full data lie near the top, where scores crowd; noised counts pay for every halving.
 BINS, FINER_BINS = 256, 1024
 ROUNDS, SAMPLING_RATE = 20, 0.5
+SAID = "gradients by engine"
 
 
 def calibrations(train_share: float) -> tuple[str, ...]:
@@ -72,27 +74,31 @@ def architecture(features: int) -> str:
     return f"cnn image=1,{side},{side} channels={'8,16' if side >= 8 else '16'}"
 
 
-def training_terms(
-    data: Records, *, records: int, owners: int, train_share: float
-) -> TrainingTerms:
-    """The public numbers of the training; docs/training.md says how to choose them."""
-    settings = {
+def training_settings(data: Records) -> Row:
+    """The settings of the training; batch and learning rate follow the rule of the project."""
+    return {
         "architecture": architecture(data.features.shape[1]),
         "features": data.features.shape[1],
-        "labels": int(data.labels.max()) + 1,
         "epsilon": EPSILON_TRAIN,
         "privacy-delta": DELTA,
         "rounds": ROUNDS,
         "local-steps": 1,
         "sampling-rate": SAMPLING_RATE,
-        "clip": 1.0,
-        "batch": float(round(SAMPLING_RATE * train_share * records / owners)),
-        "learning-rate": 1.0,
+        "batch": "auto",
+        "learning-rate": "auto",
         "momentum": 0.8,
         "averaged-rounds": 5,
         "centre": 0.5,
     }
-    return by_the_rule(TrainingTerms.from_settings("federated-averaging", settings), owners=owners)
+
+
+def training_terms(
+    data: Records, *, records: int, owners: int, train_share: float
+) -> TrainingTerms:
+    """The public numbers of the training."""
+    expected = {"expected": round(train_share * records), "owners": owners, "clip": 1.0}
+    settings = training_settings(data) | expected | {"labels": int(data.labels.max()) + 1}
+    return TrainingTerms.from_settings("federated-averaging", settings)
 
 
 def shared_settings(terms: TrainingTerms, *, records: int, owners: int, train_share: float) -> Row:
@@ -107,24 +113,9 @@ def shared_settings(terms: TrainingTerms, *, records: int, owners: int, train_sh
     }
 
 
-def chain_file(terms: TrainingTerms, data: Records, shared: Row) -> str:
+def chain_file(data: Records, shared: Row) -> str:
     """The file that the operator gives to `confide-aggregator chain`."""
-    training = {
-        "architecture": architecture(data.features.shape[1]),
-        "features": data.features.shape[1],
-        "epsilon": terms.epsilon,
-        "privacy-delta": terms.privacy_delta,
-        "rounds": terms.rounds,
-        "local-steps": terms.local_steps,
-        "sampling-rate": terms.sampling_rate,
-        "clip": terms.clip,
-        "batch": terms.batch,
-        "learning-rate": round(terms.learning_rate, 3),
-        "momentum": terms.momentum,
-        "averaged-rounds": terms.averaged_rounds,
-        "centre": terms.centre,
-    }
-    parts = [_toml(shared), "[training]", _toml(training)]
+    parts = [_toml(shared), "[training]", _toml(training_settings(data))]
     for campaign in calibrations(shared["train-share"]):
         parts += ["[[calibration]]", _toml(calibration_settings(campaign))]
     return "\n".join(parts)
@@ -143,7 +134,8 @@ def _toml(values: Row) -> str:
 class Chain:
     """One run of all commands, in a folder of its own."""
 
-    def __init__(self, folder: Path, file: str, shares: list[Records]) -> None:
+    def __init__(self, folder: Path, file: str, shares: list[Records], *, engine: str) -> None:
+        self._engine, self.said = engine, set[str]()
         self.place = Place(folder / "aggregator")
         self.owners = [
             Owner(folder / str(number), self.place, mine.features, mine.labels)
@@ -166,10 +158,15 @@ class Chain:
 
     def _contribute(self, server: Running, campaign: str) -> None:
         began, name = time.monotonic(), self.operator.campaign(f"{TITLE}: {campaign}")
+
+        def answer(one: Owner) -> subprocess.CompletedProcess[str]:
+            return one.contribute(server, name, engine=self._engine)
+
         with ThreadPoolExecutor(len(self.owners)) as pool:
-            for done in pool.map(lambda one: one.contribute(server, name), self.owners):
+            for done in pool.map(answer, self.owners):
                 if done.returncode:
                     raise BadInput(f"an owner of {campaign} failed: {done.stderr}")
+                self.said |= gradient_lines(done.stderr)
         say(f"{campaign}: {time.monotonic() - began:.0f} s")
 
     @contextmanager
@@ -212,6 +209,11 @@ def split(
         parts[0].append(mine.at(taking))
         parts[1].append(mine.at(np.setdiff1d(np.arange(len(mine)), taking)))
     return Split(_together(parts[0]), _together(parts[1]), test)
+
+
+def gradient_lines(log: str) -> set[str]:
+    """What owners logged of their engines."""
+    return {line[line.index(SAID) :] for line in log.splitlines() if SAID in line}
 
 
 def _together(parts: list[Records]) -> Records:

@@ -4,7 +4,6 @@ Both train the network of the chain on the records that trained it, and calibrat
 calibrated it.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +16,7 @@ from confide.aggregator.campaigns.plans import make_plan
 from confide.aggregator.procedures.averaging import federated_averaging
 from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
+from confide.client.training.computing import Computing
 from confide.client.training.local_round import Trainer
 from confide.protocol.architectures.base import Weights, scaled
 from confide.protocol.architectures.export import predict_file, to_onnx
@@ -25,6 +25,7 @@ from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.methods.mean_weights import TrainingTally
 from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.methods.training_query import TrainingQuery
+from confide.protocol.methods.training_rule import usual_rate
 from confide.protocol.plan import Plan
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.privacy.renyi import training_noise
@@ -34,9 +35,9 @@ from confide.protocol.simulated import ALWAYS
 from confide.simulation.driver import BitUsers, CountingOwner, drive
 
 Array = NDArray[Any]
-# How far the noise of a step moves the weights (docs/training.md), and the rounds of one owner, who
-# averages its last quarter. Chosen by a few tries on USPS, for owners and for one owner alike.
-NOISE_LENGTH, ALONE_LENGTH, ALONE_ROUNDS = 0.5, 0.3, 60
+# How far the noise of a step of one owner moves the weights (docs/training.md), and its rounds, of
+# which it averages the last quarter. Chosen by a few tries on USPS.
+ALONE_LENGTH, ALONE_ROUNDS = 0.3, 60
 # Of the training without privacy; enough that accuracy does not rise any more.
 EPOCHS, MINIBATCH, RATE = 30, 64, 2e-3
 
@@ -82,14 +83,6 @@ class Measured:
         return float(covered.mean()), float(found.sum(axis=1).mean())
 
 
-def by_the_rule(
-    terms: TrainingTerms, *, owners: int, length: float = NOISE_LENGTH
-) -> TrainingTerms:
-    """The terms with the learning rate of the rule of docs/training.md."""
-    noise = terms.noise_multiplier * math.sqrt(terms.size / owners) * terms.clip / terms.batch
-    return replace(terms, learning_rate=length / noise)
-
-
 def alone(terms: TrainingTerms, *, records: int) -> TrainingTerms:
     """The terms of one owner of all records, at the same epsilon."""
     noise = training_noise(
@@ -98,20 +91,28 @@ def alone(terms: TrainingTerms, *, records: int) -> TrainingTerms:
         sampling_rate=terms.sampling_rate,
         steps=ALONE_ROUNDS,
     )
-    own = replace(
+    batch = terms.sampling_rate * records
+    return replace(
         terms,
-        batch=terms.sampling_rate * records,
+        batch=batch,
+        learning_rate=usual_rate(
+            noise_multiplier=noise,
+            size=terms.size,
+            owners=1,
+            clip=terms.clip,
+            batch=batch,
+            length=ALONE_LENGTH,
+        ),
         rounds=ALONE_ROUNDS,
         local_steps=1,
         averaged_rounds=ALONE_ROUNDS // 4,
         noise_multiplier=noise,
     )
-    return by_the_rule(own, owners=1, length=ALONE_LENGTH)
 
 
 def one_owner(terms: TrainingTerms, records: Records) -> bytes:
     """The model of one owner of all records, with these terms."""
-    trainer = Trainer(terms, device="cpu")
+    trainer = Trainer(terms, computing=Computing("cpu"))
 
     def answer(query: TrainingQuery, _: int) -> TrainingTally:
         learned = trainer.learn(query.weights, records.features, records.labels, entropy=os_entropy)

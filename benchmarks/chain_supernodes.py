@@ -1,11 +1,11 @@
 """Train and calibrate over real Flower SuperNodes, as docs/deployment.md starts them.
 
-Run `python benchmarks/chain_supernodes.py [--data FILE] [--owners 5] [--json FILE] [--markdown]`,
-with a FILE like that of `chain.py`. A SuperLink and a SuperNode for each owner are processes of
-their own, with TLS and node authentication between them; one run (`flwr run`) trains the
-convolutional network of `chain.py` at epsilon 4 and calibrates it at epsilon 1, on the records that
-did not train and on those that did. Every card is verified; accuracy, coverage and set sizes are
-measured on 1,500 other records. One owner of all records and no privacy stand beside it, as in
+Run `python benchmarks/chain_supernodes.py [--data FILE] [--owners 5] [--engine hooks] [--json FILE]
+[--markdown]`, with a FILE like that of `chain.py`. A SuperLink and a SuperNode for each owner are
+processes of their own, with TLS and node authentication between them; one run (`flwr run`) trains
+the convolutional network of `chain.py` at epsilon 4 and calibrates it at epsilon 1, on the records
+that did not train and on those that did. Every card is verified; accuracy, coverage and set sizes
+are measured on 1,500 other records. One owner of all records and no privacy stand beside it, as in
 `chain.py`. It takes some ten minutes on two cores: a SuperNode starts a process for every message.
 Exit status 1 if a card does not verify.
 """
@@ -27,15 +27,15 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from chain import TEST, card_row, comparisons, read_data, show, whole
 from chain_commands import (
-    DELTA,
     EPSILON,
     FINER_BINS,
     SCORE,
     TRAIN_SHARE,
     TRAINING,
-    architecture,
+    gradient_lines,
     say,
     split,
+    training_settings,
     training_terms,
 )
 from chain_comparison import Measured, Records
@@ -88,10 +88,11 @@ def write_owner(folder: Path, number: int, mine: Records, *, aggregator: bytes) 
 
 
 @contextmanager
-def deployed(folder: Path, prepare: Callable[[bytes], int]) -> Iterator[None]:
+def deployed(folder: Path, prepare: Callable[[bytes], int], **settings: str) -> Iterator[None]:
     """A SuperLink and SuperNodes, which end with the block.
 
     `prepare` is given the aggregator's public key, writes the owners, and returns their number.
+    `settings` are variables of the nodes.
     """
     create_keys(folder, address="127.0.0.1", now=datetime.now(UTC))
     owners = prepare(read_key(folder / "aggregator.key").public_key().public_bytes_raw())
@@ -104,7 +105,7 @@ def deployed(folder: Path, prepare: Callable[[bytes], int]) -> Iterator[None]:
         command = [str(SCRIPTS / "superlink.sh"), str(folder), *address.split(":")]
         start(links, folder, "superlink", command, environment(folder / "flwr"))
         wait_for(lambda: b"Uvicorn running" in (folder / "superlink.log").read_bytes(), SECONDS)
-        nodes = [start_node(running, folder, number) for number in range(owners)]
+        nodes = [start_node(running, folder, number, **settings) for number in range(owners)]
         wait_for(lambda: all(ready() for _, ready in nodes), SECONDS)
         yield
 
@@ -119,17 +120,8 @@ def run_config(data: Records, terms: TrainingTerms, *, records: int, folder: Pat
         "train-share": TRAIN_SHARE,
         "epsilon": EPSILON,
         "training-epsilon": terms.epsilon,
-        "privacy-delta": DELTA,
         "bins": FINER_BINS,
-        "architecture": architecture(data.features.shape[1]),
-        "features": terms.features,
-        "rounds": terms.rounds,
-        "local-steps": terms.local_steps,
-        "sampling-rate": terms.sampling_rate,
-        "batch": terms.batch,
-        "learning-rate": round(terms.learning_rate, 3),
-        "momentum": terms.momentum,
-        "averaged-rounds": terms.averaged_rounds,
+        **{name: value for name, value in training_settings(data).items() if name != "epsilon"},
         "timeout": float(SECONDS),
         "output": str(folder / "out"),
         "key-file": str(folder / "aggregator.key"),
@@ -137,7 +129,7 @@ def run_config(data: Records, terms: TrainingTerms, *, records: int, folder: Pat
     return " ".join(f"{name}={json.dumps(value)}" for name, value in settings.items())
 
 
-def measure(data: Records, *, owners: int, folder: Path) -> dict[str, Any]:
+def measure(data: Records, *, owners: int, engine: str, folder: Path) -> dict[str, Any]:
     """Run the chain; return the rows of its cards and how many records there were."""
     records = len(data) - TEST
     dealt, rest, _ = deal(data.labels, owners=owners, records=records, seed=0)
@@ -150,7 +142,7 @@ def measure(data: Records, *, owners: int, folder: Path) -> dict[str, Any]:
             write_owner(folder, number, mine, aggregator=public)
         return len(shares)
 
-    with deployed(folder, prepare):
+    with deployed(folder, prepare, CONFIDE_ENGINE=engine):
         say(f"{records} records, {owners} SuperNodes")
         run = flwr(folder, "run", str(ROOT), "own", "--run-config", config)["run-id"]
         ended = outcome(folder, run, seconds=LONGEST)
@@ -175,7 +167,14 @@ def measure(data: Records, *, owners: int, folder: Path) -> dict[str, Any]:
         "calibration on others": len(parts.calibrate),
         "test": len(test),
     }
-    return {"records": numbers, "rows": rows, "trivial bits": None, "whole chain": whole(cards)}
+    logs = [(folder / f"node{number}.log").read_text() for number in range(owners)]
+    return {
+        "records": numbers,
+        "gradients": sorted(set().union(*map(gradient_lines, logs))),
+        "rows": rows,
+        "trivial bits": None,
+        "whole chain": whole(cards),
+    }
 
 
 def main() -> None:
@@ -184,6 +183,7 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, help="npz file of features and labels")
     parser.add_argument("--owners", type=int, default=5)
+    parser.add_argument("--engine", default="hooks", help="of the owners (default: hooks, Opacus)")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--markdown", action="store_true", help="as docs/training.md shows it")
     arguments = parser.parse_args()
@@ -192,7 +192,12 @@ def main() -> None:
     began = time.monotonic()
     try:
         with tempfile.TemporaryDirectory() as folder:
-            found = measure(read_data(arguments.data), owners=arguments.owners, folder=Path(folder))
+            found = measure(
+                read_data(arguments.data),
+                owners=arguments.owners,
+                engine=arguments.engine,
+                folder=Path(folder),
+            )
     except BadInput as error:
         parser.error(str(error))
     say(f"{time.monotonic() - began:.0f} s in all")

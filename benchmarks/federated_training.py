@@ -7,8 +7,8 @@ and accuracy is measured on the others. Settings are those of pyproject.toml but
 
     architecture    linear: from the features to the labels
     centre          --centre, if it is given
-    batch           the sampling rate times the records of an owner
-    learning rate   by the rule of docs/training.md, or --learning-rate
+    clip            --clip
+    learning rate   by the rule of the project, or --learning-rate
 
 The columns: owners who each add exact noise (what the project does), the same without noise, one
 owner of all records with exact noise (the central model, with batch and rate of its own), and the
@@ -17,12 +17,10 @@ share of the most frequent label among the other records.
 
 import argparse
 import json
-import math
 import statistics
 import sys
 import tomllib
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +47,12 @@ from confide.simulation.data.population import read_arrays
 
 Array = NDArray[Any]
 Row = dict[str, Any]
-# The rule of docs/training.md: the noise of a step moves the weights by so much, in L2 norm.
-NOISE_LENGTH = 0.75
 
 
 def chosen_terms(
     data: tuple[Array, Array], arguments: argparse.Namespace, *, epsilon: float, owners: int
 ) -> TrainingTerms:
-    """The terms for so many owners; without a learning rate the rule gives one."""
+    """The terms for so many owners."""
     file = Path(__file__).parent.parent / "pyproject.toml"
     config = tomllib.loads(file.read_text())["tool"]["flwr"]["app"]["config"]
     features, labels = data
@@ -65,13 +61,14 @@ def chosen_terms(
         "architecture": "linear",
         "features": features.shape[1],
         "labels": int(labels.max()) + 1,
-        "batch": max(1.0, config["sampling-rate"] * arguments.records / owners),
+        "batch": "auto",
+        "learning-rate": arguments.learning_rate,
+        "clip": arguments.clip,
+        "expected": arguments.records,
+        "owners": owners,
         "centre": config["centre"] if arguments.centre is None else arguments.centre,
     }
-    terms = TrainingTerms.from_settings("federated-averaging", given)
-    noise = terms.noise_multiplier * math.sqrt(terms.size / owners) * terms.clip / terms.batch
-    rate = NOISE_LENGTH / noise if arguments.learning_rate is None else arguments.learning_rate
-    return replace(terms, learning_rate=rate)
+    return TrainingTerms.from_settings("federated-averaging", given)
 
 
 def learn(
@@ -171,7 +168,8 @@ def main() -> None:
     parser.add_argument("--owners", type=int, default=10)
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 2.0, 4.0])
     parser.add_argument("--centre", type=float, help="in place of the run configuration's")
-    parser.add_argument("--learning-rate", type=float, help="in place of the rule's")
+    parser.add_argument("--learning-rate", default="auto", help="in place of the rule's")
+    parser.add_argument("--clip", type=float, default=1.0, help="longest gradient (default 1)")
     parser.add_argument("--seeds", type=int, default=5, help="trainings of each kind (default 5)")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     arguments = parser.parse_args()

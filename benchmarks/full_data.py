@@ -13,68 +13,21 @@ continued.
 """
 
 import argparse
-import json
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from full_data_cells import EXPERIMENTS, Cell, possible
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from confide.protocol.terminal import clear_errors
-from confide.simulation.evaluate.pipeline_terms import Pipeline
-from confide.simulation.evaluate.trials import write_json
-
-# SCP Tables S7 to S9, coverage and set size: (n, epsilon) -> method -> (coverage, size).
-PAPER: dict[tuple[int, float], dict[str, tuple[float, float]]] = {
-    (10_000, 0.5): {"scp-f": (0.927, 3.243), "scp-a": (0.902, 2.976), "split": (0.904, 3.339)},
-    (10_000, 1.0): {"scp-f": (0.917, 2.958), "scp-a": (0.905, 2.828), "split": (0.904, 3.288)},
-    (10_000, 2.0): {"scp-f": (0.912, 2.854), "scp-a": (0.905, 2.778), "split": (0.904, 3.266)},
-    (30_000, 0.5): {"scp-f": (0.913, 2.279), "scp-a": (0.905, 2.202), "split": (0.907, 2.537)},
-    (30_000, 1.0): {"scp-f": (0.908, 2.129), "scp-a": (0.904, 2.091), "split": (0.907, 2.496)},
-    (30_000, 2.0): {"scp-f": (0.907, 2.093), "scp-a": (0.904, 2.071), "split": (0.906, 2.485)},
-}
-
-
-def run(
-    cells: list[Cell], *, trials: int, rows: list[dict[str, Any]], keep: Callable[[], None]
-) -> None:
-    """Run the trials that are missing in `rows`.
-
-    Trials of all cells alternate, so that an interrupted run has some of each.
-    """
-    done = {json.dumps([row["cell"], row["trial"]]) for row in rows}
-    prepared: dict[int, list[Pipeline]] = {}
-    todo = [
-        (n, i)
-        for n in range(trials)
-        for i in range(len(cells))
-        if json.dumps([cells[i].key, n]) not in done
-    ]
-    started = time.monotonic()
-    for count, (number, i) in enumerate(todo):
-        left = (time.monotonic() - started) / max(count, 1) * (len(todo) - count) / 60
-        if sys.stderr.isatty():
-            print(
-                f"\r{count}/{len(todo)} trials, about {left:.0f} min left  ",
-                end="",
-                file=sys.stderr,
-                flush=True,
-            )
-        if i not in prepared:
-            prepared[i], refused = possible(cells[i])
-            for method, why in refused.items():
-                print(f"\n{cells[i].key} {method}: {why}", file=sys.stderr)
-        rows += list(cells[i].trial(number, prepared[i]))
-        keep()
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
+from confide.simulation.reproduce.cells import EXPERIMENTS, Cell, finish, possible
+from confide.simulation.reproduce.kept_trials import KeptTrials
+from confide.simulation.reproduce.scp_numbers import SETS
 
 
 def summary(cell: Cell, rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
@@ -86,7 +39,7 @@ def summary(cell: Cell, rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
             continue
         coverage = np.array([row["coverage"] for row in own])
         size = np.array([row["mean_size"] for row in own if row["mean_size"] is not None])
-        paper = PAPER.get((cell.terms.n, cell.terms.budget.epsilon), {}).get(pipeline.method)
+        paper = SETS.get((cell.terms.n, cell.terms.budget.epsilon, pipeline.method))
         shown = {
             "n": f"{cell.terms.n:,}",
             "epsilon": f"{cell.terms.budget.epsilon:g}",
@@ -106,7 +59,7 @@ def summary(cell: Cell, rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
             "trivial": f"{np.mean([row['trivial'] for row in own]):.0%}",
             "paper": "-"
             if cell.experiment != "scp" or paper is None
-            else f"{paper[0]:.3f}, {paper[1]:.3f}",
+            else f"{paper['coverage']:.3f}, {paper['mean size']:.3f}",
         }
     for method in refused:
         yield {
@@ -183,9 +136,6 @@ def main() -> None:
     if arguments.trials < 1:
         parser.error(f"--trials is {arguments.trials}; at least 1 is needed")
     torch.set_num_threads(1)
-    rows: list[dict[str, Any]] = []
-    if arguments.json is not None and arguments.json.exists():
-        rows = json.loads(arguments.json.read_text())
     chosen = {
         name: list(make()) for name, make in EXPERIMENTS.items() if arguments.only in (None, name)
     }
@@ -195,17 +145,13 @@ def main() -> None:
             for name, cells in chosen.items()
         }
 
-    def keep() -> None:
-        if arguments.json is not None:
-            write_json(rows, arguments.json)
-
     with clear_errors():
+        kept = KeptTrials(arguments.json)
         try:
-            every = [cell for cells in chosen.values() for cell in cells]
-            run(every, trials=arguments.trials, rows=rows, keep=keep)
+            finish([cell for cells in chosen.values() for cell in cells], kept, arguments.trials)
         finally:
             for name, cells in chosen.items():
-                (show_markdown if arguments.markdown else show)(name, cells, rows)
+                (show_markdown if arguments.markdown else show)(name, cells, kept.rows)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from rich.table import Table
 
 from confide.aggregator.procedures import bits, labels
 from confide.aggregator.procedures.ladder import even_in_size
+from confide.aggregator.procedures.one_shot import one_shot
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.randomized_response import KaryRR
 from confide.protocol.channels.registry import auto
@@ -30,23 +31,19 @@ from confide.protocol.embedded import PROVIDER_RECORDS, discriminant, letters
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import all_scores, true_scores
+from confide.simulation.data.synthetic import softmax_records
 from confide.simulation.driver import BitUsers, LabelUsers, drive
 
 ALPHA = DELTA = 0.1
 LABELS_TITLE = "LDP-CP-L: mean set size"
 BITS_TITLE = "LDP-CP-S: coverage in excess of 1 - alpha, as a share of published S*"
-# Softmax of ten independent normal logits with this spread: the oracle's HPS sets hold 1.85 labels.
-SPREAD = 3.53
 LABEL_CELLS = [(10_000, 1.0), (50_000, 1.0), (3_000, 2.0)]
 BIT_CELLS = [(4.0, 10_000), (4.0, 50_000), (1.0, 10_000), (1.0, 30_000), (1.0, 50_000)]
 
 
 def synthetic(n: int, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
     """HPS scores of every label and true labels of a calibrated ten-class model."""
-    logits = rng.normal(0, SPREAD, (n, 10))
-    probs = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probs /= probs.sum(axis=1, keepdims=True)
-    truth = np.minimum((probs.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1), 9)
+    probs, truth = softmax_records(n, rng)
     return all_scores(SCORES["hps"], probs), truth
 
 
@@ -156,7 +153,7 @@ def bit_table(trials: int) -> list[dict[str, Any]]:
         variants: dict[str, Callable[[], Any]] = {
             "published S*": lambda g=given: bits.published(**g, star=True),
             "certified": lambda g=given: bits.certified(**g),
-            "one-shot": lambda g=given: bits.one_shot(**g),
+            "one-shot": lambda g=given: one_shot(**g),
         }
         for population, scores in bit_populations().items():
             published = float("nan")

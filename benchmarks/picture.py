@@ -16,7 +16,7 @@ mpl.use("svg")
 from matplotlib import pyplot as plt
 
 from confide.simulation.data.population import embedded
-from confide.simulation.evaluate.local import Local
+from confide.simulation.evaluate.calibrated import Calibrated
 from confide.simulation.evaluate.trials import run_trials
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -30,7 +30,7 @@ LINES = {
 
 def main() -> None:
     population = embedded()
-    base = Local(trials=20, seed=1)
+    base = Calibrated(trials=20, seed=1)
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
     plain, _ = run_trials(population, replace(base, variant="non-private"))
     axes.axhline(

@@ -25,15 +25,23 @@ N = 4_000
 
 
 def shoot(
-    chromium: Any, url: str, path: Path, *, width: int, height: int, dark: bool = False
+    chromium: Any,
+    url: str,
+    path: Path,
+    *,
+    width: int,
+    height: int,
+    dark: bool = False,
+    whole: bool = False,
 ) -> None:
+    """Write the picture of a page as a window shows it, or the whole page, however high."""
     context = chromium.new_context(
         viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
     )
     page = context.new_page()
     page.goto(url)
     page.wait_for_timeout(1500)
-    page.screenshot(path=path)
+    page.screenshot(path=path, full_page=whole)
     context.close()
     print(f"wrote {path}")
 
@@ -61,7 +69,7 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder, browser() as chromium:
         report = federation(Path(folder) / "federation")
-        shoot(chromium, report, given.out / "page-report.png", width=880, height=1000)
+        shoot(chromium, report, given.out / "page-report.png", width=880, height=1230)
         place = Place(Path(folder) / "aggregator")
         try:
             campaign = place.campaign(plan, owners=len(OWNERS))
@@ -89,7 +97,8 @@ def main() -> None:
             together(len(OWNERS), lambda i: part(i).watch())
             eventually(lambda: place.store.campaign(campaign).state == "calibrated")
             shoot(chromium, url, given.out / "page-phone.png", width=390, height=844, dark=True)
-            shoot(chromium, f"{url}/card", given.out / "page-card.png", width=880, height=900)
+            card = given.out / "page-card.png"
+            shoot(chromium, f"{url}/card", card, width=880, height=900, whole=True)
         finally:
             place.close()
 

@@ -20,15 +20,18 @@ from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.privacy.losses import SampledGaussian
 from confide.protocol.privacy.profiles import Profile
 from confide.protocol.privacy.renyi import training_epsilon
+from confide.protocol.simulated_data import EMBEDDED_RECORDS
 
 Row = dict[str, Any]
+OWNERS = 10
 
 
 def embedded_terms() -> tuple[TrainingTerms, float]:
     """The terms of the run configuration, and its delta."""
     file = Path(__file__).parent.parent / "pyproject.toml"
     config = tomllib.loads(file.read_text())["tool"]["flwr"]["app"]["config"]
-    terms = TrainingTerms.from_settings("federated-averaging", config)
+    expected = {"expected": EMBEDDED_RECORDS, "owners": OWNERS}
+    terms = TrainingTerms.from_settings("federated-averaging", config | expected)
     return terms, terms.privacy_delta
 
 
@@ -50,7 +53,12 @@ def accuracy(arguments: argparse.Namespace) -> list[Row]:
         found = {
             name: [
                 trained_accuracy(
-                    terms, owned(), records=10_000, owners=10, seed=seed, learns=learns
+                    terms,
+                    owned(),
+                    records=EMBEDDED_RECORDS,
+                    owners=OWNERS,
+                    seed=seed,
+                    learns=learns,
                 )
                 for seed in range(arguments.seeds)
             ]

@@ -25,6 +25,10 @@ REASONS: dict[int, str] = {
         "its network is not among `architectures` with these arguments, has other files here, or "
         "treats records together"
     ),
+    wire.Code.SHUFFLER_ONLY: (
+        "its reports go through its shuffler only, and this is not that shuffler, by the authority "
+        "(`--ca`) of the connection"
+    ),
 }
 
 
@@ -56,6 +60,7 @@ def explain(plan: Plan, policy: Policy) -> str:
                 if plan.privacy_delta
                 else []
             ),
+            *_shuffling(plan, local=found.epsilon),
             *_chain(plan),
             *_scoring(plan, policy),
             f"Your policy: {policy.epsilon_per_record:g} a record over its life, "
@@ -63,6 +68,27 @@ def explain(plan: Plan, policy: Policy) -> str:
             "",
             f"Under your policy this plan is {verdict}.",
         ]
+    )
+
+
+def _shuffling(plan: Plan, *, local: float) -> tuple[str, ...]:
+    """Explain what a shuffler adds, if it does what it should, and what is charged all the same."""
+    if plan.shuffling is None:
+        return ()
+    # It loads scipy, which plans without a shuffler do not need.
+    from confide.protocol.privacy.amplification import SHUFFLE_DELTA, shuffled_epsilon
+
+    crowd = plan.shuffling.crowd
+    honest = crowd - plan.max_corrupt
+    least = shuffled_epsilon(local_epsilon=local, n=honest, delta=SHUFFLE_DELTA)
+    return (
+        f"Each report is sealed to the aggregator and goes through the shuffler "
+        f"{plan.shuffling.key.hex()},",
+        f"which hands over {crowd} or more of a round at once, mixed. If it tells the aggregator "
+        f"nothing else, and {honest} of them are",
+        f"honest, the aggregator learns at most epsilon {least:.4f} of a record, with delta "
+        f"{SHUFFLE_DELTA:g}. Whether the shuffler keeps to it you",
+        f"cannot see, so your ledger charges epsilon {local:.4f}.",
     )
 
 

@@ -22,6 +22,8 @@ from confide.client.home import Home
 from confide.client.owner import kept_owner
 from confide.client.respond import Respondent
 from confide.client.simulated import simulated_owner
+from confide.client.training.computing import AUTO, Computing
+from confide.client.training.shown_log import show_training
 from confide.protocol.attendance import Attendance
 from confide.protocol.plan import round_of
 from confide.protocol.simulated import CONTENT
@@ -70,12 +72,13 @@ def _respondent(context: Context, query: bytes, sent: bytes | None) -> Responden
     """Open the owner; `sent` is a model that came with the query, used instead of its own file."""
     node, config = context.node_config, context.run_config
     if "home" in node:
+        show_training()
         model = node.get("model")
         return kept_owner(
             Home(Path(str(node["home"]))),
             Path(str(node["records"])),
             Path(str(model)) if sent is None and model is not None else sent,
-            device=str(node.get("device", "auto")),
+            computing=Computing(str(node.get("device", AUTO)), str(node.get("engine", AUTO))),
         )
     return simulated_owner(
         run=context.run_id,

@@ -12,6 +12,7 @@ from confide.protocol.exact.lattice import MOST_BATCH
 from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan
+from confide.protocol.scores.base import MULTI_LABEL
 from confide.protocol.scores.registry import find_score
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import Array
@@ -64,7 +65,7 @@ class ModelResults:
         if own.task != score.task:
             return (
                 f"the records are for {own.task} and the plan's score {score.text!r} for "
-                f"{score.task}; accepted is a file with `label` or `target`, as the plan has it"
+                f"{score.task}; accepted is a file with what was observed as the plan has it"
             )
         if self._runs_model(plan) and own.features is None:
             wanted = " and ".join(f"`{name}`" for name in score.columns) or "probabilities"
@@ -165,6 +166,9 @@ class ModelResults:
             found = head_inputs(*given, width=width, vetted=vetted, cache=self._cache)
         elif columns:
             found = predictions(*given, columns=columns, vetted=vetted, cache=self._cache)
+        elif plan.task == MULTI_LABEL and records.results is None:
+            # Each result is a probability of its own, as inputs of a head are numbers in [0, 1].
+            found = head_inputs(*given, width=plan.labels, vetted=vetted, cache=self._cache)
         else:
             found = probabilities(*given, labels=plan.labels, vetted=vetted, cache=self._cache)
         self._last = kind, vetted, found

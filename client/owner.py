@@ -4,11 +4,13 @@ import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from confide.client.home import Home
 from confide.client.ledger.ledger import Ledger
 from confide.client.records.reader import read_records
 from confide.client.respond import Respondent
+from confide.client.training.computing import USUAL, Computing
 from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.models.model_file import Model
 
@@ -21,18 +23,20 @@ def open_owner(
     model: Path | bytes | None,
     *,
     new_records: bool = False,
-    device: str = "auto",
+    computing: Computing = USUAL,
+    route: bytes = b"",
 ) -> Respondent:
     """Read all files of an owner, and register the records in the ledger.
 
     A file whose records are mostly unknown to the ledger is refused, unless the caller says that
     they are new.
     """
-    return _open(home, records, model, ledger=home.ledger(), new_records=new_records, device=device)
+    given: dict[str, Any] = {"new_records": new_records, "computing": computing, "route": route}
+    return _open(home, records, model, ledger=home.ledger(), **given)
 
 
 def kept_owner(
-    home: Home, records: Path, model: Path | bytes | None, *, device: str = "auto"
+    home: Home, records: Path, model: Path | bytes | None, *, computing: Computing = USUAL
 ) -> Respondent:
     """Return the owner opened last on this thread, with its scores, if no source of it changed.
 
@@ -40,7 +44,7 @@ def kept_owner(
     after the ledger's file was replaced, and after another process wrote to the ledger, which may
     have assigned records to persons. The policy is read for every answer in any case.
     """
-    source = _Source.of(home, records, model)
+    source = _Source.of(home, records, model, computing=computing)
     last = _kept.owner
     if last is not None:
         if last.source == source and last.ledger.version() == last.version:
@@ -50,7 +54,7 @@ def kept_owner(
     ledger = home.ledger()
     # Read before anything else of the ledger, so that no write of another process is missed.
     version = ledger.version()
-    respondent = _open(home, records, model, ledger=ledger, new_records=False, device=device)
+    respondent = _open(home, records, model, ledger=ledger, new_records=False, computing=computing)
     _kept.owner = _Kept(source, ledger, version, respondent)
     return respondent
 
@@ -62,7 +66,8 @@ def _open(
     *,
     ledger: Ledger,
     new_records: bool,
-    device: str,
+    computing: Computing,
+    route: bytes = b"",
 ) -> Respondent:
     respondent = Respondent(
         records=read_records(records),
@@ -73,7 +78,8 @@ def _open(
         now=lambda: datetime.now(UTC),
         model=_model(model),
         cache=home.scores_folder,
-        device=device,
+        computing=computing,
+        route=route,
     )
     respondent.admit(new=new_records)
     return respondent
@@ -92,15 +98,18 @@ class _Source:
     home: Home
     records: Path
     model: Path | bytes | None
+    computing: Computing
     stamps: tuple[Stamp, ...]
 
     @staticmethod
-    def of(home: Home, records: Path, model: Path | bytes | None) -> "_Source":
+    def of(
+        home: Home, records: Path, model: Path | bytes | None, *, computing: Computing
+    ) -> "_Source":
         files = [records, home.secret_file, *([model] if isinstance(model, Path) else [])]
         # Answers change the ledger's file, so only its device and inode are compared.
         ledger = _stamp(home.ledger_file)
         stamps = (ledger and ledger[:2], *map(_stamp, files))
-        return _Source(home, records, model, stamps)
+        return _Source(home, records, model, computing, stamps)
 
 
 def _stamp(path: Path) -> Stamp:

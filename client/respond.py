@@ -21,6 +21,7 @@ from confide.client.model_results import ModelResults
 from confide.client.participants import Participants
 from confide.client.policy import Policy
 from confide.client.records.records import Records
+from confide.client.training.computing import USUAL, Computing
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.sampling import SEEDED, Entropy, randomness
 from confide.protocol.methods.base import Batch, Query
@@ -31,6 +32,7 @@ from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import Array
 from confide.protocol.wire.encoding import ID_BYTES, VERSION, serialise
 from confide.protocol.wire.packing import write_batch
+from confide.protocol.wire.splitting import report_columns
 
 log = logging.getLogger(__name__)
 
@@ -56,20 +58,23 @@ class Respondent:
         now: Callable[[], datetime],
         model: Model | None = None,
         cache: Path | None = None,
-        device: str = "auto",
+        computing: Computing = USUAL,
+        route: bytes = b"",
     ) -> None:
         """Open the owner's records for answering.
 
         `policy` is called for every answer, so that a change takes effect at once. `model` runs on
         records that have features, and its results are kept in the folder `cache`. Networks are
-        trained on `device`.
+        trained as `computing` says. `route` is the digest of the authority that the other side of
+        the connection has shown a certificate of; empty if it has shown none.
         """
         ledger.bind(secret)
         self._records, self._policy, self._ledger = records, policy, ledger
         self._entropy, self._now = entropy, now
-        self._results, self._device = ModelResults(records, model, cache=cache), device
+        self._results, self._computing = ModelResults(records, model, cache=cache), computing
         self._participants = Participants(records, ledger, secret)
         self._trainer: tuple[bytes, Any] | None = None
+        self._route = route
 
     def lacks_model(self, plan: Plan) -> bool:
         """Return whether the plan needs a model file here, and there is none."""
@@ -128,6 +133,8 @@ class Respondent:
         policy = self._policy()
         plan, plan_digest = open_plan(signed_plan, trusted=policy.aggregators, now=self._now())
         policy.check(plan)
+        if plan.shuffling is not None and plan.shuffling.authority != self._route:
+            raise Refused(wire.Code.SHUFFLER_ONLY)
         return plan, plan_digest, policy
 
     def _answer(self, signed_plan: bytes, query: bytes) -> bytes:
@@ -233,7 +240,8 @@ class Respondent:
         from confide.client.training.local_round import Trainer
 
         try:
-            self._trainer = plan_digest, Trainer(TrainingTerms.of(plan.terms), device=self._device)
+            terms = TrainingTerms.of(plan.terms)
+            self._trainer = plan_digest, Trainer(terms, computing=self._computing)
         except BadInput as error:
             log.error("the network of this plan cannot be trained here: %s", error)
             raise Refused(wire.Code.CODE_NOT_ALLOWED) from None
@@ -254,7 +262,7 @@ class Respondent:
 
 def _report_bytes(plan: Plan) -> float:
     """Return the bytes of a report of one record; 0 where the owner answers as a whole."""
-    bits = sum(plan.terms.row_bits(labels=plan.labels).values())
+    bits = sum(report_columns(plan)[1].values())
     return ID_BYTES + bits / 8 if bits else 0.0
 
 

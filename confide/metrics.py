@@ -20,6 +20,7 @@ __all__ = [
     "class_coverage",
     "coverage",
     "covgap",
+    "false_negative_rate",
     "group_coverage",
     "mean_size",
     "mean_width",
@@ -44,6 +45,17 @@ def coverage(predicted: Any, truth: Any) -> float:
 def mean_size(sets: Any) -> float:
     """Return the mean number of labels in a set."""
     return float(_sets(sets).sum(axis=1).mean())
+
+
+def false_negative_rate(sets: Any, truth: Any) -> float:
+    """Return the mean share of a record's true labels that its set misses.
+
+    Truth is (n, K), which labels are true. A record without any misses nothing.
+    """
+    found, true = _sets(sets), as_array(truth).astype(np.bool_)
+    if true.shape != found.shape:
+        raise BadInput(f"truth has shape {true.shape}; accepted is that of the sets, {found.shape}")
+    return float(((true & ~found).sum(axis=1) / np.maximum(true.sum(axis=1), 1)).mean())
 
 
 def mean_width(intervals: Any) -> float:

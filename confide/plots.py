@@ -80,10 +80,9 @@ def against_epsilon(evaluations: "Sequence[Evaluation]") -> "tuple[Axes, Axes]":
 
     Evaluations are those of `confide.compare`; one without privacy is a dashed line.
     """
-    from matplotlib import pyplot as plt
-
     if not evaluations:
         raise BadInput("no evaluations are given; accepted are those of confide.compare")
+    plt = _pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     for method in dict.fromkeys(one.method for one in evaluations):
         rows = [one for one in evaluations if one.method == method]
@@ -139,6 +138,16 @@ def _bars(shares: dict[str, float], what: str, *, alpha: float, axes: "Axes | No
 def _axes(given: "Axes | None") -> "Axes":
     if given is not None:
         return given
-    from matplotlib import pyplot as plt
+    return _pyplot().subplots(figsize=(6, 3.6), layout="constrained")[1]
 
-    return plt.subplots(figsize=(6, 3.6), layout="constrained")[1]
+
+def _pyplot() -> Any:
+    try:
+        from matplotlib import pyplot
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise
+        raise BadInput(
+            "the package matplotlib is not installed; accepted: pip install 'confide[plots]'"
+        ) from None
+    return pyplot

@@ -1,8 +1,7 @@
 """Draws `docs/architecture.svg`: `python docs/draw_architecture.py [FILE]`.
 
-Where a box stands is written here. What uses what is read from the imports of the code, and every
-step of a report's path must name a function or class that exists. A module that belongs to no box
-stops the drawing, so the picture cannot fall behind the folders.
+Where a box stands is written here, what it uses is read from the code. A step of the path that is
+not in the code, or a module without a box, stops the drawing.
 """
 
 import ast
@@ -17,15 +16,18 @@ PACKAGES = {
     "client": "the data owner's side",
     "protocol": "what both sides agree on",
     "aggregator": "the operator's side",
+    "shuffler": "between the two: mixes sealed reports",
     "simulation": "everything on one machine",
 }
 COLUMNS = {"client": 20, "protocol": 405, "aggregator": 790}
 WIDTH, COLUMN, BOX, HEIGHT, ROW, TOP = 1155, 345, 154, 88, 112, 96
 GUTTER = COLUMN - 16 - 2 * BOX
-END = (SIMULATION_TOP := TOP + 6 * ROW + 34) + HEIGHT + 66
-BESIDE, DEALT = "beside the rooms", "dealing attendance embedded simulated simulated_data"
-LINES, PREDICTS = "command_line option_groups tensors", "predict_command sample_predictions"
-OPTIONS = f"chain_options owner_options defaults {PREDICTS} report report_plot findings"
+STRIPS = {"shuffler": TOP + 6 * ROW + 34, "simulation": TOP + 6 * ROW + HEIGHT + 106}
+END = STRIPS["simulation"] + HEIGHT + ROW + 66
+BESIDE, LINES = "beside the rooms", "command_line option_groups tensors"
+DEALT = "dealing attendance embedded simulated simulated_data"
+REPORT = "findings report report_plot predict_command sample_predictions"
+MORE = f"chain_options owner_options defaults {REPORT}"
 STYLE = """text{font:12px system-ui,sans-serif;fill:#1f2933}.n{font-weight:600}
 .s{font-size:9.5px;fill:#52606d}.p{font-size:15px;font-weight:600}
 .c{fill:#f5f7fa;stroke:#cbd2d9}.b{fill:#fff;stroke:#7b8794}
@@ -48,13 +50,13 @@ class Room:
     @property
     def corner(self) -> tuple[int, int]:
         column, row = self.place
-        if self.package == "simulation":
-            return 30 + 275 * column, SIMULATION_TOP + 36
+        if self.package in STRIPS:
+            return 30 + 275 * column, STRIPS[self.package] + 36 + ROW * row
         return COLUMNS[self.package] + 8 + column * (BOX + GUTTER), TOP + row * ROW
 
     @property
     def width(self) -> int:
-        return 265 if self.package == "simulation" else BOX
+        return 265 if self.package in STRIPS else BOX
 
 
 LISTED = f"""
@@ -70,7 +72,7 @@ client 0 4 training: DP-SGD at the owner
 client 1 4 erm: linear models, exact noise
 protocol 0 0 cards/verify: decides a card again
 protocol 1 0 cards: contract cards
-protocol 0 1 plan: signed plans, queries
+protocol 0 1 plan: signed plans, queries: plan chain_cost sealing shuffling
 protocol 1 1 certificate: promises, predictions: certificate prediction
 protocol 0 2 methods: terms, queries, tallies
 protocol 1 2 wire: messages as bytes
@@ -89,11 +91,17 @@ aggregator 1 2 cards: cards, and their search
 aggregator 0 3 campaigns: plans, admission, driver
 aggregator 0 4 procedures: calibration without I/O
 aggregator 0 5 quantiles: private quantiles
-aggregator 1 5 {BESIDE}:: binomial keys clock logs process_status
-simulation 0 0 commands: confide: cli federation federation_command interrupts {OPTIONS}
-simulation 1 0 evaluate: methods on given records, experiments: evaluate experiments
-simulation 2 0 driver: arrays answer procedures: driver planning calibration evaluation presence
+aggregator 1 5 {BESIDE}:: keys clock logs process_status
+shuffler 0 0 cli: confide-shuffler: cli __main__ joining standing
+shuffler 1 0 relay: asks owners the queries, hands rounds over
+shuffler 2 0 mixing: a whole round in random order, signed
+shuffler 3 0 storage: mixed rounds, until they are held
+simulation 0 0 commands: confide: cli federation federation_command interrupts {MORE}
+simulation 1 0 evaluate: what a method costs; experiments; papers: evaluate experiments reproduce
+simulation 2 0 driver: users in arrays: driver planning calibration evaluation trial arrays presence
 simulation 3 0 data: embedded, synthetic and own records
+simulation 0 1 advice: which method, and what it costs
+simulation 1 1 attackers: liars, and lower bounds on epsilon
 """
 
 
@@ -129,19 +137,15 @@ PATH = (
 
 def room_of(module: str) -> Room:
     """The room of a module such as `client.ledger.ledger`; the longest name that fits decides."""
-    fitting = [
-        (len(part), room)
-        for room in ROOMS
-        for part in room.modules
-        if f"{module}.".startswith(f"{room.package}.{part}.")
-    ]
+    held = [(len(part), part, room) for room in ROOMS for part in room.modules]
+    fitting = [one for one in held if f"{module}.".startswith(f"{one[2].package}.{one[1]}.")]
     if not fitting:
         raise SystemExit(f"{module} has no box; give it one in {Path(__file__).name}")
-    return max(fitting, key=lambda found: found[0])[1]
+    return max(fitting, key=lambda found: found[0])[2]
 
 
 def read_modules() -> dict[str, ast.Module]:
-    """The syntax of every module of the four packages, without generated code."""
+    """The syntax of every module of the packages, without generated code."""
     return {
         ".".join(path.relative_to(ROOT).with_suffix("").parts): ast.parse(path.read_text())
         for package in PACKAGES
@@ -162,8 +166,8 @@ def read_uses(modules: dict[str, ast.Module]) -> dict[Room, set[Room]]:
     """Which rooms each room imports from."""
     uses: dict[Room, set[Room]] = {room: set() for room in ROOMS}
     for module, tree in modules.items():
-        found = {room_of(name) for name in imported(tree) if name in modules}
-        uses[room_of(module)] |= found - {room_of(module)}
+        used = {room_of(name) for name in imported(tree) if name in modules}
+        uses[room_of(module)] |= used - {room_of(module)}
     return uses
 
 
@@ -190,12 +194,9 @@ def needed_lines(uses: dict[Room, set[Room]]) -> list[tuple[Room, Room]]:
         if one.package == other.package and BESIDE not in (one.name, other.name)
     }
     for edge in sorted(kept, key=_longest_first):
-        reached, left = set(), [other for one, other in kept - {edge} if one == edge[0]]
-        while left:
-            room = left.pop()
-            if room not in reached:
-                reached.add(room)
-                left += [other for one, other in kept - {edge} if one == room]
+        rest, reached = kept - {edge}, {edge[0]}
+        while further := {other for one, other in rest if one in reached} - reached:
+            reached |= further
         if edge[1] in reached:
             kept.remove(edge)
     return sorted(kept, key=lambda found: (found[0].package, found[0].name, found[1].name))
@@ -224,15 +225,16 @@ def draw_line(one: Room, other: Room) -> str:
 
 def _texts(room: Room, uses: set[Room]) -> list[str]:
     """The lines in a box: what it is for, and which rooms of other packages it uses."""
+    room_for = room.width // 5 - 3
     if room.name == BESIDE:
-        return wrap(", ".join(room.modules), room.width // 5 - 3)
-    names = [
-        one.name if one.package == "protocol" else f"{one.package}.{one.name}"
-        for one in sorted(uses, key=lambda one: (one.package != "protocol", one.package, one.name))
-        if one.package != room.package and one.name != BESIDE
-    ]
-    lines = wrap(room.purpose, room.width // 5 - 3)
-    lines += wrap(f"uses {', '.join(names)}", room.width // 5 - 3) if names else []
+        return wrap(", ".join(room.modules), room_for)
+    lines = wrap(room.purpose, room_for)
+    others = [one for one in uses if one.package != room.package and one.name != BESIDE]
+    if room.package == "simulation":
+        return lines  # It uses everything.
+    others.sort(key=lambda one: (one.package != "protocol", one.package, one.name))
+    names = [f"{one.package}.{one.name}".removeprefix("protocol.") for one in others]
+    lines += wrap(f"uses {', '.join(names)}", room_for) if names else []
     assert len(lines) <= 6, f"the text of {room.package}/{room.name} does not fit its box"
     return lines
 
@@ -243,12 +245,11 @@ def draw_room(room: Room, uses: set[Room]) -> str:
     steps = [i for i, step in enumerate(PATH, 1) if room_of(step.split(":")[0]) == room]
     parts = [f'<rect class="b" x="{x}" y="{y}" width="{room.width}" height="{HEIGHT}" rx="4"/>']
     parts += [f'<text class="n" x="{x + 7}" y="{y + 16}">{escape(room.name)}</text>']
-    parts += [
-        f'<text class="s" x="{x + 7}" y="{y + 29 + 11 * i}">{escape(line)}</text>'
-        for i, line in enumerate(_texts(room, uses))
-    ]
-    for place, step in enumerate(reversed(steps)):
-        middle = x + room.width - 13 - 20 * place
+    for level, line in enumerate(_texts(room, uses)):
+        place = f'x="{x + 7}" y="{y + 29 + 11 * level}"'
+        parts += [f'<text class="s" {place}>{escape(line)}</text>']
+    for i, step in enumerate(reversed(steps)):
+        middle = x + room.width - 13 - 20 * i
         parts += [f'<circle class="d" cx="{middle}" cy="{y + 12}" r="8.5"/>']
         parts += [f'<text class="t" x="{middle}" y="{y + 16}" text-anchor="middle">{step}</text>']
     return "".join(parts)
@@ -256,10 +257,9 @@ def draw_room(room: Room, uses: set[Room]) -> str:
 
 def draw_package(package: str) -> str:
     """The frame of a package and its name."""
-    if package == "simulation":
-        x, y, width, height = 20, SIMULATION_TOP, WIDTH - 40, HEIGHT + 54
-    else:
-        x, y, width, height = COLUMNS[package], TOP - 36, COLUMN, 6 * ROW + 26
+    x, y = (20, STRIPS[package]) if package in STRIPS else (COLUMNS[package], TOP - 36)
+    width, height = (WIDTH - 40, HEIGHT + 54) if package in STRIPS else (COLUMN, 6 * ROW + 26)
+    height += ROW if package == "simulation" else 0
     return (
         f'<rect class="c" x="{x}" y="{y}" width="{width}" height="{height}" rx="6"/>'
         f'<text x="{x + 12}" y="{y + 24}"><tspan class="p">{package}</tspan>'
@@ -269,10 +269,10 @@ def draw_package(package: str) -> str:
 
 def draw_message(text: str, *, y: int, to_client: bool) -> str:
     """An arrow from one side to the other."""
-    ends = (COLUMNS["aggregator"] + 100, COLUMNS["client"] + COLUMN - 100)
-    start, end = ends if to_client else ends[::-1]
-    label = f'<text x="{WIDTH // 2}" y="{y - 5}" text-anchor="middle">{text}</text>'
-    return f'<path class="m" d="M{start} {y}H{end}"/>{label}'
+    sides = COLUMNS["client"] + COLUMN - 100, COLUMNS["aggregator"] + 100
+    start, end = sides[::-1] if to_client else sides
+    place = f'x="{WIDTH // 2}" y="{y - 5}" text-anchor="middle"'
+    return f'<path class="m" d="M{start} {y}H{end}"/><text {place}>{text}</text>'
 
 
 def draw() -> str:
@@ -296,5 +296,5 @@ def draw() -> str:
 
 
 if __name__ == "__main__":
-    where = Path(sys.argv[1]) if sys.argv[1:] else ROOT / "docs" / "architecture.svg"
+    where = Path(*sys.argv[1:] or [ROOT / "docs" / "architecture.svg"])
     where.write_text(draw(), encoding="utf-8")

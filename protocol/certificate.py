@@ -15,6 +15,15 @@ IID = "records are independent draws from the population the guarantee speaks of
 MIXTURE = (
     "per-record weighting: the guarantee is for the mixture of owners the reports were drawn from"
 )
+PLANNED_MIXTURE = (
+    "planned mixture: the guarantee is for owners in the shares in which they answered the first "
+    "round, whoever answered later"
+)
+# Where every part of the records is tested on reports of its own.
+IID_PARTS = (
+    "records of a part are independent draws from what that part will meet; how parts are mixed "
+    "does not matter"
+)
 DROPOUTS = "whether a report is missing does not depend on the record"
 # Where a campaign of bits allows for lies: thresholds are placed by answers, false ones among them.
 LIARS = (
@@ -85,7 +94,9 @@ class Stratum:
     With probability at least 1 - `delta`, coverage of the records of this part is at least the
     level of the certificate. `n` is the number of reports that its test used. `rungs` are those
     that decide: the lowest threshold that passed, and the one below it that did not. A threshold of
-    1 has a reason.
+    1 has a reason. A part that is not `covered` had too few reports to be tested, by a rule of the
+    plan, and nothing is claimed of it. `planned` is the number of reports that its stages were
+    planned for, if it has stages.
     """
 
     name: str
@@ -94,6 +105,8 @@ class Stratum:
     delta: float
     rungs: tuple[BitRung | LabelRung, ...] = ()
     reason: str | None = None
+    covered: bool = True
+    planned: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +120,9 @@ class Certificate:
 
     With `strata`, which are `by` class, owner or group, every one has its threshold, and the
     `threshold` is the largest of them, which covers each of them. If `joint`, delta is the
-    probability that any of them fails; else it is that of each on its own.
+    probability that any of them fails; else it is that of each on its own. If `together`, the
+    threshold, the largest of the covered ones, is that of all, and delta the probability that it
+    fails any of them.
     """
 
     method: str
@@ -126,6 +141,7 @@ class Certificate:
     assumptions: tuple[str, ...] = (IID, MIXTURE, DROPOUTS)
     by: str | None = None
     joint: bool = False
+    together: bool = False
     strata: tuple[Stratum, ...] = ()
 
     @classmethod
@@ -141,7 +157,8 @@ class Certificate:
     @property
     def trivial(self) -> bool:
         """Whether no threshold is below 1: useless sets that hold every label, for any model."""
-        return min([one.threshold for one in self.strata] or [self.threshold]) >= 1.0
+        each = [] if self.together else [one.threshold for one in self.strata]
+        return min(each or [self.threshold]) >= 1.0
 
     @property
     def class_thresholds(self) -> tuple[float, ...]:

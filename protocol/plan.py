@@ -4,41 +4,30 @@ The digest of a plan's bytes names the campaign everywhere.
 """
 
 import hashlib
-import math
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import NamedTuple
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from confide.protocol.chain_cost import ChainCost
 from confide.protocol.channels.base import MOST_LABELS
-from confide.protocol.errors import BadInput, Refused, check_choice, check_probability
+from confide.protocol.errors import BadInput, Refused, check_probability
 from confide.protocol.methods.base import MOST_RECORDS, Query, Terms
 from confide.protocol.methods.registry import METHODS
+from confide.protocol.methods.sealed import SealedQuery
 from confide.protocol.methods.thresholds import check_slice
+from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS
 from confide.protocol.scores.registry import check_text, find_score
+from confide.protocol.shuffling import Shuffling
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION, parse, serialise
 
 # Signatures cover this prefix too, so that a signature over a plan means nothing anywhere else.
 _SIGNED = b"confide plan v2\0"
 MOST_CALIBRATIONS = 100
-
-
-class ChainCost(NamedTuple):
-    """What a calibration of a chain, method:variant, costs each record that it asks."""
-
-    campaign: str
-    epsilon: float
-    delta: float
-
-    @property
-    def on_training_records(self) -> bool:
-        """Whether it asks the records that trained the model."""
-        return METHODS[self.campaign.partition(":")[0]].on_training_records
 
 
 @dataclass(frozen=True)
@@ -50,7 +39,8 @@ class Plan:
     take part; a training and the calibrations of its model split records by the same positions
     (`split_name`), so that disjoint slices are disjoint records. `chain` has the costs of all
     calibrations of a chain; a plan without them calibrates alone. `score` is the whole text of a
-    score, and `labels` is 0 if it is one of numbers.
+    score, and `labels` is 0 if it is one of numbers. With `shuffling`, reports reach the aggregator
+    through a shuffler only.
     """
 
     campaign: str
@@ -67,6 +57,7 @@ class Plan:
     training: bytes = b""
     share: tuple[float, ...] = ()
     chain: tuple[ChainCost, ...] = ()
+    shuffling: Shuffling | None = None
 
     def __post_init__(self) -> None:
         check_text(self.score)
@@ -113,6 +104,14 @@ class Plan:
             check_slice(*self.share)
         if self.chain:
             self._check_chain()
+        if self.shuffling is not None:
+            self._check_shuffling(self.shuffling)
+        self._check_method()
+
+    def _check_method(self) -> None:
+        if self.task in (MULTI_LABEL, OWN_LOSS) and not self.terms.of_risks:
+            accepted = "accepted is bits, central or monitor"
+            raise BadInput(f"score is {self.score!r} with method {self.method}; {accepted}")
         self.terms.check(labels=self.labels, alpha=self.alpha)
 
     def _check_chain(self) -> None:
@@ -122,12 +121,19 @@ class Plan:
                 f"{MOST_CALIBRATIONS} of one training, with {self.cost} among them"
             )
         for one in self.chain:
-            check_choice("method of the chain", one.campaign.partition(":")[0], METHODS)
-            if not (0 < one.epsilon < math.inf and 0 <= one.delta < 1):
-                raise BadInput(
-                    f"{one.campaign} of the chain costs epsilon {one.epsilon} and delta "
-                    f"{one.delta}; accepted are positive numbers, and a delta below 1"
-                )
+            one.check()
+
+    def _check_shuffling(self, shuffling: Shuffling) -> None:
+        if not self.terms.row_bytes:
+            raise BadInput(
+                f"a shuffler is given for a plan of {self.method}, whose messages tell owners or "
+                "records apart; accepted is one for bits"
+            )
+        if shuffling.crowd <= self.max_corrupt:
+            raise BadInput(
+                f"crowd is {shuffling.crowd} and max_corrupt {self.max_corrupt}; accepted is a "
+                "crowd with honest reports in it"
+            )
 
     @property
     def cost(self) -> ChainCost:
@@ -168,6 +174,7 @@ class Plan:
         """Return the bytes that are signed, whose digest names the campaign."""
         shared = {name: getattr(self, name) for name in _SHARED}
         shared["chain"] = [one._asdict() for one in self.chain]
+        shared["shuffling"] = None if self.shuffling is None else asdict(self.shuffling)
         moments = {name: int(getattr(self, name).timestamp()) for name in ("issued", "expires")}
         own = {"method": self.method, "terms": self.terms.to_bytes()}
         return serialise(wire.Plan(version=VERSION, **shared | moments | own))
@@ -182,6 +189,8 @@ class Plan:
         shared["share"] = tuple(shared["share"])
         shared["chain"] = tuple(ChainCost(x.campaign, x.epsilon, x.delta) for x in message.chain)
         try:
+            named = message.HasField("shuffling")
+            shared["shuffling"] = Shuffling.of(message.shuffling) if named else None
             moments = {
                 name: datetime.fromtimestamp(shared[name], UTC) for name in ("issued", "expires")
             }
@@ -258,12 +267,20 @@ def write_query(query: Query, *, plan: bytes, round_: int) -> bytes:
 
 
 def read_query(data: bytes, *, plan: Plan, plan_digest: bytes) -> tuple[Query, int]:
-    """Return the query and its round if it belongs to this plan; else refuse it with a code."""
+    """Return the query and its round if it belongs to this plan; else refuse it with a code.
+
+    If the plan has a shuffler, answers to the query are sealed.
+    """
     message = parse(wire.Query, data)
     if message.plan != plan_digest:
         raise Refused(wire.Code.WRONG_PLAN)
     try:
         query = plan.terms.read_query(message.body, labels=plan.labels)
+        if plan.shuffling is not None:
+            recipient = plan.shuffling.recipient
+            query = SealedQuery.of(
+                query, recipient=recipient, plan=plan_digest, round_=message.round
+            )
     except BadInput:
         raise Refused(wire.Code.MALFORMED) from None
     if query.whole and message.round >= plan.terms.rounds:

@@ -2,8 +2,9 @@
 
 import csv
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,15 @@ Array = NDArray[Any]
 
 # Columns of a model's results for numbers that count as such only together.
 PREDICTED = (("prediction",), ("prediction", "scale"), ("lower", "upper"))
+# Arrays of what was observed, of which a file has one. Tables hold the rows of the last two as
+# columns true0, true1, ... and loss1, loss2, ...
+TRUE_LABELS, LOSSES = "true_labels", "losses"
+TRUTHS = ("label", "target", TRUE_LABELS, LOSSES)
+_ROWS = {TRUE_LABELS: ("true", 0), LOSSES: ("loss", 1)}
+
+
+class TextColumn(BadInput):
+    """A column holds text where numbers are wanted."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +46,7 @@ def read_columns(path: Path, *, accepted: str, named: tuple[str, ...] = ()) -> C
     try:
         return READERS[path.suffix](path, named)
     except BadInput as error:
-        raise BadInput(f"{path}: {error}") from None
+        raise type(error)(f"{path}: {error}") from None
     except (
         OSError,
         ValueError,
@@ -70,11 +80,17 @@ def truths(arrays: Mapping[str, Array]) -> tuple[Array, Array | None, tuple[str,
     Only results of targets have named columns. Without results there must be features.
     """
     found = sorted(arrays)
-    if ("label" in arrays) == ("target" in arrays):
-        both = "both label and target" if "label" in arrays else "missing: label or target"
-        raise BadInput(f"it has columns {found}; {both}; accepted is one of them")
+    given = [name for name in TRUTHS if name in arrays]
+    if len(given) != 1:
+        which = f"together: {', '.join(given)}" if given else f"missing: {' or '.join(TRUTHS[:2])}"
+        raise BadInput(f"it has columns {found}; {which}; accepted is one of {', '.join(TRUTHS)}")
     names: tuple[str, ...] = ()
-    if "label" in arrays:
+    if given == [LOSSES]:
+        losses = _rows(arrays[LOSSES], "fiub", "losses")
+        return losses.astype(np.float64), np.empty((len(losses), 0), dtype=np.float32), names
+    if given == [TRUE_LABELS]:
+        truth, results, what = flags(arrays[TRUE_LABELS]), arrays.get("probs"), "probabilities"
+    elif "label" in arrays:
         truth, results, what = whole_labels(arrays["label"]), arrays.get("probs"), "probabilities"
     else:
         truth = targets(arrays["target"])
@@ -83,6 +99,23 @@ def truths(arrays: Mapping[str, Array]) -> tuple[Array, Array | None, tuple[str,
     if results is None and "features" not in arrays:
         raise BadInput(f"it has columns {found}; missing: {what} or features")
     return truth, results, names
+
+
+def flags(values: Array) -> Array:
+    """Return rows of 0 and 1 as booleans: which labels of a record are true."""
+    found = _rows(values, "fiub", "true_labels")
+    if not np.isin(found, (0, 1)).all():
+        raise BadInput("true_labels hold something else than 0 and 1; accepted is one a label")
+    return found.astype(np.bool_)
+
+
+def _rows(values: Array, kinds: str, what: str) -> Array:
+    if values.ndim != 2 or values.dtype.kind not in kinds:
+        raise BadInput(
+            f"{what} have shape {values.shape} and type {values.dtype}; accepted is a row of "
+            "numbers a record"
+        )
+    return values
 
 
 def targets(values: Array) -> Array:
@@ -190,7 +223,7 @@ def _check_named(named: tuple[str, ...], columns: Mapping[str, Any]) -> None:
 def _table(
     columns: Mapping[str, Sequence[Any] | Array], named: tuple[str, ...]
 ) -> dict[str, Array]:
-    """Columns `id`, `person`, `label`, `target`, predictions, named ones; others as one array.
+    """Columns `id`, `person`, truths, predictions, named ones; others as one array.
 
     Predictions of numbers have the names in `PREDICTED`; in a file that has labels and no targets,
     these are features like others. The others are probabilities if they are named p0, p1, ..., else
@@ -206,7 +239,11 @@ def _table(
     if numbers or "label" not in columns:
         numbers |= {name for group in PREDICTED if set(group) <= set(columns) for name in group}
     single |= {name: _numbers(name, _present(columns[name])) for name in columns if name in numbers}
-    others = [name for name in columns if name not in single]
+    rows = {} if {"label", "target"} & set(columns) else _numbered(columns)
+    for what, names in rows.items():
+        single[what] = np.array([_numbers(name, columns[name]) for name in names]).T
+    taken = {*single, *chain.from_iterable(rows.values())}
+    others = [name for name in columns if name not in taken]
     if not others:
         return single
     probabilities = [f"p{i}" for i in range(len(others))]
@@ -219,11 +256,20 @@ def _table(
     return single | {kind: values.T}
 
 
+def _numbered(columns: Collection[str]) -> dict[str, list[str]]:
+    """The columns of true labels and of losses, numbered without a gap."""
+    found = {
+        what: list(takewhile(columns.__contains__, (f"{prefix}{i}" for i in count(first))))
+        for what, (prefix, first) in _ROWS.items()
+    }
+    return {what: names for what, names in found.items() if names}
+
+
 def _numbers(name: str, values: Sequence[Any] | Array) -> Array:
     try:
         return np.array(values, dtype=np.float64)
     except (ValueError, TypeError) as error:
-        raise BadInput(f"column {name!r} holds something else than numbers: {error}") from None
+        raise TextColumn(f"column {name!r} holds something else than numbers: {error}") from None
 
 
 def _present(values: Sequence[Any] | Array) -> Array:

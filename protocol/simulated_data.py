@@ -15,9 +15,16 @@ from numpy.typing import NDArray
 from confide.protocol.dealing import Dealt, deal, deal_by_column
 from confide.protocol.embedded import owned, predictions
 from confide.protocol.errors import BadInput
-from confide.protocol.record_columns import Columns, check_features, read_columns, truths
-from confide.protocol.scores.base import CLASSIFICATION, REGRESSION, Score
+from confide.protocol.record_columns import (
+    Columns,
+    TextColumn,
+    check_features,
+    read_columns,
+    truths,
+)
+from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, Score, task_of
 from confide.protocol.scores.probabilities import check_probabilities
+from confide.protocol.scores.risk import FalseNegatives
 
 Array = NDArray[Any]
 Config = Mapping[str, Any]
@@ -56,8 +63,8 @@ class SimulatedData:
 
     @property
     def task(self) -> str:
-        """What the truths are: labels (classification), or numbers (regression)."""
-        return REGRESSION if self.truth.dtype.kind == "f" else CLASSIFICATION
+        """What the truths are: labels, numbers, flags of labels, or losses."""
+        return task_of(self.truth)
 
     def results_for(self, score: Score) -> Array | None:
         """Return the results that a score reads, if records came with them."""
@@ -93,7 +100,14 @@ def _read(path: str, column: str) -> SimulatedData:
         raise BadInput(
             f"data is {path!r}; accepted is an absolute path: the app runs in a folder of Flower's"
         )
-    columns = read_columns(Path(path), accepted=ACCEPTED, named=(column,) if column else ())
+    try:
+        columns = read_columns(Path(path), accepted=ACCEPTED, named=(column,) if column else ())
+    except TextColumn as error:
+        if column:
+            raise
+        raise BadInput(
+            f"{error}; if it names the owner of each record, owner-column (--owner-column) says so"
+        ) from None
     try:
         return _checked(Path(path).name, columns, column)
     except BadInput as error:
@@ -107,7 +121,10 @@ def _checked(name: str, columns: Columns, column: str) -> SimulatedData:
     if features is not None:
         check_features(features)
     if results is not None and not named:
-        check_probabilities(results)
+        if task_of(truth) == MULTI_LABEL:
+            FalseNegatives.chances(results)
+        elif task_of(truth) != OWN_LOSS:
+            check_probabilities(results)
         # As owners score and report them.
         results = results.astype(np.float32)
     own = {"results": results, "features": features, column: arrays.get(column)}
@@ -216,10 +233,12 @@ def covariate_tilt(data: SimulatedData, shift: float) -> Array | None:
 
 
 def _strata(truth: Array) -> Array:
-    """Return labels, or the tenth of all targets that each target lies in.
+    """Return labels, or the tenth that a target, or the mean of a row, lies in.
 
     A Dirichlet skew deals them unevenly; simulated owners then have different targets.
     """
+    if truth.ndim == 2:
+        truth = truth.mean(axis=1)
     if truth.dtype.kind != "f":
         return truth
     ranks = np.argsort(np.argsort(truth, kind="stable"), kind="stable")

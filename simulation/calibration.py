@@ -20,28 +20,28 @@ from confide.aggregator.quantiles.histogram import Histogram
 from confide.protocol.cards.card import Card
 from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput, check_choice
-from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy
-from confide.protocol.methods.central import TRUSTED
+from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy, randomness
+from confide.protocol.methods.central import OWNER_NOISED, CentralTerms
+from confide.protocol.methods.owner_terms import OWNER_VARIANTS
 from confide.protocol.methods.registry import local_variants
 from confide.protocol.plan import Plan
 from confide.protocol.prediction.predictor import Predictor
-from confide.protocol.scores.base import REGRESSION, Score
-from confide.protocol.scores.label_score import LabelScore
-from confide.protocol.scores.probabilities import check_probabilities
-from confide.protocol.scores.registry import find_score
+from confide.protocol.scores.base import Score
 from confide.protocol.simulated import ALWAYS
-from confide.protocol.tensors import as_array
-from confide.simulation.driver import BitUsers, CountingOwner, LabelUsers
+from confide.simulation.arrays import ArrayRecords, draw_order, read_records
+from confide.simulation.driver import BitUsers, CountingOwner, LabelUsers, NoisingOwners
 from confide.simulation.planning import plan as make_campaign_plan
+from confide.simulation.presence import Presence
 
 Array = NDArray[Any]
 
 NON_PRIVATE = "non-private"
+_NOISED = f"{CentralTerms.method}:{OWNER_NOISED}"
 
 
 def variants() -> dict[str, tuple[str, ...]]:
     """The methods that calibrate arrays, each with its variants, the default one first."""
-    return {**local_variants(), "central": (TRUSTED,)}
+    return {**local_variants(), CentralTerms.method: CentralTerms.variants}
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class Calibration:
     """A threshold with its certificate, and what can be made of it.
 
     `outcome` and `plan` are those of the campaign that was run; a calibration without privacy has
-    none.
+    none. `crowd` is the number of reports of its smallest round, which a shuffler would mix; it is
+    0 where reports do not hide among each other.
     """
 
     score: Score
@@ -57,6 +58,7 @@ class Calibration:
     label_count: int | None
     plan: Plan | None = None
     outcome: Outcome | None = None
+    crowd: int = 0
 
     @property
     def threshold(self) -> float:
@@ -103,75 +105,129 @@ def calibrate(
     model: Path | str | None = None,
     name: str = "calibration in process",
     seed: int | None = None,
+    owners: Any = None,
     **settings: Any,
 ) -> Calibration:
     """Calibrate a model on records that are all here, as a campaign would on many owners'.
 
     `results` is what the model returned for the records: probabilities (n, K), or numbers as the
-    score reads them, (n,) or (n, 2). `truth` holds the labels, or the numbers, that were observed.
-    `method` is `bits`, `labels` or `central`, perhaps with a variant (`bits:one-shot`), or
-    `non-private`. `settings` are the method's own: `failure_probability`, `max_corrupt`, `channel`,
-    `provider_data`, `mechanism`, `bins`, `grid`, `beta`, `privacy_delta`. `model` is the ONNX file
-    that cards shall name.
+    score reads them, (n,) or (n, 2). `truth` holds the labels, or the numbers, that were observed;
+    for `false-negatives` (n, K) flags of true labels, and for `own-loss values=N` (n, N) losses,
+    without results (None).
+
+    `method` is one of these, or one with a variant, such as `bits:one-shot`:
+
+    - `labels`: certified, class-conditional, for-every-owner, per-owner, published, published-star
+    - `bits`: certified, one-shot, for-every-owner, per-owner, published, published-star
+    - `central`: trusted; owner-noised, where `owners` is how many owners share the records evenly,
+      and each noise their counts
+    - `non-private`
+
+    `settings` are the method's own; those not given have the defaults of a federation:
+
+    - `labels` and `bits`: `failure_probability`, `max_corrupt`
+    - `labels`: `channel`; certified: `provider_data`, `largest_set`; class-conditional:
+      `provider_data`, `joint`, `class_floor`
+    - `central`: `bins`, `grid`, `provider_data` (grid `even`), `edges_file` (grid `given`), `beta`,
+      `guarantee` (`marginal`, or `PAC` with a `failure_probability`), `privacy_delta`; trusted:
+      `mechanism`
+
+    `model` is the ONNX file that cards shall name, and `name` the title of the campaign on them.
+
+    Otherwise `owners` names the owner of every record, for the variants that test owners one by
+    one; cards number them in the order of their names.
 
     Randomness is the operating system's. A `seed` repeats a run, and makes its card a simulation.
     """
-    found, observed = as_array(results), as_array(truth)
-    chosen = find_score(score)
-    labels = 0
-    if chosen.task != REGRESSION:
-        found = check_probabilities(found).astype(np.float32, copy=False)
-        labels = found.shape[1]
-    rng = np.random.default_rng(seed)
-    # Users are asked in the order of their positions, which must not depend on their records.
-    order = rng.permutation(len(observed))
-    if len(found) != len(observed):
-        raise BadInput(f"{len(found)} results with {len(observed)} truths; accepted is one each")
-    u = rng.random(len(observed)) if chosen.randomized else None
-    records = _Records(chosen, found[order], observed[order], u)
+    records = read_records(results, truth, score)
+    _check_owners(owners, method, n=len(records.truth))
+    order, u = draw_order(len(records.truth), seed)
+    held = owners if owners is None or isinstance(owners, int) else np.asarray(owners)[order]
+    return calibrate_in_order(
+        records.taken(order, u=u),
+        seeded(seed),
+        method=method,
+        epsilon=epsilon,
+        alpha=alpha,
+        model=model,
+        name=name,
+        owners=held,
+        **settings,
+    )
+
+
+def seeded(seed: int | None) -> Entropy:
+    """The randomness of a calibration."""
+    return os_entropy if seed is None else SeededEntropy("calibrate", seed)
+
+
+def calibrate_in_order(
+    records: ArrayRecords,
+    entropy: Entropy,
+    *,
+    method: str,
+    epsilon: float = 1.0,
+    alpha: float = 0.1,
+    model: Path | str | None = None,
+    name: str = "calibration in process",
+    owners: Any = None,
+    presence: Presence | None = None,
+    **settings: Any,
+) -> Calibration:
+    """Calibrate on records in the order in which they are asked, those present in a round."""
+    score, n, labels = records.score, len(records.truth), records.labels
+    _check_owners(owners, method, n=n)
     if method == NON_PRIVATE:
         check_used([_kebab(key) for key in settings], [method], belongs())
-        return Calibration(chosen, split_conformal(records.own, alpha=alpha), labels or None)
-    asked: dict[str, Any] = {"score": score, "epsilon": epsilon, "alpha": alpha}
-    counted = {"records": max(1, len(observed)), "labels": labels}
+        own = records.own if presence is None else records.own[presence(slice(0, n))]
+        return Calibration(score, split_conformal(own, alpha=alpha), labels or None)
+    asked: dict[str, Any] = {"score": score.text, "epsilon": epsilon, "alpha": alpha}
+    counted = {"records": max(1, n), "labels": labels}
     plan = make_campaign_plan(
-        _campaign(method), model=model, title=name, days=1, **counted, **asked, **settings
+        campaign_of(method), model=model, title=name, days=1, **counted, **asked, **settings
     )
-    if seed is not None:
+    if entropy is not os_entropy:
         # A seeded run repeats in every bit of its plan.
         plan = replace(plan, issued=ALWAYS[0], expires=ALWAYS[1])
-    entropy: Entropy = os_entropy if seed is None else SeededEntropy("calibrate", seed)
-    outcome = _run(plan, USERS[plan.method](records, entropy), entropy)
-    return Calibration(chosen, outcome.certificate, labels or None, plan, outcome)
+    if method == _NOISED:
+        assert presence is None, "noising owners are all there"
+        users: Any = NoisingOwners(records.own, owners or 1, entropy)
+    else:
+        parts = None if isinstance(owners, int) else owners
+        users = USERS[plan.method](records, entropy, parts, presence=presence)
+    outcome, crowd = _run(plan, users, entropy)
+    return Calibration(score, outcome.certificate, labels or None, plan, outcome, crowd)
 
 
-@dataclass(frozen=True)
-class _Records:
-    """Records in the order in which they are asked."""
-
-    score: Score
-    results: Array
-    truth: Array
-    u: Array | None
-
-    @property
-    def own(self) -> Array:
-        return self.score.true_scores(self.results, self.truth, u=self.u)
-
-    @property
-    def every(self) -> Array:
-        return LabelScore.of(self.score).all_scores(self.results, u=self.u)
+def _check_owners(owners: Any, method: str, *, n: int) -> None:
+    """Refuse owners of another kind than the method has, and a method without its owners."""
+    noised = method == _NOISED
+    if owners is None:
+        if method.partition(":")[2] in OWNER_VARIANTS:
+            raise BadInput(
+                f"method {method} tests owners one by one, and owners is not given; accepted is "
+                "the owner of every record, in `confide.calibrate`"
+            )
+    elif isinstance(owners, int) != noised and not (isinstance(owners, int) and owners == 1):
+        raise BadInput(
+            f"owners is {str(owners)[:80]} with method {method}; accepted is a number for "
+            f"{CentralTerms.method}:{OWNER_NOISED}, and else the owner of every record"
+        )
+    elif not isinstance(owners, int) and len(owners) != n:
+        raise BadInput(f"{len(owners)} owners with {n} truths; accepted is one each")
 
 
 # The users of every method, in arrays.
-USERS: dict[str, Callable[[_Records, Entropy], Callable[[Any], Any]]] = {
-    "bits": lambda records, entropy: BitUsers(records.own, entropy),
-    "labels": lambda records, entropy: LabelUsers(records.every, records.truth, entropy),
-    "central": lambda records, entropy: CountingOwner(records.own),
+USERS: dict[str, Callable[..., Callable[[Any], Any]]] = {
+    "bits": lambda records, *given, presence: BitUsers(records.own, *given, presence=presence),
+    "labels": lambda records, *given, presence: LabelUsers(
+        records.every, records.truth, *given, presence=presence
+    ),
+    "central": lambda records, *_, presence: CountingOwner(records.own, presence=presence),
 }
 
 
-def _campaign(method: str) -> str:
+def campaign_of(method: str) -> str:
     """The campaign that a method means: its first variant, unless it names one."""
     asked, _, variant = method.partition(":")
     check_choice("method", asked, (*variants(), NON_PRIVATE))
@@ -180,22 +236,31 @@ def _campaign(method: str) -> str:
     return f"{asked}:{variant or variants()[asked][0]}"
 
 
-def _run(plan: Plan, users: Callable[[Any], Any], entropy: Entropy) -> Outcome:
-    """Run the plan's procedure on users in arrays, who count as one owner."""
+def _run(plan: Plan, users: Callable[[Any], Any], entropy: Entropy) -> tuple[Outcome, int]:
+    """Run the plan's procedure on users in arrays; reports count as those of one owner.
+
+    Returns the smallest number of reports of a round, too.
+    """
 
     def draw(mechanism: Mechanism, counts: Histogram, rank: int) -> Release:
         return mechanism.release(counts, rank, entropy)
 
     recorded = RecordedTallies(plan, lambda query, _: users(query))
     certificate: Certificate = run_procedure(plan_procedure(plan, draw), recorded)
-    return conclude(
+    crowd = min(filter(None, recorded.crowds), default=0)
+    if not certificate.n:
+        # So few records certify nothing whatever they say, and were not asked.
+        seen = replace(certificate, randomness=randomness(entropy))
+        return Outcome(seen, received={}, contributors=0, largest=0), crowd
+    outcome = conclude(
         plan,
         certificate,
         received={"OK": 1},
         seeded=entropy is not os_entropy,
-        crowds=recorded.crowds,
         sizes=recorded.sizes or [certificate.n],
+        owners=recorded.owners,
     )
+    return outcome, crowd
 
 
 def _kebab(name: str) -> str:

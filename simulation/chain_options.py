@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from confide.aggregator.campaigns.settings import read_number
+
 CHAIN = "training:federated-averaging bits:certified central:trusted central:owner-noised"
 
 
@@ -34,9 +36,17 @@ class TrainingOptions:
         float | None, typer.Option(help="of trainings: share of an owner's records in a step")
     ] = None
     batch: Annotated[
-        float | None, typer.Option(help="of trainings: the public number sums are divided by")
+        Any,
+        typer.Option(
+            parser=read_number,
+            metavar="FLOAT",
+            help="of trainings: the public number sums are divided by; auto: by records and owners",
+        ),
     ] = None
-    learning_rate: Annotated[float | None, typer.Option(help="of trainings")] = None
+    learning_rate: Annotated[
+        Any,
+        typer.Option(parser=read_number, metavar="FLOAT", help="of trainings; auto: by the noise"),
+    ] = None
     clip: Annotated[float | None, typer.Option(help="of trainings: longest gradient")] = None
     momentum: Annotated[
         float | None, typer.Option(help="of trainings: of the averaged weights")

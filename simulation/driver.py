@@ -1,7 +1,8 @@
 """The in-process driver: a population held in arrays answers the queries of a procedure."""
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
+from fractions import Fraction
 from typing import Any, TypeVar
 
 import numpy as np
@@ -9,12 +10,19 @@ from numpy.typing import NDArray
 
 from confide.aggregator.campaigns.driver import run_procedure
 from confide.protocol.certificate import Certificate
+from confide.protocol.channels.base import LabelChannel
+from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
+from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.sampling import Entropy, randomness
 from confide.protocol.methods.bits import BitQuery, BitTally
-from confide.protocol.methods.counts import HistogramQuery, HistogramTally
+from confide.protocol.methods.counts import CountQuery, CountTally, HistogramQuery, HistogramTally
 from confide.protocol.methods.label_query import LabelQuery, LabelTally
+from confide.protocol.methods.parts import Divided, PartCounter
 from confide.simulation.presence import Presence
+
+# Users by their places, all in a row or one by one.
+Places = slice | NDArray[np.int64]
 
 AnyQuery = TypeVar("AnyQuery")
 AnyTally = TypeVar("AnyTally")
@@ -39,37 +47,48 @@ class BitUsers:
     """Users who know the score of their record.
 
     User i of n has position (i + 1/2)/n, so the users must be shuffled first. Those that are not
-    present in a round do not answer it.
+    present in a round do not answer it. `parts` are their owners or groups, if tallies shall keep
+    them apart.
     """
 
     scores: NDArray[Any]
     entropy: Entropy
+    parts: NDArray[Any] | None = None
+    _: KW_ONLY
     presence: Presence | None = None
 
     def __call__(self, query: BitQuery) -> BitTally:
-        asked, first = _slice(len(self.scores), query.start, query.stop)
-        scores = self.scores[asked]
-        places = np.arange(len(scores))
-        if self.presence is not None:
-            places = places[self.presence(asked)]
-            scores = scores[places]
-        part = query.part((places + first + 0.5) / len(self.scores))
-        reports = query.channel.randomize(
-            scores <= np.asarray(query.thresholds, dtype=np.float64)[part], self.entropy
-        )
+        places = _answering(len(self.scores), query, self.presence)
+        numbers = _numbers(places)
+        part = query.part((numbers + 0.5) / len(self.scores))
+        bits = self.scores[places] <= np.asarray(query.thresholds, dtype=np.float64)[part]
+        reports = self.reports(bits, query.channel, places)
         count = len(query.thresholds)
         answers = np.bincount(part, minlength=count)
         ones = np.bincount(part[reports], minlength=count)
-        return BitTally(tuple(answers.tolist()), tuple(ones.tolist()))
+        counter = PartCounter()
+        if self.parts is not None:
+            counter.add(_divided(self.parts[places]), part, reports)
+        return BitTally(tuple(answers.tolist()), tuple(ones.tolist()), counter.parts())
+
+    def reports(self, bits: NDArray[np.bool_], channel: Bit, asked: Places) -> NDArray[np.bool_]:
+        """What the users at these places say whose true bits are these."""
+        return channel.randomize(bits, self.entropy)
 
 
 @dataclass(frozen=True)
 class LabelUsers:
-    """Users who show their features (here: scores of every label) and keep their label private."""
+    """Users who show their features (here: scores of every label) and keep their label private.
+
+    Those that are not present in a round do not answer it. `parts` are their owners or groups, if
+    tallies shall keep them apart.
+    """
 
     scores: NDArray[Any]
     labels: NDArray[Any]
     entropy: Entropy
+    parts: NDArray[Any] | None = None
+    _: KW_ONLY
     presence: Presence | None = None
 
     def __post_init__(self) -> None:
@@ -80,25 +99,70 @@ class LabelUsers:
             )
 
     def __call__(self, query: LabelQuery) -> LabelTally:
-        asked, _ = _slice(len(self.labels), query.start, query.stop)
-        scores, labels = self.scores[asked], self.labels[asked]
-        if self.presence is not None:
-            here = self.presence(asked)
-            scores, labels = scores[here], labels[here]
-        return LabelTally(scores, query.channel.randomize(labels, self.entropy))
+        places = _answering(len(self.labels), query, self.presence)
+        reports = self.reports(query.channel, places)
+        if self.parts is None:
+            return LabelTally(self.scores[places], reports)
+        return LabelTally(self.scores[places], reports, *_divided(self.parts[places]))
+
+    def reports(self, channel: LabelChannel, asked: Places) -> NDArray[Any]:
+        """What the users at these places say."""
+        return channel.randomize(self.labels[asked], self.entropy)
 
 
 @dataclass(frozen=True)
 class CountingOwner:
-    """One owner of all records, who trusts the aggregator with exact counts of their scores."""
+    """One owner of the records, who trusts the aggregator with exact counts of their scores.
+
+    Records that are not present are not counted.
+    """
 
     scores: NDArray[Any]
+    _: KW_ONLY
+    presence: Presence | None = None
 
     def __call__(self, query: HistogramQuery) -> HistogramTally:
-        return HistogramTally(query.count(self.scores), 1, (len(self.scores),))
+        every = slice(0, len(self.scores))
+        scores = self.scores[every if self.presence is None else self.presence(every)]
+        return HistogramTally(query.count(scores), 1, (len(scores),))
 
 
-def _slice(n: int, start: float, stop: float) -> tuple[slice, int]:
-    """The users whose position lies in [start, stop), and the index of the first."""
-    first, last = (int(np.ceil(n * edge - 0.5)) for edge in (start, stop))
-    return slice(first, last), first
+def _divided(parts: NDArray[Any]) -> Divided:
+    names, places = np.unique(parts, return_inverse=True)
+    return Divided(tuple(str(name).encode() for name in names.tolist()), places.astype(np.int64))
+
+
+@dataclass(frozen=True)
+class NoisingOwners:
+    """Owners who deal the records out evenly, and each add noise of their own to every count."""
+
+    scores: NDArray[Any]
+    owners: int
+    entropy: Entropy
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.owners <= len(self.scores):
+            raise BadInput(
+                f"owners is {self.owners} for {len(self.scores):,} records; accepted are 1 to as "
+                "many as records"
+            )
+
+    def __call__(self, query: CountQuery) -> CountTally:
+        noise = discrete_gaussian(Fraction(query.variance), self.owners, self.entropy).tolist()
+        answers = {}
+        for i, part in enumerate(np.array_split(self.scores, self.owners)):
+            count = int(np.count_nonzero(part <= query.threshold))
+            answers[i.to_bytes(8)] = (len(part), count + noise[i])
+        return CountTally(answers)
+
+
+def _answering(n: int, query: BitQuery | LabelQuery, presence: Presence | None) -> Places:
+    """The users whose position lies in the query's slice, and who are present."""
+    first, last = (int(np.ceil(n * edge - 0.5)) for edge in (query.start, query.stop))
+    asked = slice(first, last)
+    return asked if presence is None else np.arange(first, last)[presence(asked)]
+
+
+def _numbers(places: Places) -> NDArray[np.int64]:
+    """The places one by one."""
+    return np.arange(places.start, places.stop) if isinstance(places, slice) else places

@@ -1,28 +1,49 @@
 """What a method would cost on one's own arrays: repeated calibrations, each on a fresh split."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from confide.protocol.errors import BadInput
-from confide.protocol.scores.base import REGRESSION
+from confide.protocol.prediction.predictor import Predictor
+from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, REGRESSION
 from confide.protocol.scores.probabilities import check_labels
+from confide.protocol.scores.risk import risk
 from confide.protocol.tensors import as_array
-from confide.simulation.calibration import NON_PRIVATE, Calibration, calibrate
+from confide.simulation.arrays import ArrayRecords, draw_order, read_records
+from confide.simulation.calibration import (
+    NON_PRIVATE,
+    Calibration,
+    calibrate_in_order,
+    seeded,
+)
+from confide.simulation.trial import Trial
 
 # What `compare` runs: both local methods, and a trusted curator.
 METHODS = ("bits", "labels", "central")
 
 
+class Measured(NamedTuple):
+    """What was measured of a predictor on records that took no part in its calibration.
+
+    `least_class_coverage` is the coverage of the label that is covered least; numbers have none.
+    """
+
+    coverage: float
+    size: float
+    least_class_coverage: float | None = None
+
+
 @dataclass(frozen=True)
 class MeasuredTrial:
-    """One calibration, and what was measured on the records that took no part in it."""
+    """One calibration, and what was measured of it."""
 
     calibration: Calibration
     coverage: float
     size: float
+    least_class_coverage: float | None = None
 
 
 @dataclass(frozen=True)
@@ -81,33 +102,76 @@ def evaluate(
     """Calibrate on n of the records, measure on the others, and repeat on fresh splits.
 
     The arguments are those of `calibrate`; n is half of the records unless it is given. Sizes are
-    numbers of labels, or widths of intervals.
+    numbers of labels, or widths of intervals; of `own-loss` they are thresholds.
     """
-    found, observed = as_array(results), as_array(truth)
-    size = len(observed) // 2 if n is None else n
-    if not 1 <= size < len(observed) or trials < 1:
-        raise BadInput(
-            f"n is {size} and trials {trials}; accepted are 1 to {len(observed) - 1} of "
-            f"{len(observed)} records (the rest is the test), and at least 1 trial"
-        )
-    rng, rows = np.random.default_rng(seed), []
-    for trial in range(trials):
-        order = rng.permutation(len(observed))
-        held, rest = order[:size], order[size:]
-        made = calibrate(
-            found[held],
-            observed[held],
-            method=method,
-            score=score,
-            epsilon=epsilon,
-            alpha=alpha,
-            seed=None if seed is None else seed * trials + trial,
-            **settings,
-        )
-        rows.append(_measured(made, found[rest], observed[rest], u=rng.random(len(rest))))
+    size = len(as_array(truth)) // 2 if n is None else n
+    rows = []
+    for row in measured_trials(
+        results,
+        truth,
+        method=method,
+        score=score,
+        epsilon=epsilon,
+        alpha=alpha,
+        n=size,
+        trials=trials,
+        seed=seed,
+        **settings,
+    ):
+        rows.append(row)
         progress()
     spent = None if method == NON_PRIVATE else epsilon
     return Evaluation(method, rows[0].calibration.score.text, spent, alpha, size, tuple(rows))
+
+
+def measured_trials(
+    results: Any,
+    truth: Any,
+    *,
+    n: int,
+    trials: int,
+    seed: int | None,
+    score: str = "hps",
+    **arguments: Any,
+) -> Iterator[MeasuredTrial]:
+    """Yield one trial after the other: a fresh split, a calibration, and what was measured.
+
+    The other arguments are those of `calibrate`.
+    """
+    records = read_records(results, truth, score)
+    for trial in drawn_trials(len(records.truth), n=n, trials=trials, seed=seed):
+        yield measured_trial(records, trial, **arguments)
+
+
+def drawn_trials(total: int, *, n: int, trials: int, seed: int | None) -> Iterator[Trial]:
+    """Fresh splits of so many records, each with a calibration's own order and randomness."""
+    if not 1 <= n < total or trials < 1:
+        raise BadInput(
+            f"n is {n} and trials {trials}; accepted are 1 to {total - 1} of {total} records (the "
+            "rest is the test), and at least 1 trial"
+        )
+    rng = np.random.default_rng(seed)
+    for trial in range(trials):
+        rows = rng.permutation(total)
+        held, rest = rows[:n], rows[n:]
+        own, u = None if seed is None else seed * trials + trial, np.empty(total)
+        order, drawn = draw_order(n, own)
+        u[held[order]], u[rest] = drawn, rng.random(len(rest))
+        yield Trial(held[order], rest, seeded(own), u)
+
+
+def measured_trial(records: ArrayRecords, trial: Trial, **arguments: Any) -> MeasuredTrial:
+    """One calibration, measured on the records that took no part in it.
+
+    The other arguments are those of `calibrate`, without the score.
+    """
+    rows, rest = trial.calibration, trial.test
+    assert trial.u is not None, "the uniform numbers of randomised scores"
+    made = calibrate_in_order(
+        records.taken(rows, u=trial.u[rows]), trial.entropy, presence=trial.presence, **arguments
+    )
+    results, truth = records.results[rest], records.truth[rest]
+    return MeasuredTrial(made, *measured_on(made.predictor, results, truth, u=trial.u[rest]))
 
 
 def compare(
@@ -134,13 +198,21 @@ def compare(
     ]
 
 
-def _measured(made: Calibration, results: Any, truth: Any, *, u: Any) -> MeasuredTrial:
-    predictor = made.predictor
-    if made.score.task == REGRESSION:
+def measured_on(predictor: Predictor, results: Any, truth: Any, *, u: Any) -> Measured:
+    """Measure a predictor; `u` holds the uniform numbers of records, for randomised scores."""
+    score, threshold = predictor.score, predictor.threshold
+    if score.task in (MULTI_LABEL, OWN_LOSS):
+        loss = risk(score).losses(results, truth, threshold).mean()
+        size = predictor.sizes(results).mean() if score.task == MULTI_LABEL else threshold
+        return Measured(float(1 - loss), float(size))
+    if score.task == REGRESSION:
         low, high = predictor.predict_interval(results).T
         covered = (low <= truth) & (truth <= high)
-        return MeasuredTrial(made, float(covered.mean()), float(np.maximum(high - low, 0).mean()))
-    sets = predictor.predict_set(results, u=u if made.score.randomized else None)
+        return Measured(float(covered.mean()), float(np.maximum(high - low, 0).mean()))
+    sets = predictor.predict_set(results, u=u if predictor.score.randomized else None)
     labels = check_labels(truth, n=len(sets), k=sets.shape[1])
     covered = sets[np.arange(len(sets)), labels]
-    return MeasuredTrial(made, float(covered.mean()), float(sets.sum(axis=1).mean()))
+    counts = np.bincount(labels, minlength=sets.shape[1])
+    by_class = np.bincount(labels[covered], minlength=sets.shape[1])[counts > 0]
+    least = float((by_class / counts[counts > 0]).min())
+    return Measured(float(covered.mean()), float(sets.sum(axis=1).mean()), least)

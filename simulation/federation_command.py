@@ -15,7 +15,6 @@ from confide.aggregator.campaigns.measurements import Measurements
 from confide.aggregator.campaigns.plans import check_delta_used
 from confide.aggregator.campaigns.run_plans import Plans, trains
 from confide.aggregator.campaigns.settings import (
-    AUTOMATIC,
     FAILURE,
     belongs,
     check_used,
@@ -33,6 +32,7 @@ from confide.protocol.certificate import MARGINAL, PAC
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import GRID_NAMES, MIXED
 from confide.protocol.files import make_folder
+from confide.protocol.methods.base import AUTOMATIC
 from confide.protocol.option_groups import grouped
 from confide.protocol.simulated import SIMULATION_PUBLIC
 from confide.protocol.simulated_data import simulated_data
@@ -180,7 +180,7 @@ def federation_command(
         config |= {"output": str(out.resolve())}
         # Refused here, and not by a run that has begun.
         settings, model = simulated_settings(run_defaults() | config, owners=nodes)
-        plans = Plans(settings, run=0)
+        plans = Plans(settings, run=0, owners=nodes)
         given = asked.privacy_delta if "--privacy-delta" in written else None
         check_delta_used(given, plans.drafts)
         chain = bool(config.get("train-share"))

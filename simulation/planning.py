@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from confide.aggregator.campaigns.plans import make_plan, valid_from
+from confide.aggregator.campaigns.plans import check_delta_used, make_plan, valid_from
 from confide.aggregator.campaigns.provider_files import with_provider_files
 from confide.aggregator.campaigns.settings import KINDS, belongs, check_used, promising
 from confide.protocol.errors import BadInput
@@ -13,7 +13,7 @@ from confide.protocol.plan import Plan
 from confide.simulation.defaults import run_defaults
 
 # Settings of every campaign, besides those that are arguments of their own.
-COMMON = ("score", "epsilon", "alpha", "minimum-reports", "minimum-owners")
+COMMON = ("score", "epsilon", "alpha", "minimum-reports", "minimum-owners", "owners")
 NO_MODEL = bytes(32)
 
 
@@ -31,8 +31,9 @@ def plan(
 
     `records` is the number expected of all owners, `labels` that of the classes (0 for a score of
     numbers). `model` is an ONNX file, or its SHA-256 as bytes. `settings` are `score`, `epsilon`,
-    `alpha`, `minimum_reports`, `minimum_owners` and the method's own, as in `calibrate`; those not
-    given have the defaults of a federation. `sign_plan` signs the plan, `run_campaign` runs it.
+    `alpha`, `minimum_reports`, `minimum_owners`, `owners` (expected, for the numbers of a training
+    that are `auto`) and the method's own, as in `calibrate`; those not given have the defaults of a
+    federation. `sign_plan` signs the plan, `run_campaign` runs it.
     """
     given = {key.replace("_", "-"): value for key, value in settings.items()}
     only = belongs()
@@ -49,7 +50,9 @@ def plan(
     usual = {"minimum-reports": 0, "minimum-owners": 1, "train-share": 0.0}
     config, _ = with_provider_files(run_defaults() | usual | given | fixed)
     valid = valid_from(datetime.now(UTC), days=days)
-    return make_plan(campaign, config, title=title or campaign, valid=valid)
+    made = make_plan(campaign, config, title=title or campaign, valid=valid)
+    check_delta_used(given.get("privacy-delta"), [made])
+    return made
 
 
 def model_digest(model: Path | str | bytes | None) -> bytes:

@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from confide.metrics import coverage
+from confide.metrics import coverage, false_negative_rate
 from confide.protocol.errors import BadInput
 from confide.protocol.prediction.new_records import NewRecords, read_new_records
 from confide.protocol.prediction.predictor import CardWarning, Predictor
@@ -59,7 +60,7 @@ def predict_command(
         results = _results(predictor, records, name=str(data))
         # The sets that are written are those that are explained.
         u = np.random.default_rng().random(len(records)) if predictor.score.randomized else None
-        plain = Predictor(predictor.score, predictor.threshold, predictor.label_count)
+        plain = replace(predictor, model=None)
         rows = (
             plain.predict_set(results, u=u) if plain.of_labels else plain.predict_interval(results)
         )
@@ -94,4 +95,7 @@ def _summary(rows: Any, records: NewRecords) -> str:
         found = f"{len(rows):,} intervals, {width:.6g} wide in the mean"
     if records.truth is None:
         return found
+    if records.truth.ndim == 2:
+        missed = false_negative_rate(rows, records.truth)
+        return f"{found}; they miss {missed:.4f} of a record's true labels in the mean"
     return f"{found}; they cover {coverage(rows, records.truth):.4f} of the truth in the file"

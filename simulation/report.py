@@ -18,6 +18,10 @@ PAGE = """<!doctype html>
 .scroll td, .scroll th {{ display: table-cell; width: auto; white-space: nowrap;
   padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #ccc; }}
 .scroll tr {{ display: table-row; }}
+.campaigns {{ font-size: .875rem; }}
+.campaigns th {{ vertical-align: bottom; }}
+.scroll .campaigns th, .campaigns td:nth-child(-n+2) {{ white-space: normal; }}
+.scroll .campaigns th, .scroll .campaigns td {{ padding-right: .6rem; overflow-wrap: normal; }}
 .scroll svg {{ max-width: 60rem; min-width: 38rem; }}
 @media print {{ .scroll {{ overflow: visible; font-size: 8pt; }} .scroll svg {{ min-width: 0; }} }}
 </style>
@@ -29,7 +33,8 @@ PAGE = """<!doctype html>
 </section>
 <div class="scroll">{plot}</div>
 <h2>Campaigns</h2>
-<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>
+<div class="scroll"><table class="campaigns">
+<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>
 {trained}
 <p>Promised is guaranteed coverage: PAC but for the failure probability over calibration, marginal
 on average over it. Coverage and size are measured on records that took no part; cards with all

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from confide.protocol.cards.card import RANDOMNESS, read_card
 from confide.protocol.prediction.predictor import CardWarning, Predictor
+from confide.protocol.scores.base import OWN_LOSS
 from confide.protocol.simulated import SIMULATION_PUBLIC
 
 SIGNED = "the key that signed this card is public: anybody can make such a card"
@@ -48,6 +49,8 @@ def sample_predictions(
         # They stand in what is printed.
         warnings.simplefilter("ignore", CardWarning)
         predictor = Predictor.from_card(path, key=SIMULATION_PUBLIC, simulation=True)
+    if predictor.score.task == OWN_LOSS:
+        return f"the value of your own parameter is {predictor.threshold:.6g}, by {path}"
     lines = [f"predicted with {path}:"]
     lines += [f"  *** {remark} ***" for remark in (*predictor.remarks, SIGNED)]
     shown = _sets(predictor, results, truth, names=names) if predictor.of_labels else None
@@ -61,6 +64,11 @@ def _sets(
 ) -> Iterator[str]:
     for chosen, label in zip(predictor.predict_labels(results), truth.tolist(), strict=True):
         inside = " ".join(_name(one, names) for one in chosen) or "(none)"
+        if isinstance(label, list):
+            true = [i for i, is_true in enumerate(label) if is_true]
+            held = sum(i in chosen for i in true)
+            yield f"{{ {inside} }}; it holds {held} of {len(true)} true labels"
+            continue
         hit = "in the set" if label in chosen else "NOT in the set"
         yield f"{{ {inside} }}; it is {_name(label, names)}, {hit}"
 

@@ -17,6 +17,7 @@ PACKAGES = {
     "protocol": {"protocol"},
     "client": {"protocol", "client"},
     "aggregator": {"protocol", "aggregator"},
+    "shuffler": {"protocol", "client", "aggregator", "shuffler"},
     "simulation": {"protocol", "client", "aggregator", "simulation"},
 }
 # Which rooms of the aggregator a room may use, besides the modules that lie beside the rooms.
@@ -38,7 +39,7 @@ ADAPTERS = {
         "aggregator/server/health.py",
         "client/transport/grpc_client.py",
     },
-    "sqlalchemy": {"aggregator/storage/"},
+    "sqlalchemy": {"aggregator/storage/", "shuffler/storage.py"},
     "alembic": {"aggregator/storage/"},
     "starlette": {"aggregator/web/server.py"},
     "prometheus_client": {"aggregator/web/metrics.py"},
@@ -107,7 +108,8 @@ def test_there_is_one_import_name() -> None:
 
 @pytest.mark.parametrize("package", list(PACKAGES))
 def test_dependencies_point_one_way(package: str) -> None:
-    """protocol knows nobody, client and aggregator know protocol, simulation knows all."""
+    """protocol knows nobody, client and aggregator know protocol, shuffler and simulation are built
+    of these, and nobody knows them."""
     for path in sources(package):
         assert within("confide", imports(path)) & set(PACKAGES) <= PACKAGES[package], path
 
@@ -154,7 +156,7 @@ def test_every_package_is_installed() -> None:
 @pytest.mark.parametrize("technology", list(ADAPTERS))
 def test_technologies_are_named_in_adapters_only(technology: str) -> None:
     """What moves or keeps bytes can be exchanged without touching what decides."""
-    for path in sources("client", "aggregator"):
+    for path in sources("client", "aggregator", "shuffler"):
         name = path.relative_to(ROOT).as_posix()
         adapter = any(name.startswith(allowed) for allowed in ADAPTERS[technology])
         assert technology not in top(imports(path)) or adapter, name

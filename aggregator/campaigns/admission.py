@@ -19,9 +19,10 @@ from confide.aggregator.campaigns.allowance import (
 )
 from confide.aggregator.campaigns.report_ids import ReportIds
 from confide.aggregator.campaigns.report_scores import report_scores
-from confide.protocol.errors import Refused
+from confide.protocol.errors import BadInput, Refused
 from confide.protocol.methods.base import MOST_RECORDS, Batch, Query, Tally
 from confide.protocol.plan import Plan, digest
+from confide.protocol.shuffling import Shuffling, check_handover
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION, parse
 from confide.protocol.wire.packing import check_batch, read_batch
@@ -60,10 +61,20 @@ class Checked(NamedTuple):
 
 
 def check_answer(
-    answer: bytes, *, query: Query, plan: bytes, round_: int, most: int = MOST_RECORDS
+    answer: bytes,
+    *,
+    query: Query,
+    plan: bytes,
+    round_: int,
+    most: int = MOST_RECORDS,
+    shuffling: Shuffling | None = None,
 ) -> Checked:
-    """Check an answer as `read_answer` does, without unpacking its reports."""
+    """Check an answer as `read_answer` does, without unpacking its reports.
+
+    With a `shuffling`, it is taken from that shuffler only.
+    """
     batch = _batch(answer, plan=plan, round_=round_)
+    check_handover(batch, shuffling)
     n = check_batch(batch, query=query, plan=plan, round_=round_, most=most)
     return Checked(n, batch.seeded, b"" if query.whole else batch.ids)
 
@@ -99,7 +110,15 @@ class Admission:
     """The answers to the queries of one campaign, held in memory."""
 
     def __init__(self, plan: Plan, *, model: bytes | None = None) -> None:
-        """`model` is the file that the aggregator scores with, if the plan says that it does."""
+        """`model` is the file that the aggregator scores with, if the plan says that it does.
+
+        A shuffled campaign is refused: its answers come through a shuffler to a durable server.
+        """
+        if plan.shuffling is not None:
+            raise BadInput(
+                "the plan names a shuffler, and owners are asked directly; accepted is such a plan "
+                "at `confide-aggregator serve`, to which its shuffler hands over"
+            )
         self._scores = report_scores(plan, model)
         self._plan, self._digest, self._most = plan, digest(plan.to_bytes()), most_in_campaign(plan)
         self._known = ReportIds()

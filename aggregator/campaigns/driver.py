@@ -5,15 +5,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from confide.aggregator.campaigns.admission import Admission, Sent
+from confide.aggregator.campaigns.owner_record import OwnerRecord, Row
 from confide.aggregator.procedures.averaging import Learned
 from confide.aggregator.procedures.central import Draw, draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.protocol.certificate import NOT_STATED, Certificate
 from confide.protocol.errors import ConfideError
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SEEDED
-from confide.protocol.methods.base import Query, Tally
+from confide.protocol.methods.base import LOCAL, Query, Tally
 from confide.protocol.methods.mean_weights import TrainingTally
 from confide.protocol.plan import Plan, digest, write_query
+from confide.protocol.shuffling import Handover
 
 AnyQuery = TypeVar("AnyQuery")
 AnyTally = TypeVar("AnyTally")
@@ -63,7 +65,7 @@ class Running(Generic[AnyQuery, AnyTally, AnyResult]):
 class RecordedTallies:
     """A source of tallies that records the numbers a certificate rests on.
 
-    `crowds` are the numbers of reports that answered each threshold together. `sizes` are the
+    `crowds` are the numbers of reports of each round that a shuffler could hide. `sizes` are the
     numbers of records of every owner that answers as a whole, taken from the first round: they are
     the calibration set, which is complete before anything is released.
     """
@@ -72,14 +74,16 @@ class RecordedTallies:
         self._plan, self._tallies = plan, tallies
         self.crowds: list[int] = []
         self.sizes: list[int] = []
+        self.owners = OwnerRecord()
 
     def __call__(self, query: Query, round_: int) -> Tally:
         tally = self._tallies(query, round_)
-        self.crowds += tally.crowds()
+        self.crowds.append(tally.crowd())
+        self.owners.add(query, tally)
         if not self.sizes and tally.owner_sizes():
             self.sizes = tally.owner_sizes()
             # Checked here, so that nothing is released from too few owners.
-            check_owners(self._plan, self.sizes)
+            check_owners(self._plan, contributors(self.sizes))
         return tally
 
 
@@ -96,20 +100,31 @@ class TooFewOwners(TooFew):
 
 
 @dataclass(frozen=True)
+class ShuffledRound:
+    """A round as a shuffler handed it over, and how many of its reports opened and were counted."""
+
+    handover: Handover
+    signature: bytes
+    opened: int
+
+
+@dataclass(frozen=True)
 class Outcome:
     """The result of a campaign: its certificate, and how many answers were received by code.
 
-    The certificate states the randomness that its reports say they come from. `crowd` is the fewest
-    reports that answered one threshold of one round together, among which a shuffler could hide a
-    bit. `contributors` is how many owners were counted, and `largest` the most reports, or records,
-    of one of them.
+    The certificate states the randomness that its reports say they come from. `contributors` is how
+    many owners were counted, and `largest` the most reports, or records, of one of them. In a
+    shuffled campaign both are what the shuffler signed with the last of its `shuffled` rounds. Else
+    `owners` describes each of them, and `departure` says in words if some left.
     """
 
     certificate: Certificate
     received: dict[str, int]
-    crowd: int | None
     contributors: int
     largest: int
+    shuffled: tuple[ShuffledRound, ...] = ()
+    owners: Sequence[Row] = ()
+    departure: str | None = None
 
 
 def run_campaign(
@@ -127,8 +142,8 @@ def run_campaign(
         certificate,
         received=dict(intake.codes),
         seeded=intake.seeded,
-        crowds=recorded.crowds,
         sizes=recorded.sizes or list(intake.counted.values()),
+        owners=recorded.owners,
     )
 
 
@@ -151,40 +166,50 @@ def conclude(
     *,
     received: dict[str, int],
     seeded: bool,
-    crowds: Iterable[int],
     sizes: Sequence[int],
+    shuffled: Sequence[ShuffledRound] = (),
+    owners: OwnerRecord | None = None,
 ) -> Outcome:
     """Make the outcome of a campaign whose procedure has ended, or raise TooFew.
 
-    `sizes` are the reports, or the records, that were counted of each owner.
+    `sizes` are the reports, or the records, that were counted of each owner, and `owners` has what
+    each said; of `shuffled` rounds only the shuffler knows them.
     """
+    record = OwnerRecord() if owners is None else owners
     if certificate.n < plan.minimum_reports:
         raise TooFewReports(
             f"{certificate.n} reports arrived, the plan asks for at least {plan.minimum_reports}; "
             f"answers received: {_summary(received)}"
         )
-    check_owners(plan, sizes)
+    counted, largest = contributors(sizes), max(sizes, default=0)
+    if plan.shuffling is not None:
+        last = shuffled[-1].handover if shuffled else None
+        counted, largest = (0, 0) if last is None else (last.owners, last.largest)
+    check_owners(plan, counted)
     if certificate.randomness == NOT_STATED:
         certificate = replace(certificate, randomness=SEEDED if seeded else OPERATING_SYSTEM)
-    contributors = sum(size > 0 for size in sizes)
+    known = plan.terms.track == LOCAL and plan.shuffling is None
     return Outcome(
         certificate,
         received,
-        crowd=min(crowds, default=None),
-        contributors=contributors,
-        largest=max(sizes, default=0),
+        contributors=counted,
+        largest=largest,
+        shuffled=tuple(shuffled),
+        owners=record.rows(certificate) if known else (),
+        departure=record.remark(certificate) if known else None,
     )
 
 
-def check_owners(plan: Plan, sizes: Iterable[int]) -> None:
-    """Raise TooFewOwners if fewer owners contributed than the plan asks for.
+def contributors(sizes: Iterable[int]) -> int:
+    """Return how many owners contributed; one that declined or had nothing to say did not."""
+    return sum(size > 0 for size in sizes)
 
-    An owner that declined, or that had nothing to say, did not contribute.
-    """
-    contributors = sum(size > 0 for size in sizes)
-    if contributors < plan.minimum_owners:
+
+def check_owners(plan: Plan, counted: int) -> None:
+    """Raise TooFewOwners if fewer owners contributed than the plan asks for."""
+    if counted < plan.minimum_owners:
         raise TooFewOwners(
-            f"answers of {contributors} owners were counted, the plan asks for at least "
+            f"answers of {counted} owners were counted, the plan asks for at least "
             f"{plan.minimum_owners}"
         )
 
@@ -220,7 +245,7 @@ def check_learned(
         raise TooFewReports(
             f"no owner took part in the training; answers received: {_summary(received)}"
         )
-    check_owners(plan, sizes)
+    check_owners(plan, contributors(sizes))
 
 
 def _summary(received: Mapping[str, int]) -> str:

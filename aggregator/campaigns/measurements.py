@@ -19,10 +19,11 @@ from confide.protocol.methods.training import TrainingTerms
 from confide.protocol.models.model_file import Model
 from confide.protocol.models.results import TASK_RESULTS
 from confide.protocol.models.scorer import score as run_model
-from confide.protocol.scores.base import REGRESSION
+from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, REGRESSION
 from confide.protocol.scores.label_score import LabelScore
 from confide.protocol.scores.registry import find_score
 from confide.protocol.scores.regression import Residual, residual
+from confide.protocol.scores.risk import FalseNegatives, risk
 from confide.protocol.simulated_data import dealt, simulated_data
 
 Array = NDArray[Any]
@@ -74,6 +75,13 @@ class Measurements:
         found = (self._own_results if results is None else results)[rows]
         u, truth, threshold = self._u[rows], self._data.truth[rows], certificate.threshold
         own = self._score.owned_scores(found, truth, u=u)
+        if self._score.task in (MULTI_LABEL, OWN_LOSS):
+            chosen = risk(self._score)
+            lost = float(chosen.losses(found, truth, threshold).mean())
+            sets = self._score.task == MULTI_LABEL
+            inside = FalseNegatives.label_scores(found) <= np.float64(threshold)
+            size = float(inside.sum(axis=1).mean()) if sets else None
+            return {"coverage": 1 - lost, "mean_size": size}
         if self._score.task == REGRESSION:
             width = _mean_width(residual(self._score), found, threshold)
             return {"coverage": float(np.mean(own <= np.float64(threshold))), "mean_width": width}

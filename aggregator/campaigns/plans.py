@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from confide.aggregator.campaigns.settings import AUTOMATIC, check
+from confide.aggregator.campaigns.settings import check
 from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.aggregator.quantiles.registry import (
@@ -14,11 +14,12 @@ from confide.aggregator.quantiles.registry import (
     usual_beta,
     usual_bins,
 )
+from confide.protocol.chain_cost import ChainCost
 from confide.protocol.errors import BadInput, check_choice
-from confide.protocol.methods.base import Terms
+from confide.protocol.methods.base import AUTOMATIC, Terms
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.plan import ChainCost, Plan, digest
+from confide.protocol.plan import Plan, digest
 from confide.protocol.scores.registry import find_score
 
 Validity = tuple[datetime, datetime]
@@ -53,6 +54,7 @@ def make_plan(
     share = _share(METHODS[method], float(config.get("train-share", 0.0)), training)
     expected = _expected(int(config["records"]), share)
     config = {**config, **_of_mechanism(METHODS[method], variant, config, n=expected)}
+    config["expected"] = expected
     if METHODS[method].on_training_records and training is not None:
         config = {**config, "trained": TrainingTerms.of(training.terms)}
     plan = Plan(
@@ -70,6 +72,7 @@ def make_plan(
         training=b"" if training is None else digest(training.to_bytes()),
         share=share,
         chain=tuple(chain),
+        shuffling=config.get("shuffling"),
     )
     if plan.terms.uses_model and plan.terms.features is not None and not any(plan.model):
         raise BadInput(

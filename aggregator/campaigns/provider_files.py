@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from confide.aggregator.campaigns.settings import AUTOMATIC
 from confide.aggregator.procedures.ladder import even_in_size
 from confide.aggregator.quantiles.base import Mechanism
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import EVEN, GIVEN, MOST_EDGES
+from confide.protocol.methods.base import AUTOMATIC
 from confide.protocol.methods.in_clear import AGGREGATOR
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.models.model_file import Model

@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from confide.aggregator.campaigns.plans import make_plan, valid_from
+from confide.protocol.chain_cost import ChainCost
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.registry import METHODS
-from confide.protocol.plan import ChainCost, Plan
+from confide.protocol.plan import Plan
 from confide.protocol.simulated import ALWAYS, EMBEDDED_MODEL
 from confide.protocol.simulated_data import EMBEDDED_RECORDS
 
@@ -33,9 +34,12 @@ class Plans:
     The plans of a seeded simulation contain neither its time nor its id, so that it repeats.
     """
 
-    def __init__(self, config: dict[str, Any], *, run: int) -> None:
+    def __init__(self, config: dict[str, Any], *, run: int, owners: int) -> None:
         self._seeded = int(config["seed"]) >= 0
-        config = config | {"records": int(config["records"]) or EMBEDDED_RECORDS}
+        config = config | {
+            "records": int(config["records"]) or EMBEDDED_RECORDS,
+            "owners": owners,
+        }
         if not config["key-file"]:
             config = config | {"model": config["model"] or EMBEDDED_MODEL.hex()}
         elif self._seeded:
@@ -55,6 +59,8 @@ class Plans:
         training: TrainedModel | None = None
         for name in self.names:
             self.drafts.append(self.make(name, training))
+            if training is not None and not trains(name):
+                _check_accepted(self.drafts[-1], training.plan)
             if trains(name) and float(config["train-share"]) > 0:
                 training = TrainedModel(self.drafts[-1], b"")
         self._chain = tuple(draft.cost for draft in self.drafts if draft.training)
@@ -71,4 +77,24 @@ class Plans:
             valid=self._valid,
             training=None if trained is None else trained.plan,
             chain=() if trained is None else self._chain,
+        )
+
+
+def listed_first(plan: Plan, training: Plan) -> bool:
+    """Return whether owners calibrate the model of a training only after they have listed it.
+
+    They recognise the networks of this package, but not a factory's. The probabilities of a model
+    leave them in clear only if it is listed.
+    """
+    return training.terms.code is not None or plan.terms.shows_probabilities
+
+
+def _check_accepted(plan: Plan, training: Plan) -> None:
+    """Refuse a calibration that owners would decline, after they have paid for the training."""
+    if listed_first(plan, training):
+        raise BadInput(
+            "owners have to list the trained model before this chain goes on, since it is of a "
+            "factory's network or its probabilities leave them; a run over Flower does not wait. "
+            "Accepted are a built-in network and bits, counts or full-data, a run that only "
+            "trains, or `confide-aggregator chain`"
         )

@@ -9,15 +9,16 @@ from confide.protocol.channels.base import MOST_LABELS
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import GRID_NAMES, MOST_BINS
 from confide.protocol.exact.lattice import MOST_WEIGHTS
+from confide.protocol.methods.base import AUTOMATIC
 from confide.protocol.methods.in_clear import MOST_SENT_FEATURES
 from confide.protocol.methods.monitor import MOST_PERIODS
 from confide.protocol.methods.noised_errors import MOST_SHARE
+from confide.protocol.methods.owner_terms import MIXTURES
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.methods.training import LIMITS
+from confide.protocol.shuffling import MOST_CROWD
 
 MOST_DAYS = 3650
-# The setting of bins that leaves their number to the mechanism.
-AUTOMATIC = "auto"
 # Far above any campaign, and far below the largest number in a database column.
 MOST_REPORTS, MOST_OWNERS = 10**12, 10**9
 MOST_CLASS_FLOOR = 10**9
@@ -55,6 +56,13 @@ def _limit(name: str, *, whole: bool = False) -> Kind:
     )
 
 
+def _or_automatic(kind: Kind) -> Kind:
+    """The kind of a setting that may be left to a rule, or to the mechanism."""
+    return Kind(
+        lambda value: value == AUTOMATIC or kind.accepts(value), f"{AUTOMATIC} or {kind.words}"
+    )
+
+
 def _is_digest(value: Any) -> bool:
     return (
         isinstance(value, str)
@@ -88,6 +96,8 @@ KINDS = {
     "model-file": _PATH,
     "provider-data": _PATH,
     "monitors": _PATH,
+    "shuffler": _PATH,
+    "crowd": _whole(1, MOST_CROWD),
     "periods": _whole(1, MOST_PERIODS),
     "model": Kind(_is_digest, "the SHA-256 of the model file, 64 hexadecimal digits"),
     # 0 is for scores of numbers, which have no labels.
@@ -95,10 +105,9 @@ KINDS = {
     "largest-set": _whole(0, MOST_LABELS),
     "joint": Kind(lambda value: type(value) is bool, "true or false"),
     "class-floor": _whole(0, MOST_CLASS_FLOOR),
-    "bins": Kind(
-        lambda value: value == AUTOMATIC or _whole(2, MOST_BINS).accepts(value),
-        f"{AUTOMATIC} or {_whole(2, MOST_BINS).words}",
-    ),
+    "owner-floor": _whole(0, MOST_CLASS_FLOOR),
+    "mixture": Kind(lambda value: value in MIXTURES, " or ".join(MIXTURES)),
+    "bins": _or_automatic(_whole(2, MOST_BINS)),
     "guarantee": Kind(lambda value: value in (MARGINAL, PAC), f"{MARGINAL} or {PAC}"),
     "grid": Kind(lambda value: value in GRID_NAMES, f"one of {', '.join(GRID_NAMES)}"),
     "edges-file": _PATH,
@@ -125,8 +134,8 @@ KINDS = {
     "local-steps": _limit("local_steps", whole=True),
     "sampling-rate": _limit("sampling_rate"),
     "clip": _limit("clip"),
-    "batch": _limit("batch"),
-    "learning-rate": _limit("learning_rate"),
+    "batch": _or_automatic(_limit("batch")),
+    "learning-rate": _or_automatic(_limit("learning_rate")),
     "momentum": _limit("momentum"),
     "averaged-rounds": _limit("rounds", whole=True),
     "centre": _limit("centre"),
@@ -158,6 +167,14 @@ def promising(campaigns: Iterable[str], guarantee: Any) -> list[str]:
 def read_bins(text: str) -> int | str:
     """Read the option of bins: a whole number, or what stands for one."""
     return int(text) if text.isdecimal() else text
+
+
+def read_number(text: str) -> float | str:
+    """Read an option that is a number, or what stands for one."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 FAILURE = (

@@ -9,7 +9,7 @@ from typing import Any
 from confide.aggregator.quantiles.base import ADD_REMOVE, REPLACE_ONE
 from confide.aggregator.quantiles.registry import MECHANISMS
 from confide.protocol.errors import BadInput, check_choice, check_epsilon, check_probability
-from confide.protocol.exact.grids import GRID_NAMES, UNIFORM, check_bins
+from confide.protocol.exact.grids import GRID_NAMES, GRIDS, MIXED, check_bins
 from confide.protocol.methods.base import MOST_RECORDS
 
 MOST_OWNERS = 100_000
@@ -87,7 +87,7 @@ class Configuration:
     noised_by: str = "aggregator"
     owners: int = 1
     noise_variance: int = 0
-    grid: str = UNIFORM
+    grid: str = MIXED
 
     def __post_init__(self) -> None:
         check_choice("mechanism", self.mechanism, MECHANISMS)
@@ -135,7 +135,10 @@ def decimal(value: float) -> Fraction:
 
 
 def read_grid(values: dict[str, Any]) -> list[Configuration]:
-    """Make every combination of the given values; a single value stands for a list of one."""
+    """Make every combination of the given values; a single value stands for a list of one.
+
+    Grids whose edges stand in a plan are not accepted: a contract has no such edges.
+    """
     names = [field.name for field in fields(Configuration)]
     defaults = {
         field.name: field.default for field in fields(Configuration) if field.default is not MISSING
@@ -155,6 +158,8 @@ def read_grid(values: dict[str, Any]) -> list[Configuration]:
     given = optional | {
         name: value if isinstance(value, list) else [value] for name, value in values.items()
     }
+    for name in given["grid"]:
+        check_choice("grid of a contract", name, GRIDS)
     return [
         Configuration(**dict(zip(names, point, strict=True)))
         for point in product(*(given[name] for name in names))

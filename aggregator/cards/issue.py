@@ -43,12 +43,21 @@ def campaign_card(
         received=outcome.received,
     ) | {"contributors": contributors(plan, outcome)}
     formal = FORMAL[plan.terms.track](plan, outcome) | chain_layer(plan, training)
-    return Card(formal, diagnostic, origin, view=PUBLIC)
+    return Card(formal, diagnostic | described(outcome), origin, view=PUBLIC)
+
+
+def described(outcome: Outcome) -> Layer:
+    """What is known of owners one by one, if a campaign kept them apart."""
+    found: Layer = {"owners": list(outcome.owners)} if outcome.owners else {}
+    return found | ({"departure": outcome.departure} if outcome.departure else {})
 
 
 def contributors(plan: Plan, outcome: Outcome) -> Layer:
     """The number of owners counted, the plan's minimum, and the effect if the largest lied."""
     largest, n = outcome.largest, outcome.certificate.n
+    if outcome.shuffled:
+        # What a shuffler signed of owners counts reports that did not open, too.
+        n = sum(one.handover.reports for one in outcome.shuffled)
     unit = "records" if plan.terms.rounds else "reports"
     lies = f"if the largest contributor ({largest} of {n} {unit}) lied, "
     lies += (

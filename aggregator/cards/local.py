@@ -2,16 +2,21 @@
 
 from dataclasses import asdict
 
-from confide.aggregator.campaigns.driver import Outcome
+from confide.aggregator.campaigns.driver import Outcome, ShuffledRound
 from confide.aggregator.cards.contract import decimal
 from confide.aggregator.cards.released import campaign_released, decision
-from confide.aggregator.procedures.shuffle import NO_AMPLIFICATION, shuffled_epsilon
 from confide.protocol.cards.card import Layer
-from confide.protocol.certificate import PAC, LocalCertificate
+from confide.protocol.certificate import PAC, LocalCertificate, Stratum
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.plan import Plan
+from confide.protocol.privacy.amplification import NO_AMPLIFICATION, SHUFFLE_DELTA, shuffled_epsilon
 
-SHUFFLE_DELTA = 1e-6
+NO_SHUFFLER = "none: reports did not go through a shuffler"
+BY_SHUFFLER = "by a shuffler"
+ASSUMPTION = (
+    "the shuffler tells nobody who sent what, and hands over what owners sent and nothing else; n "
+    "counts the reports of the smallest round, less those that may be false"
+)
 
 
 def local_formal(plan: Plan, outcome: Outcome) -> Layer:
@@ -43,7 +48,7 @@ def local_formal(plan: Plan, outcome: Outcome) -> Layer:
         "certificate": _certificate(plan, certificate)
         | {"scoring": terms.scoring}
         | _strata(certificate),
-        "shuffle": _shuffle(certificate, outcome.crowd),
+        "shuffle": _shuffle(plan, outcome),
         "plan": plan.to_bytes().hex(),
         "released": released.layer(),
         "flags": flags,
@@ -79,22 +84,54 @@ def _strata(certificate: LocalCertificate) -> Layer:
     """The parts of the records that have a threshold each; nothing if there are none."""
     if not certificate.strata:
         return {}
-    parts = [asdict(one) | {"rungs": list(map(asdict, one.rungs))} for one in certificate.strata]
-    return {"strata": {"by": certificate.by, "joint": certificate.joint, "parts": parts}}
+    strata: Layer = {
+        "by": certificate.by,
+        "joint": certificate.joint,
+        "parts": [_part(one) for one in certificate.strata],
+    }
+    return {"strata": strata | ({"together": True} if certificate.together else {})}
 
 
-def _shuffle(certificate: LocalCertificate, crowd: int | None) -> Layer:
-    """The privacy that a shuffler would add.
+def _part(one: Stratum) -> Layer:
+    """A part of the records; what only some variants have is left out of the others' cards."""
+    shown = asdict(one) | {"rungs": list(map(asdict, one.rungs))}
+    if one.covered:
+        del shown["covered"]
+    if one.planned is None:
+        del shown["planned"]
+    return shown
 
-    `crowd` is the fewest reports that answered one question together; it is None or 0 where reports
-    do not hide among each other.
+
+def _shuffle(plan: Plan, outcome: Outcome) -> Layer:
+    """The privacy that a shuffler has added; none where reports did not go through one.
+
+    A record answers in one round, and the crowd that hides it is that whole round.
     """
-    if not crowd or certificate.epsilon is None:
+    certificate, rounds, shuffling = outcome.certificate, outcome.shuffled, plan.shuffling
+    if not plan.terms.row_bytes:
         return {"amplification": NO_AMPLIFICATION}
-    amplified = shuffled_epsilon(local_epsilon=certificate.epsilon, n=crowd, delta=SHUFFLE_DELTA)
+    if shuffling is None or not rounds or certificate.epsilon is None:
+        return {"amplification": NO_SHUFFLER}
+    n = max(1, min(one.opened for one in rounds) - plan.max_corrupt)
     return {
-        "amplification": "if reports are shuffled",
-        "n": crowd,
-        "epsilon": amplified,
+        "amplification": BY_SHUFFLER,
+        "shuffler": shuffling.key.hex(),
+        "crowd": shuffling.crowd,
+        "n": n,
+        "epsilon": shuffled_epsilon(local_epsilon=certificate.epsilon, n=n, delta=SHUFFLE_DELTA),
         "delta": SHUFFLE_DELTA,
+        "assumption": ASSUMPTION,
+        "rounds": [_handed_over(one) for one in rounds],
+    }
+
+
+def _handed_over(one: ShuffledRound) -> Layer:
+    """What a shuffler signed of a round, without what its place and its plan say."""
+    return {
+        "reports": one.handover.reports,
+        "opened": one.opened,
+        "digest": one.handover.digest.hex(),
+        "owners": one.handover.owners,
+        "largest": one.handover.largest,
+        "signature": one.signature.hex(),
     }

@@ -66,7 +66,8 @@ def campaign_released(plan: Plan, certificate: Certificate) -> Released:
         certificate.threshold,
         certificate.randomness,
         certificate.by,
-        {one.name: one.threshold for one in certificate.strata},
+        # A threshold that is everybody's is the only one to predict with.
+        {} if certificate.together else {one.name: one.threshold for one in certificate.strata},
     )
 
 

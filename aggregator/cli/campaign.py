@@ -18,6 +18,7 @@ from confide.aggregator.campaigns.plans import (
 from confide.aggregator.campaigns.provider_files import with_provider_files
 from confide.aggregator.campaigns.report_scores import check_scoring
 from confide.aggregator.campaigns.settings import belongs, check, check_used, promising
+from confide.aggregator.campaigns.shuffler_file import with_shuffler
 from confide.aggregator.campaigns.training_result import weights_file
 from confide.aggregator.campaigns.watched_card import (
     calibration_card,
@@ -33,9 +34,10 @@ from confide.aggregator.cli.plan_options import (
     read_settings,
     with_defaults,
 )
+from confide.aggregator.cli.stored import Database, open_store
 from confide.aggregator.keys import read_key
 from confide.aggregator.storage import views
-from confide.aggregator.storage.database import DEFAULT, connect, upgrade
+from confide.aggregator.storage.database import DEFAULT
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import (
     CALIBRATED,
@@ -55,20 +57,9 @@ from confide.protocol.wire.columns import F4
 
 campaign_app = CommandLine("The life of a campaign, from its plan to its card.")
 
-Database = Annotated[
-    str,
-    typer.Option("--db", help="SQLite file, or postgresql://USER@HOST/NAME", envvar="CONFIDE_DB"),
-]
 # The files that a training is exported into.
 WEIGHTS_FILE, ABOUT_FILE = "weights.npz", "training.json"
 Id = Annotated[str, typer.Argument(help="id of the campaign, or how it begins")]
-
-
-def open_store(url: str) -> Store:
-    """The store at this URL, brought up to date."""
-    engine = connect(url)
-    upgrade(engine)
-    return Store(engine)
 
 
 @campaign_app.command("create")
@@ -92,6 +83,7 @@ def create(
         own = read_settings(file) | given_settings(asked, training)
         check(own)
         signer = read_key(key)
+        own = with_shuffler(own, signer)
         public = signer.public_key().public_bytes_raw()
         if recalibrates is None:
             plan, model = _new_plan(own, key=public)

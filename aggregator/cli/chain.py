@@ -14,9 +14,10 @@ import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from confide.aggregator.campaigns.plans import make_plan, valid_from
+from confide.aggregator.campaigns.run_plans import listed_first
 from confide.aggregator.campaigns.training_result import model_file, read_backbone
-from confide.aggregator.cli.campaign import Database, open_store
 from confide.aggregator.cli.plan_options import SETTINGS, with_defaults
+from confide.aggregator.cli.stored import Database, open_store
 from confide.aggregator.keys import read_key
 from confide.aggregator.storage.database import DEFAULT
 from confide.aggregator.storage.store import Store
@@ -32,10 +33,11 @@ from confide.aggregator.storage.training_progress import error_rates
 from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.cards.in_words import headline
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.chain_cost import ChainCost
 from confide.protocol.errors import BadInput
 from confide.protocol.files import make_folder, write_whole
 from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.plan import ChainCost, Plan, sign_plan
+from confide.protocol.plan import Plan, sign_plan
 from confide.protocol.terminal import clear_errors
 from confide.protocol.wire.columns import F4
 
@@ -106,21 +108,25 @@ class Chain:
         self._file, self._store, self._key = file, store, key
         self._costs: tuple[ChainCost, ...] = ()
 
-    def check(self) -> None:
-        """Refuse settings of which a plan cannot be made, before any campaign is asked."""
-        training = self._plan(self._file.training_settings())
-        first = TrainingTerms.of(training.terms).network().first_weights()
-        model_file(training, first, backbone=self._file.backbone)
-        self._costs = self._calibration_costs(training)
+    def check(self, *, exported: bool) -> bool:
+        """Refuse settings of which a plan cannot be made, before any campaign is asked.
 
-    def _calibration_costs(self, training: Plan) -> tuple[ChainCost, ...]:
-        """Return what each calibration of the file costs, from plans for a model still unknown."""
-        return tuple(
+        So is a network of which no file can be made, unless that was done. Returns whether owners
+        accept the model unlisted (`confide.aggregator.campaigns.run_plans.listed_first`).
+        """
+        training = self._plan(self._file.training_settings())
+        if not exported:
+            first = TrainingTerms.of(training.terms).network().first_weights()
+            model_file(training, first, backbone=self._file.backbone)
+        # Of a model that is not known yet.
+        plans = [
             self._plan(
                 self._file.settings(own, campaign=own["campaign"], model=bytes(32).hex()), training
-            ).cost
+            )
             for own in self._file.calibrations
-        )
+        ]
+        self._costs = tuple(plan.cost for plan in plans)
+        return not any(listed_first(plan, training) for plan in plans)
 
     def train(self) -> Iterator[Campaign]:
         """Run the training; yields it until it has ended."""
@@ -133,7 +139,10 @@ class Chain:
         data = self._store.weights(training.id)
         assert data is not None
         weights = np.frombuffer(data, dtype=F4)
-        model = model_file(training.plan, weights, backbone=self._file.backbone)
+        return self.kept(model_file(training.plan, weights, backbone=self._file.backbone))
+
+    def kept(self, model: bytes) -> bytes:
+        """Let owners fetch this model."""
         self._store.keep_model(model)
         return model
 
@@ -194,30 +203,48 @@ def chain_command(
     *,
     out: Annotated[Path, typer.Option(help="folder for the model and the cards")],
     key: Annotated[Path, typer.Option(help="key that signs the plans (aggregator.key of `init`)")],
+    listed: Annotated[
+        bool,
+        typer.Option("--listed", help="go on: owners have listed the model, as they were asked to"),
+    ] = False,
     db: Database = DEFAULT,
 ) -> None:
     """Train a model with owners, and calibrate that very model on the records it has not seen.
 
     Campaigns are opened one after the other, and their ids printed for the owners; `serve` must be
-    running. Interrupted, the same command goes on where it was.
+    running. Interrupted, the same command goes on where it was. Where owners have to list the
+    model first (a factory's network, campaigns of labels), the command ends after the training, and
+    goes on with --listed.
     """
     with clear_errors():
         chain = Chain(ChainFile.read(file), store=(store := open_store(db)), key=read_key(key))
-        chain.check()
+        path = out / "model.onnx"
+        accepted = chain.check(exported=listed)
+        if listed and (accepted or not path.is_file()):
+            why = "owners need not list the model" if accepted else f"there is no {path} to list"
+            raise BadInput(f"--listed is given, and {why}; accepted is the command without it")
         make_folder(out)
         training = _followed(chain.train(), store)
-        model = chain.export(training)
-        write_whole(out / "model.onnx", model)
-        print(f"model: {out / 'model.onnx'}, SHA-256 {hashlib.sha256(model).hexdigest()}")
+        model = chain.kept(path.read_bytes()) if listed else chain.export(training)
+        write_whole(path, model)
+        name = hashlib.sha256(model).hexdigest()
+        print(f"model: {path}, SHA-256 {name}")
+        if not (accepted or listed):
+            print(
+                "Owners have to list this model, since it is of a factory's network or its "
+                f"probabilities leave them: each types `confide-client allow model {name}`. Then "
+                "give this command again with --listed."
+            )
+            return
         for own in ChainFile.read(file).calibrations:
             one = _followed(chain.calibrate(own, training, model), store)
             text = store.card(one.id, PUBLIC)
             assert text is not None
-            path = out / f"{str(own['campaign']).replace(':', '-')}.card.json"
-            write_whole(path, text)
+            written = out / f"{str(own['campaign']).replace(':', '-')}.card.json"
+            write_whole(written, text)
             card = parse_card(text)
             broken = [found.clause for found in verify(card) if not found.holds]
-            print(f"card: {path}: {f'FAILS {broken}' if broken else headline(card)}")
+            print(f"card: {written}: {f'FAILS {broken}' if broken else headline(card)}")
 
 
 def _followed(steps: Iterator[Campaign], store: Store) -> Campaign:

@@ -7,14 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from confide.aggregator.campaigns.settings import AUTOMATIC, belongs, read_bins
+from confide.aggregator.campaigns.settings import belongs, read_bins, read_number
+from confide.aggregator.campaigns.shuffler_file import USUAL_CROWD
 from confide.aggregator.storage.stored_campaign import Settings
 from confide.protocol.certificate import MARGINAL, PAC
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import GRID_NAMES, MIXED
+from confide.protocol.methods.base import AUTOMATIC
 from confide.protocol.methods.labels import CLASS_FLOOR
+from confide.protocol.methods.owner_terms import AS_ANSWERED
 from confide.protocol.methods.registry import METHODS
-from confide.protocol.scores.base import REGRESSION
+from confide.protocol.scores.base import OWN_LOSS, REGRESSION
 from confide.protocol.scores.registry import SCORES_HELP, find_score
 
 DEFAULTS: dict[str, Any] = {
@@ -30,7 +33,11 @@ DEFAULTS: dict[str, Any] = {
     "largest-set": 0,
     "joint": False,
     "class-floor": CLASS_FLOOR,
+    "owner-floor": 0,
+    "mixture": AS_ANSWERED,
     "max-corrupt": 0,
+    "shuffler": "",
+    "crowd": USUAL_CROWD,
     "minimum-reports": 100,
     "minimum-owners": 1,
     "mechanism": "rank-exponential",
@@ -40,6 +47,9 @@ DEFAULTS: dict[str, Any] = {
     "beta": 0.0,
     "guarantee": MARGINAL,
     "privacy-delta": 1e-6,
+    "clip": 1.0,
+    "batch": AUTOMATIC,
+    "learning-rate": AUTOMATIC,
     "loss-share": 0.0,
     "target-low": 0.0,
     "target-high": 0.0,
@@ -96,11 +106,19 @@ class PlanOptions:
     ] = None
     joint: Annotated[
         bool | None,
-        typer.Option(help="labels:class-conditional: the promise holds for all labels at once"),
+        typer.Option(help="class-conditional, per-owner: the promise holds for all at once"),
     ] = None
     class_floor: Annotated[
         int | None,
         typer.Option(help="labels:class-conditional: fewer records of a label give it threshold 1"),
+    ] = None
+    owner_floor: Annotated[
+        int | None,
+        typer.Option(help="variants of owners: fewer reports leave one out; 0: by the rule"),
+    ] = None
+    mixture: Annotated[
+        str | None,
+        typer.Option(help="bits:certified: of owners, as-answered or planned (the first round's)"),
     ] = None
     epsilon: Annotated[float | None, typer.Option(help="privacy of a record")] = None
     alpha: Annotated[
@@ -112,6 +130,12 @@ class PlanOptions:
     ] = None
     delta: Annotated[float | None, typer.Option(hidden=True)] = None
     max_corrupt: Annotated[int | None, typer.Option(help="reports that may lie")] = None
+    shuffler: Annotated[
+        str | None, typer.Option(help="bits: shuffler.json of who mixes reports before they come")
+    ] = None
+    crowd: Annotated[
+        int | None, typer.Option(help="the fewest reports of a round that a shuffler hands over")
+    ] = None
     minimum_reports: Annotated[int | None, typer.Option(help="fewer give no certificate")] = None
     mechanism: Annotated[str | None, typer.Option(help="of central:trusted")] = None
     bins: Annotated[
@@ -162,7 +186,7 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class TrainingPlanOptions:
-    """The terms of a training, which needs all of these but a loss; only a head has a model."""
+    """The terms of a training, which needs most of these; only a head has a model."""
 
     architecture: Annotated[
         str | None, typer.Option(help="network and its arguments, such as 'mlp hidden=64'")
@@ -177,9 +201,19 @@ class TrainingPlanOptions:
     ] = None
     clip: Annotated[float | None, typer.Option(help="the most that a record moves a step")] = None
     batch: Annotated[
-        float | None, typer.Option(help="public number that the sum of a step is divided by")
+        Any,
+        typer.Option(
+            parser=read_number,
+            metavar="FLOAT",
+            help="public number that the sum of a step is divided by; auto: by records and owners",
+        ),
     ] = None
-    learning_rate: Annotated[float | None, typer.Option(help="length of a step")] = None
+    learning_rate: Annotated[
+        Any,
+        typer.Option(
+            parser=read_number, metavar="FLOAT", help="length of a step; auto: by the noise"
+        ),
+    ] = None
     momentum: Annotated[
         float | None, typer.Option(help="share of a round's movement that the next one repeats")
     ] = None
@@ -215,7 +249,7 @@ def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     The file of a model gives its digest.
     """
     values = DEFAULTS | given
-    if find_score(str(values["score"])).task == REGRESSION:
+    if find_score(str(values["score"])).task in (REGRESSION, OWN_LOSS):
         values.setdefault("labels", 0)
     if values["model-file"]:
         values.setdefault("model", "")

@@ -16,14 +16,13 @@ from confide.aggregator.cards.search import search_and_try
 from confide.aggregator.cards.shortlist import ShortlistTrial
 from confide.aggregator.keys import read_key
 from confide.protocol.cards.card import Card, Layer
-from confide.protocol.cards.in_words import headline
+from confide.protocol.cards.in_words import headline, trivial_in_runs
 from confide.protocol.cards.sections import evaluated_lines
 from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
 from confide.protocol.option_groups import grouped
 from confide.protocol.prediction.batches import BatchModel, read_model
-from confide.protocol.prediction.new_records import read_new_records
-from confide.protocol.prediction.predictor import Predictor
+from confide.protocol.prediction.known_records import read_known_records
 from confide.protocol.scores.base import REGRESSION
 from confide.protocol.scores.registry import find_score
 from confide.protocol.terminal import clear_errors
@@ -50,6 +49,7 @@ EXAMPLE = """An example of a contract:
     gamma = [0.65, 0.75, 0.85]
     n = [1000, 4000]
     bins = 100
+    # grid = ["mixed", "logit"] # how the bins lie; default: mixed
     epsilon_train = 4.0
     delta_train = 1e-5
     epsilon_calibration = [2.0, 8.0]
@@ -147,7 +147,13 @@ def search_command(
         print(
             f"wrote {out}{'' if key else ', unsigned: nobody vouches for it; sign it with --key'}"
         )
-        if formal["decision"] != "feasible":
+        trivial = trivial_in_runs(formal, measured)
+        if trivial:
+            print(
+                f"no campaign is made of it: on {tried.records} its threshold was 1; accepted is a "
+                "contract with more epsilon or records, or another grid or score"
+            )
+        if trivial or formal["decision"] != "feasible":
             raise typer.Exit(1)
         if campaign is not None:
             write_whole(campaign, settings)
@@ -159,17 +165,8 @@ def _read_trial(tried: TrialOptions, model: BatchModel | None) -> ShortlistTrial
     if tried.records is None:
         return None
     score = find_score(tried.score)
-    found = read_new_records(tried.records, score, features=model is not None)
-    if found.truth is None:
-        wanted = "target" if score.task == REGRESSION else "label"
-        raise BadInput(f"{tried.records} has no column {wanted!r}; accepted are records with it")
-    try:
-        results = Predictor(score, 1.0, model=model).results(found.given)
-        return ShortlistTrial(
-            score, results, found.truth, runs=tried.runs, tolerance=tried.tolerance
-        )
-    except BadInput as error:
-        raise BadInput(f"{tried.records}: {error}") from None
+    results, truth = read_known_records(tried.records, score, model=model)
+    return ShortlistTrial(score, results, truth, runs=tried.runs, tolerance=tried.tolerance)
 
 
 def _settings(formal: Layer, tried: TrialOptions, trial: ShortlistTrial | None) -> str:

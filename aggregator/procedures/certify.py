@@ -11,10 +11,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from confide.aggregator.binomial import above, masses, upper_quantile
 from confide.protocol.certificate import BitRung
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
+from confide.protocol.privacy.binomial import above, masses, upper_quantile
+
+# The highest level at which unequal trials are tested.
+MOST_UNEQUAL = 0.25
 
 # Binomial tails are computed in doubles; a tail is believed to be this much larger than what scipy
 # returns.
@@ -68,11 +71,22 @@ class Stage:
         return tail(self.pooled - ones, self.rest, self.m0)
 
 
-def design_stage(*, n: int, rest: int, level: float, m0: float, early: float) -> Stage:
-    """Give the share `early` of the level to rejecting at once, the rest to the pooled count."""
+def design_stage(
+    *, n: int, rest: int, level: float, m0: float, early: float, unequal: bool = False
+) -> Stage:
+    """Give the share `early` of the level to rejecting at once, the rest to the pooled count.
+
+    `unequal` answers are independent with rates of at most m0 on average. Their sum has no heavier
+    tail than the binomial one at counts from the mean + 1 on (Hoeffding 1956), where a tail of at
+    most 1/4 begins (Greenberg and Mohri 2014). That bounds two tails one by one, not together, so
+    the two shares of the level are added.
+    """
     if rest == 0:
         return Stage(n, 0, level, m0, stop=critical(level, n, m0), pooled=0)
     stop = critical(level * early, n, m0)
+    if unequal:
+        left = level - tail(stop, n, m0)
+        return Stage(n, rest, level, m0, stop=stop, pooled=critical(left, n + rest, m0))
     spread = 9 * math.sqrt(n * m0 * (1 - m0)) + 9
     counts = np.arange(max(0, int(n * m0 - spread)), min(n, int(n * m0 + spread)) + 1)
     chances = masses(counts, n, m0)
@@ -110,6 +124,8 @@ class Search:
     A share `reserve` of delta is kept for a second search, of the same rules, which begins once the
     first has ended or has less level left than the reserve. It may ask anywhere below what is
     certified. Something false passes in one of the two with probability at most delta.
+
+    If answers are `unequal`, as those of a mixture of owners, no stage is tested above level 1/4.
     """
 
     # Shares of a stage's level spent on passing at once instead of on the pooled count: what makes
@@ -117,8 +133,15 @@ class Search:
     EARLY, EARLY_FIRST = 0.25, 0.5
 
     def __init__(
-        self, *, delta: float, m0: float, max_corrupt: int = 0, reserve: float = 0.0
+        self,
+        *,
+        delta: float,
+        m0: float,
+        max_corrupt: int = 0,
+        reserve: float = 0.0,
+        unequal: bool = False,
     ) -> None:
+        self._unequal = unequal
         self._reserve = reserve * delta
         self._delta, self.null, self._corrupt = delta - self._reserve, m0, max_corrupt
         self._risen = False
@@ -162,10 +185,12 @@ class Search:
             )
         early = self.early(threshold)
         self._risen |= self._failed is not None and threshold > self._failed
-        stage = design_stage(n=n, rest=rest, level=self.level, m0=self.null, early=early)
-        rung = BitRung(
-            threshold, n, ones, rest, self.level, stage.level_after(max(0, ones - self._corrupt))
+        level = min(self.level, MOST_UNEQUAL) if self._unequal else self.level
+        stage = design_stage(
+            n=n, rest=rest, level=level, m0=self.null, early=early, unequal=self._unequal
         )
+        after = stage.level_after(max(0, ones - self._corrupt))
+        rung = BitRung(threshold, n, ones, rest, level, after)
         if rung.passed:
             self.certified, self.level, self._failed = threshold, self._delta, None
             self.finished = self._risen

@@ -49,8 +49,8 @@ from functools import cached_property
 
 import numpy as np
 
-from confide.aggregator.binomial import above, below, masses
 from confide.aggregator.quantiles.histogram import ROUNDING
+from confide.protocol.privacy.binomial import above, below, masses
 
 # The losses g(d) are whole multiples of one part in so many.
 UNIT = 1 << 64

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.aggregator.binomial import above
 from confide.protocol.errors import BadInput, check_probability
 from confide.protocol.exact.grids import Floats, bin_indices, check_bins
 from confide.protocol.exact.sampling import Integers
+from confide.protocol.privacy.binomial import above
 
 MOST_RECORDS = 1 << 40
 # Above the relative error of binomial tails in doubles.

@@ -5,6 +5,7 @@ To add a mechanism, write its module, register it here, and register its verifie
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,14 @@ def usual_bins(
     """
     if name not in MECHANISMS or not beta:
         return Mechanism.usual_bins
+    return _best_bins(name, n=n, alpha=alpha, beta=beta, epsilon=epsilon, delta=delta)
+
+
+@lru_cache(maxsize=64)
+def _best_bins(
+    name: str, *, n: int, alpha: float, beta: float, epsilon: float, delta: float
+) -> int:
+    """Asked for by every trial of an evaluation, and made once: it takes about a second."""
 
     def make(bins: int) -> Mechanism:
         return MECHANISMS[name].within(

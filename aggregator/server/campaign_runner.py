@@ -23,6 +23,7 @@ from confide.aggregator.logs import place_of
 from confide.aggregator.procedures.averaging import Learned
 from confide.aggregator.quantiles.base import Mechanism, Release
 from confide.aggregator.quantiles.histogram import Histogram
+from confide.aggregator.server.handover import ShuffledReports, shuffled_rounds
 from confide.aggregator.server.stored_rounds import OtherVersion, Replay, StoredRounds, Unanswered
 from confide.aggregator.storage import views
 from confide.aggregator.storage.store import Store
@@ -40,6 +41,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy
 from confide.protocol.methods.mean_weights import packed
 from confide.protocol.plan import Plan
+from confide.protocol.sealing import sealing_key
 from confide.protocol.wire.service import campaign_id
 
 log = logging.getLogger(__name__)
@@ -61,6 +63,7 @@ class CampaignRunner:
         self._store, self._name, self._key, self._entropy = store, name, key, entropy
         self._clock, self._now = clock, clock.now
         self._public = key.public_key().public_bytes_raw()
+        self._sealing = sealing_key(key)
         self._leased_until: dict[str, float] = {}
         self._stuck: set[str] = set()
         self._skewed: set[str] = set()
@@ -170,9 +173,18 @@ class CampaignRunner:
         self._replay(campaign, rounds)
 
     def _due(self, campaign: Campaign, last: Round) -> str | None:
-        """The reason why the open round should be closed now, or None."""
+        """The reason why the open round should be closed now, or None.
+
+        When a shuffled round is handed over, its shuffler decides.
+        """
         settings, now = campaign.settings, self._now()
         came = self._store.turnout(campaign.id, last.number)
+        if campaign.plan.shuffling is not None:
+            whole = came.finished and ShuffledReports(self._store, campaign, last.number).complete(
+                came.reports
+            )
+            over = now >= campaign.plan.expires.timestamp()
+            return ENOUGH if whole else DEADLINE if over else None
         floor = came.contributed >= campaign.plan.minimum_owners
         if (settings.owners and came.finished >= settings.owners) or (
             floor and 0 < settings.enough <= came.reports
@@ -186,7 +198,8 @@ class CampaignRunner:
         """Run a new procedure on the stored tallies, to its first unanswered query or its end."""
         replay = self._replays.pop(campaign.id, None) or Replay(campaign.plan, self._draw(campaign))
         try:
-            result = replay.proceed(StoredRounds(self._store, campaign, rounds, now=self._now()))
+            source = StoredRounds(self._store, campaign, rounds, now=self._now(), key=self._sealing)
+            result = replay.proceed(source)
         except Unanswered as next_:
             self._replays[campaign.id] = replay
             self._store.ask(
@@ -251,8 +264,9 @@ class CampaignRunner:
             certificate,
             received=received,
             seeded=seeded,
-            crowds=recorded.crowds,
             sizes=recorded.sizes or views.contributions(self._store.engine, campaign.id),
+            shuffled=shuffled_rounds(self._store, campaign, recorded.crowds),
+            owners=recorded.owners,
         )
         card = campaign_card(
             plan,

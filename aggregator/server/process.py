@@ -9,11 +9,10 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from confide.aggregator.logs import place_of
 from confide.aggregator.process_status import ProcessStatus
-from confide.aggregator.server.campaign_runner import CampaignRunner
 from confide.aggregator.server.grpc_server import Endpoint, GrpcServer
 from confide.aggregator.server.limits import ServerLimits
 from confide.aggregator.server.round_cache import RoundCache
@@ -24,6 +23,13 @@ from confide.aggregator.storage.store import Store
 log = logging.getLogger(__name__)
 
 REPEAT_SECONDS, FAILED_SECONDS = 0.2, 2.0
+
+
+class Runner(Protocol):
+    """Advances the campaigns of a store, a step at a time."""
+
+    def step(self) -> set[str]:
+        """Advance what is due; return the ids of campaigns that stand still."""
 
 
 def within_files(limits: ServerLimits) -> ServerLimits:
@@ -53,14 +59,18 @@ def within_files(limits: ServerLimits) -> ServerLimits:
 async def serve(
     store: Store,
     *,
-    runner: CampaignRunner,
+    runner: Runner,
     endpoint: Endpoint,
     limits: ServerLimits,
     status: ProcessStatus,
+    collecting: bool = False,
 ) -> None:
-    """Serve until a signal says stop; then finish what has begun."""
+    """Serve until a signal says stop; then finish what has begun.
+
+    `collecting` is a shuffler, to which owners of shuffled campaigns send sealed reports.
+    """
     limits, bounds = within_files(limits), Bounds()
-    writer, cache = Writer(store.engine, status), RoundCache(store)
+    writer, cache = Writer(store.engine, status), RoundCache(store, collecting=collecting)
     await asyncio.to_thread(cache.refresh)
     service = Service(
         store=store,

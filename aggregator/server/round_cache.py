@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from confide.aggregator.campaigns.admission import Checked, check_answer
-from confide.aggregator.campaigns.allowance import Allowance, allowance, most_in_campaign
+from confide.aggregator.campaigns.allowance import (
+    UNLIMITED,
+    Allowance,
+    allowance,
+    most_in_campaign,
+)
 from confide.aggregator.storage.enrolment import Owner
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import ENOUGH, OPEN, Campaign, Round
@@ -14,6 +19,7 @@ from confide.aggregator.storage.submissions import Packed
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.methods.base import Query
 from confide.protocol.plan import read_query
+from confide.protocol.shuffling import Shuffling
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import ID_BYTES, parse
 
@@ -33,6 +39,8 @@ class CachedCampaign:
     asked: bytes = b""
     owners: int = 0
     reports: int = 0
+    # Who alone may hand over the reports; None where owners send them, as they do to a shuffler.
+    shuffling: Shuffling | None = None
 
     @property
     def last(self) -> Round | None:
@@ -48,7 +56,12 @@ class CachedCampaign:
         return self.campaign.plan.terms.rounds > 0
 
     def allowance(self, owner: Owner) -> Allowance:
-        """The most that the last round, and the campaign, take from an owner."""
+        """The most that the last round, and the campaign, take from an owner.
+
+        A shuffler has signed how many reports it hands over, and has bounded those of its owners.
+        """
+        if self.shuffling is not None:
+            return UNLIMITED
         if self.query is None:
             return Allowance(0)
         plan, rounds = self.campaign.plan, len(self.rounds)
@@ -69,6 +82,7 @@ class CachedCampaign:
                 plan=self.campaign.digest,
                 round_=self.last.number,
                 most=most,
+                shuffling=self.shuffling,
             )
         except Refused as refused:
             if refused.code == wire.Code.LATE and self._had_enough(
@@ -119,8 +133,9 @@ def declined(answer: bytes) -> str | None:
 class RoundCache:
     """Every campaign, as it was when the store was last read."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, *, collecting: bool = False) -> None:
+        """`collecting` is a shuffler's: there, owners of shuffled campaigns send sealed reports."""
+        self._store, self._collecting = store, collecting
         self._campaigns: dict[str, CachedCampaign] = {}
         self._refreshing = threading.Lock()
 
@@ -162,8 +177,9 @@ class RoundCache:
         if not campaign.readable:
             return None
         rounds = tuple(self._store.rounds(campaign.id))
+        shuffling = None if self._collecting else campaign.plan.shuffling
         if not rounds:
-            return CachedCampaign(campaign)
+            return CachedCampaign(campaign, shuffling=shuffling)
         owners, _, reports = self._store.turnout(campaign.id, rounds[-1].number)
         query, asked = None, b""
         if campaign.state != OPEN:
@@ -173,4 +189,4 @@ class RoundCache:
         else:
             asked = self._store.query(campaign.id, rounds[-1].number)
             query, _ = read_query(asked, plan=campaign.plan, plan_digest=campaign.digest)
-        return CachedCampaign(campaign, rounds, query, asked, owners, reports)
+        return CachedCampaign(campaign, rounds, query, asked, owners, reports, shuffling)

@@ -3,15 +3,18 @@
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import Any
 
-from confide.aggregator.campaigns.admission import Sent, read_answer
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
 from confide.aggregator.campaigns.driver import RecordedTallies, Running
 from confide.aggregator.campaigns.releases import Audited
 from confide.aggregator.campaigns.report_ids import counted_once
 from confide.aggregator.campaigns.report_scores import report_scores
 from confide.aggregator.procedures.central import Draw
 from confide.aggregator.procedures.registry import plan_procedure
+from confide.aggregator.server.handover import ShuffledReports
+from confide.aggregator.server.stored_batches import StoredBatches
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import OPEN, Campaign, Round
 from confide.protocol.errors import ConfideError, Refused
@@ -36,9 +39,16 @@ class StoredRounds:
     """A source of tallies that counts each closed round once, and stores the result if it may."""
 
     def __init__(
-        self, store: Store, campaign: Campaign, rounds: list[Round], *, now: float
+        self,
+        store: Store,
+        campaign: Campaign,
+        rounds: list[Round],
+        *,
+        now: float,
+        key: X25519PrivateKey,
     ) -> None:
-        self._store, self._campaign, self._rounds = store, campaign, rounds
+        """`key` opens the reports of shuffled campaigns."""
+        self._store, self._campaign, self._rounds, self._key = store, campaign, rounds, key
         self._asking = campaign.state == OPEN and now < campaign.plan.expires.timestamp()
         plan = campaign.plan
         secret = store.secret_model(plan.model) if plan.terms.sent_features else None
@@ -85,8 +95,10 @@ class StoredRounds:
         return found
 
     def _count(self, query: Query, number: int) -> Tally:
-        found: Sequence[Batch] = _StoredBatches(self._store, self._campaign, query, number=number)
-        if not query.whole:
+        found: Sequence[Batch] = StoredBatches(self._store, self._campaign, query, number=number)
+        if self._campaign.plan.shuffling is not None:
+            found = ShuffledReports(self._store, self._campaign, number).opened(query, self._key)
+        elif not query.whole:
             earlier = [ids for before in range(number) for ids in self._ids(before)]
             found = counted_once(list(found), earlier)
         tally: Tally = query.tally(found, self._scores)
@@ -103,36 +115,8 @@ class StoredRounds:
             plan=self._campaign.plan,
             plan_digest=self._campaign.digest,
         )
-        for batch in _StoredBatches(self._store, self._campaign, query, number=number):
+        for batch in StoredBatches(self._store, self._campaign, query, number=number):
             yield batch.ids
-
-
-class _StoredBatches(Sequence[Batch]):
-    """The batches of a round, read from the store each time that they are gone through.
-
-    Answers as a whole may be long, so that of these one at a time is in memory.
-    """
-
-    def __init__(self, store: Store, campaign: Campaign, query: Query, *, number: int) -> None:
-        self._store, self._campaign, self._query, self._number = store, campaign, query, number
-
-    def __iter__(self) -> Iterator[Batch]:
-        at_once = 1 if self._query.whole else 256
-        for owner, answer in self._store.answers(self._campaign.id, self._number, at_once=at_once):
-            sent = Sent(owner.to_bytes(8, "big"), answer)
-            yield read_answer(
-                sent, query=self._query, plan=self._campaign.digest, round_=self._number
-            )
-
-    def __len__(self) -> int:
-        return self._store.batches(self._campaign.id, self._number)
-
-    @overload
-    def __getitem__(self, place: int) -> Batch: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Batch]: ...
-    def __getitem__(self, place: int | slice) -> Batch | Sequence[Batch]:
-        return list(self)[place]
 
 
 class Replay:

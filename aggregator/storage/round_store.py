@@ -9,8 +9,8 @@ from confide.aggregator.storage.database import insert, writing
 from confide.aggregator.storage.schema import batches, campaigns, parts, queries, round_data
 from confide.aggregator.storage.stored_campaign import OPEN, Round, Turnout
 
-# The names of a round's long values.
-QUERY, TALLY = "query", "tally"
+# The names of a round's long values: HANDOVER is what a shuffler signed of it.
+QUERY, TALLY, HANDOVER = "query", "tally", "handover"
 
 
 class RoundStore:
@@ -86,7 +86,7 @@ class RoundStore:
                     "deadline": now + seconds,
                 }
                 db.execute(insert(db.dialect.name, queries).on_conflict_do_nothing().values(**row))
-                _keep(db, campaign, number, name=QUERY, data=query)
+                keep_data(db, campaign, number, name=QUERY, data=query)
 
     def close_round(self, campaign: str, number: int, because: str, *, now: float) -> None:
         """Close a round: batches being written are waited for, later ones find it closed."""
@@ -113,8 +113,17 @@ class RoundStore:
         """
         mine = (batches.c.campaign == campaign) & (batches.c.round == number)
         with self._writing.begin() as db:
-            _keep(db, campaign, number, name=TALLY, data=tally)
+            keep_data(db, campaign, number, name=TALLY, data=tally)
             db.execute(update(batches).where(mine).values(answer=b""))
+
+    def signed_handover(self, campaign: str, number: int) -> bytes | None:
+        """What the shuffler signed of a round, once its reports are opened."""
+        return self._data(campaign, number, HANDOVER)
+
+    def keep_handover(self, campaign: str, number: int, signed: bytes) -> None:
+        """Keep what the shuffler signed of a round."""
+        with self._writing.begin() as db:
+            keep_data(db, campaign, number, name=HANDOVER, data=signed)
 
     def turnout(self, campaign: str, number: int) -> Turnout:
         """How many owners and reports a round has so far."""
@@ -156,7 +165,7 @@ def _of_round(campaign: str, number: int) -> ColumnElement[bool]:
     return (queries.c.campaign == campaign) & (queries.c.round == number)
 
 
-def _keep(db: Connection, campaign: str, number: int, *, name: str, data: bytes) -> None:
+def keep_data(db: Connection, campaign: str, number: int, *, name: str, data: bytes) -> None:
     """Store a long value of a round unless it has one of this name."""
     row = {"campaign": campaign, "round": number, "name": name, "data": data}
     db.execute(insert(db.dialect.name, round_data).on_conflict_do_nothing().values(**row))

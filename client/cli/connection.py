@@ -74,9 +74,24 @@ def _aggregator(
             f"campaign is {campaign!r}; accepted is its full id of {CAMPAIGN_DIGITS} hexadecimal "
             "digits, or all 64 of its plan's digest"
         )
-    found = _certificates(aggregator, ca=ca, cert=cert, key=key, insecure=insecure_loopback)
-    access = Access(aggregator, _token(token_file), *found)
+    access = read_access(
+        aggregator, token_file, ca=ca, cert=cert, key=key, insecure=insecure_loopback
+    )
     return Aggregator(access, campaign, patience=Patience(patience, tell=say))
+
+
+def read_access(
+    address: str,
+    token_file: Path,
+    *,
+    ca: Path | None,
+    cert: Path | None,
+    key: Path | None,
+    insecure: bool = False,
+) -> Access:
+    """Read the files with which an aggregator is reached; those that cannot be used are refused."""
+    found = _certificates(address, ca=ca, cert=cert, key=key, insecure=insecure)
+    return Access(address, _token(token_file), *found)
 
 
 def say(text: str) -> None:

@@ -7,13 +7,15 @@ from typing import Annotated
 import typer
 
 from confide.client.cli.connection import connected, say
-from confide.client.cli.options import DEFAULT_HOME, Folder, NewRecords, fail
+from confide.client.cli.options import DEFAULT_HOME, Device, Engine, Folder, NewRecords, fail
 from confide.client.cli.plan import refusal_text
 from confide.client.explain import REASONS
 from confide.client.home import Home
 from confide.client.ledger.ledger import Ledger
 from confide.client.owner import open_owner
 from confide.client.policy import Policy
+from confide.client.training.computing import AUTO, Computing
+from confide.client.training.shown_log import show_training
 from confide.client.transport.contribution import Contribution, Left
 from confide.client.transport.grpc_client import Aggregator
 from confide.client.transport.retry import Unreachable
@@ -37,9 +39,8 @@ def contribute(
     ] = None,
     home: Folder = DEFAULT_HOME,
     new_records: NewRecords = False,
-    device: Annotated[
-        str, typer.Option(help="where networks are trained: auto, cpu, cuda or cuda:N")
-    ] = "auto",
+    device: Device = AUTO,
+    engine: Engine = AUTO,
     watch: Annotated[
         bool,
         typer.Option("--watch/--once", help="until the campaign is over, or only what is open now"),
@@ -52,7 +53,15 @@ def contribute(
     """
     place = Home(home)
     policy, ledger = place.policy(), place.ledger()
-    respondent = open_owner(place, records, model, new_records=new_records, device=device)
+    show_training()
+    respondent = open_owner(
+        place,
+        records,
+        model,
+        new_records=new_records,
+        computing=Computing(device, engine),
+        route=remote.route,
+    )
     if model is not None and (found := Model.read(model)).digest in policy.models:
         # A fault of the model is explained here; the aggregator would get a code only.
         check_model(found, str(model))

@@ -6,6 +6,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from confide.client.training.computing import DEVICE_WORDS, ENGINE_WORDS
+
 DEFAULT_HOME = Path("~/.confide").expanduser()
 Folder = Annotated[
     Path, typer.Option("--home", help="folder of policy, secret and ledger", envvar="CONFIDE_HOME")
@@ -18,6 +20,9 @@ NewRecords = Annotated[
         help="most records of this file are new, and not old ones under other ids",
     ),
 ]
+
+Device = Annotated[str, typer.Option(help=DEVICE_WORDS)]
+Engine = Annotated[str, typer.Option(help=ENGINE_WORDS)]
 
 
 def confirm(question: str, yes: bool) -> None:

@@ -16,6 +16,7 @@ from confide.client.policy import Policy
 from confide.client.records.reader import read_records
 from confide.client.records.records import Records
 from confide.client.respond import Respondent
+from confide.client.training.shown_log import show_training
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.files import write_whole
@@ -49,6 +50,7 @@ def train(files: FileOptions, network: NetworkOptions) -> None:
     """
     with clear_errors():
         files.check()
+        show_training()
         records = read_records(files.records)
         training = network.training(records)
         place = Home(files.home)
@@ -103,7 +105,7 @@ def _drawn(
                 rows[places],
                 checkpoint=files.state,
                 every=files.every,
-                device=files.device,
+                computing=files.computing,
                 progress=lambda taken, steps: print(f"step {taken} of {steps}", file=sys.stderr),
             )
         except Exception as error:

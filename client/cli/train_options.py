@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from confide.client.cli.options import DEFAULT_HOME
+from confide.client.cli.options import DEFAULT_HOME, Device, Engine
 from confide.client.records.records import Records
+from confide.client.training.computing import AUTO, Computing
 from confide.protocol.errors import BadInput
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ class FileOptions:
         typer.Option(help="secret file of a training under way [default: OUT.checkpoint]"),
     ] = None
     every: Annotated[int, typer.Option(min=1, help="steps between checkpoints")] = 100
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto"
+    device: Device = AUTO
+    engine: Engine = AUTO
     home: Annotated[
         Path,
         typer.Option(help="folder of policy, secret and ledger", envvar="CONFIDE_HOME"),
@@ -100,6 +102,10 @@ class FileOptions:
     new_records: Annotated[
         bool, typer.Option("--new-records", help="most records of this file are new")
     ] = False
+
+    @property
+    def computing(self) -> Computing:
+        return Computing(self.device, self.engine)
 
     @property
     def state(self) -> Path:

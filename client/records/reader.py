@@ -21,7 +21,8 @@ Array = NDArray[Any]
 ACCEPTED = (
     "accepted are .npz, .csv and .parquet with `id`; `label` and probabilities `p0`, `p1`, ..., or "
     "`target` and `prediction` (with `scale`) or `lower` and `upper`; or features instead of a "
-    "model's results; and `person` where one person has several records"
+    "model's results; or several true labels (`true0`, `true1`, ... of 0 and 1), or losses "
+    "(`loss1`, `loss2`, ...); and `person` where one person has several records"
 )
 
 

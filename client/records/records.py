@@ -7,8 +7,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
-from confide.protocol.scores.base import CLASSIFICATION, REGRESSION
+from confide.protocol.scores.base import CLASSIFICATION, MULTI_LABEL, REGRESSION, task_of
 from confide.protocol.scores.probabilities import check_probabilities
+from confide.protocol.scores.risk import FalseNegatives
 
 Array = NDArray[Any]
 
@@ -17,10 +18,11 @@ Array = NDArray[Any]
 class Records:
     """Names and truths, with results of a model computed beforehand or features to score.
 
-    Truths are labels, whole numbers of any range, or targets, floats of any value. Results of
-    labels are probabilities; those of targets are numbers under the names in `columns`. `model` is
-    the digest of the model behind the results where it is known; `persons` holds the person that
-    each record belongs to.
+    Truths are labels, whole numbers of any range, or targets, floats of any value; a row of
+    booleans says which labels are true, and a row of floats holds losses, which need no results.
+    Results of labels are probabilities; those of targets are numbers under the names in `columns`.
+    `model` is the digest of the model behind the results where it is known; `persons` holds the
+    person that each record belongs to.
     """
 
     names: Sequence[bytes]
@@ -32,14 +34,16 @@ class Records:
     columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.truth.ndim != 1 or self.truth.dtype.kind not in "iuf":
+        kinds = "iuf" if self.truth.ndim == 1 else "bf" if self.truth.ndim == 2 else ""
+        if self.truth.dtype.kind not in kinds:
             raise BadInput(
                 f"truths have shape {self.truth.shape} and type {self.truth.dtype}; accepted is "
-                "a label (integer) or a target (float) a record"
+                "a label (integer), a target (float), flags of labels (boolean) or losses (float) "
+                "a record"
             )
         if self.results is not None:
             self._check_results(self.results)
-        n, truths = len(self.truth), "labels" if self.task == CLASSIFICATION else "targets"
+        n, truths = len(self.truth), "targets" if self.task == REGRESSION else "labels"
         for what, rows in {
             "results": self.results,
             "features": self.features,
@@ -58,6 +62,8 @@ class Records:
         """Refuse results that are no probabilities of labels, or no named numbers of targets."""
         if self.task == CLASSIFICATION:
             check_probabilities(results)
+        elif self.task == MULTI_LABEL:
+            FalseNegatives.chances(results)
         elif results.ndim != 2 or results.shape[1] != len(self.columns):
             raise BadInput(
                 f"results of targets have shape {results.shape} for the columns "
@@ -66,8 +72,8 @@ class Records:
 
     @property
     def task(self) -> str:
-        """What the truths are: labels (classification), or numbers (regression)."""
-        return REGRESSION if self.truth.dtype.kind == "f" else CLASSIFICATION
+        """What the truths are: labels, numbers, flags of labels, or losses."""
+        return task_of(self.truth)
 
     def __len__(self) -> int:
         return len(self.truth)

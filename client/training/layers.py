@@ -90,14 +90,16 @@ class Stack:
         span: Span | None = None,
     ) -> None:
         """`span` is the range of targets, if the network learns numbers instead of labels."""
-        rounded = np.rint(bounded(weights) * 2.0**_WEIGHT_FRACTION)
+        rounded = bounded(weights)
+        rounded *= 2.0**_WEIGHT_FRACTION
+        np.rint(rounded, out=rounded)
         self._layers = list(by_layer(widths, rounded))
         self._bits = [value_bits(width) for width in widths]
         hidden = [bits - _HIDDEN_BITS for bits in self._bits]
         self._input_fractions = [self._bits[0], *hidden[1:-1]]
         self._signal_fractions = [*hidden[1:-1], self._bits[-1]]
         self._clip, self._centre, self._span = clip, centre, span
-        self._labels, self._size = widths[-1], len(weights)
+        self._labels, self._size, self._widths = widths[-1], len(weights), widths
         # An input and a signal of every layer, in float64; products and sums of a layer take about
         # as much again.
         self._rows = chunk_rows(2 * 8 * sum(widths))
@@ -108,19 +110,26 @@ class Stack:
         `lattice.sensitivity` says why rounding once is enough.
         """
         assert len(features) <= MOST_BATCH
-        total = np.zeros(self._size)
+        # Without a record there is no chunk that writes it.
+        total = np.empty(self._size) if len(features) else np.zeros(self._size)
         for start in range(0, len(features), self._rows):
             part = slice(start, start + self._rows)
-            total += self._chunk_sum(self.traces(features[part], labels[part]))
-        return np.rint(total).astype(np.int64)
+            self._add_chunk(self.traces(features[part], labels[part]), total, first=start == 0)
+        return np.rint(total, out=total).astype(np.int64)
 
-    def _chunk_sum(self, traces: Traces) -> Floats:
+    def _add_chunk(self, traces: Traces, total: Floats, *, first: bool) -> None:
+        """Add the sum of a chunk; the first is written in place, which saves a copy."""
         factors = traces.factors(self._clip)
-        parts = []
-        for h, d, f, g in traces.by_layer():
+        layers = zip(traces.by_layer(), by_layer(self._widths, total), strict=True)
+        for (h, d, f, g), (matrix, bias) in layers:
             kept = d * (factors * 2.0 ** -(f + g))[:, None]
-            parts += [(kept.T @ h).ravel(), kept.sum(axis=0) * 2.0**f]
-        return np.concatenate(parts)
+            sums = kept.sum(axis=0) * 2.0**f
+            if first:
+                np.matmul(kept.T, h, out=matrix)
+                bias[:] = sums
+            else:
+                matrix += kept.T @ h
+                bias += sums
 
     def predicted(self, features: NDArray[Any]) -> NDArray[np.int64]:
         """The label of the highest output of each record, the first of equal ones."""
@@ -189,9 +198,9 @@ def by_layer(
 
 def bounded(weights: NDArray[Any]) -> Floats:
     """Weights within their public bound."""
-    return np.clip(
-        np.nan_to_num(np.asarray(weights, dtype=np.float64)), -WEIGHT_BOUND, WEIGHT_BOUND
-    )
+    found = np.array(weights, dtype=np.float64)
+    found[np.isnan(found)] = 0.0
+    return np.clip(found, -WEIGHT_BOUND, WEIGHT_BOUND, out=found)
 
 
 def _rounded(values: Floats, least: float, bits: int) -> Floats:

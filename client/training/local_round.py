@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from confide.client.training.computing import USUAL, Computing
 from confide.client.training.layers import bounded
 from confide.client.training.networks import count_errors, open_sums
 from confide.client.training.randomness import poisson_batch
@@ -31,14 +32,14 @@ class Trainer:
     as the plan names it, or treats records together.
     """
 
-    def __init__(self, terms: TrainingTerms, *, device: str = "auto") -> None:
+    def __init__(self, terms: TrainingTerms, *, computing: Computing = USUAL) -> None:
         self._terms = terms
         self.sums = open_sums(
             terms.network(),
             clip=terms.clip,
             centre=terms.centre,
             batch=terms.batch,
-            device=device,
+            computing=computing,
             span=terms.span,
         )
 

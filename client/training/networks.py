@@ -1,8 +1,9 @@
 """Clipped sums of a network's gradients at weights that others choose.
 
-Stacks of linear layers are trained in exact arithmetic (`confide.client.training.layers`), other
-networks by torch in double precision on the owner's device, in micro-batches at which a record's
-gradient has the same bits in any company (`confide.client.training.engines`).
+Stacks of linear layers are trained in exact arithmetic (`confide.client.training.layers`), unless
+the owner asks for an engine. Other networks are trained by torch in double precision on the owner's
+device, in micro-batches at which a record's gradient has the same bits in any company
+(`confide.client.training.engines`).
 """
 
 import logging
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from confide.client.training.computing import AUTO, USUAL, Computing
 from confide.client.training.layers import Stack
 from confide.protocol.architectures.base import Network, Span, scaled, shares, split_weights
 from confide.protocol.exact.sampling import Entropy
@@ -33,7 +35,7 @@ def open_sums(
     clip: float,
     centre: float,
     batch: float,
-    device: str,
+    computing: Computing = USUAL,
     span: Span | None = None,
 ) -> Sums:
     """Return the clipped sums of a network; refuse one that treats records together.
@@ -42,8 +44,10 @@ def open_sums(
     range of targets, if the network learns numbers instead of labels.
     """
     widths = network.widths
-    if widths is None:
-        return _TorchSums(network, clip=clip, centre=centre, batch=batch, device=device, span=span)
+    if widths is None or computing.engine != AUTO:
+        return _TorchSums(
+            network, clip=clip, centre=centre, batch=batch, computing=computing, span=span
+        )
     log.info("gradients in exact arithmetic: linear layers of widths %s", widths)
 
     def exact(weights: NDArray[np.float64], rows: Rows, _: Entropy) -> NDArray[np.int64]:
@@ -89,22 +93,24 @@ class _TorchSums:
         clip: float,
         centre: float,
         batch: float,
-        device: str,
+        computing: Computing,
         span: Span | None,
     ) -> None:
         from confide.client.training.descent import one_thread, pick_device
-        from confide.client.training.engines.choice import AUTO, make_clipper
+        from confide.client.training.engines.choice import make_clipper
         from confide.client.training.probe import made_up, probe
 
-        self._network, self._centre, self._device = network, centre, pick_device(device)
+        self._network, self._centre, self._device = network, centre, pick_device(computing.device)
         self._module = network.module().double().to(self._device).train()
         self._span = span
         loss = cross_entropy_loss if span is None else squared_loss
         rows, targets = np.zeros((1, network.features)), self._targets(np.zeros(1, dtype=np.int64))
         like = made_up(rows, targets, self._device)
         with one_thread(self._device):
-            probe(self._module, loss, like, engine=AUTO)
-            self._clipped = make_clipper(self._module, loss, clip, like=like, batch=batch)
+            probe(self._module, loss, like, engine=computing.engine)
+            self._clipped = make_clipper(
+                self._module, loss, clip, engine=computing.engine, like=like, batch=batch
+            )
 
     def __call__(
         self, weights: NDArray[np.float64], rows: Rows, entropy: Entropy

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from confide.client.records.records import Records
 from confide.client.training.checkpoint import about
+from confide.client.training.computing import Computing
 from confide.client.training.descent import Schedule
 from confide.client.training.networks import cross_entropy_loss, load_weights
 from confide.client.training.private_training import train as train_privately
@@ -198,7 +199,7 @@ class OwnTraining:
         *,
         checkpoint: Path,
         every: int,
-        device: str,
+        computing: Computing,
         progress: Callable[[int, int], None],
     ) -> bytes:
         """Train on these rows, from the checkpoint if there is one; return the file of weights."""
@@ -214,7 +215,8 @@ class OwnTraining:
             loss=cross_entropy_loss,
             schedule=schedule,
             optimizer=lambda parameters: torch.optim.Adam(parameters, lr=self.rate),
-            device=device,
+            device=computing.device,
+            engine=computing.engine,
             checkpoint=checkpoint,
             settings=self.settings,
             every=every,

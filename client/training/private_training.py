@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from confide.client.training.checkpoint import Checkpoint, about, load, save
+from confide.client.training.computing import AUTO
 from confide.client.training.descent import (
     MakeOptimizer,
     Schedule,
@@ -36,7 +37,7 @@ from confide.client.training.descent import (
     take_steps,
     tensors,
 )
-from confide.client.training.engines.choice import AUTO, make_clipper
+from confide.client.training.engines.choice import make_clipper
 from confide.client.training.engines.clipper import Clipper
 from confide.client.training.engines.parts import Loss
 from confide.client.training.probe import made_up, probe
@@ -88,7 +89,7 @@ def train(
     budget: Budget | None = None,
     spent: Profile | None = None,
     entropy: Entropy = os_entropy,
-    device: str = "auto",
+    device: str = AUTO,
     engine: str = AUTO,
     checkpoint: Path | None = None,
     settings: str = "",

@@ -5,21 +5,21 @@ a receipt is sent again by this process or the next: the ledger is the queue.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from confide.client.explain import REASONS
 from confide.client.ledger.ledger import Ledger
 from confide.client.respond import Respondent
-from confide.client.transport.retry import Patience
+from confide.client.transport.delivery import Delivery, Taker
 from confide.protocol.errors import ConfideError
 from confide.protocol.plan import Plan, query_digest
 from confide.protocol.wire import service_pb2
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
 from confide.protocol.wire.service import PIECE_BYTES
-from confide.protocol.wire.splitting import message_reports, split_answer
+from confide.protocol.wire.splitting import split_answer
 
 # Receipts after which the same bytes are not sent again: they are held, too late, or refused for
 # their content. After any other receipt, which is about the aggregator's limits or state, an answer
@@ -41,13 +41,10 @@ class Withheld(ConfideError):
     """The policy no longer allows an answer that was drawn earlier to leave."""
 
 
-class Remote(Protocol):
+class Remote(Taker, Protocol):
     """The calls of an aggregator that a contribution makes."""
 
-    patience: Patience
-
     def query(self) -> bytes | None: ...
-    def submit(self, answers: Iterable[bytes], *, ask: Callable[[], None]) -> wire.Receipt: ...
     def watch(self) -> Iterator[service_pb2.Progress]: ...
 
 
@@ -138,28 +135,18 @@ class Contribution:
 
     def _send(self, query: bytes, answer: bytes) -> None:
         pieces = list(split_answer(answer, self.plan, most=PIECE_BYTES))
-        sizes = message_reports(pieces)
-        tries = self.remote.patience.tries()
-        drawn = parse(wire.Answer, answer).code == wire.Code.OK
-        while True:
-            try:
-                receipt = self.remote.submit(pieces, ask=lambda: self._ask(query, drawn))
-            except Withheld:
-                self.left.withheld += 1
-                return
-            held = self._held(sizes, receipt.accepted + receipt.duplicates)
-            self.left.reports += sum(sizes[:held])
-            self.left.bytes += sum(len(piece) for piece in pieces[:held])
-            if receipt.code != wire.Code.RATE_LIMITED:
-                break
-            # Pieces that are held already need not be sent again.
-            pieces, sizes = pieces[held:], sizes[held:]
-            if held:
-                tries = self.remote.patience.tries()
-            tries.wait("the aggregator takes no more messages (RATE_LIMITED)")
-        self.left.receipts[query] = receipt.code
-        if receipt.code in FINAL:
-            self.ledger.acknowledge(plan=self.plan_digest, query=query, code=receipt.code)
+        drawn, delivery = parse(wire.Answer, answer).code == wire.Code.OK, Delivery()
+        try:
+            delivery.send(self.remote, pieces, ask=lambda: self._ask(query, drawn))
+        except Withheld:
+            self.left.withheld += 1
+            return
+        finally:
+            self.left.reports += delivery.reports
+            self.left.bytes += delivery.bytes
+        self.left.receipts[query] = delivery.code
+        if delivery.code in FINAL:
+            self.ledger.acknowledge(plan=self.plan_digest, query=query, code=delivery.code)
 
     def _tell(self, query: bytes) -> None:
         """Say how far a campaign of several rounds is; nothing about records."""
@@ -175,12 +162,3 @@ class Contribution:
         """
         if drawn and self.respondent.refusal(self.signed_plan, query) is not None:
             raise Withheld
-
-    @staticmethod
-    def _held(sizes: list[int], reports: int) -> int:
-        """How many of the first pieces are filled by so many reports that the aggregator holds."""
-        count = 0
-        while count < len(sizes) and sizes[count] <= reports:
-            reports -= sizes[count]
-            count += 1
-        return count

@@ -8,6 +8,7 @@ import grpc
 
 from confide.client.transport.retry import Patience, Tries, Unreachable
 from confide.protocol.plan import digest
+from confide.protocol.shuffling import authority_digest
 from confide.protocol.terminal import printable
 from confide.protocol.wire import service_pb2
 from confide.protocol.wire import wire_pb2 as wire
@@ -58,6 +59,11 @@ class Access:
     certificate: bytes | None = None
     key: bytes | None = None
 
+    @property
+    def route(self) -> bytes:
+        """The digest of the authority that the other side shows a certificate of; empty: none."""
+        return b"" if self.authority is None else authority_digest(self.authority)
+
     def channel(self) -> Any:
         # This module decides when to try again.
         options = [("grpc.max_reconnect_backoff_ms", 2_000)]
@@ -73,6 +79,7 @@ class Aggregator:
     def __init__(self, access: Access, campaign: str, *, patience: Patience) -> None:
         self.campaign, self.patience = campaign, patience
         self._address, self._channel = access.address, access.channel()
+        self.route = access.route
         self._metadata = (
             (CAMPAIGN, campaign[:CAMPAIGN_DIGITS]),
             (AUTHORIZATION, f"Bearer {access.token}"),

@@ -15,7 +15,8 @@ if [ -d "$1/launchers" ]; then
 else
     echo "warning: no launchers in $1: this node runs the code it is sent; see confide-client pin --help" >&2
 fi
-config="home=\"$1\" records=\"$4\""
+# Where and by what networks are trained: the owner's choice, `auto` unless it is set.
+config="home=\"$1\" records=\"$4\" device=\"${CONFIDE_DEVICE:-auto}\" engine=\"${CONFIDE_ENGINE:-auto}\""
 if [ "$#" -eq 5 ]; then
     config="$config model=\"$5\""
 fi

@@ -117,8 +117,12 @@ def scaled(features: NDArray[Any], centre: float) -> NDArray[np.float64]:
     others. Features around 0 have shorter gradients for the same differences between records, so
     that clipping and noise take less.
     """
-    known = np.nan_to_num(np.asarray(features, dtype=np.float64), nan=centre)
-    return np.asarray((np.clip(known, 0.0, 1.0) - centre) / max(centre, 1 - centre))
+    known = np.array(features, dtype=np.float64)
+    known[np.isnan(known)] = centre
+    np.clip(known, 0.0, 1.0, out=known)
+    known -= centre
+    known /= max(centre, 1 - centre)
+    return known
 
 
 def shares(targets: NDArray[Any], span: Span) -> NDArray[np.float64]:

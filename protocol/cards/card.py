@@ -142,6 +142,10 @@ def parse_card(text: str) -> Card:
         raise BadInput(
             f"not JSON: {str(error)[:200]}; accepted is a card of format {FORMAT}"
         ) from None
+    if isinstance(data, dict) and data.get("format") == FORMAT and "signed" not in data:
+        raise BadInput(
+            "it is not signed, so nobody vouches for it; accepted is a card with the field `signed`"
+        )
     problem = jsonschema.exceptions.best_match(_Validator(card_schema()).iter_errors(data))
     if problem is not None:
         place = "/".join(map(str, problem.absolute_path)) or "the card"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from confide.protocol.cards.card import Card, Layer
-from confide.protocol.cards.in_words import campaign_name, in_words, spent
+from confide.protocol.cards.in_words import campaign_name, counted_owners, in_words, spent
 from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.certificate import WATCH
 from confide.protocol.errors import BadInput
@@ -146,7 +146,7 @@ def _basic(card: Card, curator: Curator) -> Layer:
 
 def _owners(card: Card) -> str:
     counted = card.provenance.get("contributors")
-    return "one place" if counted is None else f"{counted['owners']} data owners"
+    return "one place" if counted is None else counted_owners(counted["owners"], "data owner")
 
 
 def _noised(formal: Layer) -> bool:

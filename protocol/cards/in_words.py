@@ -17,7 +17,7 @@ from confide.protocol.cards.watch_words import (
 )
 from confide.protocol.certificate import PAC, WATCH
 from confide.protocol.privacy.odds import worst_odds
-from confide.protocol.scores.base import REGRESSION
+from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, REGRESSION
 
 # The status of a card, as its heading shows it.
 SIMULATION, TRIVIAL, FAILED = "SIMULATION ONLY", "TRIVIAL", "NOT GUARANTEED"
@@ -56,7 +56,7 @@ def in_words(card: Card, findings: list[Finding]) -> InWords:
     formal = card.formal
     broken = [finding.clause for finding in findings if not finding.holds]
     sentence = _sentence(card)
-    status = _status(formal)
+    status = _status(card)
     if broken:
         sentence = f"{', '.join(broken)}. What it says: {status}: {sentence}"
     return InWords(
@@ -83,6 +83,8 @@ def title(card: Card) -> str:
     released, coverage = card.formal["released"], card.formal["contract"]["coverage"]
     if released is None:
         return f"Contract for {coverage:.4g} coverage"
+    if released["task"] in (MULTI_LABEL, OWN_LOSS):
+        return f"{released['score'].partition(' ')[0].capitalize()} of at most {1 - coverage:.4g}"
     what = "intervals" if released["task"] == REGRESSION else "sets"
     return f"Prediction {what} with coverage {coverage:.4g}"
 
@@ -100,7 +102,7 @@ def campaign_name(card: Card) -> str:
 
 def headline(card: Card) -> str:
     """State the decision in one sentence."""
-    return f"{_status(card.formal)}: {_sentence(card)}"
+    return f"{_status(card)}: {_sentence(card)}"
 
 
 def verdict(card: Card, findings: list[Finding]) -> str:
@@ -111,7 +113,8 @@ def verdict(card: Card, findings: list[Finding]) -> str:
     return f"{UNVERIFIED} ({', '.join(broken)}). What it says: {headline(card)}"
 
 
-def _status(formal: Layer) -> str:
+def _status(card: Card) -> str:
+    formal = card.formal
     if formal["decision"] == "simulation":
         return SIMULATION
     if _watches(formal):
@@ -119,7 +122,7 @@ def _status(formal: Layer) -> str:
     if formal["decision"] != "feasible":
         return TRIVIAL if formal["failed"] == [INFORMATIVE] else FAILED
     if formal["released"] is None:
-        return KEPT
+        return TRIVIAL if trivial_in_runs(formal, card.diagnostic) else KEPT
     return CERTIFIED if formal["contract"]["kind"] == PAC else ON_AVERAGE
 
 
@@ -129,6 +132,8 @@ def _sentence(card: Card) -> str:
         return watch_sentence(formal)
     contract, margin = formal["contract"], formal["margin"]
     asked = f"coverage {contract['coverage']:g} ({contract['kind']})"
+    if formal["released"] is not None and formal["released"]["task"] in (MULTI_LABEL, OWN_LOSS):
+        asked = f"an expected loss of at most {1 - contract['coverage']:g} ({contract['kind']})"
     others = [_FAILED.get(name, name) for name in formal["failed"] if name != RANDOMNESS]
     if formal["decision"] == "simulation":
         rest = (
@@ -139,8 +144,10 @@ def _sentence(card: Card) -> str:
         return f"randomness was not the operating system's, so nothing is private{rest}."
     if formal["decision"] == "feasible":
         if formal["released"] is None:
+            but = "; but it predicted everything when it was run"
             return (
-                f"a configuration keeps {asked}, with a margin of {margin:.4g}: {_chosen(formal)}."
+                f"a configuration keeps {asked}, with a margin of {margin:.4g}: {_chosen(formal)}"
+                f"{but if trivial_in_runs(formal, card.diagnostic) else ''}."
             )
         counted = card.provenance.get("contributors")
         unless = "" if counted is None else f"; {counted['if_the_largest_lied']}"
@@ -158,6 +165,17 @@ def _chosen(formal: Layer) -> str:
         f"{entry['mechanism']} at epsilon {entry['epsilon_calibration']:g} on {entry['n']:,} "
         f"records, {entry['bins']:,} {entry['grid']} bins, gamma {entry['gamma']:g}"
     )
+
+
+def trivial_in_runs(formal: Layer, diagnostic: Layer) -> bool:
+    """Whether the selected configuration of a search had the threshold 1 in all of its runs."""
+    row = _selected_row(formal, diagnostic)
+    return row is not None and row["threshold"] >= 1
+
+
+def _selected_row(formal: Layer, diagnostic: Layer) -> Layer | None:
+    rows = diagnostic.get("evaluated", [])
+    return next((one for one in rows if one["configuration"] == formal["selected"]), None)
 
 
 def spent(formal: Layer) -> tuple[float | None, float]:
@@ -199,21 +217,18 @@ def _took_part(card: Card) -> str:
         return "Not stated: no campaign of owners stands behind this card."
     unit = "records" if card.formal["track"] == "central" else "reports"
     return (
-        f"{counted['owners']:,} owners with {counted['of']:,} {unit}; the largest had "
+        f"{counted_owners(counted['owners'])} with {counted['of']:,} {unit}; the largest had "
         f"{counted['largest']:,}."
     )
 
 
+def counted_owners(number: int, name: str = "owner") -> str:
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
+
+
 def _tried(card: Card) -> str:
     """Say on what, and with what result, the selected configuration was run."""
-    row = next(
-        (
-            one
-            for one in card.diagnostic.get("evaluated", [])
-            if one["configuration"] == card.formal["selected"]
-        ),
-        None,
-    )
+    row = _selected_row(card.formal, card.diagnostic)
     if row is None:
         return ""
     size = "unbounded" if row["mean_size"] is None else f"{row['mean_size']:.2f}"
@@ -251,6 +266,8 @@ def _use(formal: Layer) -> str:
     released = formal["released"]
     if released is None or formal["decision"] == "infeasible" or _watches(formal):
         return ""
+    if released["task"] == OWN_LOSS:
+        return f"{released['threshold']:.6g}  # the value of your own parameter"
     verb = "predict_interval" if released["task"] == REGRESSION else "predict_set"
     accepted = ", simulation=True" if formal["decision"] == "simulation" else ""
     return f'confide.Predictor.from_card("card.json", key=KEY{accepted}).{verb}(results)'

@@ -3,9 +3,10 @@
 from confide.protocol.cards.card import Layer
 from confide.protocol.certificate import PAC
 from confide.protocol.errors import BadInput
-from confide.protocol.scores.base import REGRESSION
+from confide.protocol.scores.base import CLASSIFICATION, MULTI_LABEL, OWN_LOSS, REGRESSION
 from confide.protocol.scores.registry import find_score
 from confide.protocol.scores.regression import residual
+from confide.protocol.scores.risk import risk
 
 
 def promise(formal: Layer) -> str:
@@ -13,9 +14,12 @@ def promise(formal: Layer) -> str:
     if formal["decision"] == "infeasible":
         return "None: see the verdict."
     contract, released = formal["contract"], formal["released"]
+    task = CLASSIFICATION if released is None else released["task"]
+    if task in (MULTI_LABEL, OWN_LOSS):
+        return _of_risk(contract, released)
     inside = (
         "the predicted interval holds the true number"
-        if released is not None and released["task"] == REGRESSION
+        if task == REGRESSION
         else "the predicted set holds the true label"
     )
     share = f"at least {100 * contract['coverage']:.6g} % of new records like the calibrated ones"
@@ -30,9 +34,24 @@ def promise(formal: Layer) -> str:
     return f"On average over calibrations and new records: for {share}, {inside}."
 
 
+def _of_risk(contract: Layer, released: Layer) -> str:
+    """State the promise of a bounded risk: coverage is one minus the expected loss."""
+    loss = risk(find_score(released["score"])).loss_name
+    most = f"is at most {100 * (1 - contract['coverage']):.6g} %"
+    if contract["kind"] == PAC:
+        return (
+            f"On average over new records like the calibrated ones, {loss} {most}. The "
+            "calibration fails to deliver that with probability at most "
+            f"{contract.get('failure_probability') or contract['delta']:g}."
+        )
+    return f"On average over calibrations and new records, {loss} {most}."
+
+
 def _of_each(contract: Layer, strata: Layer, inside: str) -> str:
     """State the promise of a threshold for each class, owner or group."""
     whom, parts = strata["by"], strata["parts"]
+    if "together" in strata:
+        return _of_all(contract, strata, inside)
     share = f"at least {100 * contract['coverage']:.6g} % of new records"
     fails = "any of them" if strata["joint"] else f"each {whom}, on its own, not jointly,"
     trivial = sum(part["threshold"] >= 1 for part in parts)
@@ -41,6 +60,20 @@ def _of_each(contract: Layer, strata: Layer, inside: str) -> str:
     return (
         f"In every {whom}, for {share} like the calibrated ones, {inside}. The calibration fails "
         f"to deliver that for {fails} with probability at most {contract['delta']:g}.{shift}{rest}"
+    )
+
+
+def _of_all(contract: Layer, strata: Layer, inside: str) -> str:
+    """State the promise of one threshold that holds in every part."""
+    whom, parts = strata["by"], strata["parts"]
+    out = [part["name"] for part in parts if not part.get("covered", True)]
+    share = f"at least {100 * contract['coverage']:.6g} % of new records"
+    rest = f" Not covered, for too few reports: {whom} {', '.join(out[:20])}." if out else ""
+    more = f" and {len(out) - 20} more" if len(out) > 20 else ""
+    return (
+        f"At every {whom} that is covered, {len(parts) - len(out)} of {len(parts)}, for {share} "
+        f"like those of the same {whom}, {inside}. The calibration fails to deliver that for any "
+        f"of them with probability at most {contract['delta']:g}.{rest}{more}"
     )
 
 

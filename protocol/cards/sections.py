@@ -14,6 +14,8 @@ PLAIN = {
     "beta": "part of alpha left to the mechanism (beta)",
     "kind": "kind of guarantee",
     "level": "guaranteed coverage",
+    "minimum_reports": "fewest reports that are enough",
+    "minimum_owners": "fewest owners that are enough",
     "max_corrupt": "false reports withstood",
     "planned": "records planned for",
     "slack": "slack of the published method",
@@ -41,7 +43,7 @@ def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
     checked += [(finding.clause, finding.detail) for finding in failures]
     specific = _SPECIFIC[formal["track"]](formal)
     described = [
-        *_rows(card.diagnostic, but="evaluated"),
+        *_rows({k: v for k, v in card.diagnostic.items() if k != "owners"}, but="evaluated"),
         *_evaluated(formal, card.diagnostic),
     ] or [("measured", "nothing")]
     origin = _rows(card.provenance)
@@ -52,6 +54,7 @@ def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
         *specific,
         *_chain(formal),
         ("Diagnostics (no guarantee)", described),
+        *_owners(card.diagnostic),
         ("Provenance", [*origin, ("view", card.view), ("signed by", card.key.hex() or "nobody")]),
         ("Verification", checked),
     ]
@@ -93,6 +96,16 @@ def evaluated_lines(formal: Layer, diagnostic: Layer) -> list[str]:
         about = f"accuracy {diagnostic['accuracy']:.3f} on {diagnostic['records']:,} records"
         rows = [("the model", about), *rows]
     return [f"{name}: {text}" for name, text in rows]
+
+
+def _owners(diagnostic: Layer) -> list[tuple[str, Rows]]:
+    """A row for every owner: what it reported in each round, and what that says of coverage."""
+    rows = []
+    for one in diagnostic.get("owners", []):
+        counts = ", ".join(f"{n:,}" for n in one["reports"])
+        bound = f"; coverage at least {one['lower_bound']:.3f}" if "lower_bound" in one else ""
+        rows.append((f"owner {one['owner']}", f"{counts} reports by round{bound}"))
+    return [("Owners one by one (no guarantee)", rows)] if rows else []
 
 
 def _evaluated(formal: Layer, diagnostic: Layer) -> Rows:
@@ -145,9 +158,9 @@ def _local(formal: Layer) -> list[tuple[str, Rows]]:
     if strata is not None:
         return [
             ("Certificate", shown),
-            (f"Threshold of every {strata['by']}", _parts(strata)),
+            (_head(strata), _parts(strata)),
             ("Clauses", _rows(formal["flags"])),
-            ("Shuffling", _rows(formal["shuffle"])),
+            *_shuffling(formal["shuffle"]),
         ]
     rungs = [
         (
@@ -159,9 +172,23 @@ def _local(formal: Layer) -> list[tuple[str, Rows]]:
     found = [
         ("Certificate", shown),
         ("Clauses", _rows(formal["flags"])),
-        ("Shuffling", _rows(formal["shuffle"])),
+        *_shuffling(formal["shuffle"]),
     ]
     return [*found, ("Thresholds tested", rungs)] if rungs else found
+
+
+def _shuffling(shuffle: Layer) -> list[tuple[str, Rows]]:
+    rounds = [
+        (f"round {i + 1}", ", ".join(f"{name} {_text(value)}" for name, value in one.items()))
+        for i, one in enumerate(shuffle.get("rounds", []))
+    ]
+    shown = ("Shuffling", _rows(shuffle, but="rounds"))
+    return [shown, ("Rounds that the shuffler signed", rounds)] if rounds else [shown]
+
+
+def _head(strata: Layer) -> str:
+    own = f"what its own reports certify, of every {strata['by']}"
+    return own.capitalize() if "together" in strata else f"Threshold of every {strata['by']}"
 
 
 def _parts(strata: Layer) -> Rows:

@@ -1,5 +1,6 @@
 """Randomised response on one bit, the channel of the method bits."""
 
+import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -63,6 +64,12 @@ class Bit(Channel):
 
     def pair_law(self, value: int, rival: int) -> PairLaw:
         return {(True, False): (self.hit, self.spill), (False, True): (self.spill, self.hit)}
+
+    def deviation(self, rate: float) -> float:
+        """The standard deviation of a report, in units of the share `rate` of true ones."""
+        gain = float(self.hit - self.spill)
+        seen = float(self.spill) + gain * rate
+        return math.sqrt(seen * (1 - seen)) / gain
 
     def observed(self, rate: Fraction) -> Fraction:
         """Return the share of ones among reports if a share `rate` of the true bits is one."""

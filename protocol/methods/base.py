@@ -1,7 +1,4 @@
-"""The interface of a method: its terms in a plan, its queries, and the tallies of their answers.
-
-Clients and aggregators call these objects; they never compare the names of methods.
-"""
+"""The interface of a method: its terms in a plan, its queries and tallies; no name is compared."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -21,11 +18,10 @@ from confide.protocol.wire.encoding import parse, serialise
 Columns = dict[str, Array]
 # The scores of every label, from what reports came with in clear and a uniform number each.
 ReportScores = Callable[[Array, Array], Array]
-
-# The most records of one owner, and of all owners that a campaign counts.
-MOST_RECORDS = 10**9
+MOST_RECORDS = 10**9  # of one owner, and of all owners that a campaign counts
 # The tracks of cards: private reports; counts; counts of records that trained; bits that watch.
 LOCAL, CENTRAL, FULL_DATA, MONITOR = "local", "central", "full-data", "monitor"
+AUTOMATIC = "auto"  # the setting of an operator that leaves a number to a rule
 
 
 @dataclass(frozen=True)
@@ -92,9 +88,9 @@ class Batch:
 class Tally:
     """The sum of the answers to a query, independent of the order in which they arrived."""
 
-    def crowds(self) -> list[int]:
-        """Return the number of reports for each question of the query that received any."""
-        return []
+    def crowd(self) -> int:
+        """Return the number of reports that a shuffler could hide among each other; 0: none."""
+        return 0
 
     def owner_sizes(self) -> list[int]:
         """Return the records of every owner that answered as a whole; empty for reports."""
@@ -175,6 +171,8 @@ class Terms(ABC):
     message: ClassVar[type[Message]]
     # The track of its cards; None if its campaigns do not end in a card of a track.
     track: ClassVar[str | None]
+    # Whether coverage may be one minus an expected loss: answers are of scores alone.
+    of_risks: ClassVar[bool] = False
     # Whether the records are those that trained the model, and pay for both. Elsewhere records that
     # trained a model do not calibrate it.
     on_training_records: ClassVar[bool] = False
@@ -253,10 +251,7 @@ class Terms(ABC):
 
     @property
     def code(self) -> tuple[str, str, bytes] | None:
-        """The installed code that the method runs: its name, its arguments, its files' digest.
-
-        Arguments are canonical JSON.
-        """
+        """The installed code that it runs: name, arguments (canonical JSON), its files' digest."""
         return None
 
     @abstractmethod
@@ -277,6 +272,11 @@ class Terms(ABC):
 
     # The message whose columns `row_bits` names.
     reports_message: ClassVar[type[Message] | None] = None
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a report that a shuffler can mix among others; 0 if it can hide none."""
+        return 0
 
     def to_bytes(self) -> bytes:
         return serialise(self.message(**asdict(self)))

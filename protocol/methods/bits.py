@@ -7,7 +7,7 @@ every record answers at most once.
 
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,9 +24,16 @@ from confide.protocol.methods.base import (
     Query,
     ReportScores,
     Subjects,
-    Tally,
 )
 from confide.protocol.methods.local import LocalTerms
+from confide.protocol.methods.owner_terms import (
+    OWNER_VARIANTS,
+    PER_OWNER,
+    owner_settings,
+    plans_mixture,
+)
+from confide.protocol.methods.parts import Division, PartBits, PartCounter, PartedTally, by_owner
+from confide.protocol.methods.sealed import SealableQuery
 from confide.protocol.methods.thresholds import (
     BitEvidence,
     calibrates,
@@ -34,18 +41,24 @@ from confide.protocol.methods.thresholds import (
     check_thresholds,
 )
 from confide.protocol.wire import wire_pb2 as wire
-from confide.protocol.wire.columns import U2, check_numbers, column
+from confide.protocol.wire.columns import U2, Array, check_numbers, column
 from confide.protocol.wire.encoding import parse, serialise
 
 MOST_THRESHOLDS = 1 << 16
+# A report by itself: the index of its threshold, 2 bytes, little endian, and its bit.
+ROW_BYTES = 3
 
 
 @dataclass(frozen=True)
-class BitTally(Tally):
-    """For every threshold of a query: the number of answers, and how many of them were one."""
+class BitTally(PartedTally):
+    """For every threshold of a query: the number of answers, and how many of them were one.
+
+    `parts` holds the same by owner or group, and adds up to the whole, or is empty.
+    """
 
     answers: tuple[int, ...]
     ones: tuple[int, ...]
+    parts: Mapping[bytes, PartBits] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if len(self.answers) != len(self.ones) or not all(
@@ -55,16 +68,45 @@ class BitTally(Tally):
                 f"tally of {self.answers} answers with {self.ones} ones; ones must lie between 0 "
                 "and the answers"
             )
+        for name, whole in (("answers", self.answers), ("ones", self.ones)):
+            of_parts = Counter[int]()
+            for one in self.parts.values():
+                of_parts.update(getattr(one, name))
+            if self.parts and of_parts != Counter({q: n for q, n in enumerate(whole) if n}):
+                raise BadInput(f"{name} of parts do not add up; accepted is {whole} in all")
 
-    def crowds(self) -> list[int]:
-        return [count for count in self.answers if count]
+    @property
+    def keys(self) -> tuple[bytes, ...]:
+        return tuple(sorted(self.parts))
+
+    def of(self, key: bytes) -> Self:
+        return replace(self, **self.parts.get(key, PartBits({}, {})).dense(len(self.answers)))
+
+    @property
+    def size(self) -> int:
+        return sum(self.answers)
+
+    def lower_bound(self, query: Query, threshold: float, *, delta: float) -> float | None:
+        """Clopper and Pearson's bound, through the channel, of the answers at this threshold."""
+        found = [one for one in query.evidence(self) if one.threshold == threshold and one.answers]
+        if not found:
+            return None
+        low, high = 0.0, 1.0
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (middle, high) if found[0].above(middle) <= delta else (low, middle)
+        return low
+
+    def crowd(self) -> int:
+        return sum(self.answers)
 
     def to_json(self) -> Any:
-        return {"answers": self.answers, "ones": self.ones}
+        parts = {key.hex(): self.parts[key].to_json() for key in self.keys}
+        return {"answers": self.answers, "ones": self.ones, "parts": parts}
 
 
 @dataclass(frozen=True)
-class BitQuery(Query):
+class BitQuery(SealableQuery):
     """Ask the records of a slice for one randomised bit 1{S <= q} each.
 
     The slice is cut into equal parts, one for each threshold.
@@ -74,6 +116,10 @@ class BitQuery(Query):
     start: float
     stop: float
     thresholds: tuple[float, ...]
+    # What its tally keeps apart.
+    division: Division = by_owner
+
+    row_bytes = ROW_BYTES
 
     def __post_init__(self) -> None:
         check_slice(self.start, self.stop)
@@ -109,17 +155,32 @@ class BitQuery(Query):
         reports = self.channel.unpack(message.reports, n)
         return {"parts": column(message.parts, U2, n), "reports": reports}
 
+    def to_rows(self, columns: Columns) -> Array:
+        parts = np.ascontiguousarray(columns["parts"], dtype=U2)
+        bits = columns["reports"].astype(np.uint8)
+        return np.column_stack([parts.view(np.uint8).reshape(-1, 2), bits])
+
+    def from_rows(self, rows: Array) -> Columns:
+        parts = np.ascontiguousarray(rows[:, :2]).view(U2).ravel()
+        known = (parts < len(self.thresholds)) & (rows[:, 2] <= 1)
+        return {"parts": parts[known], "reports": rows[known, 2] == 1}
+
     def tally(self, batches: Sequence[Batch], scores: ReportScores) -> BitTally:
         count = len(self.thresholds)
         answers, ones = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        counter = PartCounter()
         for batch in batches:
-            parts = batch.columns["parts"]
-            answers += np.bincount(parts, minlength=count)
-            ones += np.bincount(parts[batch.columns["reports"]], minlength=count)
-        return BitTally(tuple(answers.tolist()), tuple(ones.tolist()))
+            asked, bits = batch.columns["parts"], batch.columns["reports"]
+            answers += np.bincount(asked, minlength=count)
+            ones += np.bincount(asked[bits], minlength=count)
+            counter.add(self.division(batch), asked, bits)
+        return BitTally(tuple(answers.tolist()), tuple(ones.tolist()), counter.parts())
 
     def tally_from_json(self, values: Any) -> BitTally:
-        return BitTally(tuple(values["answers"]), tuple(values["ones"]))
+        # Tallies that an earlier version stored have no parts.
+        stored = values.get("parts", {}).items()
+        parts = {bytes.fromhex(key): PartBits.from_json(rows) for key, rows in stored}
+        return BitTally(tuple(values["answers"]), tuple(values["ones"]), parts)
 
     def evidence(self, tally: BitTally | None) -> list[BitEvidence]:
         """A threshold may stand in a query several times; its answers are pooled."""
@@ -133,21 +194,58 @@ class BitQuery(Query):
 
 @dataclass(frozen=True, kw_only=True)
 class BitTerms(LocalTerms):
-    """The terms of a campaign of bits."""
+    """The terms of a campaign of bits.
+
+    Variants for-every-owner and per-owner test each owner of `owner_floor` answers or more on its
+    own; `joint` divides delta among owners with a threshold each. With `planned_mixture`, what the
+    variant certified claims is for the owners in the shares in which they answered its first round.
+    """
+
+    joint: bool = False
+    owner_floor: int = 0
+    planned_mixture: bool = False
 
     method: ClassVar[str] = "bits"
-    variants: ClassVar[tuple[str, ...]] = ("certified", "published", "published-star", "one-shot")
+    of_risks: ClassVar[bool] = True
+    variants: ClassVar[tuple[str, ...]] = (
+        "certified",
+        *OWNER_VARIANTS,
+        "published",
+        "published-star",
+        "one-shot",
+    )
+    settings: ClassVar[dict[str, tuple[str, ...]]] = {
+        **LocalTerms.settings,
+        "joint": (PER_OWNER,),
+        "owner-floor": OWNER_VARIANTS,
+        "mixture": ("certified",),
+        "shuffler": (),
+        "crowd": (),
+    }
     message: ClassVar[type[Message]] = wire.BitTerms
     reports_message: ClassVar[type[Message]] = wire.BitReports
 
     @classmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
+        own: dict[str, Any] = {}
+        if variant in OWNER_VARIANTS:
+            # Answers at coverage 1 - alpha, of which a third plan.
+            level = 1 - float(settings["alpha"])
+            deviation = Bit(epsilon=float(settings["epsilon"])).deviation(level)
+            own = owner_settings(variant, settings, deviation=deviation, tested=2 / 3)
         return cls(
             variant=variant,
             epsilon=float(settings["epsilon"]),
             delta=float(settings["failure-probability"]),
             max_corrupt=int(settings["max-corrupt"]),
+            planned_mixture=variant == "certified" and plans_mixture(settings),
+            **own,
         )
+
+    @property
+    def row_bytes(self) -> int:
+        """Who tests owners one by one must know whose reports they are."""
+        return 0 if self.variant in OWNER_VARIANTS or self.planned_mixture else ROW_BYTES
 
     def make_channel(self, *, labels: int) -> Bit:
         return Bit(epsilon=self.epsilon)

@@ -73,6 +73,7 @@ class CentralTerms(Terms):
     given_edges: tuple[float, ...] = ()
 
     method: ClassVar[str] = "central"
+    of_risks: ClassVar[bool] = True
     variants: ClassVar[tuple[str, ...]] = (TRUSTED, OWNER_NOISED)
     message: ClassVar[type[Message]] = wire.CentralTerms
     track: ClassVar[str | None] = CENTRAL

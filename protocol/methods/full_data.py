@@ -5,7 +5,6 @@ rank that makes up for it, with exact counts for a trusted aggregator or with co
 owner noises. Records pay for the training and for the calibration: both charges add up.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -16,6 +15,7 @@ from confide.protocol.errors import BadInput, check_choice, check_probability
 from confide.protocol.methods.base import FULL_DATA, Explanation
 from confide.protocol.methods.central import SEARCH, CentralTerms, planned_edges
 from confide.protocol.methods.training import LIMITS, MOST_STEPS
+from confide.protocol.privacy.odds import worst_odds
 from confide.protocol.privacy.renyi import training_epsilon
 from confide.protocol.privacy.zcdp import search_variance
 from confide.protocol.wire import wire_pb2 as wire
@@ -60,6 +60,7 @@ class FullDataTerms(CentralTerms):
     training_delta: float
 
     method: ClassVar[str] = "full-data"
+    of_risks: ClassVar[bool] = False
     variants: ClassVar[tuple[str, ...]] = tuple(VARIANTS)
     message: ClassVar[type[Message]] = wire.FullDataTerms
     track: ClassVar[str | None] = FULL_DATA
@@ -171,11 +172,11 @@ class FullDataTerms(CentralTerms):
     def explain(self, *, labels: int, alpha: float) -> Explanation:
         found = super().explain(labels=labels, alpha=alpha)
         before, delta = self.training_epsilon, self.training_delta
-        odds = 100 / (1 + math.exp(-(before + self.epsilon)))
         both = (
             "It asks the records that trained the model, and no others. By this plan they have "
             f"paid epsilon {before:.4f} at delta {delta:g} for the training. They pay for both: "
-            f"epsilon {before + self.epsilon:.4f} together (at most {odds:.1f} : {100 - odds:.1f} "
-            "after even odds). Your ledger adds up what it charged, whatever the plan says."
+            f"epsilon {before + self.epsilon:.4f} together (at most "
+            f"{worst_odds(before + self.epsilon)} after even odds). Your ledger adds up what it "
+            "charged, whatever the plan says."
         )
         return Explanation(found.epsilon, found.purpose, found.leaves, (*found.caveats, both))

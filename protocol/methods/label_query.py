@@ -1,8 +1,9 @@
 """The question of method labels, and the tally of its answers."""
 
+import math
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +11,9 @@ from numpy.typing import NDArray
 from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.errors import BadInput, Refused
-from confide.protocol.methods.base import Batch, Columns, Query, ReportScores, Subjects, Tally
+from confide.protocol.methods.base import Batch, Columns, Query, ReportScores, Subjects
 from confide.protocol.methods.in_clear import InClear, Probabilities
+from confide.protocol.methods.parts import Division, PartedTally, by_owner, joined
 from confide.protocol.methods.thresholds import check_slice
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import F4, rows
@@ -22,14 +24,17 @@ _BLOCK = 1 << 17
 
 
 @dataclass(frozen=True)
-class LabelTally(Tally):
+class LabelTally(PartedTally):
     """The reports of a label query and the scores of every label for their features.
 
-    Their order is independent of both.
+    Their order is independent of both. `places` says for every report which of the `parts`, owners
+    or groups, it belongs to; without parts nothing is kept apart.
     """
 
     scores: NDArray[Any]
     reports: NDArray[Any]
+    parts: tuple[bytes, ...] = ()
+    places: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         if self.scores.ndim != 2 or len(self.scores) != len(self.reports):
@@ -37,6 +42,39 @@ class LabelTally(Tally):
                 f"scores of shape {self.scores.shape} with {len(self.reports)} reports; accepted "
                 "is a row a report"
             )
+        if self.parts and (self.places is None or len(self.places) != len(self.reports)):
+            raise BadInput("reports of parts without a place each; accepted is one a report")
+
+    @property
+    def keys(self) -> tuple[bytes, ...]:
+        return tuple(sorted(self.parts))
+
+    def of(self, key: bytes) -> Self:
+        mine: Any = slice(0)
+        if key in self.parts and self.places is not None:
+            mine = self.places == self.parts.index(key)
+        return replace(
+            self, scores=self.scores[mine], reports=self.reports[mine], parts=(), places=None
+        )
+
+    @property
+    def size(self) -> int:
+        return len(self.reports)
+
+    def lower_bound(self, query: Query, threshold: float, *, delta: float) -> float | None:
+        """The empirical Bernstein bound of X (Maurer and Pontil 2009, theorem 4), once through."""
+        channel = getattr(query, "channel", None)
+        if not isinstance(channel, LabelChannel) or self.size < 2:
+            return None
+        kept = self.scores[:, : channel.k] <= np.float64(threshold)
+        x = (channel.weights(self.reports)[:, : kept.shape[1]] * kept).sum(axis=1)
+        sizes = [channel.support_range(size) for size in range(channel.k + 1)]
+        scale, spill = float(channel.hit - channel.spill), float(channel.spill)
+        ends = [(c - spill * size) / scale for size, pair in enumerate(sizes) for c in pair]
+        term = math.log(2 / delta)
+        slack = math.sqrt(2 * float(x.var(ddof=1)) * term / self.size)
+        slack += 7 * (max(ends) - min(ends)) * term / (3 * (self.size - 1))
+        return min(1.0, max(0.0, float(x.mean()) - slack))
 
 
 @dataclass(frozen=True)
@@ -48,6 +86,8 @@ class LabelQuery(Query):
     stop: float = 1.0
     # What is sent in clear; without it, the probabilities of the labels that the channel has.
     shown: InClear | None = None
+    # What its tally keeps apart.
+    division: Division = by_owner
 
     def __post_init__(self) -> None:
         check_slice(self.start, self.stop)
@@ -114,8 +154,10 @@ class LabelQuery(Query):
             _placed([batch.columns[name] for batch in batches], place)
             for name in (self.clear.name, "reports")
         )
-        del place
-        return LabelTally(self._scored(shown, u, scores), reports)
+        parts, places = joined(self.division(batch) for batch in batches)
+        own = _placed([places], place)
+        del place, places
+        return LabelTally(self._scored(shown, u, scores), reports, parts, own)
 
     def _scored(
         self, shown: NDArray[Any], u: NDArray[np.float64], scores: ReportScores

@@ -4,6 +4,7 @@ That is the model's probabilities, which the owner computes, or the record's fea
 aggregator scores with a model of its own (Penso et al. 2025, Algorithm 1).
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -29,6 +30,12 @@ from confide.protocol.methods.in_clear import (
 )
 from confide.protocol.methods.label_query import LabelQuery
 from confide.protocol.methods.local import LocalTerms
+from confide.protocol.methods.owner_terms import (
+    FOR_EVERY_OWNER,
+    OWNER_VARIANTS,
+    PER_OWNER,
+    owner_settings,
+)
 from confide.protocol.methods.thresholds import calibrates, check_thresholds
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
@@ -57,7 +64,15 @@ MOST_PLANNED_RUNGS = 4096
 MANY_LABELS, LARGEST_SET = 500, 50
 CLASS_CONDITIONAL = "class-conditional"
 # The variants that test the thresholds of a ladder.
-LADDERED = ("certified", CLASS_CONDITIONAL)
+LADDERED = ("certified", CLASS_CONDITIONAL, *OWNER_VARIANTS)
+# Whose coverage a variant calibrates, in words.
+OF_EACH = {
+    CLASS_CONDITIONAL: " of every label",
+    FOR_EVERY_OWNER: " at every owner",
+    PER_OWNER: " at each owner",
+}
+# The labels of a set, as expected where nothing is known of the model.
+USUAL_SET = 2.0
 # The records of a class, estimated, from which on a threshold below 1 is looked for.
 CLASS_FLOOR = 100
 
@@ -73,7 +88,8 @@ class LabelTerms(LocalTerms):
 
     Variant class-conditional gives every label its own threshold: 1 where the records of the label,
     estimated from reports, are fewer than `class_floor`. `delta` is for each label, or for all
-    together if `joint`.
+    together if `joint`. Variants for-every-owner and per-owner test each owner of `owner_floor`
+    reports or more on its own; `joint` divides delta among owners with a threshold each.
     """
 
     channel: str
@@ -82,11 +98,13 @@ class LabelTerms(LocalTerms):
     largest_set: int = 0
     joint: bool = False
     class_floor: int = 0
+    owner_floor: int = 0
 
     method: ClassVar[str] = "labels"
     variants: ClassVar[tuple[str, ...]] = (
         "certified",
         CLASS_CONDITIONAL,
+        *OWNER_VARIANTS,
         "published",
         "published-star",
     )
@@ -97,9 +115,10 @@ class LabelTerms(LocalTerms):
         "channel": (),
         "scoring": (),
         "sent-features": (),
-        "provider-data": ("certified", CLASS_CONDITIONAL),
+        "provider-data": LADDERED,
         "largest-set": ("certified",),
-        "joint": (CLASS_CONDITIONAL,),
+        "joint": (CLASS_CONDITIONAL, PER_OWNER),
+        "owner-floor": OWNER_VARIANTS,
         "class-floor": (CLASS_CONDITIONAL,),
     }
 
@@ -166,6 +185,10 @@ class LabelTerms(LocalTerms):
                 "joint": bool(settings.get("joint", False)),
                 "class_floor": int(settings.get("class-floor", CLASS_FLOOR)),
             }
+        if variant in OWNER_VARIANTS:
+            made = LABEL_CHANNELS[channel](k=int(settings["labels"]), epsilon=epsilon)
+            deviation = math.sqrt(made.variance(min(USUAL_SET, made.k)))
+            own |= owner_settings(variant, settings, deviation=deviation, tested=1.0)
         return cls(
             variant=variant,
             channel=channel,
@@ -195,7 +218,7 @@ class LabelTerms(LocalTerms):
 
     def explain(self, *, labels: int, alpha: float) -> Explanation:
         channel = self.make_channel(labels=labels)
-        of_each = " of every label" if self.variant == CLASS_CONDITIONAL else ""
+        of_each = OF_EACH.get(self.variant, "")
         shown = "the model's probabilities for it IN CLEAR."
         if self.sent_features:
             shown = f"ITS FEATURES, ALL {self.sent_features} NUMBERS OF THE RECORD, IN CLEAR."

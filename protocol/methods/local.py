@@ -41,6 +41,16 @@ class LocalTerms(Terms):
         """The thresholds that are tested, if the plan fixes them; empty if it does not."""
         return ()
 
+    @property
+    def planned_mixture(self) -> bool:
+        """Whether the promise is for owners in the shares of the first round."""
+        return False
+
+    @property
+    def owner_floor(self) -> int:
+        """The reports from which on an owner is tested on its own; 0 if none is."""
+        return 0
+
     @abstractmethod
     def make_channel(self, *, labels: int) -> Channel:
         """Return the channel that every report goes through."""

@@ -48,6 +48,7 @@ class MonitorTerms(LocalTerms):
     periods: int
 
     method: ClassVar[str] = "monitor"
+    of_risks: ClassVar[bool] = True
     variants: ClassVar[tuple[str, ...]] = (E_PROCESS, E_DETECTOR)
     track: ClassVar[str | None] = MONITOR
     message: ClassVar[type[Message]] = wire.MonitorTerms

@@ -23,6 +23,7 @@ from confide.protocol.methods.noised_errors import (
     loss_noise,
 )
 from confide.protocol.methods.training_query import TrainingQuery, finite_weights
+from confide.protocol.methods.training_rule import by_the_rule
 from confide.protocol.privacy.renyi import (
     LEAST_NOISE,
     MOST_NOISE,
@@ -153,33 +154,35 @@ class TrainingTerms(NetworkTerms):
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
         """Make terms with the least noise that fits the budget.
 
-        All rounds together stay within (epsilon, privacy-delta), replace-one.
+        All rounds together stay within (epsilon, privacy-delta), replace-one. A batch or learning
+        rate `auto` follows the rule, for the `expected` records of all `owners`.
         """
         rounds, local = int(settings["rounds"]), int(settings["local-steps"])
         epsilon = float(settings.get("training-epsilon") or settings["epsilon"])
         delta = float(settings["privacy-delta"])
         rate, share = float(settings["sampling-rate"]), float(settings.get("loss-share", 0.0))
+        network = described(
+            str(settings["architecture"]),
+            features=int(settings["features"]),
+            outputs=int(settings["labels"]) or 1,
+        )
+        noise = training_noise(
+            epsilon=(1 - share) * epsilon,
+            delta=(1 - share) * delta,
+            sampling_rate=rate,
+            steps=rounds * local,
+        )
         return cls(
             variant=variant,
             epsilon=epsilon,
             privacy_delta=delta,
-            **described(
-                str(settings["architecture"]),
-                features=int(settings["features"]),
-                outputs=int(settings["labels"]) or 1,
-            ),
-            noise_multiplier=training_noise(
-                epsilon=(1 - share) * epsilon,
-                delta=(1 - share) * delta,
-                sampling_rate=rate,
-                steps=rounds * local,
-            ),
+            **network,
+            noise_multiplier=noise,
             sampling_rate=rate,
             rounds=rounds,
             local_steps=local,
             clip=float(settings["clip"]),
-            batch=float(settings["batch"]),
-            learning_rate=float(settings["learning-rate"]),
+            **by_the_rule(settings, noise_multiplier=noise, size=network["size"]),
             momentum=float(settings["momentum"]),
             averaged_rounds=int(settings["averaged-rounds"]),
             centre=float(settings["centre"]),

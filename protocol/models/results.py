@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.protocol.scores.base import CLASSIFICATION, REGRESSION
+from confide.protocol.scores.base import CLASSIFICATION, MULTI_LABEL, REGRESSION
 
 Array = NDArray[Any]
 
@@ -111,4 +111,4 @@ NUMBERS = ResultKind(
 )
 RESULT_KINDS = {kind.name: kind for kind in (PROBABILITIES, PREDICTIONS, NUMBERS)}
 # How the results of a model that predicts are read.
-TASK_RESULTS = {CLASSIFICATION: PROBABILITIES, REGRESSION: PREDICTIONS}
+TASK_RESULTS = {CLASSIFICATION: PROBABILITIES, REGRESSION: PREDICTIONS, MULTI_LABEL: NUMBERS}

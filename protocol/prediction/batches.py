@@ -62,7 +62,15 @@ def read_model(path: Path | str) -> BatchModel:
 
 
 def checked_model(model: BatchModel | Path | str, digest: bytes) -> BatchModel:
-    """Return the model if it has this digest; the file of another one is not even parsed."""
+    """Return the model if it has this digest; the file of another one is not even parsed.
+
+    A digest of zeros stands for no model, which no file is.
+    """
+    if not any(digest):
+        raise BadInput(
+            "the card names no model, so no file can be compared with it; accepted are the results "
+            "of the model, and no model"
+        )
     found = model if isinstance(model, BatchModel) else Model.read(Path(model))
     if found.digest != digest:
         raise BadInput(

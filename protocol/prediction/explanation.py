@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from confide.protocol.scores.label_score import LabelScore
+from confide.protocol.scores.base import Score
 from confide.protocol.scores.regression import Residual
 
 # The labels of a record that are printed: those of the set, and the closest beyond it.
@@ -72,7 +72,7 @@ class RecordExplanation:
 
 
 def explain_labels(
-    score: LabelScore, scores: NDArray[Any], *, threshold: ArrayLike
+    score: Score, scores: NDArray[Any], *, threshold: ArrayLike
 ) -> list[RecordExplanation]:
     """Explain the set of every record from the scores of its labels.
 

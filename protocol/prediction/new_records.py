@@ -8,8 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
-from confide.protocol.record_columns import check_features, read_columns, whole_labels
-from confide.protocol.scores.base import REGRESSION, Score
+from confide.protocol.record_columns import (
+    TRUE_LABELS,
+    check_features,
+    flags,
+    read_columns,
+    targets,
+    whole_labels,
+)
+from confide.protocol.scores.base import MULTI_LABEL, REGRESSION, Score
 from confide.protocol.scores.regression import residual
 
 Array = NDArray[Any]
@@ -57,12 +64,19 @@ def _records(arrays: dict[str, Array], score: Score, *, features: bool) -> NewRe
     if missing:
         raise BadInput(f"it has {', '.join(sorted(arrays))}; missing: {', '.join(missing)}")
     found = [arrays[name] for name in names]
+    for name, values in zip(names, found, strict=True):
+        if not values.ndim:
+            raise BadInput(f"{name} has shape {values.shape}; accepted is a row a record")
     given = found[0] if len(found) == 1 else np.column_stack(found)
-    truth, ids = arrays.get("target" if numbers else "label"), arrays.get("id")
-    for what, rows in (("id", ids), ("truth", truth)):
-        if rows is not None and rows.shape != given.shape[:1]:
+    several = score.task == MULTI_LABEL
+    observed = "target" if numbers else TRUE_LABELS if several else "label"
+    truth, ids = arrays.get(observed), arrays.get("id")
+    if numbers and truth is not None:
+        truth = targets(truth)
+    for what, rows, dimensions in (("id", ids, 1), ("truth", truth, 1 + several)):
+        if rows is not None and (rows.ndim != dimensions or len(rows) != len(given)):
             raise BadInput(f"{what} has shape {rows.shape} for {len(given)} records")
     check_features(given)
     if not numbers and truth is not None:
-        truth = whole_labels(truth)
+        truth = flags(truth) if several else whole_labels(truth)
     return NewRecords(given, None if ids is None else ids.tolist(), truth)

@@ -20,12 +20,13 @@ from confide.protocol.prediction.explanation import (
     explain_intervals,
     explain_labels,
 )
-from confide.protocol.scores.base import REGRESSION, Score
+from confide.protocol.scores.base import CLASSIFICATION, MULTI_LABEL, Score
 from confide.protocol.scores.label_score import LabelScore
 from confide.protocol.scores.membership import labels_within
 from confide.protocol.scores.probabilities import check_probabilities
 from confide.protocol.scores.registry import find_score
 from confide.protocol.scores.regression import residual
+from confide.protocol.scores.risk import FalseNegatives
 from confide.protocol.tensors import as_array, like
 
 Array = NDArray[Any]
@@ -106,7 +107,7 @@ class Predictor:
     @property
     def of_labels(self) -> bool:
         """Whether it predicts sets of labels, not intervals of numbers."""
-        return self.score.task != REGRESSION
+        return self.score.task in (CLASSIFICATION, MULTI_LABEL)
 
     def predict_set(self, x: Any, *, u: Any = None) -> Any:
         """Return (n, K) booleans: the labels of every set.
@@ -140,9 +141,12 @@ class Predictor:
         results = self.results(x)
         if not self.of_labels:
             return explain_intervals(residual(self.score), results, threshold=self.threshold)
-        score = LabelScore.of(self.score)
-        scores = score.all_scores(results, u=self._uniforms(len(results), u))
-        return explain_labels(score, scores, threshold=self._limits)
+        if self.score.task == MULTI_LABEL:
+            scores = FalseNegatives.label_scores(results)
+        else:
+            uniforms = self._uniforms(len(results), u)
+            scores = LabelScore.of(self.score).all_scores(results, u=uniforms)
+        return explain_labels(self.score, scores, threshold=self._limits)
 
     def results(self, x: Any, *, progress: Progress | None = None) -> Array:
         """Return what the model returns for these features; without a model, x itself, checked."""
@@ -150,7 +154,10 @@ class Predictor:
         found = given if self.model is None else self.model(given, width=width, progress=progress)
         if not self.of_labels:
             return found if self.model is None else found.astype(np.float64)
-        found = check_probabilities(found).astype(np.float32, copy=False)
+        if self.score.task == MULTI_LABEL:
+            found = FalseNegatives.chances(found)
+        else:
+            found = check_probabilities(found).astype(np.float32, copy=False)
         if width is not None and found.shape[1] != width:
             raise BadInput(
                 f"probabilities have {found.shape[1]} columns; accepted is one for each of the "
@@ -165,6 +172,8 @@ class Predictor:
         return self.score.width(self.label_count or 0)
 
     def _mask(self, x: Any, u: Any) -> NDArray[np.bool_]:
+        if self.score.task == MULTI_LABEL:
+            return FalseNegatives.label_scores(self.results(x)) <= np.asarray(self._limits)
         score, results = LabelScore.of(self.score), self.results(x)
         return labels_within(score, results, self._limits, u=self._uniforms(len(results), u))
 

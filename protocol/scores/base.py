@@ -12,6 +12,15 @@ from confide.protocol.errors import BadInput
 Array = NDArray[Any]
 
 CLASSIFICATION, REGRESSION = "classification", "regression"
+# Tasks whose coverage is one minus an expected loss.
+MULTI_LABEL, OWN_LOSS = "multi-label", "own-loss"
+
+
+def task_of(truth: Array) -> str:
+    """Return the task that truths are of: labels, numbers, sets of labels, or losses."""
+    if truth.ndim == 2:
+        return OWN_LOSS if truth.dtype.kind == "f" else MULTI_LABEL
+    return REGRESSION if truth.dtype.kind == "f" else CLASSIFICATION
 
 
 class Score(ABC):
@@ -74,7 +83,7 @@ def check_constants(
     """Refuse a constant that the score does not have, or a value outside its limits."""
     for key, value in given.items():
         if key not in limits:
-            accepted = ", ".join(limits)
+            accepted = ", ".join(limits) or "none"
             raise BadInput(f"score {name} has no constant {key[:40]!r}; accepted: {accepted}")
         least, most = limits[key]
         if not (math.isfinite(value) and least <= value <= most):

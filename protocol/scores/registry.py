@@ -1,6 +1,6 @@
 """The scores by name, and scores as plans and operators write them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confide.protocol.errors import BadInput
@@ -8,16 +8,25 @@ from confide.protocol.scores.base import Score
 from confide.protocol.scores.classification import BUILT_IN
 from confide.protocol.scores.label_score import LabelScore
 from confide.protocol.scores.regression import RESIDUALS
+from confide.protocol.scores.risk import FalseNegatives, OwnLoss
 
 # The scores of labels, with their default constants; those of numbers are in RESIDUALS.
 SCORES: dict[str, LabelScore] = {score.name: score for score in BUILT_IN}
+# The scores of risks, made from their constants.
+RISKS: dict[str, Callable[[Mapping[str, float]], Score]] = {
+    FalseNegatives.name: FalseNegatives.of,
+    OwnLoss.name: OwnLoss.of,
+}
 # For the help of commands.
-SCORES_HELP = "hps, aps, ...; of numbers: absolute-residual, normalised-residual or cqr bound=B"
+SCORES_HELP = (
+    "hps, aps, ...; of numbers: absolute-residual, normalised-residual or cqr bound=B; of risks: "
+    "false-negatives or own-loss values=N"
+)
 
 
 def register(score: LabelScore) -> LabelScore:
     """Make a score known under its name, so that plans may ask for it."""
-    if score.name in SCORES or score.name in RESIDUALS:
+    if score.name in {*SCORES, *RESIDUALS, *RISKS}:
         raise BadInput(f"score name {score.name!r} is taken; it must be a new one")
     SCORES[score.name] = score
     return score
@@ -34,7 +43,10 @@ def find_score(text: str) -> Score:
         return SCORES[name].with_constants(given)
     if name in RESIDUALS:
         return RESIDUALS[name].of(given)
-    raise BadInput(f"score is {text[:200]!r}; accepted: {', '.join((*SCORES, *RESIDUALS))}")
+    if name in RISKS:
+        return RISKS[name](given)
+    accepted = ", ".join((*SCORES, *RESIDUALS, *RISKS))
+    raise BadInput(f"score is {text[:200]!r}; accepted: {accepted}")
 
 
 def find_label_score(text: str) -> LabelScore:

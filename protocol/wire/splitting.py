@@ -9,6 +9,7 @@ from typing import Any
 
 from confide.protocol.errors import Refused
 from confide.protocol.plan import Plan
+from confide.protocol.sealing import AROUND
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import cut
 from confide.protocol.wire.encoding import ID_BYTES, VERSION, parse, serialise
@@ -35,7 +36,7 @@ def split_answer(answer: bytes, plan: Plan, *, most: int) -> Iterator[bytes]:
         yield from _pieces(batch, most - _HEADER_BYTES)
         return
     n = len(batch.ids) // ID_BYTES
-    kind, widths = plan.terms.reports_message, plan.terms.row_bits(labels=plan.labels)
+    kind, widths = report_columns(plan)
     if len(answer) <= most or n <= _ROWS or kind is None:
         yield answer
         return
@@ -54,8 +55,19 @@ def split_answer(answer: bytes, plan: Plan, *, most: int) -> Iterator[bytes]:
             ids=cut(batch.ids, bits=8 * ID_BYTES, first=first, last=last),
             seeded=batch.seeded,
             body=serialise(kind(**columns)),
+            handover=batch.handover if batch.HasField("handover") else None,
         )
         yield serialise(wire.Answer(version=VERSION, code=wire.Code.OK, batch=piece))
+
+
+def report_columns(plan: Plan) -> tuple[type[Any] | None, dict[str, int]]:
+    """Return the message of a plan's reports, and the bits per report of every column of it.
+
+    Reports that a shuffler hides are sealed one by one. Answers as a whole have no columns.
+    """
+    if plan.shuffling is not None:
+        return wire.SealedReports, {"sealed": 8 * (plan.terms.row_bytes + AROUND)}
+    return plan.terms.reports_message, plan.terms.row_bits(labels=plan.labels)
 
 
 def _pieces(batch: wire.ReportBatch, size: int) -> Iterator[bytes]:
@@ -136,10 +148,9 @@ def single_bytes(plan: Plan) -> int | None:
 
     An answer with n reports has at most n times as many bytes.
     """
-    kind = plan.terms.reports_message
+    kind, widths = report_columns(plan)
     if kind is None:
         return None
-    widths = plan.terms.row_bits(labels=plan.labels)
     batch = wire.ReportBatch(
         version=VERSION,
         plan=bytes(_DIGEST_BYTES),

@@ -42,6 +42,7 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UNAVAILABLE: _ClassVar[Code]
     CODE_NOT_ALLOWED: _ClassVar[Code]
     PROBABILITIES_MAY_NOT_LEAVE: _ClassVar[Code]
+    SHUFFLER_ONLY: _ClassVar[Code]
 OK: Code
 MALFORMED: Code
 WRONG_VERSION: Code
@@ -75,9 +76,10 @@ TIMED_OUT: Code
 UNAVAILABLE: Code
 CODE_NOT_ALLOWED: Code
 PROBABILITIES_MAY_NOT_LEAVE: Code
+SHUFFLER_ONLY: Code
 
 class Plan(_message.Message):
-    __slots__ = ("version", "campaign", "method", "terms", "score", "labels", "alpha", "expected_records", "minimum_reports", "minimum_owners", "model", "issued", "expires", "training", "share", "chain")
+    __slots__ = ("version", "campaign", "method", "terms", "score", "labels", "alpha", "expected_records", "minimum_reports", "minimum_owners", "model", "issued", "expires", "training", "share", "chain", "shuffling")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CAMPAIGN_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +96,7 @@ class Plan(_message.Message):
     TRAINING_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
     CHAIN_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLING_FIELD_NUMBER: _ClassVar[int]
     version: int
     campaign: str
     method: str
@@ -110,7 +113,20 @@ class Plan(_message.Message):
     training: bytes
     share: _containers.RepeatedScalarFieldContainer[float]
     chain: _containers.RepeatedCompositeFieldContainer[ChainCost]
-    def __init__(self, version: _Optional[int] = ..., campaign: _Optional[str] = ..., method: _Optional[str] = ..., terms: _Optional[bytes] = ..., score: _Optional[str] = ..., labels: _Optional[int] = ..., alpha: _Optional[float] = ..., expected_records: _Optional[int] = ..., minimum_reports: _Optional[int] = ..., minimum_owners: _Optional[int] = ..., model: _Optional[bytes] = ..., issued: _Optional[int] = ..., expires: _Optional[int] = ..., training: _Optional[bytes] = ..., share: _Optional[_Iterable[float]] = ..., chain: _Optional[_Iterable[_Union[ChainCost, _Mapping]]] = ...) -> None: ...
+    shuffling: Shuffling
+    def __init__(self, version: _Optional[int] = ..., campaign: _Optional[str] = ..., method: _Optional[str] = ..., terms: _Optional[bytes] = ..., score: _Optional[str] = ..., labels: _Optional[int] = ..., alpha: _Optional[float] = ..., expected_records: _Optional[int] = ..., minimum_reports: _Optional[int] = ..., minimum_owners: _Optional[int] = ..., model: _Optional[bytes] = ..., issued: _Optional[int] = ..., expires: _Optional[int] = ..., training: _Optional[bytes] = ..., share: _Optional[_Iterable[float]] = ..., chain: _Optional[_Iterable[_Union[ChainCost, _Mapping]]] = ..., shuffling: _Optional[_Union[Shuffling, _Mapping]] = ...) -> None: ...
+
+class Shuffling(_message.Message):
+    __slots__ = ("key", "authority", "recipient", "crowd")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    AUTHORITY_FIELD_NUMBER: _ClassVar[int]
+    RECIPIENT_FIELD_NUMBER: _ClassVar[int]
+    CROWD_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    authority: bytes
+    recipient: bytes
+    crowd: int
+    def __init__(self, key: _Optional[bytes] = ..., authority: _Optional[bytes] = ..., recipient: _Optional[bytes] = ..., crowd: _Optional[int] = ...) -> None: ...
 
 class ChainCost(_message.Message):
     __slots__ = ("campaign", "epsilon", "delta")
@@ -123,16 +139,22 @@ class ChainCost(_message.Message):
     def __init__(self, campaign: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ...) -> None: ...
 
 class BitTerms(_message.Message):
-    __slots__ = ("variant", "epsilon", "delta", "max_corrupt")
+    __slots__ = ("variant", "epsilon", "delta", "max_corrupt", "joint", "owner_floor", "planned_mixture")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
     MAX_CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    JOINT_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_MIXTURE_FIELD_NUMBER: _ClassVar[int]
     variant: str
     epsilon: float
     delta: float
     max_corrupt: int
-    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ...) -> None: ...
+    joint: bool
+    owner_floor: int
+    planned_mixture: bool
+    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., joint: _Optional[bool] = ..., owner_floor: _Optional[int] = ..., planned_mixture: _Optional[bool] = ...) -> None: ...
 
 class MonitorTerms(_message.Message):
     __slots__ = ("variant", "epsilon", "delta", "max_corrupt", "threshold", "card", "periods")
@@ -153,7 +175,7 @@ class MonitorTerms(_message.Message):
     def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., threshold: _Optional[float] = ..., card: _Optional[bytes] = ..., periods: _Optional[int] = ...) -> None: ...
 
 class LabelTerms(_message.Message):
-    __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "sent_features", "ladder", "largest_set", "joint", "class_floor")
+    __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "sent_features", "ladder", "largest_set", "joint", "class_floor", "owner_floor")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
@@ -164,6 +186,7 @@ class LabelTerms(_message.Message):
     LARGEST_SET_FIELD_NUMBER: _ClassVar[int]
     JOINT_FIELD_NUMBER: _ClassVar[int]
     CLASS_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FLOOR_FIELD_NUMBER: _ClassVar[int]
     variant: str
     channel: str
     epsilon: float
@@ -174,7 +197,8 @@ class LabelTerms(_message.Message):
     largest_set: int
     joint: bool
     class_floor: int
-    def __init__(self, variant: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., sent_features: _Optional[int] = ..., ladder: _Optional[_Iterable[float]] = ..., largest_set: _Optional[int] = ..., joint: _Optional[bool] = ..., class_floor: _Optional[int] = ...) -> None: ...
+    owner_floor: int
+    def __init__(self, variant: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., sent_features: _Optional[int] = ..., ladder: _Optional[_Iterable[float]] = ..., largest_set: _Optional[int] = ..., joint: _Optional[bool] = ..., class_floor: _Optional[int] = ..., owner_floor: _Optional[int] = ...) -> None: ...
 
 class CentralTerms(_message.Message):
     __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "grid", "delta", "given_edges")
@@ -337,7 +361,7 @@ class TrainingQuery(_message.Message):
     def __init__(self, weights: _Optional[bytes] = ...) -> None: ...
 
 class ReportBatch(_message.Message):
-    __slots__ = ("version", "plan", "round", "ids", "seeded", "body", "body_bytes", "body_start")
+    __slots__ = ("version", "plan", "round", "ids", "seeded", "body", "body_bytes", "body_start", "handover")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
@@ -346,6 +370,7 @@ class ReportBatch(_message.Message):
     BODY_FIELD_NUMBER: _ClassVar[int]
     BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
     BODY_START_FIELD_NUMBER: _ClassVar[int]
+    HANDOVER_FIELD_NUMBER: _ClassVar[int]
     version: int
     plan: bytes
     round: int
@@ -354,7 +379,38 @@ class ReportBatch(_message.Message):
     body: bytes
     body_bytes: int
     body_start: int
-    def __init__(self, version: _Optional[int] = ..., plan: _Optional[bytes] = ..., round: _Optional[int] = ..., ids: _Optional[bytes] = ..., seeded: _Optional[bool] = ..., body: _Optional[bytes] = ..., body_bytes: _Optional[int] = ..., body_start: _Optional[int] = ...) -> None: ...
+    handover: SignedHandover
+    def __init__(self, version: _Optional[int] = ..., plan: _Optional[bytes] = ..., round: _Optional[int] = ..., ids: _Optional[bytes] = ..., seeded: _Optional[bool] = ..., body: _Optional[bytes] = ..., body_bytes: _Optional[int] = ..., body_start: _Optional[int] = ..., handover: _Optional[_Union[SignedHandover, _Mapping]] = ...) -> None: ...
+
+class Handover(_message.Message):
+    __slots__ = ("plan", "round", "reports", "digest", "owners", "largest")
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    OWNERS_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_FIELD_NUMBER: _ClassVar[int]
+    plan: bytes
+    round: int
+    reports: int
+    digest: bytes
+    owners: int
+    largest: int
+    def __init__(self, plan: _Optional[bytes] = ..., round: _Optional[int] = ..., reports: _Optional[int] = ..., digest: _Optional[bytes] = ..., owners: _Optional[int] = ..., largest: _Optional[int] = ...) -> None: ...
+
+class SignedHandover(_message.Message):
+    __slots__ = ("handover", "signature")
+    HANDOVER_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    handover: bytes
+    signature: bytes
+    def __init__(self, handover: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class SealedReports(_message.Message):
+    __slots__ = ("sealed",)
+    SEALED_FIELD_NUMBER: _ClassVar[int]
+    sealed: bytes
+    def __init__(self, sealed: _Optional[bytes] = ...) -> None: ...
 
 class BitReports(_message.Message):
     __slots__ = ("parts", "reports")

@@ -1,8 +1,7 @@
-"""Records to evaluate on: an npz file of the user's, the embedded data set, or made up.
+"""Records to evaluate on: a file of the user's, the embedded data set, or made up.
 
-predicted labels     probs (n, K) and labels (n,)
-predicted numbers    predictions (n,) and targets (n,), with a public bound on the residuals
-records to learn     features (n, d) and labels (n,) or targets (n,)
+Records to calibrate on are what a model returned and what was observed; records to learn from are
+features (n, d) with labels (n,) or targets (n,), in an npz file.
 """
 
 import zipfile
@@ -16,76 +15,25 @@ from numpy.typing import NDArray
 from confide.client.training.scaling import public_scaling
 from confide.protocol.embedded import letters, predictions
 from confide.protocol.errors import BadInput
-from confide.protocol.scores.probabilities import check_labels, check_probabilities
-from confide.protocol.scores.registry import find_label_score
-from confide.protocol.scores.regression import AbsoluteResidual, column
-from confide.protocol.scores.scoring import all_scores, true_scores
+from confide.protocol.prediction.known_records import check_task, read_known_records
+from confide.protocol.scores.base import CLASSIFICATION, REGRESSION, Score
+from confide.protocol.scores.regression import Residual, column, residual
 from confide.simulation.data.limits import Limits
-from confide.simulation.data.synthetic import LINE_BOUND, line
+from confide.simulation.data.synthetic import LINE_BOUND, LINE_NOISE, line
 
 Array = NDArray[Any]
-
-CLASSIFICATION, REGRESSION = "classification", "regression"
-
-
-@dataclass(frozen=True)
-class Scored:
-    """Scores of the truth, and of every possible prediction.
-
-    Predictions are labels, or numbers with the width of a threshold.
-    """
-
-    own: Array
-    every: Array | None
-    bound: float
-
-    def mean_size(self, rows: Array, threshold: float) -> float:
-        """Labels in the set, or the width of the interval: infinite at the trivial threshold."""
-        if self.every is not None:
-            return float(np.count_nonzero(self.every[rows] <= np.float64(threshold)) / len(rows))
-        low, high = AbsoluteResidual(self.bound).interval(np.zeros(1), threshold)
-        return float(high[0] - low[0])
-
-
-@dataclass(frozen=True)
-class Population:
-    """Class probabilities of every record and its label."""
-
-    name: str
-    probs: Array
-    labels: Array
-
-    def __post_init__(self) -> None:
-        check_probabilities(self.probs)
-        check_labels(self.labels, n=len(self.probs), k=self.probs.shape[1])
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def scored(self, score: str, u: Array) -> Scored:
-        ranked = find_label_score(score)
-        own = true_scores(ranked, self.probs, self.labels, u=u)
-        return Scored(own, all_scores(ranked, self.probs, u=u), 1.0)
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """A number predicted for every record, its true one, and a public bound on their difference."""
+    """What a model returned for every record, and what was observed."""
 
     name: str
-    predictions: Array
-    targets: Array
-    bound: float
-
-    def __post_init__(self) -> None:
-        self.scored("", np.empty(0))
+    results: Array
+    truth: Array
 
     def __len__(self) -> int:
-        return len(self.targets)
-
-    def scored(self, score: str, u: Array) -> Scored:
-        own = AbsoluteResidual(self.bound).true_scores(self.predictions, self.targets)
-        return Scored(own, None, self.bound)
+        return len(self.truth)
 
 
 @dataclass(frozen=True)
@@ -101,26 +49,30 @@ class Lessons:
         return len(self.targets)
 
 
-def from_npz(path: Path) -> Population:
-    """Read arrays `probs` (n, K) and `labels` (n,)."""
-    probs, labels = read_arrays(path, probs="(n, K)", labels="(n,)")
-    return _about(path, lambda: Population(str(path), probs, labels))
-
-
-def embedded() -> Population:
+def embedded() -> Predictions:
     """The provider's predictions for all embedded records that it did not learn from."""
-    return Population("letter (embedded)", *predictions())
+    return Predictions("letter (embedded)", *predictions())
 
 
-def predicted(path: Path | None, task: str, bound: float | None) -> Population | Predictions:
-    """Records with predictions: from a file, or what comes with the project."""
-    if task == CLASSIFICATION:
-        return embedded() if path is None else from_npz(path)
-    if path is None:
-        _, targets, truth = line(20_000, np.random.default_rng(0))
-        return Predictions("line (made up)", truth, targets, LINE_BOUND if bound is None else bound)
-    predictions_, targets = read_arrays(path, predictions="(n,)", targets="(n,)")
-    return _about(path, lambda: Predictions(str(path), predictions_, targets, _given(bound)))
+def predicted(path: Path | None, score: Score) -> Predictions:
+    """Records with results as this score reads them: from a file, or what the project has."""
+    check_task(score)
+    if path is not None:
+        return Predictions(str(path), *read_known_records(path, score))
+    return embedded() if score.task != REGRESSION else _made_up(residual(score))
+
+
+def _made_up(score: Residual) -> Predictions:
+    """A line with noise: its truth as prediction, and its deviation as scale and for a band."""
+    _, targets, truth = line(20_000, np.random.default_rng(0))
+    columns = {
+        "prediction": truth,
+        "scale": np.full(len(truth), LINE_NOISE),
+        "lower": truth - LINE_NOISE,
+        "upper": truth + LINE_NOISE,
+    }
+    results = score.checked(np.column_stack([columns[name] for name in score.columns]))
+    return Predictions("line (made up)", results, targets)
 
 
 def lessons(path: Path | None, task: str, *, bound: float | None, limits: Limits | None) -> Lessons:
@@ -186,7 +138,8 @@ def read_arrays(path: Path, **shapes: str) -> list[Array]:
     """The named arrays of an npz file; their shapes are for the message."""
     accepted = " and ".join(f"{name} {shape}" for name, shape in shapes.items())
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Given a path, numpy leaves the file open where it is cut short.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             missing = [name for name in shapes if name not in archive]
             if missing:
                 raise BadInput(

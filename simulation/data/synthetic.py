@@ -84,9 +84,26 @@ def located(
     return location + sigma * noise
 
 
+# Logits of `softmax_records`: of ten labels HPS sets that cover 0.9 hold 1.85.
+SPREAD = 3.53
+
+
+def softmax_records(
+    n: int, rng: np.random.Generator, *, labels: int = 10, spread: float = SPREAD
+) -> tuple[Floats, Integers]:
+    """Probabilities and labels of a calibrated model: softmax of independent normal logits."""
+    logits = rng.normal(0, spread, (n, labels))
+    probs = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probs /= probs.sum(axis=1, keepdims=True)
+    truth = (probs.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
+    return probs, np.minimum(truth, labels - 1)
+
+
 # Residuals of `line` around the truth are within 1.5; a model that is half-way there stays within
 # this.
 LINE_BOUND = 4.0
+# The deviation of the noise, which is cut at three of them.
+LINE_NOISE = 0.5
 # Targets of `line` with five features lie within these: 3 for the line and 1.5 for the noise.
 LINE_TARGETS = (-4.5, 4.5)
 
@@ -94,8 +111,8 @@ LINE_TARGETS = (-4.5, 4.5)
 def line(n: int, rng: np.random.Generator, *, features: int = 5) -> tuple[Floats, Floats, Floats]:
     """Features in [-1, 1], targets, and the line that the targets scatter around.
 
-    The noise is cut at three deviations of 0.5.
+    The noise is cut at three deviations of `LINE_NOISE`.
     """
     x = rng.uniform(-1, 1, (n, features))
     truth = x @ np.linspace(-1, 1, features)
-    return x, truth + located(n, rng, location=0.0, sigma=0.5), truth
+    return x, truth + located(n, rng, location=0.0, sigma=LINE_NOISE), truth

@@ -12,16 +12,17 @@ from rich.console import Console
 from rich.progress import Progress
 
 from confide.protocol.errors import BadInput
-from confide.protocol.methods.registry import local_variants
 from confide.protocol.option_groups import grouped
+from confide.protocol.scores.registry import find_score
 from confide.protocol.simulated import SIMULATION_KEY
 from confide.protocol.terminal import INTERRUPTED, clear_errors
+from confide.simulation.advice.hint import hint
 from confide.simulation.data.population import lessons, predicted
+from confide.simulation.evaluate.calibration_options import CalibrationOptions
 from confide.simulation.evaluate.full_data_options import FullDataOptions, ModelOptions
 from confide.simulation.evaluate.options import (
-    CentralOptions,
+    FULL_DATA,
     CuratorOptions,
-    LocalOptions,
     SharedOptions,
 )
 from confide.simulation.evaluate.table import show
@@ -62,9 +63,8 @@ def evaluate_command(
     context: typer.Context,
     *,
     shared: SharedOptions,
-    local: LocalOptions,
+    calibration: CalibrationOptions,
     curator: CuratorOptions,
-    central: CentralOptions,
     full_data: FullDataOptions,
     model: ModelOptions,
 ) -> None:
@@ -72,7 +72,7 @@ def evaluate_command(
     splits."""
     with clear_errors():
         given = given_options(context)
-        shared.check(given, guarantee=central.guarantee)
+        shared.check(given, guarantee=calibration.guarantee)
         model.check(shared, given)
         full_data.check(shared, model)
         for file in (full_data.card_file, shared.json_file):
@@ -80,24 +80,19 @@ def evaluate_command(
                 raise BadInput(f"cannot write {file}: its folder does not exist")
         records: Any
         setting: Repeated
-        if shared.method == "full-data":
+        if shared.method == FULL_DATA:
             records = lessons(
                 shared.data,
-                shared.task,
+                shared.asked_task,
                 bound=shared.residual_range,
                 limits=full_data.limits,
             )
             setting = full_data.setting(shared, curator, model, records=len(records))
         else:
-            records = predicted(shared.data, shared.task, shared.residual_range)
-            setting = (
-                local.setting(shared, len(records))
-                if shared.method in local_variants()
-                else central.setting(
-                    shared, curator, len(records), failure=local.failure_probability
-                )
-            )
+            records = predicted(shared.data, find_score(shared.asked_score))
+            setting = calibration.setting(shared, curator, len(records))
         (result,), complete = run_all(records, [setting])
+        result["advice"] = hint(records, result) if complete else None
         _write(result, shared.json_file)
         if full_data.card_file is not None:
             _write_card(setting, records, result, file=full_data.card_file)
@@ -112,6 +107,8 @@ def _write(result: dict[str, Any], json_file: str | None) -> None:
     if json_file is not None:
         write_json(result, Path(json_file))
     show([result])
+    if result["advice"] is not None:
+        print(result["advice"])
 
 
 def _write_card(setting: Any, records: Any, result: dict[str, Any], *, file: Path) -> None:

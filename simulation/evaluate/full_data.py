@@ -32,7 +32,8 @@ from confide.simulation.evaluate.networks import Labels, NetworkFit, NetworkLear
 from confide.simulation.evaluate.pipeline_terms import BINS, Pipeline, PipelineTerms
 from confide.simulation.evaluate.pipelines import PIPELINES
 from confide.simulation.evaluate.private_scaling import PrivateScaling, Scaled
-from confide.simulation.evaluate.trials import Repeated, Row, Trial, arrived, measured
+from confide.simulation.evaluate.trials import Repeated, Row, measured
+from confide.simulation.trial import Trial
 
 
 @dataclass
@@ -70,9 +71,8 @@ def measure(trainings: Trainings, pipeline: Pipeline, test: Rows) -> Row:
     """One run of a pipeline, on rows that it has not seen."""
     fitted, threshold = trainings.run(pipeline)
     sizes = fitted.sizes(test, threshold)
-    row = measured(
-        threshold, fitted.scores(test), float(sizes.mean()), level=pipeline.promise.level
-    )
+    coverage = float(np.mean(fitted.scores(test) <= np.float64(threshold)))
+    row = measured(threshold, coverage, float(sizes.mean()), level=pipeline.promise.level)
     return row | {"singletons": float(np.mean(sizes == 1))}
 
 
@@ -155,7 +155,7 @@ class FullData(Repeated):
 
     def row(self, prepared: tuple[Learner, Pipeline], trial: Trial) -> Row:
         learner, pipeline = prepared
-        trainings = Trainings(learner, trial.calibration[arrived(trial)], trial.entropy)
+        trainings = Trainings(learner, trial.arrived, trial.entropy)
         row = measure(trainings, pipeline, trial.test)
         fitted = trainings.fitted(pipeline)
         assert isinstance(fitted, NetworkFit | LinearFit)

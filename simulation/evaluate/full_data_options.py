@@ -10,10 +10,10 @@ from confide.aggregator.campaigns.settings import check_used
 from confide.aggregator.procedures.full_data import PUBLISHED_BUFFER, Stability
 from confide.aggregator.procedures.published_bounds import Smoothness
 from confide.protocol.errors import BadInput, check_choice
+from confide.protocol.scores.base import REGRESSION
 from confide.simulation.data.limits import Limits, read_limits
-from confide.simulation.data.population import REGRESSION
 from confide.simulation.data.synthetic import LINE_TARGETS
-from confide.simulation.evaluate.options import CuratorOptions, SharedOptions
+from confide.simulation.evaluate.options import FULL_DATA, CuratorOptions, SharedOptions
 from confide.simulation.evaluate.trials import Repeated
 
 NETWORK = "network"
@@ -82,14 +82,14 @@ class ModelOptions:
 
     def check(self, shared: SharedOptions, given: list[str]) -> None:
         """Refuse an unknown model, options of another one, and a line through labels."""
-        if shared.method != "full-data":
+        if shared.method != FULL_DATA:
             return
         check_choice("model", self.model, MODELS)
         check_used(given, [self.model], OF_MODELS)
-        if self.model in LINEAR and shared.task != REGRESSION:
+        if self.model in LINEAR and shared.asked_task != REGRESSION:
             raise BadInput(
-                f"model is {self.model} and task is {shared.task}; accepted is {REGRESSION}, or "
-                f"model {NETWORK}"
+                f"model is {self.model} and task is {shared.asked_task}; accepted is "
+                f"{REGRESSION}, or model {NETWORK}"
             )
         if {"--epochs", "--steps"} <= set(given):
             raise BadInput("--epochs and --steps are given; accepted is one of them")
@@ -182,10 +182,10 @@ class FullDataOptions:
     def check(self, shared: SharedOptions, model: ModelOptions) -> None:
         """Refuse a card of any method that issues none here, and constants that do not fit."""
         if self.card_file is not None:
-            if (shared.method, shared.variant) != ("full-data", "certified"):
+            if (shared.method, shared.asked_variant) != (FULL_DATA, "certified"):
                 raise BadInput(
-                    f"a card of {shared.method} {shared.variant} is asked for; accepted here: "
-                    "full-data certified"
+                    f"a card of {shared.method} {shared.asked_variant} is asked for; accepted "
+                    "here: full-data certified"
                 )
             if self.scaling_epsilon:
                 raise BadInput(
@@ -221,7 +221,7 @@ class FullDataOptions:
         # Steps on small batches are slower on several threads than on one.
         torch.set_num_threads(1)
         return FullData(
-            variant=shared.variant,
+            variant=shared.asked_variant,
             share=self.share,
             buffer=self.buffer,
             stability=None if self.stability is None else Stability(*self.stability),
@@ -231,7 +231,7 @@ class FullDataOptions:
             theorem_15_failure=self.theorem_15,
             scaling_epsilon=self.scaling_epsilon,
             recipe=model.recipe(shared),
-            **curator.fields(default_delta=1e-5),
+            **curator.given,
             **shared.repeated(records),
         )
 

@@ -6,31 +6,32 @@ from typing import Annotated, Any
 
 import typer
 
-from confide.aggregator.campaigns.settings import FAILURE, check_used, promising
-from confide.aggregator.quantiles.registry import DEFAULT, MECHANISMS
-from confide.protocol.certificate import MARGINAL, PAC
+from confide.aggregator.campaigns.settings import FAILURE, belongs, check_used, promising
 from confide.protocol.errors import BadInput, check_choice
-from confide.protocol.exact.grids import GRIDS, MIXED
-from confide.protocol.methods.registry import local_variants
-from confide.simulation.data.population import CLASSIFICATION, REGRESSION
-from confide.simulation.evaluate.central import Central
-from confide.simulation.evaluate.local import Local
-from confide.simulation.evaluate.trials import Repeated
+from confide.protocol.methods.central import OWNER_NOISED, CentralTerms
+from confide.protocol.scores.base import CLASSIFICATION, REGRESSION
+from confide.protocol.scores.registry import SCORES_HELP, find_score
+from confide.simulation.calibration import variants
+from confide.simulation.data.synthetic import LINE_BOUND
 
-METHODS = (*local_variants(), "central", "full-data")
-_LOCAL, _CURATOR = tuple(local_variants()), ("central", "full-data")
-# Options that only some methods have, or some variants of full-data.
-BELONGS = {
-    "--variant": (*_LOCAL, "full-data"),
-    "--channel": _LOCAL,
-    "--failure-probability": (*_LOCAL, f"central:{PAC}"),
-    "--guarantee": ("central",),
-    "--max-corrupt": _LOCAL,
-    "--mechanism": ("central",),
-    "--privacy-delta": _CURATOR,
-    "--beta": _CURATOR,
-    "--bins": _CURATOR,
-    "--grid": ("central",),
+FULL_DATA = "full-data"
+METHODS = (*variants(), FULL_DATA)
+
+
+def _of_campaigns() -> dict[str, tuple[str, ...]]:
+    """The settings of campaigns as options, each with the methods or variants that have it."""
+    found = {
+        f"--{name}": tuple(one for one in owners if one.partition(":")[0] in variants())
+        for name, owners in belongs().items()
+    }
+    return {name: owners for name, owners in found.items() if owners}
+
+
+# Options that only some methods have, or some variants of them.
+BELONGS = _of_campaigns()
+BELONGS |= {
+    **{name: (*BELONGS[name], FULL_DATA) for name in ("--privacy-delta", "--beta", "--bins")},
+    "--owners": (f"{CentralTerms.method}:{OWNER_NOISED}",),
     "--share": tuple(
         f"full-data:{name}" for name in ("certified", "dpcp", "scp-f", "scp-a", "differential")
     ),
@@ -56,7 +57,7 @@ BELONGS = {
         "--lasso",
         "--target-range",
     ),
-    ("full-data",),
+    (FULL_DATA,),
 )
 OF_TASKS = {"--score": (CLASSIFICATION,), "--range": (REGRESSION,)}
 Renamed = Annotated[float | None, typer.Option("--delta", hidden=True)]
@@ -69,33 +70,35 @@ class SharedOptions:
     data: Annotated[
         Path | None,
         typer.Option(
-            help="npz with probs (n, K) and labels (n,); regression: predictions (n,) and targets "
-            "(n,); full-data: features (n, d) and labels or targets; default: records that come "
-            "with the project"
+            help="npz, csv or parquet with label and probabilities (p0, p1, ...), or target and "
+            "prediction (and scale, or lower and upper); full-data: npz with features (n, d) and "
+            "labels or targets; default: records that come with the project"
         ),
     ] = None
     task: Annotated[
-        str, typer.Option(help="classification or regression (methods central and full-data)")
-    ] = CLASSIFICATION
+        str | None,
+        typer.Option(
+            help="full-data: classification or regression; elsewhere it is that of the score"
+        ),
+    ] = None
     method: Annotated[
         str,
         typer.Option(
             help="labels: private labels, features in clear; bits: both private; central: a "
-            "trusted curator calibrates; full-data: a trusted curator trains and calibrates on the "
-            "same records"
+            "trusted curator calibrates, or owners noise their counts; full-data: a trusted "
+            "curator trains and calibrates on the same records"
         ),
     ] = "labels"
     variant: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="labels and bits: certified, published, published-star, one-shot (bits only), "
-            "class-conditional (labels only), non-private; full-data: certified, dpcp, scp-f, "
-            "scp-a, split, split-certified, pscp, differential, split-cp or naive"
+            "class-conditional (labels only), non-private; central: trusted, owner-noised, "
+            "non-private; full-data: certified, dpcp, scp-f, scp-a, split, split-certified, pscp, "
+            "differential, split-cp or naive [default: the first]"
         ),
-    ] = "certified"
-    score: Annotated[str, typer.Option(help="hps, aps, aps-randomized, raps, saps or top-k")] = (
-        "hps"
-    )
+    ] = None
+    score: Annotated[str | None, typer.Option(help=f"{SCORES_HELP} [default: hps]")] = None
     epsilon: Annotated[
         float, typer.Option(help="privacy loss allowed a record, local or in all")
     ] = 1.0
@@ -104,7 +107,11 @@ class SharedOptions:
     )
     delta: Renamed = None
     residual_range: Annotated[
-        float | None, typer.Option("--range", help="regression: public bound on residuals")
+        float | None,
+        typer.Option(
+            "--range",
+            help="public bound on residuals of numbers: short for the score absolute-residual",
+        ),
     ] = None
     n: Annotated[
         int | None, typer.Option(help="calibration records; the rest is the test [default: half]")
@@ -123,23 +130,53 @@ class SharedOptions:
         ),
     ] = None
 
-    def check(self, given: list[str], *, guarantee: str) -> None:
+    def check(self, given: list[str], *, guarantee: str | None) -> None:
         """Refuse an unknown method or task, and options that this method does not have."""
         if self.delta is not None:
             raise BadInput(FAILURE)
         check_choice("method", self.method, METHODS)
-        check_choice("task", self.task, (CLASSIFICATION, REGRESSION))
-        if self.task == REGRESSION and self.method in local_variants():
+        check_choice("task", self.asked_task, (CLASSIFICATION, REGRESSION))
+        check_used(given, promising([f"{self.method}:{self.asked_variant}"], guarantee), BELONGS)
+        if self.method == FULL_DATA:
+            check_used(given, [self.asked_task], OF_TASKS)
+        elif self.score is not None and self.residual_range is not None:
+            raise BadInput("--range and --score are given; accepted is one, a score has its bound")
+        elif find_score(self.asked_score).task != self.asked_task:
             raise BadInput(
-                f"task is regression with method {self.method}; accepted: central, full-data"
+                f"task is {self.asked_task} with score {self.asked_score}; accepted is a score of "
+                "that task, or no task: it is that of the score"
             )
-        check_used(given, promising([f"{self.method}:{self.variant}"], guarantee), BELONGS)
-        check_used(given, [self.task], OF_TASKS)
+
+    @property
+    def asked_variant(self) -> str:
+        """The variant that was asked for, or the first of the method."""
+        first = "certified" if self.method == FULL_DATA else variants()[self.method][0]
+        return self.variant or first
+
+    @property
+    def asked_score(self) -> str:
+        """The score; without one, `--range` or the task of numbers mean the absolute residual."""
+        if self.score is not None:
+            return self.score
+        if self.method == FULL_DATA or (self.task != REGRESSION and self.residual_range is None):
+            return "hps"
+        bound = LINE_BOUND if self.residual_range is None else self.residual_range
+        if self.residual_range is None and self.data is not None:
+            raise BadInput(
+                "residuals need a public bound, known without the records: --range BOUND"
+            )
+        return f"absolute-residual bound={bound!r}"
+
+    @property
+    def asked_task(self) -> str:
+        if self.method == FULL_DATA:
+            return self.task or CLASSIFICATION
+        return self.task or find_score(self.asked_score).task
 
     def repeated(self, records: int) -> dict[str, Any]:
         """The fields that the setting of every method has, for so many records in all."""
         return {
-            "score": self.score,
+            "score": self.asked_score,
             "epsilon": self.epsilon,
             "alpha": self.alpha,
             "n": records // 2 if self.n is None else self.n,
@@ -149,44 +186,14 @@ class SharedOptions:
 
 
 @dataclass(frozen=True)
-class LocalOptions:
-    """Of labels and bits."""
-
-    channel: Annotated[str, typer.Option(help="auto, k-rr, subset or unary (method labels)")] = (
-        "auto"
-    )
-    failure_probability: Annotated[
-        float,
-        typer.Option(help="labels, bits, PAC: probability, over calibration, that it fails"),
-    ] = 0.1
-    max_corrupt: Annotated[
-        int,
-        typer.Option(
-            help="reports that may be lies; the certificate is widened by their worst effect"
-        ),
-    ] = 0
-
-    def setting(self, shared: SharedOptions, records: int) -> Repeated:
-        return Local(
-            method=shared.method,
-            variant=shared.variant,
-            channel=self.channel,
-            failure_probability=self.failure_probability,
-            max_corrupt=self.max_corrupt,
-            **shared.repeated(records),
-        )
-
-
-@dataclass(frozen=True)
 class CuratorOptions:
     """Of central and full-data, where a trusted curator has the records."""
 
     privacy_delta: Annotated[
         float | None,
         typer.Option(
-            help=(
-                "delta of (epsilon, delta)-DP: Gaussian mechanisms, full-data [default there: 1e-5]"
-            )
+            help="delta of (epsilon, delta)-DP where noise is Gaussian [default: central 1e-6, "
+            "full-data 1e-5]"
         ),
     ] = None
     beta: Annotated[
@@ -199,45 +206,16 @@ class CuratorOptions:
     bins: Annotated[
         int | None,
         typer.Option(
-            help=(
-                "bins of the public grid of scores [default: central as suits the mechanism, "
-                "full-data 16,384]"
-            )
+            help="bins of the public grid of scores [default: central as suits the mechanism, "
+            "full-data 16,384]"
         ),
     ] = None
 
-    def fields(self, *, default_delta: float) -> dict[str, Any]:
-        """The fields of a setting; beta and the number of bins only where they were given."""
-        delta = default_delta if self.privacy_delta is None else self.privacy_delta
-        chosen = {"beta": self.beta, "bins": self.bins}
-        given = {name: value for name, value in chosen.items() if value is not None}
-        return {"privacy_delta": delta, **given}
+    @property
+    def given(self) -> dict[str, Any]:
+        return given_fields(self)
 
 
-@dataclass(frozen=True)
-class CentralOptions:
-    """Of central."""
-
-    guarantee: Annotated[
-        str,
-        typer.Option(help=f"central: {MARGINAL} (on average) or {PAC} (of this calibration)"),
-    ] = MARGINAL
-
-    mechanism: Annotated[str, typer.Option(help=f"central: {', '.join(MECHANISMS)}")] = DEFAULT
-    grid: Annotated[str, typer.Option(help=f"central: how the bins lie: {', '.join(GRIDS)}")] = (
-        MIXED
-    )
-
-    def setting(
-        self, shared: SharedOptions, curator: CuratorOptions, records: int, *, failure: float
-    ) -> Repeated:
-        """`failure` is the probability with which a PAC promise may fail."""
-        check_choice("mechanism", self.mechanism, MECHANISMS)
-        check_choice("guarantee", self.guarantee, (MARGINAL, PAC))
-        return Central(
-            variant=self.mechanism,
-            grid=self.grid,
-            failure_probability=failure if self.guarantee == PAC else None,
-            **curator.fields(default_delta=0.0),
-            **shared.repeated(records),
-        )
+def given_fields(options: Any) -> dict[str, Any]:
+    """The fields of options that were given."""
+    return {name: value for name, value in vars(options).items() if value is not None}

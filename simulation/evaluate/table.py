@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from confide.protocol.certificate import BY_CLASS
 from confide.protocol.terminal import columns
 
 LEGEND = (
@@ -20,6 +22,7 @@ INTERVAL_LEGEND = (
     "calibration; marginal: on average). trivial: campaigns that could certify no\n"
     "threshold and so predict the whole line. Widths are in the target's unit."
 )
+SIZE, WIDTH = "mean set size", "mean width"
 COLUMNS: dict[str, Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], str]] = {
     "method": lambda given, mean, std: (
         "non-private" if given["channel"] is None else f"{given['method']} {given['variant']}"
@@ -34,7 +37,7 @@ COLUMNS: dict[str, Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], st
         else f"{mean['certified_level']:.3f} {given['kind']}"
     ),
     "test coverage": lambda given, mean, std: f"{mean['coverage']:.3f} ± {std['coverage']:.3f}",
-    "mean set size": lambda given, mean, std: (
+    SIZE: lambda given, mean, std: (
         "unbounded"
         if mean["mean_size"] is None
         else f"{mean['mean_size']:.2f} ± {std['mean_size']:.2f}"
@@ -50,9 +53,10 @@ LEAVE_OUT = ("channel", "exact epsilon")
 def show(results: list[dict[str, Any]]) -> None:
     """Print one row a result; a narrow terminal leaves columns out, which JSON has."""
     width = columns()
+    of_numbers = not results[0]["arguments"]["labels"]
     shown = {
         name: [
-            name,
+            WIDTH if name == SIZE and of_numbers else name,
             *(cell(result["arguments"], result["mean"], result["std"]) for result in results),
         ]
         for name, cell in COLUMNS.items()
@@ -68,7 +72,7 @@ def show(results: list[dict[str, Any]]) -> None:
     made = Table(title=_title(results[0]["arguments"]), title_justify="left", box=box.SIMPLE_HEAD)
     for name in shown:
         made.add_column(
-            name,
+            shown[name][0],
             justify="left" if name in WORDS else "right",
             no_wrap=name not in WORDS,
             overflow="fold",
@@ -80,7 +84,8 @@ def show(results: list[dict[str, Any]]) -> None:
     if out:
         console.print(f"left out at {width} columns: {', '.join(out)}", highlight=False)
     for result in results:
-        for line in (*_why_trivial(result), *_conditional(result["arguments"])):
+        lines = _why_trivial(result) + _least_class(result) + _conditional(result["arguments"])
+        for line in lines:
             console.print(line, highlight=False)
 
 
@@ -92,6 +97,19 @@ def _why_trivial(result: dict[str, Any]) -> list[str]:
     name = COLUMNS["method"](result["arguments"], result["mean"], result["std"])
     count = f"{reasons.total()} of {len(result['trials'])} campaigns"
     return [f"{name}: trivial in {count}; {reasons.most_common(1)[0][0]}"]
+
+
+def _least_class(result: dict[str, Any]) -> list[str]:
+    """The coverage of the label that is covered least, where the promise is for every label."""
+    trials = result["trials"]
+    if trials[0].get("certificate", {}).get("by") != BY_CLASS:
+        return []
+    found = [trial["least_class_coverage"] for trial in trials]
+    name = COLUMNS["method"](result["arguments"], result["mean"], result["std"])
+    return [
+        f"{name}: coverage of the label that is covered least {np.mean(found):.3f} ± "
+        f"{np.std(found):.3f}, on its test records"
+    ]
 
 
 def _conditional(given: dict[str, Any]) -> list[str]:
@@ -115,9 +133,11 @@ def _conditional(given: dict[str, Any]) -> list[str]:
 
 def _title(given: dict[str, Any]) -> str:
     what = (
-        f"{given['labels']} labels, score {given['score']}"
+        f"residuals up to {given['bound']:g}"
+        if given.get("bound")
+        else f"{given['labels']} labels, score {given['score']}"
         if given["labels"]
-        else f"residuals up to {given['bound']:g}"
+        else f"score {given['score']}"
     )
     named = ("failure_probability", "beta", "privacy_delta")
     deltas = [f"{name.replace('_', ' ')} = {given[name]:g}" for name in named if given.get(name)]

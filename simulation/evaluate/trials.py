@@ -5,15 +5,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput, check_probability
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy, randomness
 from confide.protocol.files import write_whole
-from confide.simulation.presence import Presence
+from confide.simulation.trial import Trial
 
 MEASURES = ("threshold", "coverage", "mean_size", "certified_level", "trivial")
 
@@ -28,18 +27,6 @@ class NamedRecords(Protocol):
     def name(self) -> str: ...
 
     def __len__(self) -> int: ...
-
-
-class Trial(NamedTuple):
-    """Rows to calibrate (and train) on, rows to test on, and the randomness of the trial.
-
-    `presence` says which of the calibration rows answer, if not all do.
-    """
-
-    calibration: NDArray[np.int64]
-    test: NDArray[np.int64]
-    entropy: Entropy
-    presence: Presence | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,17 +79,11 @@ class Repeated(ABC):
             yield Trial(order[: self.n], order[self.n :], entropy)
 
 
-def arrived(trial: Trial) -> slice | NDArray[np.bool_]:
-    """The calibration rows that answer a trial of one round."""
-    every = slice(0, len(trial.calibration))
-    return every if trial.presence is None else trial.presence(every)
-
-
-def measured(threshold: float, own: NDArray[Any], mean_size: float, *, level: float | None) -> Row:
+def measured(threshold: float, coverage: float, mean_size: float, *, level: float | None) -> Row:
     """What every trial reports; an unbounded interval has no mean size."""
     return {
         "threshold": threshold,
-        "coverage": float(np.mean(own <= np.float64(threshold))),
+        "coverage": coverage,
         "mean_size": mean_size if np.isfinite(mean_size) else None,
         "certified_level": level,
         "trivial": threshold >= 1,

@@ -7,27 +7,30 @@ methods are compared on the same splits.
 
 import hashlib
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from confide.aggregator.quantiles.registry import DEFAULT, MECHANISMS
+from confide.aggregator.campaigns.settings import belongs, check
+from confide.aggregator.quantiles.registry import DEFAULT, MECHANISMS, certified_names
+from confide.protocol.certificate import PAC
 from confide.protocol.errors import BadInput, check_choice
+from confide.protocol.methods.central import TRUSTED
 from confide.protocol.methods.registry import local_variants
 from confide.protocol.version import CODE_VERSION
-from confide.simulation.evaluate.central import Central
-from confide.simulation.evaluate.local import Local
+from confide.simulation.calibration import NON_PRIVATE
+from confide.simulation.evaluate.calibrated import Calibrated
 from confide.simulation.evaluate.trials import Repeated
+from confide.simulation.evaluate.uncertified import Uncertified
 from confide.simulation.experiments.experiment import FLOWER, PROCESS, Experiment, PopulationTerms
 
-NON_PRIVATE = "non-private"
 METHODS = (*local_variants(), "central")
-# Fields of settings that the experiment itself has.
-_SHARED = {"method", "variant", "score", "epsilon", "alpha", "n", "trials", "seed"}
-_SHARED |= {"failure_probability"}
+# Settings that the experiment itself has, or that need files or other parties.
+_ELSEWHERE = {"failure-probability", "provider-data", "edges-file", "scoring", "sent-features"}
+_ELSEWHERE |= {"shuffler", "crowd"}
 
 
 @dataclass(frozen=True)
-class Cell:
+class ExperimentCell:
     """One combination; `epsilon` is None without privacy. Its name is a hash of all of it."""
 
     number: int
@@ -47,9 +50,9 @@ class Cell:
         return _seed(self.split_name, trial), _seed(self.name, trial)
 
 
-def cells(experiment: Experiment) -> list[Cell]:
+def cells(experiment: Experiment) -> list[ExperimentCell]:
     """All cells in the order of the file; a method without privacy has no budgets."""
-    found: list[Cell] = []
+    found: list[ExperimentCell] = []
     contents = {name: terms.content for name, terms in experiment.populations.items()}
     for population, terms in experiment.populations.items():
         for n in experiment.sizes:
@@ -75,7 +78,7 @@ def _cell(
     place: dict[str, Any],
     *,
     population: tuple[str, PopulationTerms, str],
-) -> Cell:
+) -> ExperimentCell:
     name, terms, content = population
     try:
         setting = make_setting(experiment, **place)
@@ -93,7 +96,7 @@ def _cell(
         "failure": experiment.failure_probability,
         "settings": dict(experiment.settings.get(place["method"], {})),
     }
-    return Cell(
+    return ExperimentCell(
         number,
         experiment.where,
         population=name,
@@ -116,33 +119,44 @@ def make_setting(
             f'method {method} is no campaign, and where is "{FLOWER}"; accepted are campaigns, and '
             f'{NON_PRIVATE} with where = "{PROCESS}"'
         )
-    made: Any = Central if kind == "central" else Local
-    given = {key.replace("-", "_"): v for key, v in experiment.settings.get(method, {}).items()}
-    own = {one.name for one in fields(made)} - _SHARED
-    stray = sorted({*given} - own)
-    if stray:
-        accepted = ", ".join(sorted(name.replace("_", "-") for name in own))
-        raise BadInput(
-            f'[settings."{method}"] key {stray[0]!r} is unknown; accepted: {accepted or "none"}'
-        )
     shared: dict[str, Any] = {"score": score, "alpha": experiment.alpha, "n": n, "seed": 0}
     shared |= {"trials": experiment.trials, "epsilon": 1.0 if epsilon is None else epsilon}
-    if kind in local_variants():
-        names = {"method": kind, "failure_probability": experiment.failure_probability}
-    else:
-        names = {"method": kind}
-    default = DEFAULT if kind == "central" else "certified"
+    failure = {"failure_probability": experiment.failure_probability}
+    settings: dict[str, Any] = {}
     if kind == "central":
-        check_choice("mechanism of central", variant or default, MECHANISMS)
+        variant, mechanism = TRUSTED, variant or DEFAULT
+        check_choice("mechanism of central", mechanism, MECHANISMS)
+        given = _given(experiment, method, {*_settings(kind, variant)} - {"mechanism"})
+        if mechanism not in certified_names():
+            given = _given(experiment, method, {"beta", "bins", "grid", "privacy-delta"})
+            return Uncertified(variant=mechanism, **given, **shared)
+        settings = {"mechanism": mechanism} | (failure if given.get("guarantee") == PAC else {})
+    else:
+        variant = variant or local_variants()[kind][0]
+        private = variant != NON_PRIVATE
+        given = _given(experiment, method, {*_settings(kind, variant)} if private else set())
+        settings = failure if private else {}
+    return Calibrated(method=kind, variant=variant, settings=settings | given, **shared)
+
+
+def _settings(kind: str, variant: str) -> list[str]:
+    """The settings of a campaign, besides those that the experiment has."""
+    asked = {kind, f"{kind}:{variant}"}
+    return [key for key, own in belongs().items() if asked & {*own} and key not in _ELSEWHERE]
+
+
+def _given(experiment: Experiment, method: str, own: set[str]) -> dict[str, Any]:
+    """The settings that the file has for a method; refuse those it does not have, and kinds."""
+    given, place = experiment.settings.get(method, {}), f'[settings."{method}"]'
+    stray = sorted({*given} - own)
+    if stray:
+        accepted = ", ".join(sorted(own)) or "none"
+        raise BadInput(f"{place} key {stray[0]!r} is unknown; accepted: {accepted}")
     try:
-        found: Repeated = made(variant=variant or default, **names, **shared, **given)
-    except TypeError:
-        said = ", ".join(f"{key} = {value!r}" for key, value in given.items())
-        raise BadInput(
-            f'[settings."{method}"] holds {said}; accepted are values of the kinds that '
-            "`confide evaluate` takes"
-        ) from None
-    return found
+        check(given)
+    except BadInput as error:
+        raise BadInput(f"{place} {error}") from None
+    return {key.replace("-", "_"): value for key, value in given.items()}
 
 
 def _digest(values: dict[str, Any]) -> str:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confide.aggregator.campaigns.simulated_settings import simulated_settings
+from confide.protocol.methods.central import TRUSTED, CentralTerms
 from confide.protocol.simulated_data import SimulatedData
 from confide.simulation.defaults import run_defaults
-from confide.simulation.evaluate.central import Central
-from confide.simulation.evaluate.local import Local
+from confide.simulation.evaluate.calibrated import Calibrated
 from confide.simulation.evaluate.trials import Row
-from confide.simulation.experiments.cells import Cell
+from confide.simulation.experiments.cells import ExperimentCell
 from confide.simulation.experiments.trial import LEAST_TESTED, MEASURES, owners_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def over_flower(blocks: "Iterable[Block]", data: dict[str, SimulatedData]) -> "I
             yield block, rows
 
 
-def run_config(cell: Cell, trial: int) -> dict[str, Any]:
+def run_config(cell: ExperimentCell, trial: int) -> dict[str, Any]:
     """The run configuration of a trial: the records of the same trial in process."""
     setting: Any = cell.setting
     # The draw of records and the randomisers of owners have one seed here; the latter also have the
@@ -47,26 +47,16 @@ def run_config(cell: Cell, trial: int) -> dict[str, Any]:
     config = cell.terms.config(cell.seeds(trial)[0])
     config |= {"score": cell.score, "alpha": setting.alpha, "epsilon": setting.epsilon}
     config |= {"records": cell.n, "minimum-reports": 0}
-    if isinstance(setting, Local):
-        config |= {
-            "campaigns": f"{setting.method}:{setting.variant}",
-            "failure-probability": setting.failure_probability,
-            "max-corrupt": setting.max_corrupt,
-            "channel": setting.channel if setting.method == "labels" else "auto",
-        }
-    if isinstance(setting, Central):
-        config |= {
-            "campaigns": "central:trusted",
-            "mechanism": setting.variant,
-            "bins": setting.bins,
-            "grid": setting.grid,
-            "beta": setting.part,
-            "privacy-delta": setting.privacy_delta or run_defaults()["privacy-delta"],
-        }
+    if isinstance(setting, Calibrated):
+        config["campaigns"] = f"{setting.method}:{setting.variant}"
+        config |= {key.replace("_", "-"): value for key, value in setting.settings.items()}
+    else:
+        # It certifies nothing, and a campaign says so.
+        config |= {"campaigns": f"{CentralTerms.method}:{TRUSTED}", "mechanism": setting.variant}
     return config
 
 
-def check_config(cell: Cell, data: SimulatedData) -> None:
+def check_config(cell: ExperimentCell, data: SimulatedData) -> None:
     """Refuse a cell that Flower would refuse when the run has begun."""
     simulated_settings(run_defaults() | run_config(cell, 0), owners=owners_of(cell.terms, data))
 

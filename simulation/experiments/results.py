@@ -16,7 +16,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
 from confide.protocol.version import CODE_VERSION
 from confide.simulation.evaluate.trials import Row
-from confide.simulation.experiments.cells import Cell
+from confide.simulation.experiments.cells import ExperimentCell
 from confide.simulation.experiments.experiment import Experiment
 from confide.simulation.experiments.journal import Journal
 from confide.simulation.experiments.trial import MEASURES
@@ -56,7 +56,7 @@ class Results(NamedTuple):
     about: dict[str, Any]
 
 
-def described(experiment: Experiment, cells: list[Cell]) -> dict[str, Any]:
+def described(experiment: Experiment, cells: list[ExperimentCell]) -> dict[str, Any]:
     """The experiment with all its values, and a name that changes with any of them."""
     values = json.loads(json.dumps(asdict(experiment), default=dict, sort_keys=True))
     # Files are told by their content, which is in the names of cells; paths differ by machine.
@@ -87,7 +87,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def write_results(
-    folder: Path, experiment: Experiment, cells: list[Cell], *, journal: Journal
+    folder: Path, experiment: Experiment, cells: list[ExperimentCell], *, journal: Journal
 ) -> int:
     """Write the trials that have run, each file as a whole; return how many they are."""
     about = described(experiment, cells)

@@ -15,7 +15,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.files import make_folder
 from confide.protocol.simulated_data import SimulatedData
 from confide.simulation.evaluate.trials import Row
-from confide.simulation.experiments.cells import Cell, cells
+from confide.simulation.experiments.cells import ExperimentCell, cells
 from confide.simulation.experiments.experiment import FLOWER, Experiment
 from confide.simulation.experiments.flower_trials import check_config, over_flower
 from confide.simulation.experiments.journal import Finished, open_journal
@@ -33,7 +33,7 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 class Block(NamedTuple):
     """Trials of one cell."""
 
-    cell: Cell
+    cell: ExperimentCell
     trials: tuple[int, ...]
 
 
@@ -106,7 +106,9 @@ def run_experiment(
     return Ran(asked, finished)
 
 
-def missing(planned: list[Cell], trials: int, done: Iterable[tuple[str, int]]) -> list[Block]:
+def missing(
+    planned: list[ExperimentCell], trials: int, done: Iterable[tuple[str, int]]
+) -> list[Block]:
     """The trials that have not run, in blocks."""
     known, blocks = {*done}, []
     for cell in planned:

@@ -19,6 +19,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.plan import Plan
 from confide.protocol.simulated import CONTENT
 from confide.simulation.defaults import run_defaults
+from tests.support.factories import installed
 from tests.support.federations import CAMPAIGNS
 from tests.support.places import ROOT
 
@@ -137,7 +138,7 @@ def test_answers_are_taken_as_they_come_until_the_timeout(monkeypatch: pytest.Mo
 
 
 def make_plans(config: dict[str, Any], *, run: int) -> dict[str, Plan]:
-    plans = Plans(config, run=run)
+    plans = Plans(config, run=run, owners=3)
     return {name: plans.make(name) for name in plans.names}
 
 
@@ -157,6 +158,23 @@ def test_plans_of_a_seed_are_the_same_in_every_run() -> None:
     assert (
         make_plans(deployed | {"model": "ab" * 32}, run=1)["bits:certified"].model == b"\xab" * 32
     )
+
+
+def test_a_chain_that_owners_would_decline_is_refused_before_anybody_pays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A factory's model, and campaigns of labels, need a model that is listed, after the training.
+    A training alone has plans."""
+    own = run_defaults() | {"train-share": 0.5}
+    with pytest.raises(BadInput, match="owners have to list"):
+        make_plans(own | {"campaigns": "training:federated-averaging labels:certified"}, run=1)
+    for package in installed(tmp_path, monkeypatch):
+        network = {"architecture": f"{package.name}.models:plain"}
+        config = own | network | {"campaigns": "training:federated-averaging"}
+        assert set(make_plans(config, run=1)) == {"training:federated-averaging"}
+        chain = config | {"campaigns": "training:federated-averaging central:trusted"}
+        with pytest.raises(BadInput, match="owners have to list"):
+            make_plans(chain, run=1)
 
 
 class Silent:

@@ -14,11 +14,15 @@ import pytest
 from confide.client.explain import explain
 from confide.client.home import Home
 from confide.client.owner import kept_owner
+from confide.client.training.computing import Computing
 from confide.client.training.local_round import Trainer
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.registry import LABEL_CHANNELS
 from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.methods.central import CentralTerms
+from confide.protocol.methods.full_data import FullDataTerms
+from confide.protocol.methods.monitor import MOST_PERIODS, MonitorTerms
+from confide.protocol.methods.network_terms import described
 from confide.protocol.plan import Plan, open_plan, sign_plan
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.boundary import (
@@ -54,6 +58,34 @@ SLOWEST: dict[str, Plan] = {
             noise_variance=1 << 40,
         ),
     ),
+    "counts of training records": replace(
+        PLAN,
+        training=bytes(32),
+        terms=FullDataTerms(
+            variant="scp-f-owner-noised",
+            mechanism="gaussian-search",
+            epsilon=1.0,
+            privacy_delta=1e-100,
+            bins=1 << 20,
+            beta=0.01,
+            noise_variance=1 << 40,
+            training_noise=50.0,
+            training_rate=1e-6,
+            training_steps=1_000_000,
+            training_delta=1e-6,
+        ),
+    ),
+    "a watch": replace(
+        PLAN,
+        terms=MonitorTerms(
+            variant="e-process",
+            epsilon=1.0,
+            delta=0.1,
+            threshold=0.5,
+            card=bytes(32),
+            periods=MOST_PERIODS,
+        ),
+    ),
     **{
         channel: replace(PLAN, labels=1 << 15, terms=replace(LABELS, channel=channel, epsilon=1e-3))
         for channel in LABEL_CHANNELS
@@ -70,6 +102,15 @@ def test_every_method_is_checked_within_a_second(plan: Plan, tmp_path: Path) -> 
     opened, _ = open_plan(signed, trusted=policy.aggregators, now=datetime.now(UTC))
     explain(opened, policy)
     assert time.process_time() - before < 1
+
+
+def test_a_network_of_torch_is_tried_in_seconds() -> None:
+    """11. What is read is decided within a second; then a network is tried on made-up rows, which
+    takes no lock (here 30 seconds of processor time at most)."""
+    named = described("cnn image=1,16,16 channels=16,32", features=256, outputs=10)
+    before = time.process_time()
+    Trainer(replace(STEPS, **named), computing=Computing(device="cpu"))
+    assert time.process_time() - before < 30
 
 
 MANY = replace(PLAN, labels=(1 << 15) - 1)

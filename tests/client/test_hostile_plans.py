@@ -6,17 +6,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dp_accounting
 import numpy as np
 import pytest
+from dp_accounting.pld import PLDAccountant
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from confide.protocol.exact.lattice import CLIP_UNITS
 from confide.protocol.exact.sampling import os_entropy, words
+from confide.protocol.methods.central import CentralTerms
+from confide.protocol.methods.full_data import FullDataTerms
 from confide.protocol.methods.training_query import TrainingQuery
 from confide.protocol.plan import Plan, digest, sign_plan
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.boundary import (
+    LABELS,
     LEARNS,
     PLAN,
     ROUND,
@@ -182,14 +187,60 @@ def test_few_records_do_not_train(tmp_path: Path) -> None:
     assert puppet.codes == ["GROUP_TOO_SMALL"]
 
 
-@pytest.mark.parametrize("plan", [TRAINING, PLAN])
-def test_odds_are_those_of_replacing_a_record(plan: Plan, tmp_path: Path) -> None:
+FULL_DATA = FullDataTerms(
+    variant="certified",
+    mechanism="rank-exponential",
+    epsilon=4.0,
+    privacy_delta=0.0,
+    bins=256,
+    beta=0.002,
+    training_noise=STEPS.noise_multiplier,
+    training_rate=STEPS.sampling_rate,
+    training_steps=4,
+    training_delta=1e-6,
+)
+COUNTS = CentralTerms(
+    variant="trusted", mechanism="rank-exponential", epsilon=8.0, bins=256, beta=0.0
+)
+# Odds are rounded up, and never to certainty: e^8 : 1 is 99.966 : 0.034.
+WORST = {
+    "training": (TRAINING, "98.3 : 1.7"),
+    "bits": (PLAN, "99.9999998 : 0.0000002"),
+    "labels": (replace(PLAN, terms=replace(LABELS, epsilon=1.0)), "73.2 : 26.8"),
+    "counts": (replace(PLAN, terms=COUNTS), "99.97 : 0.03"),
+    "full-data": (replace(PLAN, training=bytes(32), terms=FULL_DATA), "99.97 : 0.03"),
+}
+
+
+@pytest.mark.parametrize(("plan", "odds"), WORST.values(), ids=WORST)
+def test_odds_are_those_of_replacing_a_record(plan: Plan, odds: str, tmp_path: Path) -> None:
     """10. What is explained is what is charged: epsilon in replace-one, as odds."""
     place = home(tmp_path, **LEARNS)
     (tmp_path / "plan.bin").write_bytes(sign_plan(plan, KEY))
     shown = client("explain", tmp_path / "plan.bin", "--home", place)[1]
     assert "replace-one" in shown
-    assert ("98.3 : 1.7" if plan is TRAINING else "99.9999998 : 0.0000002") in shown
+    assert odds in shown
+
+
+def test_a_training_that_pays_for_adding_a_record_only_is_no_plan(tmp_path: Path) -> None:
+    """10. Noise that suffices where a record is added or removed does not pay for replacing one.
+
+    The epsilon lies above what an independent accountant finds for adding and removing.
+    """
+    accountant = PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    step = dp_accounting.GaussianDpEvent(STEPS.noise_multiplier)
+    accountant.compose(dp_accounting.PoissonSampledDpEvent(STEPS.sampling_rate, step), 4)
+    paid = 1.2 * accountant.get_epsilon(STEPS.privacy_delta)
+    assert 1.5 < paid < STEPS.epsilon
+    place, records = home(tmp_path, **LEARNS), people(tmp_path / "records.npz", crowd(0.9))
+    with Puppet(TRAINING, ROUND) as puppet:
+        puppet.signed = raw(TRAINING, epsilon=paid)
+        puppet.campaign = digest(wire.SignedPlan.FromString(puppet.signed).plan).hex()[:16]
+        assert puppet.ask(place, records) == 1
+    assert puppet.answers == []
+    (tmp_path / "plan.bin").write_bytes(puppet.signed)
+    code, shown = client("explain", tmp_path / "plan.bin", "--home", place)
+    assert (code, "not a signed plan" in shown) == (1, True)
 
 
 def test_no_plan_takes_long_to_check(tmp_path: Path) -> None:

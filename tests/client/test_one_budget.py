@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from confide.client.home import Home
 from confide.client.ledger.ledger import Ledger
+from confide.client.owner import kept_owner
+from confide.client.training.local_round import Trainer
 from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.bits import BitQuery
+from confide.protocol.plan import digest, sign_plan, write_query
+from confide.protocol.wire import wire_pb2 as wire
 from tests.support.boundary import (
     HALF,
     LEARNS,
@@ -30,7 +35,7 @@ from tests.support.boundary import (
 )
 from tests.support.graphs import copying, first_feature, written
 from tests.support.hostile import Puppet
-from tests.support.owners import changed
+from tests.support.owners import KEY, changed
 from tests.support.places import ROOT
 from tests.support.servers import client
 
@@ -75,9 +80,9 @@ def test_a_rewritten_file_has_no_second_budget(tmp_path: Path) -> None:
 
 def test_a_corrected_label_gets_no_second_draw(tmp_path: Path) -> None:
     """6. A record without an id is refused; with one it is the same whatever its label, so the same
-    plan finds it spent."""
+    plan finds it spent. A group of one may answer here, so one record with a second name would."""
     path, name = written(tmp_path, first_feature())
-    place, plan = home(tmp_path, name), changed(PLAN, model=name)
+    place, plan = home(tmp_path, name, minimum_group="1"), changed(PLAN, model=name)
     np.savez(tmp_path / "nameless.npz", labels=np.zeros(N, dtype=int), features=crowd(0.9))
     with Puppet(plan, HALF) as puppet:
         assert puppet.ask(place, tmp_path / "nameless.npz", "--model", path) == 2
@@ -177,6 +182,33 @@ def test_answers_drawn_before_the_policy_was_tightened_stay(tmp_path: Path) -> N
         (place / "policy.toml").write_text(policy)
         assert puppet.ask(place, records) == 0
     assert puppet.answers[2] == puppet.answers[0]
+
+
+def test_a_policy_that_is_tightened_while_an_answer_is_drawn_holds_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10. The owner forbids the campaign while its records train: what was drawn stays, and leaves
+    once it is allowed again. A Flower node has no other check after the draw."""
+    place, records = Home(home(tmp_path, **LEARNS)), people(tmp_path / "records.npz", crowd(0.9))
+    allowed, learn = place.policy_file.read_text(), Trainer.learn
+
+    def tightened(self: Trainer, *given: Any, **named: Any) -> Any:
+        place.policy_file.write_text(
+            allowed.replace("epsilon_per_campaign = 20.0", "epsilon_per_campaign = 1.0")
+        )
+        return learn(self, *given, **named)
+
+    monkeypatch.setattr(Trainer, "learn", tightened)
+    owner = kept_owner(place, records, None)
+    asked = (
+        sign_plan(TRAINING, KEY),
+        write_query(ROUND, plan=digest(TRAINING.to_bytes()), round_=0),
+    )
+    held = wire.Answer.FromString(owner.answer(*asked))
+    assert (held.code, held.HasField("batch")) == (wire.Code.EPSILON_PER_CAMPAIGN, False)
+    assert place.ledger().spent_by_record() == (N, 4.0)
+    place.policy_file.write_text(allowed)
+    assert wire.Answer.FromString(owner.answer(*asked)).code == wire.Code.OK
 
 
 def test_answers_of_a_batch_stay_when_the_model_is_not_vetted_any_more(tmp_path: Path) -> None:

@@ -3,10 +3,8 @@
 Tables come out of the command that stands beside them.
 """
 
-import importlib.util
 import math
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,10 +13,11 @@ from scipy.stats import beta, truncnorm
 
 from confide.aggregator.campaigns.plans import make_plan
 from confide.aggregator.procedures.full_data import Transfer, dpcp_level
-from confide.aggregator.procedures.shuffle import shuffled_epsilon
 from confide.aggregator.quantiles.base import Mechanism
 from confide.aggregator.quantiles.histogram import conformal_rank
+from confide.aggregator.quantiles.rank_exponential import RankExponential
 from confide.aggregator.quantiles.registry import MECHANISMS, automatic_bins
+from confide.protocol.privacy.amplification import shuffled_epsilon
 from confide.protocol.privacy.budgets import Budget
 from confide.protocol.privacy.losses import SampledGaussian
 from confide.protocol.privacy.profiles import PLD, RDP, Profile
@@ -27,6 +26,7 @@ from confide.protocol.simulated import ALWAYS
 from confide.protocol.wire.service import LARGEST_PIECE
 from confide.protocol.wire.splitting import single_bytes
 from confide.simulation.evaluate.pipelines import PIPELINES
+from confide.simulation.reproduce import cells
 from tests.support.places import ROOT
 
 SETTINGS = {
@@ -47,23 +47,15 @@ def says(page: str, words: str) -> bool:
     return words in " ".join((ROOT / "docs" / page).read_text().split())
 
 
-@pytest.fixture(scope="module")
-def cells() -> ModuleType:
-    """The cells of the full-data benchmark, which is a script and no package."""
-    path = ROOT / "benchmarks" / "full_data_cells.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_shuffle_bound_is_the_computed_one() -> None:
-    """The example of local-methods.md: the rate that is no bound, and the bound."""
+    """The example of local-methods.md and of shuffler.md: the rate that is no bound, the bound."""
     bound = shuffled_epsilon(local_epsilon=4.0, n=23_640, delta=1e-6)
     rate = 4 / math.sqrt(23_640)
     assert says("local-methods.md", f"it says {rate:.3f} where the analysis gives {bound:.3f}")
+    assert says("shuffler.md", f"epsilon {bound:.3f} at delta 1e-6 instead of 3.99999")
+    assert says("shuffler.md", f"| 3.99999 | {bound:.4f} |")
+    whole = shuffled_epsilon(local_epsilon=4.0, n=100_000, delta=1e-6)
+    assert says("shuffler.md", f"| 3.99999 | {whole:.4f} |")
 
 
 def test_what_forty_campaigns_show_is_what_the_limits_say() -> None:
@@ -100,7 +92,7 @@ def test_the_costs_and_the_level_of_a_federated_training_are_the_computed_ones()
     assert says("full-data.md", f"beta = 0.002 the level of in-sample scores is {level:.3f}.")
 
 
-def test_the_noise_of_the_search_is_the_computed_one(cells: ModuleType) -> None:
+def test_the_noise_of_the_search_is_the_computed_one() -> None:
     """full-data.md compares two accountants at n = 10,000 and epsilon 0.5."""
     cell = next(iter(cells.scp_cells()))
     learner = cell.make(np.random.default_rng(0), 64)
@@ -114,17 +106,18 @@ def test_the_noise_of_the_search_is_the_computed_one(cells: ModuleType) -> None:
     assert says("full-data.md", f"its sigma is {sigma(PLD):.1f} where RDP needs {sigma(RDP):.1f}")
 
 
-def test_the_floor_of_the_memoriser_is_the_computed_one(cells: ModuleType) -> None:
+def test_the_floor_of_the_memoriser_is_the_computed_one() -> None:
     """full-data.md names the floor of DP-SCP-F at epsilon 2."""
     cell = next(cell for cell in cells.memory_cells() if cell.terms.budget.epsilon == 2.0)
     (pipeline,) = replace(cell, methods=("scp-f",)).pipelines()
     assert says("full-data.md", f"(its floor says {pipeline.promise.black_box_floor:.3f})")
 
 
-def test_the_location_example_has_the_computed_margin_and_oracle(cells: ModuleType) -> None:
+def test_the_location_example_has_the_computed_margin_and_oracle() -> None:
     """full-data.md: the ranks that beta takes at epsilon 0.1, and the best length."""
     cell = next(cell for cell in cells.dpcp_cells() if cell.terms.n == 10_000)
     (pipeline,) = replace(cell, methods=("certified",)).pipelines()
+    assert isinstance(pipeline.quantile, RankExponential)
     assert says("full-data.md", f"takes {pipeline.quantile.margin} ranks there")
     length = 2 * truncnorm(-3, 3, scale=5).ppf(0.95)
     assert says("full-data.md", f"The oracle's length at alpha = 0.1 is {length:.1f}")

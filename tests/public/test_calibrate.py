@@ -13,6 +13,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SEEDED
 from tests.support.calibrated import calibrated
 from tests.support.cards import KEY, broken
+from tests.support.multi_label import many_labels, missed
 
 PUBLIC = KEY.public_key().public_bytes_raw()
 
@@ -32,6 +33,31 @@ def test_coverage_fails_as_seldom_as_promised(method: str) -> None:
     ]
     assert sum(threshold < 0.9 for threshold in thresholds) < 15
     assert np.mean(thresholds) < 0.97
+
+
+@pytest.mark.parametrize(("method", "most"), [("bits", 15), ("central", 40)])
+def test_risks_are_bounded_as_seldom_or_as_much_as_promised(method: str, most: int) -> None:
+    """A threshold q misses 1 - q of three true labels. Bits fail with probability 0.1, so 15 of 40
+    times with probability below 1e-5; counts promise 0.1 on average, which a mean of 40 misses by
+    0.02 with probability below 1e-9."""
+    thresholds = [
+        confide.calibrate(
+            *many_labels(1500, seed), method=method, score="false-negatives", epsilon=4.0, seed=seed
+        ).threshold
+        for seed in range(40)
+    ]
+    assert sum(missed(threshold) > 0.1 for threshold in thresholds) < most
+    assert 0.88 < np.mean(thresholds) < 0.98
+
+
+def test_a_risk_is_measured_as_it_is_promised() -> None:
+    """`evaluate` shows one minus the loss as coverage, of sets and of losses of one's own."""
+    chances, flags = many_labels(3000, 1)
+    sets = confide.evaluate(chances, flags, score="false-negatives", epsilon=4.0, trials=2, seed=1)
+    losses = np.linspace(1, 0, 20) * np.random.default_rng(2).random((3000, 1))
+    own = confide.evaluate(None, losses, score="own-loss values=20", epsilon=4.0, trials=2, seed=1)
+    assert 0.85 < sets.coverage < 1
+    assert 0.85 < own.coverage < 1
 
 
 def test_marginal_coverage_is_met_on_average() -> None:
@@ -56,16 +82,20 @@ def test_randomness_is_the_operating_systems_unless_seeded() -> None:
     assert confide.calibrate(*records, method="central").certificate.randomness == OPERATING_SYSTEM
 
 
-@pytest.mark.parametrize("method", ["bits", "bits:one-shot", "labels", "central"])
+@pytest.mark.parametrize(
+    "method", ["bits", "bits:one-shot", "labels", "central", "central:owner-noised"]
+)
 def test_every_method_issues_a_card_that_verifies(method: str) -> None:
     """And the card names the calibrated model."""
     probs, labels = predictions()
-    made = calibrated(probs[:4000], labels[:4000], method=method, name="mine")
+    owners = 10 if method == "central:owner-noised" else 1
+    made = calibrated(probs[:4000], labels[:4000], method=method, name="mine", owners=owners)
     card = made.card(KEY, diagnostic={"coverage": 0.9})
     assert broken(card, key=PUBLIC) == []
     assert card.formal["contract"]["name"] == "mine"
     assert card.formal["decision"] == "feasible"
     assert card.formal["released"]["threshold"] == made.threshold
+    assert card.provenance["contributors"]["owners"] == owners
 
 
 def test_numbers_are_calibrated_too() -> None:
@@ -79,6 +109,14 @@ def test_numbers_are_calibrated_too() -> None:
     found = made.predictor.predict_interval(bands[4000:])
     assert confide.metrics.coverage(found, targets[4000:]) > 0.88
     assert confide.metrics.mean_width(found) < 5
+
+
+def test_records_that_are_too_few_to_be_asked_are_trivial_with_a_reason() -> None:
+    """Even if all of them were covered, nothing would be certified."""
+    made = confide.calibrate(*uniform(3, 1), method="bits", epsilon=1.0, seed=1)
+    assert (made.threshold, made.certificate.n) == (1.0, 0)
+    assert made.certificate.reason
+    assert made.certificate.randomness == SEEDED
 
 
 def test_without_privacy_there_is_no_card() -> None:
@@ -95,12 +133,14 @@ def test_without_privacy_there_is_no_card() -> None:
     [
         ({"method": "bit"}, "method is 'bit'; accepted: labels, bits, central, non-private"),
         ({"method": "bits:best"}, "variant of bits is 'best'"),
-        ({"method": "central:owner-noised"}, "variant of central"),
+        ({"method": "central:noised"}, "variant of central is 'noised'; accepted: trusted, own"),
+        ({"owners": 2}, "owners is 2 with method bits; accepted is a number for central:owner-n"),
+        ({"method": "central", "privacy_delta": 1e-5}, "the mechanism is pure"),
         ({"score": "hpz"}, "score is 'hpz'"),
         ({"bins": 10}, "bins is given, which bits:certified does not use"),
         (
             {"epsilons": 1},
-            "epsilons is no setting of bits:certified; accepted: alpha, epsilon, fail",
+            "epsilons is no setting of bits:certified; accepted: alpha, crowd, epsil",
         ),
         ({"alpha": 2}, "alpha is 2"),
         ({"model": "none.onnx"}, "cannot be read"),

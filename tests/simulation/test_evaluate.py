@@ -8,12 +8,17 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 
 from confide.protocol.errors import BadInput
+from confide.protocol.methods.owner_terms import OWNER_VARIANTS
 from confide.protocol.methods.registry import local_variants
-from confide.simulation.data.population import Population, embedded, from_npz
-from confide.simulation.evaluate.local import Local
+from confide.protocol.scores.registry import find_score
+from confide.simulation.data.population import Predictions, embedded, predicted
+from confide.simulation.evaluate.calibrated import Calibrated
 from confide.simulation.evaluate.trials import run_trials
 from tests.support.known import label_population
 from tests.support.places import ROOT
@@ -23,7 +28,13 @@ from tests.support.simulation import in_process, simulation
 
 @pytest.mark.parametrize(
     ("method", "variant"),
-    [(m, v) for m, names in local_variants().items() for v in (*names, "non-private")],
+    [
+        (method, variant)
+        for method, names in local_variants().items()
+        for variant in (*names, "non-private")
+        # Records in a file have no owners.
+        if variant not in OWNER_VARIANTS
+    ],
 )
 def test_json_holds_what_was_asked_and_what_came_out(
     records: Path, method: str, variant: str
@@ -71,11 +82,44 @@ def test_json_holds_what_was_asked_and_what_came_out(
     assert result["std"]["coverage"] == pytest.approx(np.std(coverage))
 
 
-def test_trivial_campaigns_say_why(records: Path) -> None:
+@pytest.mark.parametrize(
+    ("method", "why"), [("bits", "no threshold passed"), ("central", "infeasible: rank")]
+)
+def test_trivial_campaigns_say_why(method: str, why: str, records: Path) -> None:
     """Below the table stands how many campaigns certified nothing, and the most frequent reason."""
-    given = ("--data", records, "--method", "bits", "--n", "10", "--trials", "2", "--seed", "1")
+    given = ("--data", records, "--method", method, "--n", "10", "--trials", "2", "--seed", "1")
     shown = " ".join(in_process(*given, "--epsilon", "0.5").stdout.split())
-    assert "trivial in 2 of 2 campaigns; no threshold passed" in shown
+    assert f"trivial in 2 of 2 campaigns; {why}" in shown
+
+
+def test_a_promise_for_every_label_shows_the_label_that_is_covered_least(records: Path) -> None:
+    """Below the table; and its options reach the campaign: below the floor a threshold is 1, which
+    predicts the label always."""
+    given = ("--data", records, "--variant", "class-conditional", "--epsilon", "6")
+    more = ("--trials", "2", "--seed", "1")
+    assert "covered least 0.9" in in_process(*given, *more).stdout
+    found = [
+        json.loads(in_process(*given, *more, *options, "--json", "-").stdout)["trials"][0]
+        for options in ((), ("--joint",), ("--class-floor", "100000"))
+    ]
+    plain, joint, floored = (trial["mean_size"] for trial in found)
+    assert plain < joint < floored == 5
+    assert [trial["least_class_coverage"] for trial in found][2] == 1
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_tables_are_read_like_arrays(suffix: str, records: Path, tmp_path: Path) -> None:
+    """The same records in another file give the same trials."""
+    with np.load(records) as archive:
+        columns = {f"p{i}": archive["probs"][:, i] for i in range(5)} | {"label": archive["labels"]}
+    table, path = pyarrow.table(columns), tmp_path / f"records.{suffix}"
+    if suffix == "csv":
+        pyarrow.csv.write_csv(table, path)
+    else:
+        pyarrow.parquet.write_table(table, path)
+    given = ("--trials", "1", "--seed", "1", "--json", "-")
+    found = [json.loads(in_process("--data", one, *given).stdout) for one in (records, path)]
+    assert found[0]["trials"] == found[1]["trials"]
 
 
 def test_a_seed_repeats_and_no_seed_does_not(records: Path) -> None:
@@ -161,9 +205,10 @@ def test_ctrl_c_keeps_the_trials_that_finished(tmp_path: Path, records: Path) ->
 def test_calibration_and_test_records_are_disjoint() -> None:
     """Records marked by their score: none of those calibrated on is tested on, and all are used."""
     n = 400
-    probs = np.stack([np.linspace(0.6, 0.9, n), 1 - np.linspace(0.6, 0.9, n)], axis=1)
-    population = Population("marked", probs, np.zeros(n, dtype=np.int64))
-    rows = list(Local(variant="non-private", n=100, trials=5, seed=1, alpha=0.1).run(population))
+    first = np.linspace(0.6, 0.9, n, dtype=np.float32)
+    probs = np.stack([first, 1 - first], axis=1)
+    population = Predictions("marked", probs, np.zeros(n, dtype=np.int64))
+    rows = list(Calibrated(variant="non-private", n=100, trials=5, seed=1).run(population))
     for row in rows:
         # The threshold is the rank-91 score of the 100 calibration records: exactly 90 of them lie
         # below it.
@@ -176,21 +221,22 @@ def test_a_result_in_code_says_it_ran_to_the_end() -> None:
     probs, labels = label_population(500, 4, np.random.default_rng(1), ties=True)
     ticks: list[int] = []
     _, complete = run_trials(
-        Population("made", probs, labels),
-        Local(n=200, trials=3, seed=1, epsilon=8.0),
+        Predictions("made", probs, labels),
+        Calibrated(n=200, trials=3, seed=1, epsilon=8.0),
         progress=lambda: ticks.append(1),
     )
     assert complete
     assert len(ticks) == 3
 
 
-def test_populations_check_themselves(tmp_path: Path) -> None:
-    """A population cannot be made from what does not fit; the embedded one fits and predicts better
-    than chance."""
-    with pytest.raises(BadInput, match="labels have shape"):
-        Population("bad", np.full((2, 2), 0.5), np.zeros(3, dtype=np.int64))
+def test_records_are_checked_when_they_are_read(tmp_path: Path) -> None:
+    """Labels without a column are refused; the embedded records fit, and are predicted better than
+    by chance."""
+    np.savez(tmp_path / "bad.npz", probs=np.full((2, 2), 0.5), labels=[0, 2])
+    with pytest.raises(BadInput, match=r"bad\.npz: labels run from 0 to 2"):
+        predicted(tmp_path / "bad.npz", find_score("hps"))
     with pytest.raises(BadInput, match="does not exist"):
-        from_npz(tmp_path / "none.npz")
+        predicted(tmp_path / "none.npz", find_score("hps"))
     letters = embedded()
-    assert (len(letters), letters.probs.shape[1]) == (16_000, 26)
-    assert np.mean(letters.probs.argmax(axis=1) == letters.labels) > 0.65
+    assert (len(letters), letters.results.shape[1]) == (16_000, 26)
+    assert np.mean(letters.results.argmax(axis=1) == letters.truth) > 0.65

@@ -158,7 +158,7 @@ def test_a_simulation_is_said_in_capitals(folder: Path) -> None:
         ({"card": "none.json"}, "cannot be read"),
         ({"key": "00" * 32}, "signer"),
         ({"key": "word"}, "key is 'word'"),
-        ({"model": "model.onnx"}, "the model has SHA-256"),
+        ({"model": "model.onnx"}, "the card names no model"),
         ({"card": "features.json", "model": "other.onnx", "data": "features.npz"}, "SHA-256"),
         ({"card": "features.json", "data": "features.npz"}, "missing: probs"),
         ({"card": "features.json", "model": "model.onnx"}, "missing: features"),

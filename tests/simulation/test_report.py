@@ -7,6 +7,8 @@ import pytest
 
 from confide.simulation.findings import Findings, falls_short, interval
 from confide.simulation.report import write_report
+from tests.support.browser import browser
+from tests.support.pages import needs_browser
 
 N = 1_000
 
@@ -63,6 +65,22 @@ def test_the_conclusion_names_the_best_of_each_promise() -> None:
     assert "no campaign covers less than it promised" in said[2]
     assert "accuracy 0.612 at epsilon 3.99" in said[3]
     assert len(said) == 4
+
+
+@needs_browser
+def test_all_columns_of_campaigns_are_seen_at_880_pixels(tmp_path: Path) -> None:
+    """With the longest names that campaigns and mechanisms have, and large numbers."""
+    long = {"channel": "rank-exponential", "n": 1_234_567, "mean_size": 1234.56, "kind": "marginal"}
+    rows = [PLAIN, row("labels:class-conditional", **long), row("central:owner-noised", **long)]
+    page = write_report(tmp_path, rows, alpha=0.1, about="about")
+    with browser() as chromium:
+        shown = chromium.new_page(viewport={"width": 880, "height": 800})
+        shown.goto(page.as_uri())
+        seen = "[...document.querySelectorAll('.scroll')].map(e => e.scrollWidth - e.clientWidth)"
+        plot, campaigns, _ = shown.evaluate(seen)
+        assert (plot, campaigns) == (0, 0)
+        wide = shown.evaluate("document.querySelector('.campaigns').scrollWidth")
+        assert 600 < wide <= 848
 
 
 def test_a_promise_that_was_not_met_is_said() -> None:

@@ -3,6 +3,8 @@
 from pathlib import Path
 from string import ascii_uppercase
 
+import numpy as np
+
 import confide
 from confide.protocol.embedded import predictions
 from confide.protocol.simulated import SIMULATION_KEY
@@ -26,6 +28,19 @@ def test_three_records_are_predicted_and_the_simulation_is_said(tmp_path: Path) 
         letters = " ".join(ascii_uppercase[one] for one in chosen)
         hit = "in the set" if label in chosen else "NOT in the set"
         assert f"record {i + 1}: {{ {letters} }}; it is {ascii_uppercase[label]}, {hit}" in said
+
+
+def test_intervals_are_predicted_too(tmp_path: Path) -> None:
+    """The first card of a federation of numbers, with the truth beside its intervals."""
+    targets = np.random.default_rng(1).normal(size=3_000)
+    score = "absolute-residual bound=8"
+    made = confide.calibrate(np.zeros(3_000), targets, score=score, epsilon=4.0, seed=1)
+    (tmp_path / "bits.card.json").write_text(made.card(SIMULATION_KEY).to_json())
+    said = sample_predictions(tmp_path, np.zeros(2), np.array([0.0, 99.0]), model=NOBODY, names="")
+    assert "predicted with" in said
+    low, high = made.predictor.predict_interval(np.zeros(1))[0]
+    assert f"record 1: {low:.6g} to {high:.6g}; it is 0, inside" in said
+    assert said.endswith("it is 99, NOT inside")
 
 
 def test_without_a_useful_card_nothing_is_predicted(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def counted(plan: Plan, rng: np.random.Generator, *, n: int = 6_000, owners: int
         plan_procedure(plan, lambda m, histogram, rank: m.release(histogram, rank, entropy)), answer
     )
     found = replace(certificate, randomness=OPERATING_SYSTEM)
-    return Outcome(found, {"OK": owners}, None, sum(size > 0 for size in sizes), max(sizes))
+    return Outcome(found, {"OK": owners}, sum(size > 0 for size in sizes), max(sizes))
 
 
 def reported(plan: Plan, rng: np.random.Generator, *, n: int) -> Outcome:
@@ -55,7 +55,6 @@ def reported(plan: Plan, rng: np.random.Generator, *, n: int) -> Outcome:
     probs, labels = label_population(n, plan.labels, rng, ties=False)
     scores = all_scores(find_label_score(plan.score), probs, u=rng.random(n))
     own = scores[np.arange(n), labels]
-    crowds: list[int] = []
 
     def answer(query: Any) -> Any:
         if isinstance(query, LabelQuery):
@@ -76,12 +75,11 @@ def reported(plan: Plan, rng: np.random.Generator, *, n: int) -> Outcome:
             int(rng.binomial(t, hit) + rng.binomial(len(p) - t, spill))
             for t, p in zip(truth, parts, strict=True)
         ]
-        crowds.extend(len(part) for part in parts if len(part))
         return BitTally(tuple(len(part) for part in parts), tuple(ones))
 
     certificate = drive(plan_procedure(plan, lambda *_: pytest.fail("nothing is drawn")), answer)
     found = replace(certificate, randomness=OPERATING_SYSTEM)
-    return Outcome(found, {"OK": 1}, min(crowds, default=None), min(found.n, 1), found.n)
+    return Outcome(found, {"OK": 1}, min(found.n, 1), found.n)
 
 
 def issued(plan: Plan, outcome: Outcome) -> Card:

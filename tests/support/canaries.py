@@ -1,13 +1,6 @@
-"""Canaries for the engines of training, and the noisy sums of a step to audit.
-
-The network is one linear layer with two labels and weights of 0, so a record's signal is (-1/2,
-1/2) under its first label and the opposite under its second: the two canaries have opposite
-gradients, as far apart as clipping allows. The records beside them come in pairs that cancel, so
-the auditor knows their sum.
-"""
+"""The engines of torch, for the canaries of `confide.simulation.attackers.canaries`."""
 
 from collections.abc import Callable
-from fractions import Fraction
 
 import numpy as np
 import torch
@@ -17,68 +10,9 @@ from torch.nn.functional import cross_entropy
 from confide.client.training.engines.choice import make_clipper
 from confide.client.training.engines.clipper import clipped_sum
 from confide.client.training.probe import made_up
-from confide.protocol.exact.gaussian import discrete_gaussian
-from confide.protocol.exact.lattice import sensitivity
-from confide.protocol.exact.sampling import Entropy
 from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.privacy.renyi import training_noise
-from tests.support.auditing import Array, Canaries, Release
-from tests.support.stacks import layered, stack_at
-
-DELTA = 1e-5
-FEATURES, PAIRS = 6, 4
-
-
-def claimed_terms(epsilon: float, *, steps: int = 1) -> TrainingTerms:
-    """Steps on all records with the least noise that this epsilon allows.
-
-    The learning rate is so small that weights of 0 stay where gradients do not change.
-    """
-    return TrainingTerms(
-        epsilon=epsilon,
-        privacy_delta=DELTA,
-        **layered(FEATURES, 2),
-        noise_multiplier=training_noise(
-            epsilon=epsilon, delta=DELTA, sampling_rate=1.0, steps=steps
-        ),
-        sampling_rate=1.0,
-        rounds=1,
-        local_steps=steps,
-        clip=1.0,
-        batch=1000.0,
-        learning_rate=1e-4,
-    )
-
-
-def canaries() -> Canaries:
-    """Two labels of one record, among pairs of records that cancel."""
-    features = np.ones((1 + 2 * PAIRS, FEATURES))
-    features[1:] = np.repeat(np.random.default_rng(1).random((PAIRS, FEATURES)), 2, axis=0)
-    labels = np.concatenate([[0], np.tile([0, 1], PAIRS)])
-    gradient = np.outer([-0.5, 0.5], np.ones(FEATURES)).ravel()
-    gradient = np.concatenate([gradient, [-0.5, 0.5]])
-    return Canaries(
-        (features, labels),
-        (features, np.concatenate([[1], labels[1:]])),
-        gradient / np.linalg.norm(gradient),
-    )
-
-
-def noisy_step(
-    terms: TrainingTerms, sums: Release, entropy: Entropy, *, noise: float = 1.0
-) -> Release:
-    """A step's noisy integer sum; `noise` is the part of the stated noise that is drawn."""
-    variance = (Fraction(terms.noise_multiplier * noise) * sensitivity(terms.size)) ** 2
-
-    def release(features: Array, labels: Array) -> Array:
-        return sums(features, labels) + discrete_gaussian(variance, terms.size, entropy)
-
-    return release
-
-
-def closed_form(terms: TrainingTerms) -> Release:
-    """The clipped integer sums of the exact stack, at weights of 0."""
-    return stack_at(terms, np.zeros(terms.size)).clipped_sum
+from confide.simulation.attackers.canaries import FEATURES
+from confide.simulation.attackers.estimator import Array, Release
 
 
 def torch_engine(name: str) -> Callable[[TrainingTerms], Release]:

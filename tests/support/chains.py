@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,17 @@ class Contributor:
         added = aggregator("owner", "add", f"owner {folder.name}", "--db", place.url)
         self.token.write_text(added[1])
 
-    def contribute(self, server: Running, campaign: str) -> subprocess.CompletedProcess[str]:
+    def contribute(
+        self, server: Running, campaign: str, **options: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Take part in a campaign; `options` are those of the command, such as its engine."""
+        command = [sys.executable, "-m", "confide.client", *self.words(server, campaign, **options)]
+        return subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, env=ONE_THREAD
+        )
+
+    def words(self, server: Running, campaign: str, **options: str) -> list[str]:
+        """The words of the command."""
         given = {
             "--aggregator": f"127.0.0.1:{server.port}",
             "--ca": server.place.keys / "ca.pem",
@@ -51,24 +63,25 @@ class Contributor:
             "--token-file": self.token,
             "--records": self.records,
             "--home": self.home,
-        }
-        words = [str(word) for pair in given.items() for word in pair]
-        command = [sys.executable, "-m", "confide.client", "contribute", *words]
-        return subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, env=ONE_THREAD
-        )
+        } | {f"--{name}": value for name, value in options.items()}
+        return ["contribute", *(str(word) for pair in given.items() for word in pair)]
 
 
 class Owner(Contributor):
     """A data owner with features and labels."""
 
     def __init__(
-        self, folder: Path, place: Place, features: NDArray[Any], labels: NDArray[Any]
+        self,
+        folder: Path,
+        place: Place,
+        features: NDArray[Any],
+        labels: NDArray[Any],
+        policy: dict[str, str] | None = None,
     ) -> None:
         folder.mkdir()
         records = folder / "records.npz"
         np.savez(records, features=features, label=labels, id=np.arange(len(labels)))
-        super().__init__(folder, place, records)
+        super().__init__(folder, place, records, **policy or {})
 
 
 class Operator:
@@ -79,12 +92,25 @@ class Operator:
         self.file.write_text(chain)
         self.log = folder / "chain.log"
 
-    def start(self) -> subprocess.Popen[bytes]:
-        given = ("--out", self.out, "--key", self.place.keys / SIGNING_KEY, "--db", self.place.url)
-        words = [str(word) for word in (self.file, *given)]
-        command = [sys.executable, "-m", "confide.aggregator", "chain", *words]
+    def start(self, *options: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "confide.aggregator", *self.words(*options)]
         with self.log.open("ab") as log:
             return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+
+    @contextmanager
+    def running(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+        """The process, which ends with the block."""
+        process = self.start(*options)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    def words(self, *options: str) -> list[str]:
+        """The words of the command."""
+        given = ("--out", self.out, "--key", self.place.keys / SIGNING_KEY, "--db", self.place.url)
+        return ["chain", *(str(word) for word in (self.file, *given, *options))]
 
     def campaign(self, title: str) -> str:
         """The id of the campaign of this title, once it takes answers."""
@@ -99,4 +125,4 @@ class Operator:
                 "",
             )
 
-        return eventually(found, seconds=120, what=title)
+        return eventually(found, seconds=SECONDS, what=title)

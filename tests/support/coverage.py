@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from confide.aggregator.campaigns.driver import run_campaign
 from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.ladder import public_ladder
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.client.records.records import Records
 from confide.protocol.certificate import Certificate
 from confide.protocol.channels.registry import LABEL_CHANNELS
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.base import Terms
+from confide.protocol.methods.owner_terms import OWNER_VARIANTS
 from confide.protocol.methods.registry import METHODS as METHODS_BY_NAME
 from confide.protocol.methods.registry import local_variants
 from confide.protocol.plan import Plan
@@ -110,6 +112,9 @@ POPULATIONS = {
 }
 
 
+OWNER_LABELS = tuple(("labels", variant) for variant in OWNER_VARIANTS)
+
+
 @dataclass(frozen=True)
 class Method:
     """A local method that states a guarantee."""
@@ -127,16 +132,22 @@ class Method:
         """Return the terms of its campaigns."""
         asked: dict[str, Any] = {"variant": self.variant, "epsilon": epsilon, "delta": delta}
         own: dict[str, Any] = {} if self.channel == "bit" else {"channel": self.channel}
-        if self.variant == "class-conditional":
-            # So that delta bounds the failure of any class.
+        if self.variant in ("class-conditional", "per-owner"):
+            # So that delta bounds the failure of any class, or at any owner.
             own["joint"] = True
+        if (self.method, self.variant) in OWNER_LABELS:
+            # Every owner walks it, and a short one is walked faster.
+            own["ladder"] = tuple(public_ladder(100).tolist())
         return METHODS_BY_NAME[self.method](**asked | own)
 
     @property
     def records(self) -> int:
         """The records needed for thresholds below 1: the trivial threshold cannot fail."""
         many = (("bits", "published-star"), ("labels", "class-conditional"))
-        return 6_000 if (self.method, self.variant) in many else 1_000
+        # Two owners, each tested on its own records; one round of bits spreads them over a ladder.
+        apart = {"for-every-owner": 2_000, "per-owner": 4_000}
+        most = 6_000 if (self.method, self.variant) in many else 1_000
+        return apart.get(self.variant, most)
 
 
 def _channels(method: str, variant: str) -> tuple[str, ...]:
@@ -188,10 +199,12 @@ class Cell:
     def fails(self, certificate: Certificate, level: float | None = None) -> bool:
         """Whether sets cover less than the certificate says (or than `level`), in any precision.
 
-        Labels are in random order, so each class is covered as all records are at its threshold.
+        Labels are in random order, so each class is covered as all records are at its threshold; so
+        is each owner.
         """
         population = POPULATIONS[self.population]
-        lowest = min(certificate.class_thresholds or (certificate.threshold,))
+        each = () if certificate.together else certificate.strata
+        lowest = min([one.threshold for one in each] or [certificate.threshold])
         reached = (
             population.coverage(self.score, lowest, dtype) for dtype in (np.float32, np.float64)
         )
@@ -214,10 +227,11 @@ def in_process(cell: Cell, seed: str) -> Certificate:
     # The precision in which owners score.
     score, single, u = SCORES[cell.score], probs.astype(np.float32), rng.random(cell.n)
     entropy = SeededEntropy(seed)
+    owners = np.arange(cell.n) % 2
     users: Any = (
-        BitUsers(true_scores(score, single, labels, u=u), entropy)
+        BitUsers(true_scores(score, single, labels, u=u), entropy, owners)
         if cell.method.method == "bits"
-        else LabelUsers(all_scores(score, single, u=u), labels, entropy)
+        else LabelUsers(all_scores(score, single, u=u), labels, entropy, owners)
     )
     return drive(plan_procedure(cell.plan, draw_afresh), users)
 

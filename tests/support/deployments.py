@@ -117,9 +117,12 @@ def start(
 
 
 def start_node(
-    running: Running, folder: Path, number: int
+    running: Running, folder: Path, number: int, **settings: str
 ) -> tuple[subprocess.Popen[bytes], Ready]:
-    """Register an owner's SuperNode and start it; with it, what tells when it is ready."""
+    """Register an owner's SuperNode and start it; with it, what tells when it is ready.
+
+    `settings` are variables of its environment, such as CONFIDE_ENGINE.
+    """
     home = folder / f"home{number}"
     flwr(folder, "supernode", "register", str(home / "node.pub"), "own")
     command = [
@@ -129,7 +132,7 @@ def start_node(
         str(folder / "ca.pem"),
     ]
     command.append(str(folder / f"records{number}.npz"))
-    env = environment(folder / f"flwr{number}") | {"CONFIDE_NODE_PORT": str(free_port())}
+    env = environment(folder / f"flwr{number}") | {"CONFIDE_NODE_PORT": str(free_port())} | settings
     process = start(running, folder, f"node{number}", command, env)
     return process, lambda: b"SuperNode ID" in (folder / f"node{number}.log").read_bytes()
 

@@ -51,7 +51,7 @@ def watched(plan: Plan, counts: list[tuple[int, int]]) -> MonitorCertificate:
 def watched_card(counts: list[tuple[int, int]], plan: Plan = WATCHING) -> Card:
     """The signed card of a monitor with these tallies, of one owner, as of a real campaign."""
     found = replace(watched(plan, counts), randomness=OPERATING_SYSTEM)
-    return issued(plan, Outcome(found, {"OK": 1}, None, min(found.n, 1), found.n))
+    return issued(plan, Outcome(found, {"OK": 1}, min(found.n, 1), found.n))
 
 
 def alarm_probability(

@@ -76,9 +76,10 @@ def stopped_midway(
     """Start a long training in a process of its own, and stop it after its first checkpoint."""
     with process(place, *LONG, *more, path=path) as started:
         assert started.stderr is not None
-        first = started.stderr.readline()
+        engine, first = started.stderr.readline(), started.stderr.readline()
         os.kill(started.pid, how)
         out, err = started.communicate(timeout=60)
+    assert engine.startswith("gradients by engine "), engine
     assert first == f"step 5 of {STEPS}\n", first + err
     assert 0 < step_of(place / "weights.npz.checkpoint") < STEPS
     return subprocess.CompletedProcess([], started.returncode, out, err)

@@ -113,6 +113,7 @@ def owner(
     entropy: Entropy | None = None,
     now: Callable[[], datetime] = lambda: NOW,
     held: Records | None = None,
+    route: bytes = b"",
 ) -> Respondent:
     folder.mkdir(exist_ok=True)
     given: dict[str, Any] = {
@@ -121,6 +122,7 @@ def owner(
         "ledger": Ledger(folder / "ledger.sqlite"),
         "secret": bytes([seed]) * 32,
         "now": now,
+        "route": route,
     }
     return Repeatable(seed, **given) if entropy is None else Respondent(entropy=entropy, **given)
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from confide.aggregator.cli.campaign import open_store
 from confide.aggregator.cli.server import app as aggregator_app
+from confide.aggregator.cli.stored import open_store
 from confide.aggregator.keys import SIGNING_KEY, create_keys
 from confide.aggregator.storage.enrolment import Enrolment
 from confide.aggregator.storage.store import Store
@@ -134,7 +134,6 @@ class Place:
         self, *options: str, port: int = 0, insecure: bool = False, through: tuple[str, ...] = ()
     ) -> Running:
         """Start a server process and wait until it is ready."""
-        log = self.folder / f"server-{len(self.servers)}.log"
         command = [
             *through,
             sys.executable,
@@ -158,6 +157,11 @@ class Place:
             *(["--insecure-loopback"] if insecure else tls),
             *options,
         ]
+        return self.started(command, port=port)
+
+    def started(self, command: list[str], *, port: int) -> Running:
+        """Start the process of a server, and wait until it listens."""
+        log = self.folder / f"server-{len(self.servers)}.log"
         with log.open("wb") as file:
             process = subprocess.Popen(
                 command, cwd=ROOT, stderr=file, env=os.environ | {"GRPC_VERBOSITY": "NONE"}

@@ -54,6 +54,12 @@ SETTINGS: dict[str, Any] = {
 }
 # Of 307,200 weights, whose queries and answers are longer than a message.
 LONG: dict[str, Any] = {"features": 1023, "labels": 300, "rounds": 2, "local-steps": 1}
+# As many in a network whose gradients come from torch.
+LONG_CNN: dict[str, Any] = LONG | {
+    "architecture": "cnn image=1,32,32 channels=16",
+    "features": 1024,
+    "labels": 75,
+}
 # One owner as a separate process.
 CLIENT = """
 import sys

@@ -43,6 +43,9 @@ from tests.support.deployments import (
 from tests.support.owners import asking
 from tests.support.places import ROOT
 
+# The owners' own choice: the first trains by Opacus.
+ENGINES = ("hooks", "auto")
+
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
@@ -67,7 +70,10 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         superlink = [str(SCRIPTS / "superlink.sh"), str(folder), *address.split(":")]
         start(links, folder, "superlink", superlink, environment(folder / "flwr"))
         wait_for(lambda: b"Uvicorn running" in (folder / "superlink.log").read_bytes())
-        nodes = [start_node(running, folder, number) for number in range(NODES)]
+        nodes = [
+            start_node(running, folder, number, CONFIDE_ENGINE=engine)
+            for number, engine in enumerate(ENGINES)
+        ]
         wait_for(lambda: all(ready() for _, ready in nodes))
         run = start_run(folder, "bits:certified labels:certified")
         assert outcome(folder, run) == "finished:completed"
@@ -116,7 +122,7 @@ def test_each_owner_has_spent_what_it_answered(deployment: Path) -> None:
 def test_supernodes_train_a_model_and_calibrate_it(deployment: Path) -> None:
     """A chain over real SuperNodes: the calibrated file is the trained one, which came with the
     queries, on the records that training left out and on those that trained; the cards verify with
-    both costs, and the ledgers charged them so."""
+    both costs, and the ledgers charged them so. One owner's gradients came from Opacus."""
     settings = {
         "train-share": 0.6,
         "rounds": 2,
@@ -135,6 +141,8 @@ def test_supernodes_train_a_model_and_calibrate_it(deployment: Path) -> None:
         assert card.formal["released"]["model"] == hashlib.sha256(model).hexdigest()
         # Training and full-data at 2 each: what records that trained pay in the whole chain.
         assert 3.9 < card.formal["chain"]["epsilon"] <= 4.0
+    logs = [(deployment / f"node{number}.log").read_text() for number in range(NODES)]
+    assert ["gradients by engine hooks on cpu" in log for log in logs] == [True, False]
     for number in range(NODES):
         *_, trained, others, same = Home(deployment / f"home{number}").ledger().campaigns()
         assert trained.records + others.records == RECORDS // NODES

@@ -163,6 +163,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
+def test_a_wheel_installs_one_package(installed: Path) -> None:
+    """Nothing called `client` or `protocol` lands among the packages of a user."""
+    names = {path.name for path in installed.iterdir() if path.suffix != ".dist-info"}
+    assert names == {"confide"}
+
+
 def test_an_installed_federation_repeats_one_of_the_checkout(
     run: Run, installed: Path, tmp_path: Path
 ) -> None:

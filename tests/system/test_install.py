@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import tomllib
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import PackageNotFoundError, requires, version
 
 import pytest
 from packaging.requirements import Requirement
@@ -45,6 +45,7 @@ def pulled(wanted: list[str], extras: set[str], seen: set[tuple[str, ...]]) -> s
         ("server", set()),
         ("flower", {"flwr"}),
         ("train", {"torch", "opacus"}),
+        ("plots", {"matplotlib"}),
         ("simulation", {"flwr", "ray", "matplotlib"}),
     ],
 )
@@ -55,6 +56,14 @@ def test_extras_pull_in_what_their_users_need(extra: str, with_it: set[str]) -> 
     found = pulled(wanted, set(), set()) & HEAVY
     assert found >= with_it
     assert with_it or not found
+
+
+def test_models_run_in_the_version_that_is_tried() -> None:
+    """Which graphs are harmless depends on what runs them, so owners install exactly that."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = map(Requirement, project["optional-dependencies"]["client"])
+    pinned = {str(one.specifier) for one in wanted if one.name == "onnxruntime"}
+    assert pinned == {f"=={version('onnxruntime')}"}
 
 
 def test_containers_start_commands_that_exist() -> None:

@@ -1,21 +1,24 @@
-"""A real Flower simulation on a csv file with targets of three owners."""
+"""A plain `flwr run` on a csv file with targets of three owners, named by its configuration."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 
-from tests.support.places import ROOT
+from confide.protocol.cards.card import read_card
+from confide.protocol.cards.page import as_html
+from confide.protocol.cards.verify.card import verify
+from confide.protocol.simulated import SIMULATION_PUBLIC
+from confide.simulation.federation import federation
 from tests.support.regressions import SCORE, coverage, numbers, write_numbers
 
 CAMPAIGNS = {"bits:certified": 0.9, "central:trusted": 0.87, "central:owner-noised": 0.87}
 
 
 def test_targets_of_three_owners_end_in_intervals(tmp_path: Path) -> None:
-    """Bits and counts over Flower give cards that verify, in the unit of targets, and coverage and
-    width by owner.
+    """`flwr run --run-config 'data="mine.csv" owner-column="owner" ...'`: the server app finds out
+    by itself what follows from the file. Bits and counts over Flower give cards that verify, in the
+    unit of targets, and coverage and width by owner.
 
     Bits are promised but with probability 1e-4; marginal coverage of 4,500 records is below 0.87
     with a probability below 1e-10.
@@ -23,26 +26,18 @@ def test_targets_of_three_owners_end_in_intervals(tmp_path: Path) -> None:
     held = numbers(6_000, 21)
     owner = np.repeat(["north", "south", "west"], [3_000, 2_000, 1_000])
     data = write_numbers(tmp_path / "mine.csv", held, owner=owner)
-    given = ["--data", data, "--owner-column", "owner", "--score", SCORE, "--epsilon", 6]
-    given += ["--campaigns", " ".join(CAMPAIGNS), "--failure-probability", 1e-4]
-    command = [sys.executable, "-m", "confide", "federation", *map(str, given)]
-    done = subprocess.run(
-        [*command, "--out", tmp_path / "out"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "3 nodes, 4,500 records dealt, mine.csv" in done.stdout
-    assert "test coverage  mean width" in done.stdout
-    assert done.stdout.count(": verified, ") == 3
-    assert "predicted with" in done.stdout
+    given = {"data": str(data), "owner-column": "owner", "score": SCORE, "epsilon": 6.0}
+    given |= {"campaigns": " ".join(CAMPAIGNS), "failure-probability": 1e-4}
+    out = tmp_path / "out"
+    with federation() as flower:
+        flower.run(nodes=3, config=given | {"output": str(out)}, tick=lambda: None)
     for name, least in CAMPAIGNS.items():
-        row = json.loads((tmp_path / "out" / f"{name.replace(':', '-')}.json").read_text())
+        path = out / f"{name.replace(':', '-')}.json"
+        row, card = json.loads(path.read_text()), read_card(path.with_suffix(".card.json"))
         assert coverage(10 * row["threshold"]) >= least
         assert [one["owner"] for one in row["owners"]] == ["north", "south", "west"]
         assert np.allclose([one["mean_width"] for one in row["owners"]], 20 * row["threshold"])
-        page = (tmp_path / "out" / f"{name.replace(':', '-')}.card.html").read_text()
+        findings = verify(card, key=SIMULATION_PUBLIC)
+        assert all(finding.holds for finding in findings)
+        page = as_html(card, findings)
         assert f"the prediction plus or minus {10 * row['threshold']:.4g}" in page

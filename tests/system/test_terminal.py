@@ -5,6 +5,8 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from pathlib import Path
+from textwrap import indent
 
 import numpy as np
 import pytest
@@ -77,7 +79,8 @@ def main_of(name: str) -> Callable[[], None]:
         ("aggregator", "typer", "server", ["--help"]),
         ("aggregator", "sqlalchemy", "server", ["--help"]),
         ("card", "typer", "server", ["--help"]),
-        ("simulation", "typer", "simulation", ["--help"]),
+        ("simulation", "typer", "client", ["predict"]),
+        ("simulation", "typer", "simulation", ["federation"]),
         ("simulation", "matplotlib", "simulation", ["federation"]),
         ("simulation", "psutil", "simulation", ["federation"]),
         ("simulation", "ray", "simulation", ["federation"]),
@@ -103,6 +106,40 @@ def test_predicting_and_evaluating_need_no_federation(missing: str) -> None:
     for arguments in (["predict", "--help"], ["evaluate", "--trials", "1", "--n", "1000"]):
         run = command("simulation", *arguments, missing=missing)
         assert run.returncode == 0, run.stderr
+
+
+DRAW = """
+import confide
+from confide.simulation.evaluation import Evaluation
+try:
+    {}
+except confide.BadInput as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "confide.plots.set_sizes([[True, False]])",
+        "confide.plots.against_epsilon([Evaluation('bits', 'hps', 1.0, 0.1, 9, ())])",
+    ],
+)
+def test_a_picture_names_the_extra_that_draws_it(call: str, tmp_path: Path) -> None:
+    """Without matplotlib a call of `confide.plots` is bad input that says what to install."""
+    (tmp_path / "script.py").write_text(f"def main():\n{indent(DRAW.format(call), '    ')}")
+    given = [sys.executable, "-c", RUN, "script.main", "matplotlib"]
+    path = os.pathsep.join((str(tmp_path), str(ROOT)))
+    run = subprocess.run(
+        given,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=NARROW | {"PYTHONPATH": path},
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "confide[plots]" in run.stdout
 
 
 def test_a_module_of_the_project_that_is_missing_is_no_extra() -> None:

@@ -45,7 +45,8 @@ def accuracy(terms: TrainingTerms, *, records: int, seed: int) -> float:
 def test_ten_owners_learn_letters_with_the_run_configuration() -> None:
     """At epsilon 4 and delta 1e-6 the average accuracy of five trainings with exact noise is at
     least 0.60."""
-    given = run_configuration() | {"epsilon": 4.0, "records": EMBEDDED_RECORDS}
+    expected = {"expected": EMBEDDED_RECORDS, "owners": OWNERS}
+    given = run_configuration() | {"epsilon": 4.0} | expected
     terms = TrainingTerms.from_settings("federated-averaging", given)
     assert terms.privacy_delta <= 1e-6
     assert terms.spent(terms.privacy_delta) <= 4.0

@@ -8,7 +8,14 @@ from confide.client.training.engines.choice import ENGINES
 from confide.protocol.exact.lattice import CLIP_UNITS
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.training import TrainingTerms
-from tests.support.auditing import (
+from confide.simulation.attackers.canaries import (
+    DELTA,
+    canaries,
+    claimed_terms,
+    closed_form,
+    noisy_step,
+)
+from confide.simulation.attackers.estimator import (
     Array,
     Release,
     by_definition,
@@ -16,14 +23,7 @@ from tests.support.auditing import (
     gaussian_epsilon,
     watch,
 )
-from tests.support.canaries import (
-    DELTA,
-    canaries,
-    claimed_terms,
-    closed_form,
-    noisy_step,
-    torch_engine,
-)
+from tests.support.canaries import torch_engine
 from tests.support.stacks import learn
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from confide.client.training.computing import AUTO, ENGINE_NAMES, SINGLE, check_engine
 from confide.client.training.engines.clipper import Clipper
 from confide.client.training.engines.closed_form import ClosedForm
 from confide.client.training.engines.company import fixed_shapes, made_up_weights
@@ -18,15 +19,9 @@ from confide.protocol.exact.lattice import LEAST_CHUNK, MOST_CHUNK, MOST_WEIGHTS
 
 log = logging.getLogger(__name__)
 
-AUTO, SINGLE = "auto", "single"
-# In the order in which they are tried.
-ENGINES: dict[str, Callable[[nn.Module, Loss], Engine]] = {
-    "stack": ClosedForm,
-    "ghost": Ghost,
-    "hooks": Hooks,
-    "functional": Functional,
-    SINGLE: Single,
-}
+ENGINES: dict[str, Callable[[nn.Module, Loss], Engine]] = dict(
+    zip(ENGINE_NAMES, (ClosedForm, Ghost, Hooks, Functional, Single), strict=True)
+)
 # Memory for the activations, gradients, inputs and signals of a micro-batch; more is not faster.
 _BYTES = 1 << 26
 # The same for a micro-batch of one record.
@@ -42,15 +37,29 @@ def make_clipper(
     like: tuple[Tensor, Tensor],
     batch: float = LEAST_CHUNK,
 ) -> Clipper:
+    """A clipper as `find_clipper` finds it; the log names its engine."""
+    found = find_clipper(model, loss, clip, engine=engine, like=like, batch=batch)
+    device = like[0].device
+    log.info("gradients by engine %s on %s, %d records at a time", found.name, device, found.rows)
+    return found
+
+
+def find_clipper(
+    model: nn.Module,
+    loss: Loss,
+    clip: float,
+    *,
+    engine: str = AUTO,
+    like: tuple[Tensor, Tensor],
+    batch: float = LEAST_CHUNK,
+) -> Clipper:
     """A clipper for a model whose weights are float64.
 
     `like` holds made-up features and targets of the shape and kind of the records
     (`confide.client.training.probe.made_up`), on which engine and micro-batches are tried. `batch`
     is the expected number of records in a step, which is public: micro-batches need not be larger.
     """
-    if engine not in (AUTO, *ENGINES):
-        names = ", ".join(repr(name) for name in ENGINES)
-        raise BadInput(f"engine is {engine!r}; accepted are {AUTO!r}, {names}")
+    check_engine(engine)
     _check_weights(model)
     held = _saved_numbers(model, loss, like)
     refused: NotApplicable | None = None
@@ -61,14 +70,10 @@ def make_clipper(
             _, parts = trial.trace(like[0][:1], like[1][:1])
             numbers = held + 2 * sum(t.numel() for part in parts for t in part.tensors)
             most = 1 if name == SINGLE else _most_rows(numbers, batch)
-            clipper = Clipper(
-                name, ENGINES[name](model, loss), clip, fixed_shapes(trial, like, most)
-            )
+            shapes = fixed_shapes(trial, like, most)
+            return Clipper(name, ENGINES[name](model, loss), clip, shapes)
         except NotApplicable as error:
             refused = error
-            continue
-        log.info("gradients by engine %s, %d records at a time", name, clipper.rows)
-        return clipper
     assert refused is not None
     raise refused
 

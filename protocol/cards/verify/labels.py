@@ -83,9 +83,21 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
 register(
     "labels",
     LocalRules(
-        variants=("certified", "class-conditional", "published", "published-star"),
+        variants=(
+            "certified",
+            "class-conditional",
+            "for-every-owner",
+            "per-owner",
+            "published",
+            "published-star",
+        ),
         channels=lambda variant: label_channels(uniform_noise=variant.startswith("published")),
         evidence=evidence,
-        strata={"class-conditional": "class"},
+        strata={
+            "class-conditional": "class",
+            "for-every-owner": "owner",
+            "per-owner": "owner",
+        },
+        together=("for-every-owner",),
     ),
 )

@@ -7,14 +7,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from confide.protocol.cards.card import Layer
-from confide.protocol.cards.verify import recompute
 from confide.protocol.cards.verify.findings import CLOSE, Finding, number, same
 from confide.protocol.cards.verify.released import decided, released_flags, released_score
+from confide.protocol.cards.verify.shuffled import shuffled
 from confide.protocol.cards.verify.strata import stratified
-from confide.protocol.certificate import DROPOUTS, IID, LIARS, MIXTURE
+from confide.protocol.certificate import DROPOUTS, IID, IID_PARTS, LIARS, MIXTURE, PLANNED_MIXTURE
 from confide.protocol.errors import BadInput
-
-SHUFFLE_DELTA = 1e-6
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,8 @@ class LocalRules:
     certificate's numbers when so many reports may be false; `planned` tells whether certificates
     say how many records were expected; `shuffled` tells whether reports carry nothing that
     identifies them, so that a shuffler could hide them; `strata` says, of variants with a threshold
-    for each part of the records, what divides them; `adaptive` tells whether answers decide what is
+    for each part of the records, what divides them, and `together` which of these have one that is
+    everybody's; `adaptive` tells whether answers decide what is
     asked or tested next, so that cards which allow for lies state when liars speak.
     """
 
@@ -35,6 +34,7 @@ class LocalRules:
     planned: bool = False
     shuffled: bool = False
     strata: Mapping[str, str] = field(default_factory=dict)
+    together: Collection[str] = ()
     adaptive: bool = False
 
 
@@ -74,16 +74,20 @@ def local(formal: Layer) -> Iterator[Finding]:
     by = rules.strata.get(found["variant"])
     yield Finding(
         "certificate/strata",
-        ("strata" in found) == (by is not None) == ("strata" in formal["released"]),
+        ("strata" in found) == (by is not None),
         "given for variants with a threshold for each part of the records, and only there",
     )
+    lies = contract["max_corrupt"]
     if by is None:
-        yield from rules.evidence(found, contract["max_corrupt"])
-    else:
+        yield same("released/strata", formal["released"].get("strata"), None)
+        yield from rules.evidence(found, lies)
+    elif "strata" in found:
+        together = found["variant"] in rules.together
         yield from stratified(
-            formal, by, evidence=rules.evidence, max_corrupt=contract["max_corrupt"]
+            formal, by, together=together, evidence=rules.evidence, max_corrupt=lies
         )
-    yield from _shuffle(formal)
+    # Who tests owners one by one knows who sent what, so that no shuffler can hide it.
+    yield from shuffled(formal, hidden=rules.shuffled and "strata" not in found)
 
 
 def _form(formal: Layer) -> Iterator[Finding]:
@@ -103,13 +107,18 @@ def _form(formal: Layer) -> Iterator[Finding]:
     yield same("contract/adjacency", contract["adjacency"], "replace-one")
     yield same("contract/unit", contract["unit"], "record")
     liars = [LIARS] if rules.adaptive and contract["max_corrupt"] else []
-    yield same("certificate/assumptions", found["assumptions"], [IID, MIXTURE, DROPOUTS, *liars])
+    # Owners and groups have reports of their own, so nothing depends on how they are mixed.
+    apart = rules.strata.get(variant, "class") != "class"
+    planned = rules.adaptive and variant == "certified" and PLANNED_MIXTURE in found["assumptions"]
+    drawn = [IID_PARTS] if apart else [IID, PLANNED_MIXTURE if planned else MIXTURE]
+    yield same("certificate/assumptions", found["assumptions"], [*drawn, DROPOUTS, *liars])
     counted = [rung["n"] for rung in found["rungs"] if "n" in rung]
     together = sum(counted) if found["variant"] == "certified" else max(counted, default=0)
     yield Finding(
         "certificate/n", together <= found["n"], f"the rungs alone count {together} reports"
     )
     parts = found.get("strata", {}).get("parts", [found])
+    parts = [found] if variant in rules.together else parts
     trivial = all(part["threshold"] >= 1 for part in parts)
     yield Finding(
         "certificate/reason",
@@ -136,35 +145,3 @@ def published_level(found: Layer, *, least: float, most: float) -> Iterator[Find
     if found["variant"] == "published":
         expected = 0.0 if slack is None else max(0.0, 1 - found["alpha"] - slack)
     yield same("certificate/level", found["level"], expected)
-
-
-def _shuffle(formal: Layer) -> Iterator[Finding]:
-    """Check the amplification by shuffling.
-
-    It must be for reports that a shuffler can hide, at the delta that cards state, among no more
-    reports than there were.
-    """
-    shuffle, found = formal["shuffle"], formal["certificate"]
-    if "epsilon" not in shuffle:
-        return
-    possible = (
-        RULES[found["method"]].shuffled
-        and shuffle["n"] <= found["n"]
-        and shuffle["delta"] == SHUFFLE_DELTA
-    )
-    yield Finding(
-        "shuffle",
-        possible,
-        f"reports without features, at delta {SHUFFLE_DELTA}, among at most {found['n']} reports",
-    )
-    if not possible:
-        return
-    divergence = recompute.shuffle_divergence(
-        shuffle["epsilon"], local=found["epsilon"], n=shuffle["n"]
-    )
-    holds = divergence <= shuffle["delta"] * (1 + 1e-3) or shuffle["epsilon"] >= found["epsilon"]
-    yield Finding(
-        "shuffle/epsilon",
-        holds,
-        f"delta at {shuffle['epsilon']} is {divergence:.3g} of {shuffle['delta']:.3g}",
-    )

@@ -6,6 +6,7 @@ from confide.protocol.cards.card import Card, Layer
 from confide.protocol.cards.verify.chain import chain
 from confide.protocol.cards.verify.findings import Finding, number, same
 from confide.protocol.cards.verify.local import RULES
+from confide.protocol.certificate import PLANNED_MIXTURE
 from confide.protocol.methods.base import CENTRAL, FULL_DATA, LOCAL, MONITOR
 from confide.protocol.methods.central import CentralTerms
 from confide.protocol.methods.full_data import FullDataTerms
@@ -41,8 +42,16 @@ def planned(card: Card) -> Iterator[Finding]:
     yield from chain(formal, plan)
     yield from _edges(formal, plan)
     if formal["track"] == LOCAL and (ladder := LocalTerms.of(plan.terms).ladder):
-        tested = {rung["threshold"] for rung in formal["certificate"]["rungs"]}
+        found = formal["certificate"]
+        parts = [found, *found.get("strata", {}).get("parts", [])]
+        tested = {rung["threshold"] for part in parts for rung in part["rungs"]}
         yield Finding("certificate/rungs", tested <= {*ladder}, "thresholds of the plan's ladder")
+    yield from _left_out(formal, plan)
+    if formal["track"] == LOCAL:
+        promised = PLANNED_MIXTURE in formal["certificate"]["assumptions"]
+        # A campaign that was hopeless from the start asked nobody.
+        asked = formal["certificate"]["n"] > 0 and LocalTerms.of(plan.terms).planned_mixture
+        yield same("certificate/mixture", promised, asked)
     stated = {"released": {"model": plan.model.hex(), "score": plan.score, "labels": plan.labels}}
     stated |= STATED[formal["track"]](plan)
     for part, fields in stated.items():
@@ -59,6 +68,23 @@ def _edges(formal: Layer, plan: Plan) -> Iterator[Finding]:
     if terms.given_edges:
         edge = terms.given_edges[min(released["bin"], terms.bins - 1)]
         yield same("released/threshold", released["threshold"], edge)
+
+
+def _left_out(formal: Layer, plan: Plan) -> Iterator[Finding]:
+    """Check that the plan's floor, and nothing else, decides which owners are covered.
+
+    An owner that left while it was tested is not.
+    """
+    strata = formal.get("certificate", {}).get("strata")
+    if strata is None or strata["by"] != "owner":
+        return
+    floor = LocalTerms.of(plan.terms).owner_floor
+    for i, part in enumerate(strata["parts"]):
+        size, name = part.get("planned", part["n"]), f"certificate/strata/parts/{i}/covered"
+        few = size < floor or part["name"] == "all"
+        left = not few and (part["reason"] or "").startswith("left")
+        covered = part.get("covered", True)
+        yield Finding(name, covered != (few or left), f"{size} reports, the plan asks for {floor}")
 
 
 def _contributors(card: Card, plan: Plan) -> Iterator[Finding]:
@@ -84,6 +110,12 @@ def _contributors(card: Card, plan: Plan) -> Iterator[Finding]:
         answered = entry["owners"] >= owners
         where = "searched/0/owners" if central else "calibration/owners"
         yield Finding(where, answered, f"{owners} contributed")
+    elif rounds := formal.get("shuffle", {}).get("rounds", []):
+        # Only the shuffler knows who sent; it signed this with the last round.
+        unit = "reports"
+        yield same(f"{place}/of", of, sum(one["reports"] for one in rounds))
+        yield same(f"{place}/owners", owners, rounds[-1]["owners"])
+        yield same(f"{place}/largest", largest, rounds[-1]["largest"])
     else:
         unit = "reports"
         yield same(f"{place}/of", of, formal["certificate"]["n"])

@@ -6,6 +6,7 @@ from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify.findings import Finding, same
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import OPERATING_SYSTEM
+from confide.protocol.scores.base import REGRESSION
 from confide.protocol.scores.registry import check_text, find_score
 
 
@@ -74,7 +75,7 @@ def released_score(formal: Layer) -> Iterator[Finding]:
         score.check_labels(released["labels"])
     except BadInput as error:
         yield Finding("released/labels", False, str(error))
-    if not released["labels"] or "reach" in released:
+    if score.task == REGRESSION or "reach" in released:
         yield same("released/reach", released.get("reach", "nothing"), _reach(released))
 
 

@@ -9,17 +9,20 @@ Evidence = Callable[[Layer, int], Iterator[Finding]]
 
 
 def stratified(
-    formal: Layer, by: str, *, evidence: Evidence, max_corrupt: int
+    formal: Layer, by: str, *, together: bool, evidence: Evidence, max_corrupt: int
 ) -> Iterator[Finding]:
     """Check every part as a certificate of its own, and what the whole says of its parts.
 
     A joint delta is divided evenly between the parts. Classes are the labels of the card, and all
-    reports test each; owners and groups have reports of their own.
+    reports test each; owners and groups have reports of their own. Where parts are taken together,
+    each is tested at the whole delta, and the largest of their thresholds is everybody's: if it
+    fails one, it fails the part that needs the highest, whose own test then failed.
     """
     found, released = formal["certificate"], formal["released"]
     strata, place = found["strata"], "certificate/strata"
     parts = strata["parts"]
     yield same(f"{place}/by", strata["by"], by)
+    yield same(f"{place}/together", strata.get("together", False), together)
     names = [part["name"] for part in parts]
     yield Finding(f"{place}/names", 0 < len(names) == len(set(names)), "each part is named once")
     if by == "class":
@@ -27,13 +30,12 @@ def stratified(
         counts = {part["n"] for part in parts} == {found["n"]}
         yield Finding(f"{place}/n", counts, f"{found['n']} reports test every class")
     else:
-        together = sum(part["n"] for part in parts)
-        yield Finding(f"{place}/n", together <= found["n"], f"{together} of {found['n']} reports")
-    yield same("certificate/threshold", found["threshold"], max(p["threshold"] for p in parts))
+        count = sum(part["n"] for part in parts)
+        yield Finding(f"{place}/n", count <= found["n"], f"{count} of {found['n']} reports")
+    yield from _thresholds(found, released, together=together)
     yield same("certificate/rungs", found["rungs"], [])
-    shown = [{"name": part["name"], "threshold": part["threshold"]} for part in parts]
-    yield same("released/strata", released.get("strata"), {"by": strata["by"], "parts": shown})
-    share = found["delta"] / (len(parts) if strata["joint"] else 1)
+    alone = together or not strata["joint"]
+    share = found["delta"] / (1 if alone else len(parts))
     for i, part in enumerate(parts):
         where = f"{place}/parts/{i}"
         yield same(f"{where}/delta", part["delta"], share)
@@ -42,6 +44,20 @@ def stratified(
             (part["reason"] is not None) == (part["threshold"] >= 1),
             "given where the threshold is 1, and only there",
         )
+        if not part.get("covered", True):
+            yield same(f"{where}/covered", (part["threshold"], part["rungs"]), (1.0, []))
         for finding in evidence(found | part, max_corrupt):
             clause = finding.clause.replace("certificate", where, 1)
             yield Finding(clause, finding.holds, finding.detail)
+
+
+def _thresholds(found: Layer, released: Layer, *, together: bool) -> Iterator[Finding]:
+    """Check what is released: the largest threshold, and those of parts if each has its own."""
+    strata, parts = found["strata"], found["strata"]["parts"]
+    held = [part["threshold"] for part in parts if part.get("covered", True) or not together]
+    yield same("certificate/threshold", found["threshold"], max(held, default=1.0))
+    shown = [{"name": part["name"], "threshold": part["threshold"]} for part in parts]
+    own = None if together else {"by": strata["by"], "parts": shown}
+    yield same("released/strata", released.get("strata"), own)
+    if together:
+        yield same("certificate/strata/joint", strata["joint"], False)

@@ -37,7 +37,7 @@ def test_widths_and_coverage_are_measured_in_all_and_by_owner(tmp_path: Path) ->
     path = write_numbers(tmp_path / "r.csv", HELD._replace(targets=targets), owner=OWNERS)
     settings, model = simulated_settings(asked(path), owners=3)
     assert (settings["labels"], settings["records"], model) == (0, 1_500, None)
-    (plan,) = Plans(settings, run=0).drafts
+    (plan,) = Plans(settings, run=0, owners=3).drafts
     assert (plan.labels, plan.task, plan.score) == (0, "regression", SCORE)
     row = Measurements(settings, owners=3).non_private(alpha=0.1)
     reach = row["threshold"] * 10
@@ -88,4 +88,4 @@ def test_scores_that_do_not_fit_the_file_are_refused(tmp_path: Path) -> None:
             simulated_settings(given, owners=3)
     settings, _ = simulated_settings(asked(targets, campaigns="labels:certified"), owners=3)
     with pytest.raises(BadInput, match="accepted are scores of labels"):
-        Plans(settings, run=0)
+        Plans(settings, run=0, owners=3)

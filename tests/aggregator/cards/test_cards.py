@@ -10,6 +10,7 @@ from confide.protocol.cards.card import card_schema, parse_card
 from confide.protocol.cards.page import as_html, as_markdown
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.errors import BadInput
+from confide.protocol.privacy.amplification import NO_AMPLIFICATION
 from confide.protocol.version import CODE_VERSION
 from tests.support.cards import CONTRACT, KEY, broken, campaign, make_card
 from tests.support.places import ROOT
@@ -33,7 +34,9 @@ def test_campaigns_issue_cards_that_verify(tmp_path: Path, changes: dict[str, An
     assert not broken(card)
     published = changes.get("variant") == "published"
     assert card.formal["decision"] == ("infeasible" if published else "feasible")
-    assert ("epsilon" in card.formal["shuffle"]) == (card.formal["certificate"]["method"] == "bits")
+    bits = card.formal["certificate"]["method"] == "bits"
+    none = "none: reports did not go through a shuffler" if bits else NO_AMPLIFICATION
+    assert card.formal["shuffle"] == {"amplification": none}
 
 
 def test_only_auditors_see_what_depends_on_the_records() -> None:

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from confide.aggregator.cards.contract import Configuration, Contract
+from confide.aggregator.cards.contract import Configuration, Contract, read_grid
 from confide.aggregator.cards.search import search_and_try
 from confide.aggregator.cards.shortlist import ShortlistTrial
 from confide.protocol.cards.card import Card, parse_card
+from confide.protocol.cards.in_words import headline
 from confide.protocol.cards.page import as_html
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.embedded import predictions
@@ -76,6 +77,17 @@ def test_grids_are_told_apart_by_what_was_measured() -> None:
     assert card.formal["selected"] == 1
     assert search_and_try(contract, grid, None)[0]["selected"] == 0
     assert not broken(card)
+
+
+@pytest.mark.parametrize("score", ["hps", "aps", "aps-randomized", "raps", "saps", "top-k"])
+def test_no_score_is_trivial_on_the_grid_that_a_contract_has_by_default(score: str) -> None:
+    """A contract that names no grid, on the embedded letters: fewer labels than all 26."""
+    values = {"mechanism": "rank-exponential", "gamma": 0.901, "n": 4000, "bins": 256}
+    budgets = {"epsilon_train": 4.0, "delta_train": 1e-5, "epsilon_calibration": 1.0}
+    contract = replace(CONTRACT, coverage=0.9)
+    card, _ = tried(contract, read_grid(values | budgets), score=score, runs=1)
+    assert card.diagnostic["evaluated"][0]["mean_size"] < 20
+    assert headline(card).startswith("CAN BE KEPT")
 
 
 def test_owners_who_noise_their_counts_are_tried_too() -> None:

@@ -9,6 +9,7 @@ from confide.aggregator.campaigns.driver import run_campaign
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.keys import SIGNING_KEY
 from confide.protocol.cards.card import read_card
+from confide.protocol.cards.in_words import in_words
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.methods.central import CentralTerms
 from confide.protocol.plan import Plan, sign_plan
@@ -96,6 +97,7 @@ def test_without_records_the_campaign_says_what_is_missing(
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
+        ("n = 3000", 'n = 3000\ngrid = ["mixed", "even"]', "grid of a contract is 'even'"),
         ("n = 3000", "n = 6000", "there are 6,000 records, and configuration"),
         ("beta = 1e-3", 'beta = 1e-3\nadjacency = "add-remove"', "campaigns accept replace-one"),
     ],
@@ -103,7 +105,8 @@ def test_without_records_the_campaign_says_what_is_missing(
 def test_what_cannot_be_run_is_refused_before_anything_is_written(
     contract: Path, tmp_path: Path, old: str, new: str, problem: str
 ) -> None:
-    """Too few records to measure on; an adjacency that campaigns do not have."""
+    """A grid whose edges stand in plans only; too few records to measure on; an adjacency that
+    campaigns do not have."""
     contract.write_text(CONTRACT_FILE.replace(old, new))
     card, made = tmp_path / "card.json", tmp_path / "campaign.toml"
     words = ("--records", tmp_path / "public.npz", "--campaign", made, "--out", card)
@@ -120,6 +123,22 @@ def test_records_without_truth_measure_nothing(contract: Path, tmp_path: Path) -
     done = command("search", contract, "--records", tmp_path / "blind.npz")
     assert done.exit_code == 2
     assert "blind.npz has no column 'label'" in done.stderr
+
+
+def test_what_is_trivial_in_its_runs_hands_nothing_over(contract: Path, tmp_path: Path) -> None:
+    """A model that is always wrong: every score is 1. The card says so on top, and it verifies: the
+    contract itself could be kept."""
+    probs = np.tile(np.eye(5)[0], (4000, 1))
+    np.savez(tmp_path / "wrong.npz", probs=probs, labels=np.ones(4000, dtype=int))
+    found, made = tmp_path / "card.json", tmp_path / "campaign.toml"
+    tried = ("--records", tmp_path / "wrong.npz", "--runs", "1")
+    done = command("search", contract, *tried, "--campaign", made, "--out", found)
+    assert (done.exit_code, made.exists()) == (1, False)
+    assert done.stdout.startswith("TRIVIAL: ")
+    assert "no campaign is made of it" in done.stdout
+    card = read_card(found)
+    assert not [one for one in verify(card, unsigned=True) if not one.holds]
+    assert in_words(card, verify(card, unsigned=True)).status == "TRIVIAL"
 
 
 def test_an_infeasible_contract_hands_nothing_over(contract: Path, tmp_path: Path) -> None:

@@ -108,7 +108,8 @@ def test_the_life_of_a_training_on_the_command_line(place: Place, tmp_path: Path
         ({"clip": 0}, "clip is 0"),
         ({"batch": 0.5}, "batch is 0.5"),
         ({"learning_rate": "fast"}, "learning-rate is 'fast'"),
-        ({"learning_rate": None, "rounds": None}, "missing: rounds, learning-rate"),
+        ({"momentum": None, "rounds": None}, "missing: rounds, momentum"),
+        ({"learning_rate": "auto"}, "learning-rate is 'auto' and owners is not given"),
         ({"bins": 100}, "bins is given, which training:federated-averaging does not use"),
         ({"failure_probability": 0.1}, "failure-probability is given"),
         (

@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from confide.aggregator.procedures import bits
+from confide.aggregator.procedures.one_shot import one_shot
 from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
@@ -27,7 +28,7 @@ def uniform_scores(rng: np.random.Generator, n: int) -> NDArray[Any]:
 
 CERTIFIED: dict[str, Callable[..., BitProcedure]] = {
     "certified": bits.certified,
-    "one-shot": bits.one_shot,
+    "one-shot": one_shot,
 }
 
 
@@ -134,7 +135,7 @@ def test_missing_answers_are_survived() -> None:
 
 def test_a_round_that_nobody_answers_is_survived() -> None:
     """Empty tallies end in the trivial threshold, not in an error."""
-    for procedure in (bits.certified, bits.one_shot, bits.published):
+    for procedure in (bits.certified, one_shot, bits.published):
         made = procedure(channel=Bit(epsilon=1.0), alpha=ALPHA, delta=DELTA, n=1_000)
 
         def nobody(query: BitQuery) -> BitTally:
@@ -162,7 +163,7 @@ def test_published_follows_the_paper(star: bool) -> None:
 def test_lies_widen_every_variant() -> None:
     """A threshold certified with possible lies is not below the one without."""
     scores = uniform_scores(np.random.default_rng(6), 40_000)
-    for procedure in (bits.certified, bits.one_shot, bits.published):
+    for procedure in (bits.certified, one_shot, bits.published):
         honest, wary = (
             campaign(procedure, scores, 1, 4.0, max_corrupt=lies).threshold for lies in (0, 40)
         )
@@ -189,6 +190,6 @@ def test_impossible_campaigns_are_refused(change: dict[str, Any], says: str) -> 
         "max_corrupt": 0,
         **change,
     }
-    for procedure in (bits.certified, bits.one_shot, bits.published):
+    for procedure in (bits.certified, one_shot, bits.published):
         with pytest.raises(BadInput, match=says):
             next(procedure(**given))

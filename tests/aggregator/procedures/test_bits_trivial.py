@@ -3,6 +3,7 @@
 import pytest
 
 from confide.aggregator.procedures import bits
+from confide.aggregator.procedures.one_shot import one_shot
 from confide.protocol.certificate import LIARS
 from confide.protocol.channels.bit import Bit
 from tests.support.bit_tallies import POPULATIONS, campaign
@@ -36,7 +37,7 @@ def test_a_threshold_is_found_where_one_can_be_certified(name: str, n: int, epsi
 def test_certificates_say_when_liars_speak(lies: int) -> None:
     """Where a campaign allows for lies, its certificate states what they may depend on."""
     channel, n = Bit(epsilon=4.0), 5_000
-    for make in (bits.certified, bits.one_shot, bits.published):
+    for make in (bits.certified, one_shot, bits.published):
         made = make(channel=channel, alpha=ALPHA, delta=DELTA, n=n, max_corrupt=lies)
         found = campaign(made, POPULATIONS["uniform"], channel=channel, n=n, seed=1)
         assert (LIARS in found.assumptions) == bool(lies)

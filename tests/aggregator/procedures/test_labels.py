@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from confide.aggregator.procedures import bits, labels
+from confide.aggregator.procedures import labels
 from confide.aggregator.procedures.ladder import check_ladder, even_in_size, public_ladder
 from confide.aggregator.procedures.nonprivate import split_conformal
+from confide.aggregator.procedures.one_shot import one_shot
 from confide.aggregator.procedures.sweep import noise_aware_threshold
 from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.base import LabelChannel
@@ -219,9 +220,7 @@ def test_ladders_that_would_hide_labels_are_refused(bad: list[Any]) -> None:
         labels.certified(
             channel=KaryRR(k=K, epsilon=1.0), alpha=ALPHA, delta=DELTA, ladder=np.array(bad)
         ),
-        bits.one_shot(
-            channel=Bit(epsilon=1.0), alpha=ALPHA, delta=DELTA, n=1_000, ladder=np.array(bad)
-        ),
+        one_shot(channel=Bit(epsilon=1.0), alpha=ALPHA, delta=DELTA, n=1_000, ladder=np.array(bad)),
     ):
         with pytest.raises(BadInput, match="end at 1"):
             next(procedure)

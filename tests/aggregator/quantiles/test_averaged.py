@@ -8,12 +8,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from confide.aggregator.binomial import masses
 from confide.aggregator.quantiles.averaged import UNIT
 from confide.aggregator.quantiles.base import ADD_REMOVE
 from confide.aggregator.quantiles.histogram import Histogram, conformal_rank, tail_rank
 from confide.aggregator.quantiles.rank_exponential import RankExponential
 from confide.protocol.exact.sampling import Integers
+from confide.protocol.privacy.binomial import masses
 from tests.support.quantiles import compositions, on_grid
 
 

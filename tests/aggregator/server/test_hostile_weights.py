@@ -16,9 +16,11 @@ from confide.protocol.exact.lattice import MOST_WEIGHTS
 from confide.protocol.methods.mean_weights import WEIGHT_BOUND, TrainingTally
 from confide.protocol.methods.training_query import TrainingQuery
 from confide.protocol.plan import read_query
+from confide.protocol.sealing import sealing_key
 from confide.protocol.wire.service import MESSAGES, PIECE_BYTES
 from confide.protocol.wire.splitting import split_answer
 from tests.support.hostile import Wire
+from tests.support.owners import KEY
 from tests.support.servers import Place, eventually
 from tests.support.stacks import first_weights
 from tests.support.trainings import LONG, terms_of, training_plan, weights_answer
@@ -145,7 +147,8 @@ def test_the_largest_weights_pass_and_are_averaged(place: Place) -> None:
         assert Wire(server, campaign, token).receipt(*pieces) == ("OK", 1, 0)
     assert server.megabytes - before < 400
     eventually(lambda: len(place.store.rounds(campaign)) == 2)
-    rounds = StoredRounds(place.store, stored, place.store.rounds(campaign)[:1], now=time.time())
+    first, key = place.store.rounds(campaign)[:1], sealing_key(KEY)
+    rounds = StoredRounds(place.store, stored, first, now=time.time(), key=key)
     tally = rounds(query, 0)
     assert isinstance(tally, TrainingTally)
     assert tally.owners == 4

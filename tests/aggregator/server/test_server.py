@@ -58,14 +58,18 @@ EDGES = (0.5, 0.8, 0.9, 0.95, 1.0)
 
 
 def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path: Path) -> None:
-    """Bits, labels, trusted counts (also without a beta, and PAC on a given grid) and noised ones,
-    all at once on one server: the certificates of the same reports in process."""
+    """Bits, labels, owners one by one, trusted counts (also without a beta, and PAC on a given
+    grid) and noised ones, all at once on one server: the certificates of the same reports in
+    process."""
     randomised = changed(LABEL_PLAN, score="aps-randomized")
     plans = {
         name: plan_now(base, campaign=name)
         for name, base in {
             "bits": PLAN,
             "labels": LABEL_PLAN,
+            "every owner": changed(PLAN, variant="for-every-owner", owner_floor=500),
+            "each owner": changed(LABEL_PLAN, variant="per-owner", owner_floor=500),
+            "planned mixture": changed(PLAN, planned_mixture=True),
             "randomised": randomised,
             "trusted": TRUSTED,
             "averaged": changed(TRUSTED, beta=0.0),
@@ -75,7 +79,7 @@ def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path:
     }
     ids = {name: place.campaign(plan, owners=3) for name, plan in plans.items()}
     # Every owner is in all campaigns at once, each with a call that watches and one that sends.
-    server = place.serve("--open-calls", "48")
+    server = place.serve("--open-calls", "64")
     tokens = [place.enrol(f"owner {i}") for i in range(3)]
 
     def take_part(job: int) -> int:
@@ -97,6 +101,9 @@ def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path:
         assert all(finding.holds for finding in verify(card)), name
         assert card.provenance["received"] == outcome.received, name
         assert card.formal["released"]["threshold"] == outcome.certificate.threshold, name
+        found = [(one.name, one.threshold) for one in outcome.certificate.strata]
+        shown = card.formal.get("certificate", {}).get("strata", {}).get("parts", [])
+        assert [(one["name"], one["threshold"]) for one in shown] == found, name
         assert outcome.certificate.n == 6_000
     assert place.store.card(ids["trusted"], AUDITOR) is not None
     asked = searched(place, ids["noised"])

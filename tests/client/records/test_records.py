@@ -210,7 +210,7 @@ def test_records_check_themselves() -> None:
     """Made in memory they obey the same rules: a name each, a row each."""
     with pytest.raises(BadInput, match="1 different names for 2 records"):
         Records((b"a", b"a"), None, np.array([0, 1]))
-    with pytest.raises(BadInput, match=r"a label \(integer\) or a target \(float\) a record"):
+    with pytest.raises(BadInput, match=r"accepted is a label \(integer\), a target \(float\)"):
         Records((b"a",), None, np.array(["0.5"]))
     with pytest.raises(
         BadInput, match="the columns prediction; accepted is a number a record and column"

@@ -79,8 +79,8 @@ def test_files_with_labels_are_read_as_before(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"target": None}, "missing: label or target; accepted is one of them"),
-        ({"label": [0, 1, 1]}, "both label and target; accepted is one of them"),
+        ({"target": None}, "missing: label or target; accepted is one of label"),
+        ({"label": [0, 1, 1]}, "together: label, target; accepted is one of"),
         ({"prediction": None, "upper": None, "lower": None}, "missing: prediction, or lower"),
         ({"target": ["a", "b", "c"]}, "column 'target' holds something else than numbers"),
         ({"prediction": ["1", "2", "x"]}, "column 'prediction' holds something else"),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from confide.aggregator.campaigns.plans import make_plan
 from confide.aggregator.cards.issue import campaign_card
 from confide.client.explain import explain
+from confide.client.training.computing import Computing
 from confide.client.training.local_round import Trainer
 from confide.client.training.networks import count_errors
 from confide.protocol.errors import BadInput, Refused
@@ -113,7 +114,7 @@ def test_noise_has_the_plans_variance() -> None:
     """Of 2,000 draws; a variance of a fifth off would be seen, chance alone is that far off with
     probability below 1e-9 (the sample's deviation is 3.2 %)."""
     found = terms()
-    trainer, entropy = Trainer(found, device="cpu"), SeededEntropy("noise of a loss")
+    trainer, entropy = Trainer(found, computing=Computing("cpu")), SeededEntropy("noise of a loss")
     weights, (features, labels) = found.network().first_weights(), people(50, 1)
     exact = count_errors(found.network(), weights.astype(float), (features, labels), centre=0.5)
     drawn = [

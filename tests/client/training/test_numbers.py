@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from confide.client.training.computing import Computing
 from confide.client.training.layers import Stack, Traces
 from confide.client.training.networks import open_sums
 from confide.protocol.architectures.base import Network, scaled, shares
@@ -41,7 +42,9 @@ def sums(name: str, targets: NDArray[Any], rows: Any = slice(None)) -> NDArray[n
     """The clipped sum of records at weights whose outputs lie about in the range."""
     made = network(name)
     weights = np.random.default_rng(3).normal(0, 0.3, made.size)
-    find = open_sums(made, clip=CLIP, centre=CENTRE, batch=60.0, device="cpu", span=SPAN)
+    find = open_sums(
+        made, clip=CLIP, centre=CENTRE, batch=60.0, computing=Computing("cpu"), span=SPAN
+    )
     return find(weights, (FEATURES[rows], targets[rows]), SeededEntropy("numbers"))
 
 

@@ -82,7 +82,7 @@ def free(track: str, place: tuple[Any, ...]) -> bool:
     """What an issuer alone knows (tallies, names, wishes), or what may be a little different."""
     name, part = place[-1], place[0]
     if track in ("bits", "labels", "class labels"):
-        return part == "shuffle" or place == ("certificate", "n") or "rungs" in place
+        return place == ("certificate", "n") or "rungs" in place
     if track in ("trusted", "averaged", "PAC", "given grid", "owner-noised"):
         return name in ("owners", "complete")
     if track == "full-data":

@@ -51,6 +51,10 @@ def test_a_marginal_card_promises_an_average_and_names_who_saw_counts(trusted: C
     assert "The aggregator itself saw exact counts." in dict(words.rows)["Privacy"]
     assert any("this one calibration" in text for text in words.not_promised)
     assert "anybody can sign" in dict(words.rows)["Checked"]
+    counted_one = trusted.provenance | {"contributors": trusted.provenance["contributors"]}
+    counted_one["contributors"] = counted_one["contributors"] | {"owners": 1}
+    alone = in_words(replace(trusted, provenance=counted_one), [])
+    assert dict(alone.rows)["Took part"].startswith("1 owner with ")
 
 
 def test_a_pac_card_of_counts_promises_this_calibration() -> None:

@@ -118,41 +118,6 @@ def test_an_issuer_who_contradicts_itself_is_caught(lie: str, tmp_path: Path) ->
     )
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"n": 50_000, "epsilon": 0.01},
-        {"delta": 0.5, "epsilon": 0.0},
-        {"epsilon": 0.001},
-    ],
-)
-def test_a_lie_about_shuffling_is_caught(changes: dict[str, Any], tmp_path: Path) -> None:
-    """More reports than there were, another delta, a smaller epsilon."""
-    card = campaign(tmp_path)
-    formal = copy.deepcopy(card.formal)
-    formal["shuffle"] |= changes
-    assert any(
-        clause.startswith("shuffle") for clause in broken(replace(card, formal=formal).sign(KEY))
-    )
-
-
-def test_labels_never_claim_amplification(tmp_path: Path) -> None:
-    """With probabilities in clear there is none, whatever number is put there; a free text is no
-    amplification."""
-    card = campaign(tmp_path, method="labels", variant="certified")
-    formal = copy.deepcopy(card.formal)
-    formal["shuffle"] = {
-        "amplification": "if reports are shuffled",
-        "n": 100,
-        "epsilon": 3.9,
-        "delta": 1e-6,
-    }
-    assert "shuffle" in broken(replace(card, formal=formal).sign(KEY))
-    formal["shuffle"] = {"amplification": "epsilon 0.01 by shuffling"}
-    with pytest.raises(BadInput, match="accepted"):
-        parse_card(replace(card, formal=formal).sign(KEY).to_json())
-
-
 def test_a_suggestion_may_change_only_what_it_says() -> None:
     """Another contract inside a suggestion, or all of them left out, does not verify."""
     card = make_card(*infeasible())

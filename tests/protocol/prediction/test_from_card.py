@@ -130,3 +130,16 @@ def test_the_card_of_a_whole_file_is_read_once(card: Card, tmp_path: Path) -> No
         Predictor.from_card(path, key=PUBLIC)
     with pytest.raises(BadInput, match="cannot be read"):
         Predictor.from_card(tmp_path / "none.json", key=PUBLIC)
+
+
+def test_a_card_without_its_signature_is_not_signed(card: Card, tmp_path: Path) -> None:
+    """Where the whole field is missing, too."""
+    (tmp_path / "card.json").write_text(json.dumps(card.content()))
+    with pytest.raises(BadInput, match=r"card\.json: it is not signed"):
+        Predictor.from_card(tmp_path / "card.json", key=PUBLIC)
+
+
+def test_a_card_that_names_no_model_takes_results_only(card: Card) -> None:
+    """A calibration of arrays without a model: any file would be another one, and is not read."""
+    with pytest.raises(BadInput, match="names no model, so no file"):
+        Predictor.from_card(card, key=PUBLIC, model="none.onnx")

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from confide.protocol.errors import BadInput
-from confide.simulation.experiments.cells import Cell, cells
+from confide.simulation.experiments.cells import ExperimentCell, cells
 from confide.simulation.experiments.experiment import Experiment, PopulationTerms, read_experiment
 from tests.support.experiments import CELLS, SMALL, written
 from tests.support.places import ROOT
@@ -58,14 +58,14 @@ def test_a_cell_keeps_its_seeds_in_a_larger_experiment() -> None:
         (("seed = 3", "seed = ]"), "is no TOML file"),
         (
             ("[populations.even]", '[settings."bits:certified"]\nbin = 3\n[populations.even]'),
-            "[settings.\"bits:certified\"] key 'bin' is unknown; accepted: channel, max-corrupt",
+            "[settings.\"bits:certified\"] key 'bin' is unknown; accepted: max-corrupt, mixture",
         ),
         (
             (
                 "[populations.even]",
                 '[settings."bits:certified"]\nmax-corrupt = "3"\n[populations.even]',
             ),
-            "max_corrupt = '3'; accepted are values of the kinds",
+            "[settings.\"bits:certified\"] max-corrupt is '3'; accepted is a whole number",
         ),
         (("concentration = 0.3", "concentration = nan"), "concentration nan; accepted"),
         (
@@ -100,7 +100,7 @@ def test_commands_end_with_2_for_what_they_cannot_read(tmp_path: Path) -> None:
 
 def test_a_changed_file_of_records_makes_other_cells(tmp_path: Path) -> None:
     """A population is told by the content of its file, and not by its path."""
-    named: list[Cell] = []
+    named: list[ExperimentCell] = []
     for content in (b"one", b"one", b"other"):
         path = tmp_path / f"{len(named)}.csv"
         path.write_bytes(content)

@@ -71,7 +71,7 @@ def test_the_engine_is_chosen_and_named(name: str, caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.INFO, logger="confide"):
         clipped = make_clipper(kind.model(), cross_entropy, CLIP, like=kind.like(CPU), batch=8)
     assert clipped.name == kind.engine
-    assert f"engine {kind.engine}, {clipped.rows} records at a time" in caplog.text
+    assert f"engine {kind.engine} on cpu, {clipped.rows} records at a time" in caplog.text
 
 
 class Centred(nn.Module):

@@ -1,0 +1,112 @@
+"""Answers in the planned mixture of owners, whoever comes to a stage of a campaign of bits.
+
+The planned shares are those of the first round. A stage of N trials draws the owner of trial j at
+the point j + u_j of [0, N), which owners divide in those shares; each trial takes an answer of its
+owner that no other took, and counts as a zero where there is none left. So the trials are
+independent, and under the hypothesis the mean of their sum is at most N m0: the sum is
+Poisson-binomial, and `Search(unequal=True)` tests it. What is drawn depends on sizes and on public
+numbers that were fixed with the plan, never on answers.
+"""
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confide.protocol.channels.bit import Bit
+from confide.protocol.methods.bits import BitTally
+
+# Below so many trials the bound of Hoeffding's theorem is not relied on.
+FEWEST = 20
+
+
+def left_reason(number: int, share: float) -> str:
+    """Why nothing more can be certified for the planned mixture."""
+    return (
+        f"owner {number}, {share:.0%} of the planned mixture, left: without it nothing can be "
+        "certified for that mixture"
+    )
+
+
+@dataclass(frozen=True)
+class PlannedMixture:
+    """The shares of owners in the first round, and the public seed of what is drawn."""
+
+    counts: dict[bytes, int]
+    seed: bytes = b""
+
+    @classmethod
+    def of(cls, first: BitTally, seed: bytes) -> "PlannedMixture":
+        return cls({key: sum(first.of(key).answers) for key in first.keys}, seed)
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """The share of every owner, in the order of their keys."""
+        counts = np.array([self.counts[key] for key in sorted(self.counts)], dtype=np.float64)
+        return counts / max(counts.sum(), 1.0)
+
+    def trials(self, tally: BitTally, *, channel: Bit, alpha: float, m0: float) -> int:
+        """The trials that tell most, by the sizes of owners; 0 if none can tell anything.
+
+        sqrt(N) (gain alpha/2 - missing m0), at coverage half-way to 1: more trials know more, and
+        trials of owners that have no answers left count as zeros.
+        """
+        shares, came = self.shares, self._came(tally)
+        if not len(shares) or not came.sum():
+            return 0
+        gain = float(channel.hit - channel.spill) * alpha / 2
+        # With so many trials an owner has just enough answers, wherever the points fall.
+        best, most = 0, 0.0
+        for n in {int(came.sum()), *np.floor(np.maximum(came - 2, 0) / shares).astype(int)}:
+            if FEWEST <= n <= came.sum():
+                missing = np.maximum(shares - came / n, 0).sum()
+                worth = math.sqrt(n) * (gain - missing * m0)
+                best, most = (n, worth) if worth > most else (best, most)
+        return int(best)
+
+    def drawn(self, tally: BitTally, trials: int, round_: int) -> BitTally:
+        """The tally of so many trials, at the one threshold of a stage."""
+        source = self._source(round_)
+        points = (np.arange(trials) + _uniform(source, trials)) / max(trials, 1)
+        edges = np.cumsum(self.shares)
+        owners = np.minimum(np.searchsorted(edges, points, side="right"), len(edges) - 1)
+        taken = np.bincount(owners, minlength=len(edges))
+        ones = 0
+        for key, count in zip(sorted(self.counts), taken.tolist(), strict=True):
+            own = tally.of(key)
+            ones += _kept(own, count, source)
+        return BitTally((trials,), (ones,))
+
+    def missing(self, tally: BitTally) -> tuple[int, float]:
+        """The number of the owner that lacks most, and its share of the plan, for the reason."""
+        came = self._came(tally)
+        lacks = self.shares - came / max(came.sum(), 1.0)
+        worst = int(lacks.argmax())
+        return worst + 1, float(self.shares[worst])
+
+    def _came(self, tally: BitTally) -> NDArray[np.float64]:
+        found = [sum(tally.of(key).answers) for key in sorted(self.counts)]
+        return np.array(found, dtype=np.float64)
+
+    def _source(self, round_: int) -> np.random.PCG64:
+        """Public random words, the same whenever the campaign is replayed."""
+        data = hashlib.sha256(b"planned mixture" + self.seed + round_.to_bytes(4, "big")).digest()
+        return np.random.PCG64(int.from_bytes(data, "big"))
+
+
+def _uniform(source: np.random.PCG64, count: int) -> NDArray[np.float64]:
+    words = np.asarray(source.random_raw(count), dtype=np.uint64)
+    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _kept(own: BitTally, wanted: int, source: np.random.PCG64) -> int:
+    """The ones among answers chosen at random; all of them if no more came than are wanted."""
+    (answers,), (ones,) = own.answers, own.ones
+    if wanted >= answers:
+        return ones
+    words = np.asarray(source.random_raw(answers), dtype=np.uint64)
+    # The answers of an owner are alike, so the ones may stand first.
+    chosen = np.argpartition(words, wanted)[:wanted] if wanted else np.empty(0, dtype=np.int64)
+    return int(np.count_nonzero(chosen < ones))

@@ -1,0 +1,134 @@
+"""The parts of the records that a tally keeps apart: owners, or groups that the plan names.
+
+A query says by its division which part every report belongs to. The tally then answers for all
+records together and, by `keys` and `of`, for each part on its own.
+"""
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confide.protocol.methods.base import Batch, Query, Tally
+from confide.protocol.wire.columns import Array
+
+# The most parts that a tally keeps apart. With more of them a part has no certificate of its own,
+# and one number for each would be larger than what it is counted from.
+MOST_PARTS = 1_000
+
+
+class PartedTally(Tally):
+    """A tally that also answers for each part on its own."""
+
+    @property
+    @abstractmethod
+    def keys(self) -> tuple[bytes, ...]:
+        """The parts that answered, in an order that does not depend on when they did."""
+
+    @abstractmethod
+    def of(self, key: bytes) -> Self:
+        """The tally of a part; that of a part that did not answer is empty."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """The number of reports."""
+
+    @abstractmethod
+    def lower_bound(self, query: Query, threshold: float, *, delta: float) -> float | None:
+        """What coverage at a threshold is at least, but with probability delta; None: unknown."""
+
+
+def kept_apart(tally: Tally) -> PartedTally | None:
+    """The tally, if it keeps parts apart and any came."""
+    return tally if isinstance(tally, PartedTally) and tally.keys else None
+
+
+class Divided(NamedTuple):
+    """The parts that occur in a batch, and for every report the place of its part among them."""
+
+    keys: tuple[bytes, ...]
+    places: NDArray[np.int64]
+
+
+# Says which part every report of a batch belongs to.
+Division = Callable[[Batch], Divided]
+
+
+def by_owner(batch: Batch) -> Divided:
+    """The sender that the transport authenticated, for every report of its batch."""
+    return Divided((batch.sender,), np.zeros(len(batch), dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class PartBits:
+    """The answers of a part: how many, and how many were one, by the place of the threshold.
+
+    Thresholds without an answer are left out.
+    """
+
+    answers: Mapping[int, int]
+    ones: Mapping[int, int]
+
+    def dense(self, thresholds: int) -> dict[str, Any]:
+        """The answers and the ones at every threshold, and no parts, as fields of a tally."""
+        places = range(thresholds)
+        return {
+            "answers": tuple(self.answers.get(place, 0) for place in places),
+            "ones": tuple(self.ones.get(place, 0) for place in places),
+            "parts": {},
+        }
+
+    def to_json(self) -> list[list[int]]:
+        return [[place, n, self.ones.get(place, 0)] for place, n in sorted(self.answers.items())]
+
+    @classmethod
+    def from_json(cls, values: Iterable[Iterable[int]]) -> "PartBits":
+        rows = [tuple(row) for row in values]
+        return cls({q: n for q, n, _ in rows}, {q: ones for q, _, ones in rows if ones})
+
+
+class PartCounter:
+    """Counts bits by part and threshold, until there are more parts than a tally keeps apart."""
+
+    def __init__(self) -> None:
+        self._answers: dict[bytes, Counter[int]] = {}
+        self._ones: dict[bytes, Counter[int]] = {}
+        self._many = False
+
+    def add(self, divided: Divided, asked: Array, bits: Array) -> None:
+        """Count reports, whose thresholds are given by place."""
+        if self._many or not len(asked):
+            return
+        width = int(asked.max()) + 1
+        codes = (divided.places * width + asked) * 2 + bits
+        found, counts = np.unique(codes, return_counts=True)
+        for code, count in zip(found.tolist(), counts.tolist(), strict=True):
+            part, place, one = code // (2 * width), code // 2 % width, code % 2
+            key = divided.keys[part]
+            self._answers.setdefault(key, Counter())[place] += count
+            self._ones.setdefault(key, Counter())[place] += count * one
+        self._many = len(self._answers) > MOST_PARTS
+
+    def parts(self) -> dict[bytes, PartBits]:
+        """What every part answered; nothing if there are too many parts."""
+        if self._many:
+            return {}
+        return {key: PartBits(found, +self._ones[key]) for key, found in self._answers.items()}
+
+
+def joined(divided: Iterable[Divided]) -> Divided:
+    """One list of parts for the reports of several batches; no parts if there are too many."""
+    known: dict[bytes, int] = {}
+    places: list[NDArray[np.int64]] = []
+    for keys, own in divided:
+        among = np.array([known.setdefault(key, len(known)) for key in keys], dtype=np.int64)
+        places.append(among[own] if len(own) else own)
+    every = np.concatenate([np.empty(0, dtype=np.int64), *places])
+    if len(known) > MOST_PARTS:
+        return Divided((), np.zeros(len(every), dtype=np.int64))
+    return Divided(tuple(known), every)

@@ -1,0 +1,66 @@
+"""The law of the threshold that bits publish, for known records: the procedure itself, many times.
+
+A procedure sees tallies only, and on a known curve these are binomial. So a campaign costs the same
+for any number of records, and whatever the procedure's rules are, these are they. Random numbers
+come from a fixed seed, so that the same question has the same answer.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confide.aggregator.procedures import bits
+from confide.protocol.channels.bit import Bit
+from confide.protocol.methods.bits import BitQuery, BitTally
+from confide.simulation.advice.curves import SizeCurve
+from confide.simulation.driver import drive
+
+Floats = NDArray[np.float64]
+
+_SEED = 7
+
+
+@dataclass(frozen=True)
+class BitCase:
+    """A campaign of bits whose law is asked for."""
+
+    curve: SizeCurve
+    n: int
+    channel: Bit
+    alpha: float
+    delta: float
+
+
+def bit_law(asked: BitCase, variant: str, *, campaigns: int) -> Floats:
+    """Thresholds of as many campaigns of a variant; 1 where nothing is certified."""
+    found = []
+    for number in range(campaigns):
+        procedure = bits.procedure(
+            variant=variant,
+            channel=asked.channel,
+            alpha=asked.alpha,
+            delta=asked.delta,
+            n=asked.n,
+        )
+        crowd = _Crowd(asked, np.random.default_rng([_SEED, number]))
+        found.append(drive(procedure, crowd).threshold)
+    return np.array(found)
+
+
+@dataclass(frozen=True)
+class _Crowd:
+    """Records of a known curve, evenly dealt to the thresholds of a query."""
+
+    asked: BitCase
+    rng: np.random.Generator
+
+    def __call__(self, query: BitQuery) -> BitTally:
+        first, last = (int(np.ceil(self.asked.n * at - 0.5)) for at in (query.start, query.stop))
+        count = len(query.thresholds)
+        places = np.arange(count + 1) * (last - first) // count
+        answers = np.diff(places)
+        spill, hit = (float(one) for one in (query.channel.spill, query.channel.hit))
+        rates = spill + (hit - spill) * self.asked.curve.coverage(np.array(query.thresholds))
+        ones = self.rng.binomial(answers, rates)
+        return BitTally(tuple(answers.tolist()), tuple(ones.tolist()))

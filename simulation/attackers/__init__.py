@@ -1,0 +1,1 @@
+"""Owners that lie or try to learn: what they change, and what can be learned, next to claims."""

@@ -1,0 +1,94 @@
+"""The options of `confide evaluate` for labels, bits and central: the settings of campaigns."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from confide.aggregator.quantiles.registry import MECHANISMS, certified_names
+from confide.protocol.certificate import MARGINAL, PAC
+from confide.protocol.errors import BadInput, check_choice
+from confide.protocol.exact.grids import GRID_NAMES, MIXED
+from confide.simulation.evaluate.calibrated import Calibrated
+from confide.simulation.evaluate.options import CuratorOptions, SharedOptions, given_fields
+from confide.simulation.evaluate.trials import Repeated
+from confide.simulation.evaluate.uncertified import Uncertified
+
+
+@dataclass(frozen=True)
+class CalibrationOptions:
+    """Of labels, bits and central: settings of campaigns, whose defaults are those of campaigns."""
+
+    channel: Annotated[
+        str | None, typer.Option(help="labels: auto, k-rr, subset or unary [default: auto]")
+    ] = None
+    failure_probability: Annotated[
+        float | None,
+        typer.Option(
+            help="labels, bits, PAC: probability, over calibration, that it fails [default: 0.1]"
+        ),
+    ] = None
+    max_corrupt: Annotated[
+        int | None,
+        typer.Option(
+            help="labels, bits: reports that may be lies; the certificate is widened by their "
+            "worst effect [default: 0]"
+        ),
+    ] = None
+    largest_set: Annotated[
+        int | None,
+        typer.Option(help="labels certified: the largest set whose labels count [default: any]"),
+    ] = None
+    joint: Annotated[
+        bool | None,
+        typer.Option("--joint", help="labels class-conditional: promise all labels at once"),
+    ] = None
+    class_floor: Annotated[
+        int | None,
+        typer.Option(
+            help="labels class-conditional: records of a label, estimated, below which its "
+            "threshold is 1 [default: 100]"
+        ),
+    ] = None
+    guarantee: Annotated[
+        str | None,
+        typer.Option(help=f"central: {MARGINAL} (on average, default) or {PAC} (of this one)"),
+    ] = None
+    mechanism: Annotated[
+        str | None, typer.Option(help=f"central trusted: {', '.join(MECHANISMS)}")
+    ] = None
+    grid: Annotated[
+        str | None,
+        typer.Option(help=f"central: how bins lie: {', '.join(GRID_NAMES)} [default: {MIXED}]"),
+    ] = None
+    provider_data: Annotated[
+        str | None,
+        typer.Option(help="own records: thresholds even in size on them (labels, grid even)"),
+    ] = None
+    edges_file: Annotated[
+        str | None, typer.Option(help="central, grid given: file with the thresholds")
+    ] = None
+    owners: Annotated[
+        int | None, typer.Option(help="central owner-noised: owners that share the records")
+    ] = None
+
+    def setting(self, shared: SharedOptions, curator: CuratorOptions, records: int) -> Repeated:
+        """Campaigns have only mechanisms that certify; others are here to compare with."""
+        given = given_fields(self) | curator.given
+        if self.mechanism is not None:
+            check_choice("mechanism", self.mechanism, MECHANISMS)
+        if self.mechanism not in (None, *certified_names()):
+            del given["mechanism"]
+            strange = sorted(given.keys() - {"beta", "bins", "grid", "privacy_delta"})
+            if strange:
+                raise BadInput(
+                    f"{self.mechanism} certifies nothing, and {', '.join(strange)} is given; "
+                    f"accepted is a mechanism that does: {', '.join(certified_names())}"
+                )
+            return Uncertified(variant=str(self.mechanism), **given, **shared.repeated(records))
+        return Calibrated(
+            method=shared.method,
+            variant=shared.asked_variant,
+            settings=given,
+            **shared.repeated(records),
+        )

@@ -1,0 +1,93 @@
+"""The table of owners on cards: reports by round, lower bounds, and owners that left."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import beta
+
+from confide.aggregator.campaigns.owner_record import OwnerRecord
+from confide.aggregator.procedures import bits
+from confide.protocol.cards.page import card_article
+from confide.protocol.cards.verify.card import verify
+from confide.protocol.certificate import LocalCertificate
+from confide.protocol.channels.bit import Bit
+from confide.protocol.channels.randomized_response import KaryRR
+from confide.protocol.exact.sampling import SeededEntropy
+from confide.protocol.methods.bits import BitQuery
+from confide.protocol.methods.label_query import LabelQuery, LabelTally
+from confide.simulation.driver import BitUsers, drive
+from tests.support.cards import broken, campaign
+from tests.support.leaving import Leaving
+
+BIT, DELTA = Bit(epsilon=4.0), 0.1
+
+
+def recorded(rounds: int, n: int = 8_000) -> tuple[OwnerRecord, LocalCertificate]:
+    record, users = OwnerRecord(), Leaving(n, rounds=rounds, seed=1)
+
+    def answer(query: Any) -> Any:
+        tally = users(query)
+        record.add(query, tally)
+        return tally
+
+    made = bits.procedure(variant="certified", channel=BIT, alpha=0.1, delta=DELTA, n=n)
+    return record, drive(made, answer)
+
+
+def test_the_bound_of_an_owner_is_clopper_and_pearsons_through_the_channel() -> None:
+    """The beta quantile of its ones, turned back from the rate of reports into coverage."""
+    query = BitQuery(BIT, 0.0, 1.0, (0.8,))
+    tally = BitUsers(np.linspace(0, 1, 500), SeededEntropy(3))(query)
+    low = float(beta.ppf(DELTA, tally.ones[0], 500 - tally.ones[0] + 1))
+    expected = (low - float(BIT.spill)) / float(BIT.hit - BIT.spill)
+    assert tally.lower_bound(query, 0.8, delta=DELTA) == pytest.approx(expected, abs=1e-9)
+    assert tally.lower_bound(query, 0.7, delta=DELTA) is None
+
+
+def test_the_bound_of_labels_is_below_coverage_and_comes_near_it() -> None:
+    """Of 40 draws with known coverage at most what delta allows are above it."""
+    rng, channel, q = np.random.default_rng(2), KaryRR(k=4, epsilon=4.0), 0.8
+    bounds: list[float] = []
+    above = 0
+    for i in range(40):
+        scores, truth = rng.random((2_000, 4)), rng.integers(0, 4, 2_000)
+        reports = channel.randomize(truth, SeededEntropy(i))
+        found = LabelTally(scores, reports).lower_bound(LabelQuery(channel), q, delta=DELTA)
+        assert found is not None
+        above += found > q
+        bounds.append(found)
+    # Binomial(40, 0.1) is above 14 once in 10^6.
+    assert above <= 14
+    assert np.mean(bounds) > q - 0.08
+
+
+def test_owners_that_left_are_counted_and_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is said while all answer; once the owner of 40 % is gone, everybody is told."""
+    with caplog.at_level(logging.WARNING):
+        staying, certificate = recorded(99)
+        assert (staying.left, staying.remark(certificate), caplog.text) == (0.0, None, "")
+        gone, certificate = recorded(2)
+    assert gone.left == pytest.approx(0.4, abs=0.05)
+    assert "did not answer the latest" in str(gone.remark(certificate))
+    assert "round 3: owners of" in caplog.text
+    rows = gone.rows(certificate)
+    assert [row["owner"] for row in rows] == ["1", "2"]
+    # By name, b"leaves" is the first.
+    assert rows[0]["reports"][2:] == [0] * (len(gone.rounds) - 2)
+    assert sum(map(sum, (row["reports"] for row in rows))) == certificate.n
+    assert "lower_bound" in rows[1]
+    assert "lower_bound" not in rows[0]
+
+
+def test_the_card_of_a_pooled_campaign_has_a_row_for_every_owner(tmp_path: Path) -> None:
+    """Three owners that answered in bytes; their bounds lie below 1, and the page shows them."""
+    card = campaign(tmp_path)
+    rows = card.diagnostic["owners"]
+    assert [row["owner"] for row in rows] == ["1", "2", "3"]
+    assert sum(map(sum, (row["reports"] for row in rows))) == card.formal["certificate"]["n"]
+    assert all(0.5 < row["lower_bound"] < 1 for row in rows)
+    assert broken(card) == []
+    assert "Owners one by one (no guarantee)" in card_article(card, verify(card))

@@ -1,0 +1,115 @@
+"""Cards of campaigns that test every owner on its own: verification, words, lies, prediction."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from confide.protocol.cards.card import Card
+from confide.protocol.cards.page import card_article
+from confide.protocol.cards.promise_words import promise
+from confide.protocol.cards.trust import thresholds_of
+from confide.protocol.cards.verify.card import verify
+from confide.protocol.errors import BadInput
+from tests.support.campaign_cards import forged
+from tests.support.cards import KEY, broken, campaign
+
+PUBLIC = KEY.public_key().public_bytes_raw()
+KINDS = [
+    (method, variant)
+    for method in ("bits", "labels")
+    for variant in ("for-every-owner", "per-owner")
+]
+
+
+@pytest.fixture(scope="module")
+def cards(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Card]:
+    """A card of each kind, of three owners that answered in bytes; a fourth's floor is missed."""
+    folder = tmp_path_factory.mktemp("owners")
+    return {
+        (method, variant): campaign(
+            folder / f"{method}-{variant}", method=method, variant=variant, owner_floor=500
+        )
+        for method, variant in KINDS
+    }
+
+
+def parts(card: Card) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = card.formal["certificate"]["strata"]["parts"]
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=":".join)
+def test_an_honest_card_verifies_and_says_what_it_promises(
+    cards: dict[tuple[str, str], Card], kind: tuple[str, str]
+) -> None:
+    """Every clause holds; the page has a row for every owner, and the promise is the variant's."""
+    card = cards[kind]
+    assert broken(card, key=PUBLIC) == []
+    assert [part["name"] for part in parts(card)] == ["1", "2", "3"]
+    assert all(part["threshold"] < 1 for part in parts(card))
+    page = card_article(card, verify(card, key=PUBLIC))
+    together = kind[1] == "for-every-owner"
+    head = "What its own reports certify, of every owner" if together else "Threshold of every"
+    assert head in page
+    said = promise(card.formal | {"decision": "feasible"})
+    said_each = "each owner, on its own, not jointly," in said
+    assert ("At every owner that is covered, 3 of 3" in said, said_each) == (together, not together)
+    assert "epsilon" not in card.formal["shuffle"]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=":".join)
+def test_lies_about_an_owner_are_named(
+    cards: dict[tuple[str, str], Card], kind: tuple[str, str]
+) -> None:
+    """A lower threshold, an owner left out, a divided delta, a rung that is not the plan's."""
+    card, place = cards[kind], ("certificate", "strata", "parts")
+    high = max(range(3), key=lambda i: float(parts(card)[i]["threshold"]))
+    named = f"certificate/strata/parts/{high}"
+    assert f"{named}/threshold" in broken(forged(card, ((*place, high, "threshold"), 0.01)))
+    assert f"{named}/delta" in broken(forged(card, ((*place, high, "delta"), 0.05)))
+    hidden = {**parts(card)[high], "covered": False, "threshold": 1.0, "rungs": []}
+    hidden["reason"] = "too few reports"
+    assert f"{named}/covered" in broken(forged(card, ((*place, high), hidden)))
+    assert "certificate/threshold" in broken(forged(card, (("certificate", "threshold"), 0.01)))
+    other = ("certificate", "strata", "together")
+    if kind[1] == "for-every-owner":
+        joint = ("certificate", "strata", "joint")
+        assert "certificate/strata/joint" in broken(forged(card, (joint, True)))
+    else:
+        assert "certificate/strata/together" in broken(forged(card, (other, True)))
+
+
+def test_a_stage_of_an_owner_is_tested_with_the_answers_that_were_planned(
+    cards: dict[tuple[str, str], Card],
+) -> None:
+    """The rest of a stage follows from the owner's own number of planned answers."""
+    card = cards["bits", "for-every-owner"]
+    place: tuple[Any, ...] = ("certificate", "strata", "parts", 0)
+    lie = forged(card, ((*place, "rungs", 0, "rest"), 1))
+    assert "certificate/strata/parts/0/rungs/0/rest" in broken(lie)
+    assert any(
+        clause.startswith("certificate/strata/parts/0/rungs")
+        for clause in broken(forged(card, ((*place, "planned"), 3_000)))
+    )
+
+
+def test_owners_below_the_floor_are_named_and_left_out(tmp_path: Path) -> None:
+    """With a floor that no owner reaches nothing is certified, and the card says why."""
+    card = campaign(tmp_path, variant="for-every-owner", owner_floor=5_000)
+    assert [part["covered"] for part in parts(card)] == [False] * 3
+    assert broken(card, key=PUBLIC) == []
+    assert "the 5000 reports that the plan asks of one" in card.formal["certificate"]["reason"]
+
+
+def test_owners_have_thresholds_to_predict_with_only_where_each_has_its_own(
+    cards: dict[tuple[str, str], Card],
+) -> None:
+    """A certificate for every owner has one threshold."""
+    each, every = (cards["labels", variant] for variant in ("per-owner", "for-every-owner"))
+    found, _ = thresholds_of(each.formal["released"], "2")
+    assert found == parts(each)[1]["threshold"]
+    with pytest.raises(BadInput, match="the card has no such parts"):
+        thresholds_of(every.formal["released"], "2")
+    whole, _ = thresholds_of(every.formal["released"], None)
+    assert whole == max(part["threshold"] for part in parts(every))
