@@ -20,6 +20,8 @@ from confide.simulation.experiments.runner import Workers, run_experiment
 from tests.support.experiments import CELLS, SMALL, TRIALS, run, written
 from tests.support.places import ROOT
 
+SHORT = SMALL.replace("trials = 5", "trials = 2").replace("budgets = [2, 8.0]", "budgets = [8]")
+SHORT = SHORT.replace(', "central:rank-exponential"', "")
 ON_RAY = """
 import sys
 from pathlib import Path
@@ -106,7 +108,7 @@ def test_a_shared_generator_would_be_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seeds drawn one after the other, which depend on what ran before, give other results."""
-    small = written(tmp_path, SMALL.replace("trials = 5", "trials = 2"))
+    small = written(tmp_path, SHORT)
     assert after_half(small, tmp_path / "ours") == run(small, tmp_path / "once")
     shared = np.random.default_rng(1)
     monkeypatch.setattr(
@@ -117,8 +119,7 @@ def test_a_shared_generator_would_be_caught(
 
 def test_two_ray_nodes_and_none_give_the_same(tmp_path: Path) -> None:
     """The command on an existing cluster of two nodes: more blocks than cores."""
-    text = SMALL.replace("trials = 5", "trials = 2").replace("budgets = [2, 8.0]", "budgets = [8]")
-    file = written(tmp_path, text)
+    file = written(tmp_path, SHORT)
     here = run(file, tmp_path / "here")
     # The cluster leaves its address in Ray's folder, where nobody else shall find it. Its sockets
     # need a short path.
