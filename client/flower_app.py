@@ -4,10 +4,11 @@ A node with `home` and `records` in its node configuration is a data owner. A no
 has a partition instead and holds a share of the embedded data set, or of the file that the run
 configuration names.
 
-An opened owner is kept between the messages of one process (`confide.client.owner.kept_owner`). A
-SuperNode starts a process for every message, so there each message reads the file of records again;
-the model is still run once, in the first round, because the scores are kept on disk
-(`confide.client.records.score_cache`) and later processes find them by a digest of the features.
+An opened owner is kept between the messages of one process (`confide.client.owner.kept_owner`,
+`confide.client.simulated.simulated_owner`). A SuperNode starts a process for every message, so
+there each message reads the file of records again; the model is still run once, in the first round,
+because the scores are kept on disk (`confide.client.records.score_cache`) and later processes find
+them by a digest of the features.
 """
 
 import logging
@@ -20,9 +21,11 @@ from flwr.clientapp import ClientApp
 from confide.client.home import Home
 from confide.client.owner import kept_owner
 from confide.client.respond import Respondent
-from confide.client.simulated import simulated_owner, stays_away
+from confide.client.simulated import simulated_owner
 from confide.client.training.computing import AUTO, Computing
 from confide.client.training.shown_log import show_training
+from confide.protocol.attendance import Attendance
+from confide.protocol.plan import round_of
 from confide.protocol.simulated import CONTENT
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION
@@ -35,31 +38,34 @@ app = ClientApp()
 @app.query()
 def answer(message: Message, context: Context) -> Message:
     """Answer a query; a failure leaves this machine as a code, never as a text."""
-    if _stays_away(context):
-        return Message(RecordDict(), reply_to=message)
     try:
         asked: Any = message.content[CONTENT]
+        hears, in_time = _heard(context, asked["query"])
+        if not hears:
+            return Message(RecordDict(), reply_to=message)
         owner = _respondent(context, asked["query"], asked.get("model"))
         reply = owner.answer(asked["plan"], asked["query"])
+        if not in_time:
+            # It was drawn and charged, and arrives when the round is over.
+            return Message(RecordDict(), reply_to=message)
     except Exception:
         log.exception("a query could not be answered; only a code leaves this machine")
         reply = wire.Answer(version=VERSION, code=wire.Code.INTERNAL).SerializeToString()
     return Message(RecordDict({CONTENT: ConfigRecord({"answer": reply})}), reply_to=message)
 
 
-def _stays_away(context: Context) -> bool:
-    """Return whether a simulation leaves this node out.
+def _heard(context: Context, query: bytes) -> tuple[bool, bool]:
+    """Return whether this node hears of the round, and whether its answer comes in time.
 
-    The ServerApp cannot choose these nodes: Flower draws new node ids in every run, so the choice
-    would fall on other owners.
+    Only nodes of a simulation may not. The ServerApp cannot choose these: Flower draws new node ids
+    in every run, so the choice would fall on other owners.
     """
-    node, config = context.node_config, context.run_config
-    return "home" not in node and stays_away(
-        owner=int(node["partition-id"]),
-        owners=int(node["num-partitions"]),
-        dropout=float(config["dropout"]),
-        seed=int(config["seed"]),
-    )
+    node = context.node_config
+    if "home" in node:
+        return True, True
+    number, round_ = int(node["partition-id"]), round_of(query)
+    attendance = Attendance.of(dict(context.run_config), owners=int(node["num-partitions"]))
+    return not attendance.missing(round_)[number], not attendance.late(round_)[number]
 
 
 def _respondent(context: Context, query: bytes, sent: bytes | None) -> Respondent:

@@ -5,6 +5,8 @@ is chosen follows from names, and not from what records hold.
 """
 
 import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +18,34 @@ from confide.protocol.wire.columns import Array
 from confide.protocol.wire.encoding import ID_BYTES
 
 
+class _Names(Sequence[bytes]):
+    """Names of 16 bytes, one after the other: as objects they would take four times the memory."""
+
+    def __init__(self, joined: bytes) -> None:
+        self._joined = joined
+
+    def __len__(self) -> int:
+        return len(self._joined) // 16
+
+    def __getitem__(self, i: Any) -> Any:
+        return self._joined[16 * i : 16 * i + 16]
+
+    def __iter__(self) -> Iterator[bytes]:
+        joined = self._joined
+        return (joined[start : start + 16] for start in range(0, len(joined), 16))
+
+    def at(self, places: Array) -> list[bytes]:
+        """Return the names at these places."""
+        joined = self._joined
+        return [joined[start : start + 16] for start in (16 * places).tolist()]
+
+
 class Participants:
     """The records of an owner under names that only its secret can make."""
 
     def __init__(self, records: Records, ledger: Ledger, secret: bytes) -> None:
         self._secret = secret
-        self._own = [self._hash(name, b"record", 16) for name in records.names]
+        self._own = _Names(b"".join(self._hash(one, b"record", 16) for one in records.names))
         known = ledger.persons() if records.persons is None else {}
         self._persons = (
             None
@@ -29,7 +53,9 @@ class Participants:
             else [self._hash(name, b"person", 16) for name in records.persons]
         )
         # Records, or the persons they belong to by this file or by an earlier one.
-        self._names = self._persons or [known.get(name, name) for name in self._own]
+        self._names: Sequence[bytes] = self._own
+        if self._persons is not None or known:
+            self._names = self._persons or [known.get(name, name) for name in self._own]
         self._placed: tuple[bytes, Array, NDArray[np.float64]] | None = None
 
     def __len__(self) -> int:
@@ -41,7 +67,11 @@ class Participants:
 
     def payers(self, places: Array) -> list[tuple[bytes, ...]]:
         """Return the names that a charge for each of these records is kept under."""
-        return [tuple({self._own[i], self._names[i]}) for i in places.tolist()]
+        own = self._own.at(places)
+        if self._names is self._own:
+            return [(name,) for name in own]
+        pairs = zip(own, places.tolist(), strict=True)
+        return [tuple({name, self._names[i]}) for name, i in pairs]
 
     def taking_part(self, plan: Plan, plan_digest: bytes) -> tuple[Array, NDArray[np.float64]]:
         """Return the records that take part in a campaign, one per person, and all positions."""
@@ -84,7 +114,7 @@ class Participants:
 
         It is 53 bits of a keyed hash.
         """
-        words = b"".join(self._hash(digest + self._names[i], purpose, 8) for i in chosen.tolist())
+        words = b"".join(self._hash(digest + name, purpose, 8) for name in self._payer_of(chosen))
         return (np.frombuffer(words, dtype="<u8") >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def report_ids(self, plan_digest: bytes, places: Array, *, whole: bool) -> tuple[Array, Array]:
@@ -95,12 +125,18 @@ class Participants:
         """
         names = [self._hash(plan_digest, b"owner", ID_BYTES)]
         if not whole:
+            payers = zip(self._payer_of(places), places.tolist(), strict=True)
             named = sorted(
-                (self._hash(plan_digest + self._names[i], b"report", ID_BYTES), i)
-                for i in places.tolist()
+                (self._hash(plan_digest + name, b"report", ID_BYTES), i) for name, i in payers
             )
             names, places = [name for name, _ in named], np.array([i for _, i in named])
         return np.frombuffer(b"".join(names), dtype=np.uint8).reshape(-1, ID_BYTES), places
+
+    def _payer_of(self, places: Array) -> list[bytes]:
+        """Return who pays for the records at these places: they themselves, or their persons."""
+        if self._names is self._own:
+            return self._own.at(places)
+        return [self._names[i] for i in places.tolist()]
 
     def _hash(self, data: bytes, purpose: bytes, size: int) -> bytes:
         return hashlib.blake2b(data, key=self._secret, person=purpose, digest_size=size).digest()

@@ -147,25 +147,19 @@ class Respondent:
             return remembered
         self._check_model(plan, policy, aggregator=signer(signed_plan))
         inside, positions = self._concerned(plan, plan_digest, asked, fewest=policy.minimum_group)
-        question = Question(
-            plan=plan_digest,
-            campaign=plan.campaign,
-            aggregator=signer(signed_plan),
-            query=name,
-            round_=round_,
-            rounds=plan.terms.rounds,
-            training=None if plan.terms.features is None else plan.to_bytes(),
-            together=plan.terms.uses_model and plan.model in policy.vetted_models,
+        question = _question(
+            plan, policy, name=plan_digest, query=name, round_=round_, signed=signed_plan
         )
         asks: dict[str, Any] = {
             "cost": Cost(plan.epsilon, plan.privacy_delta),
             "limits": policy.limits,
             "payers": self._participants.payers(inside),
         }
-        # The model runs only for an answer that can be given, and before any spend is charged. It
-        # cannot fail, whatever the records hold.
-        if plan.terms.uses_model and self._ledger.able(question, **asks):
-            self._results.make(plan, vetted=question.together)
+
+        def prepare() -> None:
+            """Run the model, only for an answer that can be given, and before any charge."""
+            if plan.terms.uses_model:
+                self._results.make(plan, vetted=question.together)
 
         def draw(chosen: list[int]) -> bytes:
             """Draw the answer of the chosen records; it must not leave before the ledger has it."""
@@ -177,12 +171,15 @@ class Respondent:
             packed = write_batch(batch, query=asked, plan=plan_digest, round_=round_)
             return serialise(wire.Answer(version=VERSION, code=wire.Code.OK, batch=packed))
 
-        answer = self._ledger.answer(question, **asks, draw=draw, now=self._now())
+        version = self._ledger.version()
+        answer = self._ledger.answer(question, **asks, prepare=prepare, draw=draw, now=self._now())
         if answer is None:
             raise Refused(wire.Code.ALREADY_SPENT)
-        # Drawing takes time, in which the owner may have changed the policy. The answer leaves only
-        # if the policy still allows it.
-        self._check_leaving(plan, plan_digest, name, policy=self._open(signed_plan)[2])
+        # Drawing takes time, in which the owner may have changed the policy, and another process
+        # the ledger. The answer leaves only if the policy still allows it.
+        latest = self._open(signed_plan)[2]
+        if latest != policy or self._ledger.version() != version:
+            self._check_leaving(plan, plan_digest, name, policy=latest)
         return answer
 
     def _concerned(
@@ -267,3 +264,19 @@ def _report_bytes(plan: Plan) -> float:
     """Return the bytes of a report of one record; 0 where the owner answers as a whole."""
     bits = sum(report_columns(plan)[1].values())
     return ID_BYTES + bits / 8 if bits else 0.0
+
+
+def _question(
+    plan: Plan, policy: Policy, *, name: bytes, query: bytes, round_: int, signed: bytes
+) -> Question:
+    """Return what the ledger is asked, by the digests of the plan and of the query."""
+    return Question(
+        plan=name,
+        campaign=plan.campaign,
+        aggregator=signer(signed),
+        query=query,
+        round_=round_,
+        rounds=plan.terms.rounds,
+        training=None if plan.terms.features is None else plan.to_bytes(),
+        together=plan.terms.uses_model and plan.model in policy.vetted_models,
+    )

@@ -5,9 +5,10 @@ Their policy trusts the simulation's key and no other.
 
 import os
 import tempfile
-from collections import Counter
+import threading
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -49,10 +50,27 @@ SIMULATION_POLICY = Policy(
     trained_models=True,
 )
 
+# Owners that a process keeps open: each takes a file and about 200 KB.
+MOST_KEPT = 1_000
 
-def stays_away(*, owner: int, owners: int, dropout: float, seed: int) -> bool:
-    """Whether a simulated owner never answers; all answer unless a dropout rate is set."""
-    return bool(np.random.default_rng(max(seed, 0)).random(owners)[owner] < dropout)
+
+class QueryStreams:
+    """The random words of a seeded owner, a stream for each query.
+
+    A query may find its owner in any process, so the stream of a query depends on nothing that was
+    asked before, and no two queries share random words.
+    """
+
+    def __init__(self, seed: int, owner: int) -> None:
+        self._name = seed, owner
+        self._stream: Entropy = SeededEntropy("owner", seed, owner)
+
+    def begin(self, query: bytes) -> None:
+        """Start the stream of a query."""
+        self._stream = SeededEntropy("owner", *self._name, query.hex())
+
+    def __call__(self, size: int) -> bytes:
+        return self._stream(size)
 
 
 def simulated_owner(
@@ -64,18 +82,54 @@ def simulated_owner(
     query: bytes,
     model: bytes | None = None,
 ) -> Respondent:
-    """Make an owner with its share of the records and a ledger in the folder of the run.
+    """Return an owner with its share of the records and a ledger in the folder of the run.
 
     Its records have the results of a model that came with them, unless a model came with the query,
-    or the run configuration names one, which then scores them. A node is made anew for every query,
-    so the name of a seeded stream includes the query: no two queries share random words.
+    or the run configuration names one, which then scores them. A process keeps the owners that it
+    made for a run, with their names, scores and ledgers, because any node's next query may reach
+    it.
     """
+    folder = Path(os.environ.get(RUN_FOLDER, tempfile.gettempdir())) / f"confide-run-{run}"
+    key = folder, owner, owners, tuple(sorted(config.items())), model
+    found = _kept.owners.pop(key, None)
+    if found is None:
+        while len(_kept.owners) >= MOST_KEPT:
+            _kept.owners.popitem(last=False)[1].ledger.close()
+        found = _made(folder, owner=owner, owners=owners, config=config, model=model)
+    _kept.owners[key] = found
+    if found.streams is not None:
+        found.streams.begin(query)
+    return found.respondent
+
+
+@dataclass(frozen=True)
+class _KeptSimulated:
+    respondent: Respondent
+    ledger: Ledger
+    streams: QueryStreams | None
+
+
+class _SimulatedOfThread(threading.local):
+    """The owners kept for one thread, the last used at the end.
+
+    Each thread has its own, because an SQLite connection belongs to the thread that made it.
+    """
+
+    def __init__(self) -> None:
+        self.owners: OrderedDict[Any, _KeptSimulated] = OrderedDict()
+
+
+_kept = _SimulatedOfThread()
+
+
+def _made(
+    folder: Path, *, owner: int, owners: int, config: Mapping[str, Any], model: bytes | None
+) -> _KeptSimulated:
     data, seed = simulated_data(config), int(config["seed"])
     mine = dealt(config, owners=owners).shares[owner]
     scorer = _model(str(config["model-file"])) if model is None else Model.of(model)
-    folder = Path(os.environ.get(RUN_FOLDER, tempfile.gettempdir())) / f"confide-run-{run}"
     folder.mkdir(exist_ok=True)
-    entropy: Entropy = os_entropy if seed < 0 else SeededEntropy("owner", seed, owner, query.hex())
+    streams = None if seed < 0 else QueryStreams(seed, owner)
     given = scorer is None and data.results is not None
     records = Records(
         _names(data, mine),
@@ -90,16 +144,18 @@ def simulated_owner(
     if scorer is not None:
         named.add(scorer.digest)
     policy = replace(SIMULATION_POLICY, models=SIMULATION_POLICY.models | named)
-    return Respondent(
+    ledger = Ledger(folder / f"{owner}.sqlite", synced=False)
+    respondent = Respondent(
         records=records,
         model=scorer,
         cache=None if scorer is None else folder / f"{owner}-scores",
         policy=lambda: policy,
-        ledger=Ledger(folder / f"{owner}.sqlite"),
+        ledger=ledger,
         secret=owner.to_bytes(32, "little"),
-        entropy=entropy,
+        entropy=os_entropy if streams is None else streams,
         now=lambda: datetime.now(UTC),
     )
+    return _KeptSimulated(respondent, ledger, streams)
 
 
 def _names(data: SimulatedData, mine: NDArray[Any]) -> tuple[bytes, ...]:

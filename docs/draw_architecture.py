@@ -24,9 +24,10 @@ WIDTH, COLUMN, BOX, HEIGHT, ROW, TOP = 1155, 345, 154, 88, 112, 96
 GUTTER = COLUMN - 16 - 2 * BOX
 STRIPS = {"shuffler": TOP + 6 * ROW + 34, "simulation": TOP + 6 * ROW + HEIGHT + 106}
 END = STRIPS["simulation"] + HEIGHT + ROW + 66
-BESIDE, DEALT = "beside the rooms", "dealing embedded simulated simulated_data record_columns"
-LINES, CHAINS = "command_line option_groups tensors", "chain_options owner_options defaults"
-OPTIONS = f"{CHAINS} predict_command sample_predictions report report_plot findings"
+BESIDE, LINES = "beside the rooms", "command_line option_groups tensors"
+DEALT = "dealing attendance embedded simulated simulated_data"
+REPORT = "findings report report_plot predict_command sample_predictions"
+MORE = f"chain_options owner_options defaults {REPORT}"
 STYLE = """text{font:12px system-ui,sans-serif;fill:#1f2933}.n{font-weight:600}
 .s{font-size:9.5px;fill:#52606d}.p{font-size:15px;font-weight:600}
 .c{fill:#f5f7fa;stroke:#cbd2d9}.b{fill:#fff;stroke:#7b8794}
@@ -71,7 +72,7 @@ client 0 4 training: DP-SGD at the owner
 client 1 4 erm: linear models, exact noise
 protocol 0 0 cards/verify: decides a card again
 protocol 1 0 cards: contract cards
-protocol 0 1 plan: signed plans, queries: plan sealing shuffling
+protocol 0 1 plan: signed plans, queries: plan chain_cost sealing shuffling
 protocol 1 1 certificate: promises, predictions: certificate prediction
 protocol 0 2 methods: terms, queries, tallies
 protocol 1 2 wire: messages as bytes
@@ -80,7 +81,7 @@ protocol 1 3 scores: conformity scores
 protocol 0 4 architectures: networks, ONNX models: architectures models
 protocol 1 4 privacy: the cost of mechanisms
 protocol 0 5 exact: exact arithmetic, sampling
-protocol 1 5 {BESIDE}:: errors files terminal {LINES} version {DEALT}
+protocol 1 5 {BESIDE}:: errors files terminal {LINES} version record_columns {DEALT}
 aggregator 0 0 cli: two command lines: cli __main__
 aggregator 1 0 flower_app: Flower's server side: flower_app flower_messages
 aggregator 0 1 server: gRPC, advance of campaigns
@@ -95,9 +96,9 @@ shuffler 0 0 cli: confide-shuffler: cli __main__ joining standing
 shuffler 1 0 relay: asks owners the queries, hands rounds over
 shuffler 2 0 mixing: a whole round in random order, signed
 shuffler 3 0 storage: mixed rounds, until they are held
-simulation 0 0 commands: confide: cli federation federation_command interrupts {OPTIONS}
-simulation 1 0 evaluate: what a method costs; papers again: evaluate reproduce
-simulation 2 0 driver: arrays answer procedures: driver planning calibration evaluation
+simulation 0 0 commands: confide: cli federation federation_command interrupts {MORE}
+simulation 1 0 evaluate: what a method costs; experiments; papers: evaluate experiments reproduce
+simulation 2 0 driver: users in arrays: driver planning calibration evaluation trial arrays presence
 simulation 3 0 data: embedded, synthetic and own records
 simulation 0 1 advice: which method, and what it costs
 simulation 1 1 attackers: liars, and lower bounds on epsilon
@@ -136,15 +137,11 @@ PATH = (
 
 def room_of(module: str) -> Room:
     """The room of a module such as `client.ledger.ledger`; the longest name that fits decides."""
-    fitting = [
-        (len(part), room)
-        for room in ROOMS
-        for part in room.modules
-        if f"{module}.".startswith(f"{room.package}.{part}.")
-    ]
+    held = [(len(part), part, room) for room in ROOMS for part in room.modules]
+    fitting = [one for one in held if f"{module}.".startswith(f"{one[2].package}.{one[1]}.")]
     if not fitting:
         raise SystemExit(f"{module} has no box; give it one in {Path(__file__).name}")
-    return max(fitting, key=lambda found: found[0])[1]
+    return max(fitting, key=lambda found: found[0])[2]
 
 
 def read_modules() -> dict[str, ast.Module]:
@@ -197,12 +194,9 @@ def needed_lines(uses: dict[Room, set[Room]]) -> list[tuple[Room, Room]]:
         if one.package == other.package and BESIDE not in (one.name, other.name)
     }
     for edge in sorted(kept, key=_longest_first):
-        reached, left = set(), [other for one, other in kept - {edge} if one == edge[0]]
-        while left:
-            room = left.pop()
-            if room not in reached:
-                reached.add(room)
-                left += [other for one, other in kept - {edge} if one == room]
+        rest, reached = kept - {edge}, {edge[0]}
+        while further := {other for one, other in rest if one in reached} - reached:
+            reached |= further
         if edge[1] in reached:
             kept.remove(edge)
     return sorted(kept, key=lambda found: (found[0].package, found[0].name, found[1].name))
@@ -231,16 +225,16 @@ def draw_line(one: Room, other: Room) -> str:
 
 def _texts(room: Room, uses: set[Room]) -> list[str]:
     """The lines in a box: what it is for, and which rooms of other packages it uses."""
+    room_for = room.width // 5 - 3
     if room.name == BESIDE:
-        return wrap(", ".join(room.modules), room.width // 5 - 3)
+        return wrap(", ".join(room.modules), room_for)
+    lines = wrap(room.purpose, room_for)
     others = [one for one in uses if one.package != room.package and one.name != BESIDE]
     if room.package == "simulation":
-        # It uses everything.
-        return wrap(room.purpose, room.width // 5 - 3)
+        return lines  # It uses everything.
     others.sort(key=lambda one: (one.package != "protocol", one.package, one.name))
     names = [f"{one.package}.{one.name}".removeprefix("protocol.") for one in others]
-    lines = wrap(room.purpose, room.width // 5 - 3)
-    lines += wrap(f"uses {', '.join(names)}", room.width // 5 - 3) if names else []
+    lines += wrap(f"uses {', '.join(names)}", room_for) if names else []
     assert len(lines) <= 6, f"the text of {room.package}/{room.name} does not fit its box"
     return lines
 

@@ -1,5 +1,6 @@
 """Deals the records of a simulation to its owners, and leaves some for the test."""
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +10,9 @@ from confide.protocol.errors import BadInput
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
+
+# The most records that are drawn with replacement.
+MOST_DRAWN = 100_000_000
 
 
 class Dealt(NamedTuple):
@@ -27,6 +31,7 @@ def deal(
     sizes: str = "1",
     concentration: float = 0.0,
     replacement: bool = False,
+    tilt: Floats | None = None,
     seed: int,
 ) -> Dealt:
     """Deal `records` of the records with these labels to owners; the others are the test.
@@ -37,9 +42,13 @@ def deal(
     smaller the concentration, the less alike the owners are. With replacement, records are
     independent draws from the given ones, which are then both the whole population and the test
     records. Test records are split by the same rule, to show what an owner's new records meet.
+
+    With a `tilt`, a weight above 0 for every record, owners' records are draws with replacement, in
+    proportion to it, from those that are not of the test: a covariate shift if the weights follow
+    from the features alone.
     """
-    most = 1_000_000 if replacement else len(labels) - 1
-    if not 1 <= records <= most or owners < 1 or concentration < 0:
+    most = MOST_DRAWN if replacement else len(labels) - 1
+    if not 1 <= records <= most or owners < 1 or not 0 <= concentration < math.inf:
         raise BadInput(
             f"{records} records to {owners} owners, concentration {concentration}; accepted are 1 "
             f"to {most} records, at least 1 owner and a concentration of 0 or more"
@@ -51,6 +60,9 @@ def deal(
     dealt, rest = order[:records], order[records:]
     if replacement:
         dealt, rest = rng.integers(len(labels), size=records), order
+    if tilt is not None:
+        pool = order if replacement else order[:records]
+        dealt = rng.choice(pool, size=records, p=tilt[pool] / tilt[pool].sum())
     if concentration == 0:
         return Dealt(_cut(dealt, shares), rest, _cut(rest, shares))
     weights = rng.dirichlet(concentration * owners * shares, labels.max() + 1)
@@ -87,8 +99,12 @@ def _cut(rows: Array, shares: Floats) -> list[Array]:
 
 def _drawn(labels: Array, weights: Floats, rng: np.random.Generator) -> Array:
     """Draw an owner for every label, from the owners' weights for it."""
-    owners = weights.shape[1]
-    return np.array([rng.choice(owners, p=weights[label]) for label in labels], dtype=np.int64)
+    drawn, owners = rng.random(len(labels)), np.empty(len(labels), dtype=np.int64)
+    for label, row in enumerate(weights):
+        chosen = labels == label
+        bounds = row.cumsum()
+        owners[chosen] = (bounds / bounds[-1]).searchsorted(drawn[chosen], side="right")
+    return owners
 
 
 def _sizes(text: str) -> Floats:

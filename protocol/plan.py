@@ -4,17 +4,17 @@ The digest of a plan's bytes names the campaign everywhere.
 """
 
 import hashlib
-import math
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
-from typing import NamedTuple
+from functools import lru_cache
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from confide.protocol.chain_cost import ChainCost
 from confide.protocol.channels.base import MOST_LABELS
-from confide.protocol.errors import BadInput, Refused, check_choice, check_probability
+from confide.protocol.errors import BadInput, Refused, check_probability
 from confide.protocol.methods.base import MOST_RECORDS, Query, Terms
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.methods.sealed import SealedQuery
@@ -28,19 +28,6 @@ from confide.protocol.wire.encoding import VERSION, parse, serialise
 # Signatures cover this prefix too, so that a signature over a plan means nothing anywhere else.
 _SIGNED = b"confide plan v2\0"
 MOST_CALIBRATIONS = 100
-
-
-class ChainCost(NamedTuple):
-    """What a calibration of a chain, method:variant, costs each record that it asks."""
-
-    campaign: str
-    epsilon: float
-    delta: float
-
-    @property
-    def on_training_records(self) -> bool:
-        """Whether it asks the records that trained the model."""
-        return METHODS[self.campaign.partition(":")[0]].on_training_records
 
 
 @dataclass(frozen=True)
@@ -134,12 +121,7 @@ class Plan:
                 f"{MOST_CALIBRATIONS} of one training, with {self.cost} among them"
             )
         for one in self.chain:
-            check_choice("method of the chain", one.campaign.partition(":")[0], METHODS)
-            if not (0 < one.epsilon < math.inf and 0 <= one.delta < 1):
-                raise BadInput(
-                    f"{one.campaign} of the chain costs epsilon {one.epsilon} and delta "
-                    f"{one.delta}; accepted are positive numbers, and a delta below 1"
-                )
+            one.check()
 
     def _check_shuffling(self, shuffling: Shuffling) -> None:
         if not self.terms.row_bytes:
@@ -249,18 +231,29 @@ def open_plan(signed: bytes, *, trusted: Collection[bytes], now: datetime) -> tu
         raise Refused(wire.Code.UNSIGNED)
     if message.key not in trusted:
         raise Refused(wire.Code.UNKNOWN_KEY)
+    plan, name = _signed_plan(signed)
+    if now < plan.issued:
+        raise Refused(wire.Code.NOT_YET_VALID)
+    if now >= plan.expires:
+        raise Refused(wire.Code.EXPIRED)
+    return plan, name
+
+
+@lru_cache(maxsize=8)
+def _signed_plan(signed: bytes) -> tuple[Plan, bytes]:
+    """Read the plan of a signed plan, and its digest, if the signature is that of its key.
+
+    An answer opens its plan twice, and a process of simulated owners for each of them: what
+    follows from the bytes alone is found out once.
+    """
+    message = parse(wire.SignedPlan, signed)
     try:
         Ed25519PublicKey.from_public_bytes(message.key).verify(
             message.signature, _SIGNED + message.plan
         )
     except (InvalidSignature, ValueError):
         raise Refused(wire.Code.BAD_SIGNATURE) from None
-    plan = Plan.from_bytes(message.plan)
-    if now < plan.issued:
-        raise Refused(wire.Code.NOT_YET_VALID)
-    if now >= plan.expires:
-        raise Refused(wire.Code.EXPIRED)
-    return plan, digest(message.plan)
+    return Plan.from_bytes(message.plan), digest(message.plan)
 
 
 def signer(signed: bytes) -> bytes:
@@ -293,6 +286,11 @@ def read_query(data: bytes, *, plan: Plan, plan_digest: bytes) -> tuple[Query, i
     if query.whole and message.round >= plan.terms.rounds:
         raise Refused(wire.Code.MALFORMED)
     return query, message.round
+
+
+def round_of(data: bytes) -> int:
+    """Return the round that a query says it is of; refuse what is no query with a code."""
+    return parse(wire.Query, data).round
 
 
 def query_digest(data: bytes) -> bytes:

@@ -30,6 +30,7 @@ Array = NDArray[Any]
 Config = Mapping[str, Any]
 
 EMBEDDED_RECORDS = 10_000
+MOST_SHIFT = 10
 ACCEPTED = (
     "accepted are .npz, .csv and .parquet with `label` and probabilities `p0`, `p1`, ..., or "
     "`target` and `prediction` (with `scale`) or `lower` and `upper`, or features instead of a "
@@ -165,17 +166,31 @@ def dealt_records(config: Config) -> int:
 
 def dealt(config: Config, *, owners: int) -> Dealt:
     """Deal the records to so many owners, once per process."""
-    data = simulated_data(config)
-    rules = {
-        "sizes": str(config["sizes"]),
-        "concentration": float(config["concentration"]),
-        "replacement": bool(config["replacement"]),
-    }
-    if data.owners:
-        if rules != {"sizes": "1", "concentration": 0.0, "replacement": False}:
+    rules = {name: config[name] for name in (*_RULES, "data", "owner-column", "seed")}
+    return _dealt(tuple(rules.items()), dealt_records(config), owners)
+
+
+@cache
+def _dealt(rules: tuple[tuple[str, Any], ...], records: int, owners: int) -> Dealt:
+    config = dict(rules)
+    return deal_records(simulated_data(config), config | {"records": records}, owners=owners)
+
+
+# The settings that say how records are dealt, where no column does.
+_RULES: dict[str, Any] = {"sizes": "1", "concentration": 0.0, "replacement": False}
+_RULES |= {"covariate-shift": 0.0}
+
+
+def deal_records(data: SimulatedData, config: Config, *, owners: int) -> Dealt:
+    """Deal `records` of these records to so many owners, by the rules of a run configuration."""
+    records, seed = int(config["records"]), max(int(config["seed"]), 0)
+    rules = {name: type(value)(config[name]) for name, value in _RULES.items()}
+    if data.holders is not None:
+        if rules != _RULES:
             raise BadInput(
-                f"sizes, concentration or replacement are given with the column of owners "
-                f"{config['owner-column']!r}, which says who holds what; accepted is one of them"
+                "sizes, concentration, replacement or covariate-shift are given with the column of "
+                f"owners {config['owner-column']!r}, which says who holds what; accepted is one of "
+                "them"
             )
         if owners != len(data.owners):
             raise BadInput(
@@ -183,22 +198,38 @@ def dealt(config: Config, *, owners: int) -> Dealt:
                 f"names {len(data.owners)} owners; accepted is a node for each (flwr run: "
                 f"--federation-config num-supernodes={len(data.owners)})"
             )
-    return _dealt(
-        str(config["data"]),
-        str(config["owner-column"]),
+        return deal_by_column(data.holders, records=records, seed=seed)
+    return deal(
+        _strata(data.truth),
         owners=owners,
-        records=dealt_records(config),
-        seed=max(int(config["seed"]), 0),
-        **rules,
+        records=records,
+        sizes=str(rules["sizes"]),
+        concentration=float(rules["concentration"]),
+        replacement=bool(rules["replacement"]),
+        tilt=covariate_tilt(data, float(rules["covariate-shift"])),
+        seed=seed,
     )
 
 
-@cache
-def _dealt(path: str, column: str, *, owners: int, records: int, seed: int, **rules: Any) -> Dealt:
-    data = simulated_data({"data": path, "owner-column": column})
-    if data.holders is not None:
-        return deal_by_column(data.holders, records=records, seed=seed)
-    return deal(_strata(data.truth), owners=owners, records=records, seed=seed, **rules)
+def covariate_tilt(data: SimulatedData, shift: float) -> Array | None:
+    """Return exp(shift z) for every record; None without a shift.
+
+    z is how sure the model is of the record, its largest result, or else the sum of its features,
+    in standard deviations and at most 3: a function of the features, so that only these shift.
+    """
+    if not shift:
+        return None
+    if not abs(shift) <= MOST_SHIFT:
+        raise BadInput(
+            f"covariate-shift is {shift}; accepted are numbers from -{MOST_SHIFT} to {MOST_SHIFT}"
+        )
+    given = data.results if data.results is not None else data.features
+    assert given is not None
+    rows = given.reshape(len(given), -1).astype(np.float64)
+    value = rows.max(axis=1) if data.results is not None else rows.sum(axis=1)
+    deviations = (value - value.mean()) / (value.std() or 1.0)
+    found: Array = np.exp(shift * np.clip(deviations, -3, 3))
+    return found
 
 
 def _strata(truth: Array) -> Array:

@@ -26,13 +26,9 @@ from confide.protocol.methods.owner_terms import OWNER_VARIANTS
 from confide.protocol.methods.registry import local_variants
 from confide.protocol.plan import Plan
 from confide.protocol.prediction.predictor import Predictor
-from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, REGRESSION, Score
-from confide.protocol.scores.label_score import LabelScore
-from confide.protocol.scores.probabilities import check_probabilities
-from confide.protocol.scores.registry import find_score
-from confide.protocol.scores.risk import risk
+from confide.protocol.scores.base import Score
 from confide.protocol.simulated import ALWAYS
-from confide.protocol.tensors import as_array
+from confide.simulation.arrays import ArrayRecords, draw_order, read_records
 from confide.simulation.driver import (
     BitUsers,
     CountingOwner,
@@ -41,10 +37,12 @@ from confide.simulation.driver import (
     PairUsers,
 )
 from confide.simulation.planning import plan as make_campaign_plan
+from confide.simulation.presence import Presence
 
 Array = NDArray[Any]
 
 NON_PRIVATE = "non-private"
+_NOISED = f"{CentralTerms.method}:{OWNER_NOISED}"
 
 
 def variants() -> dict[str, tuple[str, ...]]:
@@ -149,47 +147,69 @@ def calibrate(
 
     Randomness is the operating system's. A `seed` repeats a run, and makes its card a simulation.
     """
-    observed, chosen = as_array(truth), find_score(score)
-    # Losses of one's own come without results of a model.
-    found = np.empty((len(observed), 0)) if results is None else as_array(results)
-    if chosen.task in (MULTI_LABEL, OWN_LOSS):
-        found, observed = risk(chosen).checked(found, observed)
-    elif chosen.task != REGRESSION:
-        found = check_probabilities(found).astype(np.float32, copy=False)
-    labels = 0 if chosen.task in (REGRESSION, OWN_LOSS) else found.shape[1]
-    rng = np.random.default_rng(seed)
-    # Users are asked in the order of their positions, which must not depend on their records.
-    order = rng.permutation(len(observed))
-    if len(found) != len(observed):
-        raise BadInput(f"{len(found)} results with {len(observed)} truths; accepted is one each")
-    u = rng.random(len(observed)) if chosen.randomized else None
-    noised = method == f"{CentralTerms.method}:{OWNER_NOISED}"
-    _check_owners(owners, method, noised=noised, n=len(observed))
-    held = None if owners is None or isinstance(owners, int) else np.asarray(owners)[order]
-    records = _Records(chosen, found[order], observed[order], u, held)
+    records = read_records(results, truth, score)
+    _check_owners(owners, method, n=len(records.truth))
+    order, u = draw_order(len(records.truth), seed)
+    held = owners if owners is None or isinstance(owners, int) else np.asarray(owners)[order]
+    return calibrate_in_order(
+        records.taken(order, u=u),
+        seeded(seed),
+        method=method,
+        epsilon=epsilon,
+        alpha=alpha,
+        model=model,
+        name=name,
+        owners=held,
+        **settings,
+    )
+
+
+def seeded(seed: int | None) -> Entropy:
+    """The randomness of a calibration."""
+    return os_entropy if seed is None else SeededEntropy("calibrate", seed)
+
+
+def calibrate_in_order(
+    records: ArrayRecords,
+    entropy: Entropy,
+    *,
+    method: str,
+    epsilon: float = 1.0,
+    alpha: float = 0.1,
+    model: Path | str | None = None,
+    name: str = "calibration in process",
+    owners: Any = None,
+    presence: Presence | None = None,
+    **settings: Any,
+) -> Calibration:
+    """Calibrate on records in the order in which they are asked, those present in a round."""
+    score, n, labels = records.score, len(records.truth), records.labels
+    _check_owners(owners, method, n=n)
     if method == NON_PRIVATE:
         check_used([_kebab(key) for key in settings], [method], belongs())
-        return Calibration(chosen, split_conformal(records.own, alpha=alpha), labels or None)
-    asked: dict[str, Any] = {"score": score, "epsilon": epsilon, "alpha": alpha}
-    counted = {"records": max(1, len(observed)), "labels": labels}
+        own = records.own if presence is None else records.own[presence(slice(0, n))]
+        return Calibration(score, split_conformal(own, alpha=alpha), labels or None)
+    asked: dict[str, Any] = {"score": score.text, "epsilon": epsilon, "alpha": alpha}
+    counted = {"records": max(1, n), "labels": labels}
     plan = make_campaign_plan(
-        _campaign(method), model=model, title=name, days=1, **counted, **asked, **settings
+        campaign_of(method), model=model, title=name, days=1, **counted, **asked, **settings
     )
-    if seed is not None:
+    if entropy is not os_entropy:
         # A seeded run repeats in every bit of its plan.
         plan = replace(plan, issued=ALWAYS[0], expires=ALWAYS[1])
-    entropy: Entropy = os_entropy if seed is None else SeededEntropy("calibrate", seed)
-    users = (
-        NoisingOwners(records.own, owners or 1, entropy)
-        if noised
-        else USERS[plan.method](records, entropy)
-    )
+    if method == _NOISED:
+        assert presence is None, "noising owners are all there"
+        users: Any = NoisingOwners(records.own, owners or 1, entropy)
+    else:
+        parts = None if isinstance(owners, int) else owners
+        users = USERS[plan.method](records, entropy, parts, presence=presence)
     outcome, crowd = _run(plan, users, entropy)
-    return Calibration(chosen, outcome.certificate, labels or None, plan, outcome, crowd)
+    return Calibration(score, outcome.certificate, labels or None, plan, outcome, crowd)
 
 
-def _check_owners(owners: Any, method: str, *, noised: bool, n: int) -> None:
+def _check_owners(owners: Any, method: str, *, n: int) -> None:
     """Refuse owners of another kind than the method has, and a method without its owners."""
+    noised = method == _NOISED
     if owners is None:
         if method.partition(":")[2] in OWNER_VARIANTS:
             raise BadInput(
@@ -205,37 +225,20 @@ def _check_owners(owners: Any, method: str, *, noised: bool, n: int) -> None:
         raise BadInput(f"{len(owners)} owners with {n} truths; accepted is one each")
 
 
-@dataclass(frozen=True)
-class _Records:
-    """Records in the order in which they are asked."""
-
-    score: Score
-    results: Array
-    truth: Array
-    u: Array | None
-    owners: Array | None = None
-
-    @property
-    def own(self) -> Array:
-        return self.score.true_scores(self.results, self.truth, u=self.u)
-
-    @property
-    def every(self) -> Array:
-        return LabelScore.of(self.score).all_scores(self.results, u=self.u)
-
-
 # The users of every method, in arrays.
-USERS: dict[str, Callable[[_Records, Entropy], Callable[[Any], Any]]] = {
-    "bits": lambda records, entropy: BitUsers(records.own, entropy, records.owners),
-    "labels": lambda records, entropy: LabelUsers(
-        records.every, records.truth, entropy, records.owners
+USERS: dict[str, Callable[..., Callable[[Any], Any]]] = {
+    "bits": lambda records, *given, presence: BitUsers(records.own, *given, presence=presence),
+    "labels": lambda records, *given, presence: LabelUsers(
+        records.every, records.truth, *given, presence=presence
     ),
-    "pairs": lambda records, entropy: PairUsers(records.own, records.truth, entropy),
-    "central": lambda records, entropy: CountingOwner(records.own),
+    "pairs": lambda records, entropy, *_, presence: PairUsers(
+        records.own, records.truth, entropy, presence=presence
+    ),
+    "central": lambda records, *_, presence: CountingOwner(records.own, presence=presence),
 }
 
 
-def _campaign(method: str) -> str:
+def campaign_of(method: str) -> str:
     """The campaign that a method means: its first variant, unless it names one."""
     asked, _, variant = method.partition(":")
     check_choice("method", asked, (*variants(), NON_PRIVATE))

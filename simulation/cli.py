@@ -13,6 +13,7 @@ from confide.simulation.data.population import embedded
 from confide.simulation.evaluate.calibrated import Calibrated
 from confide.simulation.evaluate.command import evaluate_command, run_all
 from confide.simulation.evaluate.table import LEGEND, show
+from confide.simulation.experiments.command import diff_command, report_command, run_command
 from confide.simulation.federation_command import federation_command
 from confide.simulation.predict_command import predict_command
 from confide.simulation.reproduce.command import reproduce_command
@@ -46,4 +47,7 @@ app.command("advise")(advise_command)
 app.add_typer(attack, name="attack")
 app.command("federation")(federation_command)
 app.command("predict")(predict_command)
+app.command("run")(run_command)
+app.command("report")(report_command)
+app.command("diff")(diff_command)
 app.command("reproduce")(reproduce_command)

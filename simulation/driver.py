@@ -1,7 +1,7 @@
 """The in-process driver: a population held in arrays answers the queries of a procedure."""
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -20,6 +20,10 @@ from confide.protocol.methods.counts import CountQuery, CountTally, HistogramQue
 from confide.protocol.methods.label_query import LabelQuery, LabelTally
 from confide.protocol.methods.pairs import PairQuery, PairTally
 from confide.protocol.methods.parts import Divided, PartCounter
+from confide.simulation.presence import Presence
+
+# Users by their places, all in a row or one by one.
+Places = slice | NDArray[np.int64]
 
 AnyQuery = TypeVar("AnyQuery")
 AnyTally = TypeVar("AnyTally")
@@ -43,29 +47,32 @@ def drive(
 class BitUsers:
     """Users who know the score of their record.
 
-    User i of n has position (i + 1/2)/n, so the users must be shuffled first. `parts` are their
-    owners or groups, if tallies shall keep them apart.
+    User i of n has position (i + 1/2)/n, so the users must be shuffled first. Those that are not
+    present in a round do not answer it. `parts` are their owners or groups, if tallies shall keep
+    them apart.
     """
 
     scores: NDArray[Any]
     entropy: Entropy
     parts: NDArray[Any] | None = None
+    _: KW_ONLY
+    presence: Presence | None = None
 
     def __call__(self, query: BitQuery) -> BitTally:
-        asked, first = _slice(len(self.scores), query.start, query.stop)
-        scores = self.scores[asked]
-        part = query.part((np.arange(len(scores)) + first + 0.5) / len(self.scores))
-        bits = scores <= np.asarray(query.thresholds, dtype=np.float64)[part]
-        reports = self.reports(bits, query.channel, asked)
+        places = _answering(len(self.scores), query, self.presence)
+        numbers = _numbers(places)
+        part = query.part((numbers + 0.5) / len(self.scores))
+        bits = self.scores[places] <= np.asarray(query.thresholds, dtype=np.float64)[part]
+        reports = self.reports(bits, query.channel, places)
         count = len(query.thresholds)
         answers = np.bincount(part, minlength=count)
         ones = np.bincount(part[reports], minlength=count)
         counter = PartCounter()
         if self.parts is not None:
-            counter.add(_divided(self.parts[asked]), part, reports)
+            counter.add(_divided(self.parts[places]), part, reports)
         return BitTally(tuple(answers.tolist()), tuple(ones.tolist()), counter.parts())
 
-    def reports(self, bits: NDArray[np.bool_], channel: Bit, asked: slice) -> NDArray[np.bool_]:
+    def reports(self, bits: NDArray[np.bool_], channel: Bit, asked: Places) -> NDArray[np.bool_]:
         """What the users at these places say whose true bits are these."""
         return channel.randomize(bits, self.entropy)
 
@@ -74,13 +81,16 @@ class BitUsers:
 class LabelUsers:
     """Users who show their features (here: scores of every label) and keep their label private.
 
-    `parts` are their owners or groups, if tallies shall keep them apart.
+    Those that are not present in a round do not answer it. `parts` are their owners or groups, if
+    tallies shall keep them apart.
     """
 
     scores: NDArray[Any]
     labels: NDArray[Any]
     entropy: Entropy
     parts: NDArray[Any] | None = None
+    _: KW_ONLY
+    presence: Presence | None = None
 
     def __post_init__(self) -> None:
         if len(self.scores) != len(self.labels):
@@ -90,13 +100,13 @@ class LabelUsers:
             )
 
     def __call__(self, query: LabelQuery) -> LabelTally:
-        asked, _ = _slice(len(self.labels), query.start, query.stop)
-        reports = self.reports(query.channel, asked)
+        places = _answering(len(self.labels), query, self.presence)
+        reports = self.reports(query.channel, places)
         if self.parts is None:
-            return LabelTally(self.scores[asked], reports)
-        return LabelTally(self.scores[asked], reports, *_divided(self.parts[asked]))
+            return LabelTally(self.scores[places], reports)
+        return LabelTally(self.scores[places], reports, *_divided(self.parts[places]))
 
-    def reports(self, channel: LabelChannel, asked: slice) -> NDArray[Any]:
+    def reports(self, channel: LabelChannel, asked: Places) -> NDArray[Any]:
         """What the users at these places say."""
         return channel.randomize(self.labels[asked], self.entropy)
 
@@ -108,23 +118,31 @@ class PairUsers:
     scores: NDArray[Any]
     labels: NDArray[Any]
     entropy: Entropy
+    _: KW_ONLY
+    presence: Presence | None = None
 
     def __call__(self, query: PairQuery) -> PairTally:
-        asked, first = _slice(len(self.labels), query.start, query.stop)
-        labels = self.labels[asked]
-        parts = query.part((np.arange(len(labels)) + first + 0.5) / len(self.labels))
-        symbols = query.symbols(labels, self.scores[asked], parts)
+        places = _answering(len(self.labels), query, self.presence)
+        parts = query.part((_numbers(places) + 0.5) / len(self.labels))
+        symbols = query.symbols(self.labels[places], self.scores[places], parts)
         return PairTally(parts, query.channel.randomize(symbols, self.entropy))
 
 
 @dataclass(frozen=True)
 class CountingOwner:
-    """One owner of all records, who trusts the aggregator with exact counts of their scores."""
+    """One owner of the records, who trusts the aggregator with exact counts of their scores.
+
+    Records that are not present are not counted.
+    """
 
     scores: NDArray[Any]
+    _: KW_ONLY
+    presence: Presence | None = None
 
     def __call__(self, query: HistogramQuery) -> HistogramTally:
-        return HistogramTally(query.count(self.scores), 1, (len(self.scores),))
+        every = slice(0, len(self.scores))
+        scores = self.scores[every if self.presence is None else self.presence(every)]
+        return HistogramTally(query.count(scores), 1, (len(scores),))
 
 
 def _divided(parts: NDArray[Any]) -> Divided:
@@ -156,7 +174,15 @@ class NoisingOwners:
         return CountTally(answers)
 
 
-def _slice(n: int, start: float, stop: float) -> tuple[slice, int]:
-    """The users whose position lies in [start, stop), and the index of the first."""
-    first, last = (int(np.ceil(n * edge - 0.5)) for edge in (start, stop))
-    return slice(first, last), first
+def _answering(
+    n: int, query: BitQuery | LabelQuery | PairQuery, presence: Presence | None
+) -> Places:
+    """The users whose position lies in the query's slice, and who are present."""
+    first, last = (int(np.ceil(n * edge - 0.5)) for edge in (query.start, query.stop))
+    asked = slice(first, last)
+    return asked if presence is None else np.arange(first, last)[presence(asked)]
+
+
+def _numbers(places: Places) -> NDArray[np.int64]:
+    """The places one by one."""
+    return np.arange(places.start, places.stop) if isinstance(places, slice) else places

@@ -12,7 +12,14 @@ from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, REGRESSION
 from confide.protocol.scores.probabilities import check_labels
 from confide.protocol.scores.risk import risk
 from confide.protocol.tensors import as_array
-from confide.simulation.calibration import NON_PRIVATE, Calibration, calibrate
+from confide.simulation.arrays import ArrayRecords, draw_order, read_records
+from confide.simulation.calibration import (
+    NON_PRIVATE,
+    Calibration,
+    calibrate_in_order,
+    seeded,
+)
+from confide.simulation.trial import Trial
 
 # What `compare` runs: both local methods, and a trusted curator.
 METHODS = ("bits", "labels", "central")
@@ -118,31 +125,53 @@ def evaluate(
 
 
 def measured_trials(
-    results: Any, truth: Any, *, n: int, trials: int, seed: int | None, **arguments: Any
+    results: Any,
+    truth: Any,
+    *,
+    n: int,
+    trials: int,
+    seed: int | None,
+    score: str = "hps",
+    **arguments: Any,
 ) -> Iterator[MeasuredTrial]:
     """Yield one trial after the other: a fresh split, a calibration, and what was measured.
 
     The other arguments are those of `calibrate`.
     """
-    observed, size = as_array(truth), n
-    found = np.empty((len(observed), 0)) if results is None else as_array(results)
-    if not 1 <= size < len(observed) or trials < 1:
+    records = read_records(results, truth, score)
+    for trial in drawn_trials(len(records.truth), n=n, trials=trials, seed=seed):
+        yield measured_trial(records, trial, **arguments)
+
+
+def drawn_trials(total: int, *, n: int, trials: int, seed: int | None) -> Iterator[Trial]:
+    """Fresh splits of so many records, each with a calibration's own order and randomness."""
+    if not 1 <= n < total or trials < 1:
         raise BadInput(
-            f"n is {size} and trials {trials}; accepted are 1 to {len(observed) - 1} of "
-            f"{len(observed)} records (the rest is the test), and at least 1 trial"
+            f"n is {n} and trials {trials}; accepted are 1 to {total - 1} of {total} records (the "
+            "rest is the test), and at least 1 trial"
         )
     rng = np.random.default_rng(seed)
     for trial in range(trials):
-        order = rng.permutation(len(observed))
-        held, rest = order[:size], order[size:]
-        made = calibrate(
-            found[held],
-            observed[held],
-            seed=None if seed is None else seed * trials + trial,
-            **arguments,
-        )
-        u = rng.random(len(rest))
-        yield MeasuredTrial(made, *measured_on(made.predictor, found[rest], observed[rest], u=u))
+        rows = rng.permutation(total)
+        held, rest = rows[:n], rows[n:]
+        own, u = None if seed is None else seed * trials + trial, np.empty(total)
+        order, drawn = draw_order(n, own)
+        u[held[order]], u[rest] = drawn, rng.random(len(rest))
+        yield Trial(held[order], rest, seeded(own), u)
+
+
+def measured_trial(records: ArrayRecords, trial: Trial, **arguments: Any) -> MeasuredTrial:
+    """One calibration, measured on the records that took no part in it.
+
+    The other arguments are those of `calibrate`, without the score.
+    """
+    rows, rest = trial.calibration, trial.test
+    assert trial.u is not None, "the uniform numbers of randomised scores"
+    made = calibrate_in_order(
+        records.taken(rows, u=trial.u[rows]), trial.entropy, presence=trial.presence, **arguments
+    )
+    results, truth = records.results[rest], records.truth[rest]
+    return MeasuredTrial(made, *measured_on(made.predictor, results, truth, u=trial.u[rest]))
 
 
 def compare(

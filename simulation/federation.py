@@ -45,6 +45,9 @@ QUIET = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Flower starts a Ray of its own: it would join any cluster that it finds on this machine, and
+    # wait for one that has ended.
+    "RAY_ADDRESS": "local",
 }
 
 
@@ -100,14 +103,34 @@ class Federation:
             time.sleep(0.2)
         raise RunFailed(f"the SuperLink did not start: {_tail(self.log_file)}")
 
-    def run(self, *, nodes: int, config: dict[str, Any], tick: Callable[[], None]) -> None:
+    def run(
+        self,
+        *,
+        nodes: int,
+        config: dict[str, Any],
+        tick: Callable[[], None],
+        app: Path | None = None,
+    ) -> None:
         """Start one run and wait for its end, calling `tick` now and then.
 
         Raises unless the run completed.
 
         The app is its description alone: all processes are on this machine and import the code that
-        is installed here.
+        is installed here. `app` is the folder of another one.
         """
+        started = self._flwr(
+            "run",
+            str(self._described() if app is None else app),
+            "own",
+            "--federation-config",
+            f"num-supernodes={nodes} client-resources-num-cpus=1",
+            "--run-config",
+            " ".join(f"{name}={json.dumps(value)}" for name, value in config.items()),
+        )
+        self._wait(str(started["run-id"]), tick)
+
+    def _described(self) -> Path:
+        """Write the description of the app into a folder of its own; return that."""
         app = self._folder / "app"
         app.mkdir(exist_ok=True)
         # Flower refuses patterns of files to leave out where there are none.
@@ -117,16 +140,10 @@ class Federation:
             if not line.startswith("fab-exclude")
         ]
         (app / "pyproject.toml").write_text("".join(described))
-        started = self._flwr(
-            "run",
-            str(app),
-            "own",
-            "--federation-config",
-            f"num-supernodes={nodes} client-resources-num-cpus=1",
-            "--run-config",
-            " ".join(f"{name}={json.dumps(value)}" for name, value in config.items()),
-        )
-        run = str(started["run-id"])
+        return app
+
+    def _wait(self, run: str, tick: Callable[[], None]) -> None:
+        """Wait until a run has ended; raise unless it completed."""
         while True:
             self._wait_for_end(run, tick)
             status = next(

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from confide.protocol.attendance import Attendance
 from confide.protocol.errors import BadInput
 from confide.protocol.simulated_data import dealt, simulated_data
 
@@ -64,7 +65,20 @@ class OwnerOptions:
     concentration: Annotated[
         float, typer.Option(help="Dirichlet skew of labels over nodes; 0 deals evenly")
     ] = 0.0
+    covariate_shift: Annotated[
+        float,
+        typer.Option(help="deal records that the model is surer of (above 0) or less sure of"),
+    ] = 0.0
     dropout: Annotated[float, typer.Option(help="share of nodes that never answer")] = 0.0
+    round_dropout: Annotated[
+        float, typer.Option(help="probability that a node does not hear of a round")
+    ] = 0.0
+    stragglers: Annotated[
+        float, typer.Option(help="share of slow nodes, whose answers may come too late to count")
+    ] = 0.0
+    lateness: Annotated[
+        float, typer.Option(help="probability that an answer of a slow node is late")
+    ] = 0.5
     seed: Annotated[
         int, typer.Option(help="of dealing and randomisers; -1 draws from the operating system")
     ] = -1
@@ -74,11 +88,9 @@ class OwnerOptions:
         config = self.config()
         named = len(simulated_data(config).owners)
         nodes = (named or NODES) if self.nodes is None else self.nodes
-        if nodes < 1 or not 0 <= self.dropout < 1:
-            raise BadInput(
-                f"nodes is {nodes}, dropout {self.dropout}; accepted are at least 1 node and a "
-                "dropout from 0 to below 1"
-            )
+        if nodes < 1:
+            raise BadInput(f"nodes is {nodes}; accepted is at least 1")
+        Attendance.of(config, owners=nodes)
         dealt(config, owners=nodes)
         return nodes
 
@@ -100,7 +112,11 @@ class OwnerOptions:
             "replacement": self.replacement,
             "sizes": self.sizes,
             "concentration": self.concentration,
+            "covariate-shift": self.covariate_shift,
             "dropout": self.dropout,
+            "round-dropout": self.round_dropout,
+            "stragglers": self.stragglers,
+            "lateness": self.lateness,
             "seed": self.seed,
         }
 

@@ -19,6 +19,7 @@ LONGEST = (
     "test_federation",
     "test_failing_federations",
     "test_durability",
+    "test_runs",
     "test_tutorials",
     "test_chain",
     "test_own_data",

@@ -14,11 +14,12 @@ from confide.aggregator.quantiles.registry import (
     usual_beta,
     usual_bins,
 )
+from confide.protocol.chain_cost import ChainCost
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.methods.base import AUTOMATIC, Terms
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.plan import ChainCost, Plan, digest
+from confide.protocol.plan import Plan, digest
 from confide.protocol.scores.registry import find_score
 
 Validity = tuple[datetime, datetime]

@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from confide.aggregator.campaigns.plans import make_plan, valid_from
+from confide.protocol.chain_cost import ChainCost
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.registry import METHODS
-from confide.protocol.plan import ChainCost, Plan
+from confide.protocol.plan import Plan
 from confide.protocol.simulated import ALWAYS, EMBEDDED_MODEL
 from confide.protocol.simulated_data import EMBEDDED_RECORDS
 

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 
 from confide.protocol.cards.card import Layer
+from confide.protocol.chain_cost import ChainCost
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.plan import ChainCost, Plan, digest
+from confide.protocol.plan import Plan, digest
 
 DISJOINT = "each record either trained the model or calibrated it"
 SAME = "the same records trained the model and calibrated it, and pay for both"

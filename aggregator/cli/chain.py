@@ -33,10 +33,11 @@ from confide.aggregator.storage.training_progress import error_rates
 from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.cards.in_words import headline
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.chain_cost import ChainCost
 from confide.protocol.errors import BadInput
 from confide.protocol.files import make_folder, write_whole
 from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.plan import ChainCost, Plan, sign_plan
+from confide.protocol.plan import Plan, sign_plan
 from confide.protocol.terminal import clear_errors
 from confide.protocol.wire.columns import F4
 

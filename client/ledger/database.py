@@ -8,6 +8,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from confide.client.ledger.schema import CREATE, FORMAT, UPGRADES
@@ -17,16 +18,22 @@ from confide.protocol.errors import BadInput
 WAIT_SECONDS = 600
 
 
-def open_database(path: Path) -> sqlite3.Connection:
-    """Open a ledger's file; create a missing one, and upgrade one of an earlier format."""
+def open_database(path: Path, *, synced: bool = True) -> sqlite3.Connection:
+    """Open a ledger's file; create a missing one, and upgrade one of an earlier format.
+
+    Commits of a ledger that is not `synced` survive the process unless it is killed in the middle
+    of one, and not a loss of power: enough for a simulation, whose ledgers end with it, and which
+    would wait for the disk most of the time.
+    """
+    commits, journal = ("EXTRA", "delete") if synced else ("OFF", "memory")
     try:
         if not path.exists():
             _create(path)
         db = sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
-        for pragma in ("synchronous = EXTRA", "foreign_keys = ON", "temp_store = MEMORY"):
+        for pragma in (f"synchronous = {commits}", "foreign_keys = ON", "temp_store = MEMORY"):
             db.execute(f"PRAGMA {pragma}")
-        (mode,) = db.execute("PRAGMA journal_mode = DELETE").fetchone()
-        if mode != "delete":
+        (mode,) = db.execute(f"PRAGMA journal_mode = {journal}").fetchone()
+        if mode != journal:
             raise BadInput(f"{path} is in use by an earlier version of this client; stop it first")
         (found,) = db.execute("PRAGMA user_version").fetchone()
         if found == 0:
@@ -64,18 +71,27 @@ def has_flag(db: sqlite3.Connection, name: str) -> bool:
 def _create(path: Path) -> None:
     """Write an empty ledger under another name, then link it to its own.
 
-    So a ledger that exists was written in full; an empty file has lost its content.
+    So a ledger that exists was written in full; an empty file has lost its content. The first
+    commit syncs it, because nothing is in it before.
     """
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         aside.touch(mode=0o600)
-        made = sqlite3.connect(aside, isolation_level=None)
-        made.executescript(CREATE)
-        made.close()
+        aside.write_bytes(_empty())
         with suppress(FileExistsError):
             os.link(aside, path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+@cache
+def _empty() -> bytes:
+    """The bytes of a ledger without content."""
+    made = sqlite3.connect(":memory:", isolation_level=None)
+    made.executescript(CREATE)
+    found = made.serialize()
+    made.close()
+    return found
 
 
 def _upgrade(db: sqlite3.Connection) -> None:

@@ -9,6 +9,7 @@ process sends the answer that was kept.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from confide.client.ledger import copies, history, identities, spending
@@ -21,10 +22,14 @@ Draw = Callable[[list[int]], bytes]
 
 
 class Ledger:
-    """A SQLite file, synced in full. One process at a time writes; others wait."""
+    """A SQLite file, synced in full unless it is of a simulation.
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._db = path, open_database(path)
+    One process at a time writes; others wait.
+    """
+
+    def __init__(self, path: Path, *, synced: bool = True) -> None:
+        self._path, self._db = path, open_database(path, synced=synced)
+        self._synced = synced
 
     def close(self) -> None:
         self._db.close()
@@ -66,18 +71,6 @@ class Ledger:
         earlier = spending.answered(self._db, plan, query)
         return None if earlier is None else earlier.answer
 
-    def able(
-        self,
-        asked: Question,
-        *,
-        cost: Cost,
-        limits: SpendingLimits,
-        payers: Sequence[tuple[bytes, ...]],
-    ) -> list[int]:
-        """The places that may answer now; none if they are too few, or the round is answered."""
-        spending.number_payers(self._db, payers)
-        return spending.able_places(self._db, asked, cost=cost, limits=limits)
-
     def answer(
         self,
         asked: Question,
@@ -85,6 +78,7 @@ class Ledger:
         cost: Cost,
         limits: SpendingLimits,
         payers: Sequence[tuple[bytes, ...]],
+        prepare: Callable[[], None] = lambda: None,
         draw: Draw,
         now: datetime,
     ) -> bytes | None:
@@ -97,10 +91,15 @@ class Ledger:
         A plan that asks the owner as a whole is charged in full with its first query. Those charged
         then, and no others, take part in later ones: one query a round and at most `rounds` in all.
 
-        If drawing fails the charge stays: the other side learns of the failure, which may depend
-        on the records.
+        `prepare` is called once before anything is drawn, if there is an answer to draw; an error
+        of it charges nothing. If drawing fails the charge stays: the other side learns of the
+        failure, which may depend on the records.
         """
-        places = self.able(asked, cost=cost, limits=limits, payers=payers)
+        able = partial(spending.able_places, self._db, asked, cost=cost, limits=limits)
+        spending.number_payers(self._db, payers)
+        seen, places = self._changes(), able()
+        if places:
+            prepare()
         while places:
             drawn = _try(draw, places)
             with transaction(self._db):
@@ -108,14 +107,14 @@ class Ledger:
                 earlier = spending.answered(self._db, asked.plan, asked.query)
                 if earlier is not None:
                     return earlier.answer
-                still = spending.able_places(self._db, asked, cost=cost, limits=limits)
+                # Nobody else can write any more, so what nobody has changed is still so.
+                still = places if self._changes() == seen else able()
                 if still == places:
-                    charged = {payer for place in places for payer in payers[place]}
-                    spending.charge(
-                        self._db, asked, cost=cost, payers=charged, answer=drawn.answer, now=now
-                    )
+                    spending.charge(self._db, asked, cost=cost, answer=drawn.answer, now=now)
             if still == places:
-                raise_mark(self._db, self._path)
+                if self._synced:
+                    # A ledger that ends with its simulation is not put back by anybody.
+                    raise_mark(self._db, self._path)
                 return drawn.result()
             # Another process spent some of these records meanwhile: draw again without them.
             places = still
@@ -157,6 +156,10 @@ class Ledger:
         """A number that changes when another connection, and not this one, writes to the file."""
         (found,) = self._db.execute("PRAGMA data_version").fetchone()
         return int(found)
+
+    def _changes(self) -> tuple[int, int]:
+        """Two numbers that stay as they are while nobody writes to the file."""
+        return self.version(), self._db.total_changes
 
     def backup(self, path: Path) -> None:
         """Write a consistent copy into a new file; it can be merged into a ledger, not used."""

@@ -106,8 +106,12 @@ def number_payers(db: sqlite3.Connection, payers: Sequence[Iterable[bytes]]) -> 
 def able_places(
     db: sqlite3.Connection, asked: Question, *, cost: Cost, limits: SpendingLimits
 ) -> list[int]:
-    """The numbered places that may answer; none if they are too few, or the round is answered."""
-    if db.execute(_UNKNOWN_PERSONS).fetchone() is not None:
+    """The numbered places that may answer; none if they are too few, or the round is answered.
+
+    Payers of the other places leave the table in memory: what they have spent can only grow.
+    """
+    known = db.execute("SELECT 1 FROM persons LIMIT 1").fetchone() is not None
+    if known and db.execute(_UNKNOWN_PERSONS).fetchone() is not None:
         raise BadInput(
             "another process has assigned records to persons meanwhile, who would have to pay; "
             "start again"
@@ -133,12 +137,11 @@ def able_places(
         "campaign_epsilon": limits.campaign.epsilon,
         "campaign_delta": limits.campaign.delta,
     }
-    rows = db.execute(
-        "SELECT DISTINCT place FROM asked EXCEPT SELECT place FROM asked WHERE record IN "
-        f"({excluded}) ORDER BY place",
+    db.execute(
+        f"DELETE FROM asked WHERE place IN (SELECT place FROM asked WHERE record IN ({excluded}))",
         values,
     )
-    places = [row[0] for row in rows]
+    places = list(dict.fromkeys(row[0] for row in db.execute("SELECT place FROM asked")))
     return places if len(places) >= limits.fewest else []
 
 
@@ -147,11 +150,13 @@ def charge(
     asked: Question,
     *,
     cost: Cost,
-    payers: set[bytes],
     answer: bytes | None,
     now: datetime,
 ) -> None:
-    """Write an answer and its charges; a plan of several rounds is charged with its first query."""
+    """Write an answer and the charges of the payers whose places are able to answer.
+
+    A plan of several rounds is charged with its first query.
+    """
     db.execute(
         "INSERT OR IGNORE INTO plans (digest, campaign, epsilon, training) VALUES (?, ?, ?, ?)",
         (asked.plan, asked.campaign, cost.epsilon, asked.training),
@@ -172,9 +177,9 @@ def charge(
     if asked.rounds and earlier is not None:
         return
     # Sorted by the table's primary key, so that the file is written from front to back.
-    db.executemany(
-        "INSERT INTO spends VALUES (?, ?, ?, ?, ?)",
-        ((payer, plan, query, cost.epsilon, cost.delta) for payer in sorted(payers)),
+    db.execute(
+        "INSERT INTO spends SELECT DISTINCT record, ?, ?, ?, ? FROM asked ORDER BY record",
+        (plan, query, cost.epsilon, cost.delta),
     )
 
 

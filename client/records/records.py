@@ -1,5 +1,6 @@
 """The owner's records in memory."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ class Records:
     person that each record belongs to.
     """
 
-    names: tuple[bytes, ...]
+    names: Sequence[bytes]
     results: Array | None
     truth: Array
     model: bytes | None = None

@@ -19,6 +19,9 @@ from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import F4, rows
 from confide.protocol.wire.encoding import parse, serialise
 
+# Reports that are scored at once.
+_BLOCK = 1 << 17
+
 
 @dataclass(frozen=True)
 class LabelTally(PartedTally):
@@ -141,14 +144,45 @@ class LabelQuery(Query):
         # Equal first words, one pair in 2^64, are ordered by the second: any rule that does not
         # depend on arrival will do.
         order = np.lexsort((names[:, 1], names[:, 0]))
+        u = (names[order, 1] >> np.uint64(11)).astype(np.float64)
+        u *= 2.0**-53
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        # What is long goes before what is longer comes.
+        del names, order
         shown, reports = (
-            np.concatenate([batch.columns[name] for batch in batches])[order]
+            _placed([batch.columns[name] for batch in batches], place)
             for name in (self.clear.name, "reports")
         )
-        u = (names[order, 1] >> np.uint64(11)).astype(np.float64) * 2.0**-53
         parts, places = joined(self.division(batch) for batch in batches)
-        found = self.clear.complete(scores(shown, u))
-        return LabelTally(found, reports, parts, places[order])
+        own = _placed([places], place)
+        del place, places
+        return LabelTally(self._scored(shown, u, scores), reports, parts, own)
+
+    def _scored(
+        self, shown: NDArray[Any], u: NDArray[np.float64], scores: ReportScores
+    ) -> NDArray[Any]:
+        """Return the scores of what was shown, in its own memory where they fit: it is long."""
+        first = self.clear.complete(scores(shown[:_BLOCK], u[:_BLOCK]))
+        if len(shown) <= _BLOCK:
+            return first
+        same = (first.dtype, first.shape[1:]) == (shown.dtype, shown.shape[1:])
+        found = shown if same else np.empty((len(shown), *first.shape[1:]), dtype=first.dtype)
+        found[:_BLOCK] = first
+        for start in range(_BLOCK, len(shown), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            found[part] = self.clear.complete(scores(shown[part], u[part]))
+        return found
+
+
+def _placed(parts: Sequence[NDArray[Any]], place: NDArray[np.int64]) -> NDArray[Any]:
+    """Return the rows of all parts, each at its place."""
+    found = np.empty((len(place), *parts[0].shape[1:]), dtype=parts[0].dtype)
+    start = 0
+    for part in parts:
+        found[place[start : start + len(part)]] = part
+        start += len(part)
+    return found
 
 
 LabelProcedure = Generator[LabelQuery, LabelTally, LocalCertificate]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import check_choice
-from confide.simulation.driver import BitUsers, LabelUsers
+from confide.simulation.driver import BitUsers, LabelUsers, Places
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
@@ -38,7 +38,7 @@ class LyingBitUsers(BitUsers):
     liars: Flags = field(kw_only=True)
     flipped: bool = field(default=False, kw_only=True)
 
-    def reports(self, bits: Flags, channel: Bit, asked: slice) -> Flags:
+    def reports(self, bits: Flags, channel: Bit, asked: Places) -> Flags:
         honest = super().reports(bits, channel, asked)
         lies = ~honest if self.flipped else np.ones_like(honest)
         return np.where(self.liars[asked], lies, honest)
@@ -51,7 +51,7 @@ class LyingLabelUsers(LabelUsers):
     liars: Flags = field(kw_only=True)
     claims: NDArray[np.int64] = field(kw_only=True)
 
-    def reports(self, channel: LabelChannel, asked: slice) -> Array:
+    def reports(self, channel: LabelChannel, asked: Places) -> Array:
         reports = super().reports(channel, asked).copy()
         lying = np.flatnonzero(self.liars[asked])
         claims = self.claims[asked][lying]

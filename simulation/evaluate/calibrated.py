@@ -4,14 +4,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from confide.protocol.errors import check_choice
 from confide.protocol.privacy.amplification import SHUFFLE_DELTA, shuffled_epsilon
 from confide.protocol.scores.base import REGRESSION
 from confide.protocol.scores.registry import find_score
+from confide.simulation.arrays import ArrayRecords, read_records
 from confide.simulation.calibration import NON_PRIVATE, variants
 from confide.simulation.data.population import Predictions
-from confide.simulation.evaluate.trials import Repeated, Row, measured
-from confide.simulation.evaluation import MeasuredTrial, measured_trials
+from confide.simulation.evaluate.trials import NamedRecords, Repeated, Row, measured
+from confide.simulation.evaluation import MeasuredTrial, drawn_trials, measured_trial
+from confide.simulation.trial import Trial
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,27 +37,32 @@ class Calibrated(Repeated):
         check_choice(f"variant of {self.method}", self.variant, accepted)
         find_score(self.score)
 
-    def run(self, records: Predictions) -> Iterator[Row]:
-        private = self.variant != NON_PRIVATE
-        for trial in measured_trials(
-            records.results,
-            records.truth,
-            method=f"{self.method}:{self.variant}" if private else NON_PRIVATE,
-            score=self.score,
+    def prepared(self, records: Predictions, rng: np.random.Generator) -> ArrayRecords:
+        return read_records(records.results, records.truth, self.score)
+
+    def splits(self, records: NamedRecords, rng: np.random.Generator) -> Iterator[Trial]:
+        return drawn_trials(len(records), n=self.n, trials=self.trials, seed=self.seed)
+
+    def row(self, prepared: ArrayRecords, trial: Trial) -> Row:
+        method = NON_PRIVATE if self.variant == NON_PRIVATE else f"{self.method}:{self.variant}"
+        owners = {} if trial.owners is None else {"owners": trial.owners}
+        found = measured_trial(
+            prepared,
+            trial,
+            method=method,
             epsilon=self.epsilon,
             alpha=self.alpha,
-            n=self.n,
-            trials=self.trials,
-            seed=self.seed,
+            **owners,
             **self.settings,
-        ):
-            yield self._row(trial)
+        )
+        return self._row(found)
 
     def _row(self, trial: MeasuredTrial) -> Row:
         made = trial.calibration.certificate
         row = measured(made.threshold, trial.coverage, trial.size, level=made.level) | {
             "trivial": made.trivial,
             "reason": made.reason,
+            "reports": made.n,
             "certificate": {
                 name: value
                 for name, value in asdict(made).items()

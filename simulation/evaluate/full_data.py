@@ -1,6 +1,5 @@
 """Run a pipeline that trains and calibrates, and measure it on rows that took no part."""
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -34,6 +33,7 @@ from confide.simulation.evaluate.pipeline_terms import BINS, Pipeline, PipelineT
 from confide.simulation.evaluate.pipelines import PIPELINES
 from confide.simulation.evaluate.private_scaling import PrivateScaling, Scaled
 from confide.simulation.evaluate.trials import Repeated, Row, measured
+from confide.simulation.trial import Trial
 
 
 @dataclass
@@ -150,15 +150,16 @@ class FullData(Repeated):
         )
         return _planned(self.variant, terms, self.recipe)
 
-    def run(self, records: Lessons) -> Iterator[Row]:
-        learner = self.learner(records)
-        pipeline = self.pipeline
-        for rows, test, entropy in self.splits(records, np.random.default_rng(self.seed)):
-            trainings = Trainings(learner, rows, entropy)
-            row = measure(trainings, pipeline, test)
-            fitted = trainings.fitted(pipeline)
-            assert isinstance(fitted, NetworkFit | LinearFit)
-            yield row | {"model": fitted.digest.hex()}
+    def prepared(self, records: Lessons, rng: np.random.Generator) -> tuple[Learner, Pipeline]:
+        return self.learner(records), self.pipeline
+
+    def row(self, prepared: tuple[Learner, Pipeline], trial: Trial) -> Row:
+        learner, pipeline = prepared
+        trainings = Trainings(learner, trial.arrived, trial.entropy)
+        row = measure(trainings, pipeline, trial.test)
+        fitted = trainings.fitted(pipeline)
+        assert isinstance(fitted, NetworkFit | LinearFit)
+        return row | {"model": fitted.digest.hex()}
 
     def card(self, records: Lessons, result: dict[str, Any], *, issued: datetime) -> Card:
         """The contract card of the certified pipeline, not yet signed.

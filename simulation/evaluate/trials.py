@@ -5,14 +5,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput, check_probability
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy, randomness
 from confide.protocol.files import write_whole
+from confide.simulation.trial import Trial
 
 MEASURES = ("threshold", "coverage", "mean_size", "certified_level", "trivial")
 
@@ -27,14 +27,6 @@ class NamedRecords(Protocol):
     def name(self) -> str: ...
 
     def __len__(self) -> int: ...
-
-
-class Trial(NamedTuple):
-    """Rows to calibrate (and train) on, rows to test on, and the randomness of the trial."""
-
-    calibration: NDArray[np.int64]
-    test: NDArray[np.int64]
-    entropy: Entropy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +47,19 @@ class Repeated(ABC):
             raise BadInput(f"trials is {self.trials}; at least 1 is needed")
 
     @abstractmethod
+    def prepared(self, records: Any, rng: np.random.Generator) -> Any:
+        """What all trials on these records share, such as their scores."""
+
+    @abstractmethod
+    def row(self, prepared: Any, trial: Trial) -> Row:
+        """Run one trial and measure it."""
+
     def run(self, records: Any) -> Iterator[Row]:
         """One row a trial."""
+        rng = np.random.default_rng(self.seed)
+        prepared = self.prepared(records, rng)
+        for trial in self.splits(records, rng):
+            yield self.row(prepared, trial)
 
     @abstractmethod
     def resolved(self, records: Any, rows: list[Row]) -> Row:
@@ -131,8 +134,9 @@ def run_trials(
 
 def write_json(result: Any, path: Path) -> None:
     """Write the whole file or nothing."""
-    write_whole(path, json.dumps(result, indent=2, allow_nan=False, default=_plain) + "\n")
+    write_whole(path, json.dumps(result, indent=2, allow_nan=False, default=plain_value) + "\n")
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
+    """A value as JSON takes it."""
     return value.item() if isinstance(value, np.generic) else str(value)

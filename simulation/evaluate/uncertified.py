@@ -1,9 +1,10 @@
 """Mechanisms that certify nothing, which no campaign uses: they are here to compare with."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from confide.aggregator.quantiles.base import CERTIFIED, REPLACE_ONE, Mechanism
 from confide.aggregator.quantiles.histogram import histogram
@@ -22,6 +23,7 @@ from confide.protocol.scores.registry import find_score
 from confide.simulation.data.population import Predictions
 from confide.simulation.evaluate.trials import Repeated, Row, measured
 from confide.simulation.evaluation import measured_on
+from confide.simulation.trial import Trial
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,21 +63,25 @@ class Uncertified(Repeated):
             delta=self.privacy_delta,
         )
 
-    def run(self, records: Predictions) -> Iterator[Row]:
+    def prepared(self, records: Predictions, rng: np.random.Generator) -> "_Prepared":
         score, mechanism = find_score(self.score), self.mechanism
-        rank, rng = mechanism.rank(n=self.n, alpha=self.alpha), np.random.default_rng(self.seed)
+        rank = mechanism.rank(n=self.n, alpha=self.alpha)
         u = rng.random(len(records)) if score.randomized else None
-        scores = score.true_scores(records.results, records.truth, u=u)
-        for held, rest, entropy in self.splits(records, rng):
-            counts = histogram(scores[held], public_grid(self.grid, self.bins))
-            threshold = mechanism.release(counts, rank, entropy).threshold
-            found = measured_on(
-                Predictor(score, threshold),
-                records.results[rest],
-                records.truth[rest],
-                u=None if u is None else u[rest],
-            )
-            yield measured(threshold, found.coverage, found.size, level=None)
+        own = score.true_scores(records.results, records.truth, u=u)
+        return _Prepared(records, mechanism, rank, u, own)
+
+    def row(self, prepared: "_Prepared", trial: Trial) -> Row:
+        records, mechanism, rank, u, own = prepared
+        rest, held = trial.test, trial.arrived
+        counts = histogram(own[held], public_grid(self.grid, self.bins))
+        threshold = mechanism.release(counts, rank, trial.entropy).threshold
+        found = measured_on(
+            Predictor(find_score(self.score), threshold),
+            records.results[rest],
+            records.truth[rest],
+            u=None if u is None else u[rest],
+        )
+        return measured(threshold, found.coverage, found.size, level=None) | {"reports": len(held)}
 
     def resolved(self, records: Predictions, rows: list[Row]) -> Row:
         mechanism, score = self.mechanism, find_score(self.score)
@@ -90,3 +96,13 @@ class Uncertified(Repeated):
             "adjacency": REPLACE_ONE,
             "rank": mechanism.rank(n=self.n, alpha=self.alpha),
         }
+
+
+class _Prepared(NamedTuple):
+    """The records, what is released, and the scores of the truth with their uniform numbers."""
+
+    records: Predictions
+    mechanism: Mechanism
+    rank: int
+    u: NDArray[np.float64] | None
+    own: NDArray[Any]

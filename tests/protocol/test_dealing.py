@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from confide.protocol.dealing import deal, deal_by_column
+from confide.protocol.dealing import _drawn, deal, deal_by_column
 from confide.protocol.errors import BadInput
 
 
@@ -38,3 +38,25 @@ def test_test_records_are_split_by_the_rule_of_the_others() -> None:
     assert np.array_equal(np.sort(together), np.arange(1_000))
     with pytest.raises(BadInput, match="accepted are 1 to 999"):
         deal_by_column(holders, records=1_000, seed=2)
+
+
+def test_a_tilt_shifts_what_is_dealt_and_not_the_test() -> None:
+    """Owners' records are drawn by their weights from those that are not of the test."""
+    value = np.random.default_rng(0).normal(size=20_000)
+    labels = (value > 0).astype(np.int64)
+    dealt = deal(labels, owners=5, records=8_000, tilt=np.exp(value), seed=1)
+    held = np.concatenate(dealt.shares)
+    assert not {*held.tolist()} & {*dealt.test.tolist()}
+    assert (len(held), len(dealt.test)) == (8_000, 12_000)
+    # A normal law with weights exp(x) is the same law moved by 1.
+    assert abs(value[held].mean() - 1) < 0.1
+    assert abs(value[dealt.test].mean()) < 0.05
+
+
+def test_owners_are_drawn_as_one_by_one() -> None:
+    """What a generator gives for each label by itself, but in one pass."""
+    labels = np.random.default_rng(1).integers(0, 4, 300)
+    weights = np.random.default_rng(2).dirichlet(np.ones(7), 4)
+    one_by_one = np.random.default_rng(3)
+    expected = [one_by_one.choice(7, p=weights[label]) for label in labels]
+    assert _drawn(labels, weights, np.random.default_rng(3)).tolist() == expected

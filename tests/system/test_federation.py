@@ -10,11 +10,13 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import run_campaign
-from confide.client.simulated import simulated_owner, stays_away
+from confide.client.simulated import simulated_owner
+from confide.protocol.attendance import Attendance
 from confide.protocol.cards.card import read_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.plan import open_plan
@@ -35,11 +37,8 @@ from tests.support.processes import marked, members
 
 TERMS = ["--epsilon", "4", "--concentration", "1", "--sizes", SIZES]
 TERMS += ["--dropout", str(DROPOUT)]
-PRESENT = [
-    owner
-    for owner in range(NODES)
-    if not stays_away(owner=owner, owners=NODES, dropout=DROPOUT, seed=SEED)
-]
+AWAY = Attendance(owners=NODES, dropout=DROPOUT, seed=SEED).away
+PRESENT = np.flatnonzero(~AWAY).tolist()
 Run = tuple[subprocess.CompletedProcess[str], Path, set[int]]
 
 

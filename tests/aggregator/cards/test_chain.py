@@ -18,9 +18,10 @@ from confide.client.ledger.ledger import Ledger
 from confide.client.respond import Respondent
 from confide.protocol.cards.card import Card
 from confide.protocol.cards.verify.chain import replaced_epsilon
+from confide.protocol.chain_cost import ChainCost
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.methods.labels import LabelTerms
-from confide.protocol.plan import ChainCost, Plan, digest, write_query
+from confide.protocol.plan import Plan, digest, write_query
 from confide.protocol.privacy.renyi import training_epsilon
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
