@@ -65,14 +65,16 @@ class Uncertified(Repeated):
 
     def prepared(self, records: Predictions, rng: np.random.Generator) -> "_Prepared":
         score, mechanism = find_score(self.score), self.mechanism
-        rank = mechanism.rank(n=self.n, alpha=self.alpha)
+        # An infeasible rank is said before anything is drawn.
+        mechanism.rank(n=self.n, alpha=self.alpha)
         u = rng.random(len(records)) if score.randomized else None
         own = score.true_scores(records.results, records.truth, u=u)
-        return _Prepared(records, mechanism, rank, u, own)
+        return _Prepared(records, mechanism, u, own)
 
     def row(self, prepared: "_Prepared", trial: Trial) -> Row:
-        records, mechanism, rank, u, own = prepared
+        records, mechanism, u, own = prepared
         rest, held = trial.test, trial.arrived
+        rank = mechanism.rank(n=len(held), alpha=self.alpha)
         counts = histogram(own[held], public_grid(self.grid, self.bins))
         threshold = mechanism.release(counts, rank, trial.entropy).threshold
         found = measured_on(
@@ -103,6 +105,5 @@ class _Prepared(NamedTuple):
 
     records: Predictions
     mechanism: Mechanism
-    rank: int
     u: NDArray[np.float64] | None
     own: NDArray[Any]
