@@ -199,7 +199,7 @@ def calibrate_in_order(
         plan = replace(plan, issued=ALWAYS[0], expires=ALWAYS[1])
     if method == _NOISED:
         assert presence is None, "noising owners are all there"
-        users: Any = NoisingOwners(records.own, owners or 1, entropy)
+        users: Any = NoisingOwners(records.own, 1 if owners is None else owners, entropy)
     else:
         parts = None if isinstance(owners, int) else owners
         users = USERS[plan.method](records, entropy, parts, presence=presence)

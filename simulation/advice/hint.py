@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from confide.protocol.scores.base import CLASSIFICATION
+from confide.protocol.scores.registry import find_score
 from confide.simulation.advice.candidates import CANDIDATES, Case
 from confide.simulation.advice.curves import curve_of
 from confide.simulation.advice.question import FEWEST_RECORDS, AdviceQuestion
@@ -25,6 +27,8 @@ def hint(records: Any, result: dict[str, Any]) -> str | None:
     given, size = result["arguments"], result["mean"]["mean_size"]
     plain = given["variant"] == "non-private" or given.get("max_corrupt")
     if not isinstance(records, Predictions) or given["method"] not in _ALLOWED or plain:
+        return None
+    if find_score(str(given["score"])).task != CLASSIFICATION:
         return None
     if given["n"] < FEWEST_RECORDS or given["alpha"] >= 0.5 or not size:
         return None

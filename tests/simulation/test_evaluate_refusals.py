@@ -84,7 +84,7 @@ def test_unusable_files_get_one_clear_line(
         (["--trials", "0"], "trials is 0"),
         (["--max-corrupt", "-1"], "max-corrupt is -1"),
         (["--method", "votes"], "accepted: labels, bits"),
-        (["--variant", "one-shot"], "accepted: certified, class-conditional, published"),
+        (["--variant", "one-shot"], "accepted: certified, class-conditional, for-every-owner"),
         (["--score", "apz"], "accepted: hps"),
         (["--channel", "bit"], "accepted: k-rr, subset, unary"),
         (["--score", "false-negatives"], "accepted: classification, regression"),
