@@ -96,8 +96,10 @@ def local(formal: Layer) -> Iterator[Finding]:
         yield from stratified(
             formal, by, together=together, evidence=rules.evidence, max_corrupt=lies
         )
-    # Who tests owners one by one knows who sent what, so that no shuffler can hide it.
-    yield from shuffled(formal, hidden=rules.shuffled and "strata" not in found)
+    # Who tests owners one by one, or keeps to their mixture, knows who sent what: no shuffler can
+    # hide it.
+    told = "strata" in found or PLANNED_MIXTURE in found["assumptions"]
+    yield from shuffled(formal, hidden=rules.shuffled and not told)
 
 
 def _form(formal: Layer) -> Iterator[Finding]:
