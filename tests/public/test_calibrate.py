@@ -131,7 +131,7 @@ def test_without_privacy_there_is_no_card() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"method": "bit"}, "method is 'bit'; accepted: labels, bits, central, non-private"),
+        ({"method": "bit"}, "method is 'bit'; accepted: labels, bits, pairs, central"),
         ({"method": "bits:best"}, "variant of bits is 'best'"),
         ({"method": "central:noised"}, "variant of central is 'noised'; accepted: trusted, own"),
         ({"owners": 2}, "owners is 2 with method bits; accepted is a number for central:owner-n"),

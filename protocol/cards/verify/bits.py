@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from scipy.special import bdtrc, gammaln
@@ -78,11 +79,10 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
         share = 0.4 if certified == 1 else 0.25
         ones = max(0, rung["ones"] - max_corrupt)
         numbers = {"rest": rest, "rate": rate, "share": share}
-        left_by = _unequal_after if unequal else _level_after
-        for at in concerned:
-            if levels[at] < 1:
-                levels[at] = left_by(ones, rung["n"], level=levels[at], **numbers)
-        after = min(levels[at] for at in concerned)
+        going = {at: levels[at] for at in concerned}
+        moved = _moved(going, rung["level_after"], ones, n=rung["n"], unequal=unequal, **numbers)
+        levels |= moved
+        after = min(moved.values())
         yield Finding(
             f"{name}/level_after",
             abs(rung["level_after"] - after) <= after * CLOSE,
@@ -92,6 +92,25 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
             certified = q
             levels = {at: left for at, left in levels.items() if at < q}
     yield same("certificate/threshold", found["threshold"], certified)
+
+
+def _moved(
+    levels: dict[float, float], stated: float, ones: int, *, unequal: bool, **numbers: Any
+) -> dict[float, float]:
+    """The levels after a stage, whose least the card has stated.
+
+    A level may be exactly what some count spends: rounding decides whether that is too much.
+    """
+    left_by, moved = _unequal_after if unequal else _level_after, levels
+    for slack in (1 + CLOSE, 1 - CLOSE):
+        moved = {
+            at: level if level >= 1 else left_by(ones, level=level, slack=slack, **numbers)
+            for at, level in levels.items()
+        }
+        after = min(moved.values())
+        if abs(stated - after) <= after * CLOSE:
+            break
+    return moved
 
 
 def _rest(found: Layer, planned: list[int], last: tuple[int, int]) -> tuple[int, int]:
@@ -111,7 +130,9 @@ def _rest(found: Layer, planned: list[int], last: tuple[int, int]) -> tuple[int,
     return (later[stage] if stage < len(planned) else -1), stage
 
 
-def _level_after(ones: int, n: int, *, rest: int, level: float, rate: float, share: float) -> float:
+def _level_after(
+    ones: int, *, n: int, rest: int, level: float, rate: float, share: float, slack: float
+) -> float:
     """Return the conditional level after a stage.
 
     It is computed from tails of the regularised incomplete beta function.
@@ -120,7 +141,8 @@ def _level_after(ones: int, n: int, *, rest: int, level: float, rate: float, sha
     def tail(count: int, size: int) -> float:
         return 1.0 if count <= 0 else 0.0 if count > size else float(bdtrc(count - 1, size, rate))
 
-    stop = recompute.first(lambda count: tail(count, n) <= level * (share if rest else 1.0), n + 1)
+    early = slack * level * (share if rest else 1.0)
+    stop = recompute.first(lambda count: tail(count, n) <= early, n + 1)
     if ones >= stop:
         return 1.0
     if rest == 0:
@@ -143,12 +165,12 @@ def _level_after(ones: int, n: int, *, rest: int, level: float, rate: float, sha
         )
         return tail(stop, n) + float(masses @ np.maximum(later, KEPT * level))
 
-    pooled = recompute.first(lambda count: spent(count) <= level, n + rest + 1)
+    pooled = recompute.first(lambda count: spent(count) <= slack * level, n + rest + 1)
     return max(KEPT * level, tail(pooled - ones, rest))
 
 
 def _unequal_after(
-    ones: int, n: int, *, rest: int, level: float, rate: float, share: float
+    ones: int, *, n: int, rest: int, level: float, rate: float, share: float, slack: float
 ) -> float:
     """Return the conditional level after a stage of bits whose rates differ.
 
@@ -158,13 +180,14 @@ def _unequal_after(
     def tail(count: int, size: int) -> float:
         return 1.0 if count <= 0 else 0.0 if count > size else float(bdtrc(count - 1, size, rate))
 
-    stop = recompute.first(lambda count: tail(count, n) <= level * (share if rest else 1.0), n + 1)
+    early = slack * level * (share if rest else 1.0)
+    stop = recompute.first(lambda count: tail(count, n) <= early, n + 1)
     if ones >= stop:
         return 1.0
     if rest == 0:
         return 0.0
     kept, both = KEPT * level, n + rest
-    left = level - kept - tail(stop, n)
+    left = slack * level - kept - tail(stop, n)
     pooled = recompute.first(lambda count: tail(count, both) <= left, both + 1)
     return min(max(kept, tail(pooled - ones, rest)), MOST_UNEQUAL)
 
