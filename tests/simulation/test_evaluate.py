@@ -83,7 +83,7 @@ def test_json_holds_what_was_asked_and_what_came_out(
 
 
 @pytest.mark.parametrize(
-    ("method", "why"), [("bits", "no threshold passed"), ("central", "infeasible: rank")]
+    ("method", "why"), [("bits", "too few reports"), ("central", "infeasible: rank")]
 )
 def test_trivial_campaigns_say_why(method: str, why: str, records: Path) -> None:
     """Below the table stands how many campaigns certified nothing, and the most frequent reason."""
