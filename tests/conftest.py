@@ -11,6 +11,9 @@ from xdist.scheduler import LoadScopeScheduling
 # Python to write no bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# Tests run in several processes already, so that threads of numeric libraries, here and in the
+# processes that tests start, would only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Files that take longest, longest first: they start Flower or many servers, or count failures.
 LONGEST = (
