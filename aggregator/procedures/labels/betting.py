@@ -87,7 +87,7 @@ def aimed(log_share: Floats, variance: Floats, left: int) -> Floats:
     phi(Phi^-1(w)) / (w s sqrt(left)), where w is the share of the goal that the capital is: the
     hedge of a claim that pays the goal or nothing after the reports that are left.
     """
-    share = np.exp(np.clip(log_share, -700.0, -1e-12))
+    share = np.exp(np.minimum(np.maximum(log_share, -700.0), -1e-12))
     z = ndtri(share)
     # Far below the goal phi(z)/w is |z| within 1/|z|, and w would underflow in the quotient.
     ratio = np.where(z < -30, -z, np.exp(-(z**2) / 2 - np.log(share)) / math.sqrt(2 * math.pi))
@@ -113,15 +113,15 @@ def betting_evidence(
     capital = _Capital(nothing, nothing, nothing, nothing)
     best, needed = nothing.copy(), np.full(hypotheses, goal)
     margin = np.full(hypotheses, -math.inf)
+    bound: Floats | float = MOST_BET
+    aim: Floats | float = goal
     now: Floats | float = goal
     # The sums of a block side by side.
     blocks = np.ascontiguousarray(np.moveaxis(payoffs.sums, 2, 0))
     for sums, size in zip(blocks, payoffs.sizes.tolist(), strict=True):
         variance = capital.variance(prior)
-        bound = np.full(hypotheses, MOST_BET)
-        aim: Floats | float = goal
         if max_corrupt:
-            bound = np.minimum(bound, np.sqrt(2 * goal / (n * variance)))
+            bound = np.minimum(MOST_BET, np.sqrt(2 * goal / (n * variance)))
             aim = goal + max_corrupt * _gain(bound, payoffs.most)
         bets = np.minimum(aimed(capital.log - aim, variance, n - capital.seen), bound)
         # Who has won stops.
