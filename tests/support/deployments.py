@@ -18,10 +18,10 @@ import numpy as np
 import psutil
 
 from confide.client.home import Home
-from confide.protocol.embedded import embedded_model, owned, predictions
 from confide.protocol.models.model_file import Model
-from confide.protocol.simulated import EMBEDDED_MODEL
-from confide.simulation.federation import HOME, QUIET, free_port, stop
+from confide.protocol.simulated.embedded import embedded_model, owned, predictions
+from confide.protocol.simulated.settings import EMBEDDED_MODEL
+from confide.simulation.federation.harness import HOME, QUIET, free_port, stop
 from tests.support.places import ROOT
 
 TOOLS = Path(sys.executable).parent
