@@ -18,7 +18,7 @@ from typing import Any
 
 from confide.aggregator.campaigns.admission import Admission
 from confide.aggregator.campaigns.driver import Tallies
-from confide.aggregator.campaigns.run_plans import DAYS
+from confide.aggregator.campaigns.planning.run_plans import DAYS
 from confide.protocol.errors import BadInput
 from confide.protocol.files import make_folder, write_whole
 from confide.protocol.methods.base import Query, Tally

@@ -12,7 +12,7 @@ import pytest
 
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import run_training
-from confide.aggregator.campaigns.run_plans import DAYS, Plans
+from confide.aggregator.campaigns.planning.run_plans import DAYS, Plans
 from confide.aggregator.campaigns.unfinished import Beginning, Unfinished
 from confide.client.respond import Respondent
 from confide.protocol.errors import BadInput
