@@ -28,7 +28,7 @@ from confide.aggregator.campaigns.training_result import (
     read_backbone,
     weights_file,
 )
-from confide.aggregator.campaigns.unfinished import Beginning, Unfinished
+from confide.aggregator.campaigns.unfinished import Beginning, UnfinishedRun
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.flower_messages import Asking
 from confide.aggregator.keys import read_key
@@ -95,9 +95,9 @@ class Run:
         else:
             config, self._model = with_provider_files(config)
         begun = Beginning(run, len(self.nodes), datetime.now(UTC))
-        self._unfinished: Unfinished | None = None
+        self._unfinished: UnfinishedRun | None = None
         if folder and not self._simulation and any(map(trains, str(config["campaigns"]).split())):
-            self._unfinished = Unfinished(folder, given, begun)
+            self._unfinished = UnfinishedRun(folder, given, begun)
             begun = self._unfinished.beginning
         self._plans = Plans(config, **vars(begun), may_wait=self._unfinished is not None)
         self._grid, self._config, self._run, self._folder = grid, config, begun.run, folder

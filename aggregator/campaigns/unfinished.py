@@ -38,7 +38,7 @@ class Beginning:
     began: datetime
 
 
-class Unfinished:
+class UnfinishedRun:
     """The folder of a run that has not ended, which one process at a time may use."""
 
     def __init__(self, output: Path, settings: Mapping[str, Any], fresh: Beginning) -> None:

@@ -216,3 +216,48 @@ def wait_for(ready: Callable[[], Any], seconds: float = 60) -> Any:
         assert time.monotonic() < deadline, "not ready in time"
         time.sleep(0.5)
     return found
+
+
+MISBEHAVING = """#!{python}
+import os, pathlib, time
+from confide.client import flower_app
+from confide.client.transport import pinned_launcher as pinned
+from flwr.supernode.runtime import run_clientapp as process
+
+class Garbage:
+    def answer(self, plan, query):
+        return os.urandom(500)
+
+def never(*_):
+    pathlib.Path({marker!r}).touch()
+    time.sleep(600)
+
+def twice(client, message, context, push=process.push_message):
+    push(client, message, context)
+    message.metadata.created_at += 0.001
+    push(client, message, context)
+
+{behaviour}
+pinned.launch({launchers!r})
+"""
+BEHAVIOURS = {
+    "never": "flower_app._respondent = never",
+    "killed": "flower_app._respondent = never",
+    "garbage": "flower_app._respondent = lambda *_: Garbage()",
+    "twice": "process.push_message = twice",
+}
+
+
+def misbehave(folder: Path, number: int, behaviour: str, *, asked: Path) -> None:
+    """Let an owner's node behave like this; `asked` is written when it is asked."""
+    launcher = folder / f"home{number}" / "launchers" / "flwr-clientapp"
+    launcher.parent.mkdir()
+    launcher.write_text(
+        MISBEHAVING.format(
+            python=sys.executable,
+            marker=str(asked),
+            behaviour=behaviour,
+            launchers=str(folder / "home0" / "launchers"),
+        )
+    )
+    launcher.chmod(0o755)

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +31,7 @@ from confide.simulation.federation.harness import free_port
 from tests.support.deployments import (
     BACKBONE,
     BACKBONE_FILE,
+    BEHAVIOURS,
     NODES,
     RECORDS,
     SCRIPTS,
@@ -40,6 +40,7 @@ from tests.support.deployments import (
     copy_checkout,
     environment,
     kill_server_app,
+    misbehave,
     outcome,
     start,
     start_node,
@@ -249,36 +250,6 @@ def test_a_hostile_bundle_is_not_run(deployment: Path, tmp_path: Path) -> None:
         )
 
 
-MISBEHAVING = """#!{python}
-import os, pathlib, time
-from confide.client import flower_app
-from confide.client.transport import pinned_launcher as pinned
-from flwr.supernode.runtime import run_clientapp as process
-
-class Garbage:
-    def answer(self, plan, query):
-        return os.urandom(500)
-
-def never(*_):
-    pathlib.Path({marker!r}).touch()
-    time.sleep(600)
-
-def twice(client, message, context, push=process.push_message):
-    push(client, message, context)
-    message.metadata.created_at += 0.001
-    push(client, message, context)
-
-{behaviour}
-pinned.launch({launchers!r})
-"""
-BEHAVIOURS = {
-    "never": "flower_app._respondent = never",
-    "killed": "flower_app._respondent = never",
-    "garbage": "flower_app._respondent = lambda *_: Garbage()",
-    "twice": "process.push_message = twice",
-}
-
-
 def test_misbehaving_nodes_cost_their_own_answers_only(deployment: Path, tmp_path: Path) -> None:
     """One node never answers, one is killed while it is asked, one sends garbage, one answers
     twice: the counts are right."""
@@ -289,17 +260,7 @@ def test_misbehaving_nodes_cost_their_own_answers_only(deployment: Path, tmp_pat
     with together() as running:
         for number, (name, behaviour) in enumerate(BEHAVIOURS.items(), start=NODES):
             write_owner(deployment, number, rest[number::100], aggregator)
-            launcher = deployment / f"home{number}" / "launchers" / "flwr-clientapp"
-            launcher.parent.mkdir()
-            launcher.write_text(
-                MISBEHAVING.format(
-                    python=sys.executable,
-                    marker=str(tmp_path / f"{name}-asked"),
-                    behaviour=behaviour,
-                    launchers=str(deployment / "home0" / "launchers"),
-                )
-            )
-            launcher.chmod(0o755)
+            misbehave(deployment, number, behaviour, asked=tmp_path / f"{name}-asked")
             nodes[name] = start_node(running, deployment, number)
         wait_for(lambda: all(ready() for _, ready in nodes.values()))
         run = start_run(deployment, "labels:published", timeout=45.0)

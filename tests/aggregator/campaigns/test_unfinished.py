@@ -13,7 +13,7 @@ import pytest
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import run_training
 from confide.aggregator.campaigns.planning.run_plans import DAYS, Plans
-from confide.aggregator.campaigns.unfinished import Beginning, Unfinished
+from confide.aggregator.campaigns.unfinished import Beginning, UnfinishedRun
 from confide.client.respond import Respondent
 from confide.protocol.errors import BadInput
 from confide.protocol.plan import round_of
@@ -25,12 +25,12 @@ OWNERS, NOW = 3, datetime.now(UTC)
 GIVEN = {"epsilon": 4.0, "rounds": 4, "listed": False, "timeout": 30.0}
 
 
-def unfinished(folder: Path, *, run: int = 1, later: float = 0.0, **changes: Any) -> Unfinished:
+def unfinished(folder: Path, *, run: int = 1, later: float = 0.0, **changes: Any) -> UnfinishedRun:
     fresh = Beginning(run, OWNERS, NOW + timedelta(days=later))
-    return Unfinished(folder, GIVEN | changes, fresh)
+    return UnfinishedRun(folder, GIVEN | changes, fresh)
 
 
-def ended(one: Unfinished) -> None:
+def ended(one: UnfinishedRun) -> None:
     """Let go of the folder, as the end of a process does."""
     os.close(one._lock)
 
