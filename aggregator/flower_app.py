@@ -95,9 +95,8 @@ class Run:
         else:
             config, self._model = with_provider_files(config)
         begun = Beginning(run, len(self.nodes), datetime.now(UTC))
-        self._unfinished: UnfinishedRun | None = None
-        if folder and not self._simulation and any(map(trains, str(config["campaigns"]).split())):
-            self._unfinished = UnfinishedRun(folder, given, begun)
+        self._unfinished = unfinished_run(folder, given, begun)
+        if self._unfinished is not None:
             begun = self._unfinished.beginning
         self._plans = Plans(config, **vars(begun), may_wait=self._unfinished is not None)
         self._grid, self._config, self._run, self._folder = grid, config, begun.run, folder
@@ -274,6 +273,19 @@ def output_folder(path: str) -> Path | None:
             "folder"
         ) from None
     return folder
+
+
+def unfinished_run(
+    folder: Path | None, config: dict[str, Any], fresh: Beginning
+) -> UnfinishedRun | None:
+    """Return what is kept of a run for when it is killed: of deployments that train."""
+    names = str(config["campaigns"]).split()
+    if folder is None or not config["key-file"] or not any(map(trains, names)):
+        return None
+    found = UnfinishedRun(folder, config, fresh)
+    if found.resumed:
+        log.info("confide: going on with the run that began %s", found.beginning.began)
+    return found
 
 
 def kept_draw(folder: Path | None, plan: Plan, *, seed: int, run: int) -> Draw:
