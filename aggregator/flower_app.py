@@ -28,7 +28,7 @@ from confide.aggregator.campaigns.training_result import (
     read_backbone,
     weights_file,
 )
-from confide.aggregator.campaigns.unfinished import Beginning, UnfinishedRun
+from confide.aggregator.campaigns.unfinished import Beginning, unfinished_run
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.flower_messages import Asking
 from confide.aggregator.keys import read_key
@@ -273,19 +273,6 @@ def output_folder(path: str) -> Path | None:
             "folder"
         ) from None
     return folder
-
-
-def unfinished_run(
-    folder: Path | None, config: dict[str, Any], fresh: Beginning
-) -> UnfinishedRun | None:
-    """Return what is kept of a run for when it is killed: of deployments that train."""
-    names = str(config["campaigns"]).split()
-    if folder is None or not config["key-file"] or not any(map(trains, names)):
-        return None
-    found = UnfinishedRun(folder, config, fresh)
-    if found.resumed:
-        log.info("confide: going on with the run that began %s", found.beginning.began)
-    return found
 
 
 def kept_draw(folder: Path | None, plan: Plan, *, seed: int, run: int) -> Draw:

@@ -7,6 +7,7 @@ it takes the rounds that were counted, and the trained model, from here.
 
 import fcntl
 import json
+import logging
 import os
 import shutil
 from collections import Counter
@@ -18,11 +19,13 @@ from typing import Any
 
 from confide.aggregator.campaigns.admission import Admission
 from confide.aggregator.campaigns.driver import Tallies
-from confide.aggregator.campaigns.planning.run_plans import DAYS
+from confide.aggregator.campaigns.planning.run_plans import DAYS, trains
 from confide.protocol.errors import BadInput
 from confide.protocol.files import make_folder, write_whole
 from confide.protocol.methods.base import Query, Tally
 from confide.protocol.plan import Plan, digest, query_digest, write_query
+
+log = logging.getLogger("flwr")
 
 NAME = "unfinished"
 # Settings that may differ when a run goes on.
@@ -99,6 +102,19 @@ class UnfinishedRun:
         """Forget the run: another with the same settings has plans of its own."""
         shutil.rmtree(self._folder)
         os.close(self._lock)
+
+
+def unfinished_run(
+    output: Path | None, config: Mapping[str, Any], fresh: Beginning
+) -> UnfinishedRun | None:
+    """Return the folder of a run that trains; a simulation, or one without output, has none."""
+    names = str(config["campaigns"]).split()
+    if output is None or not config["key-file"] or not any(map(trains, names)):
+        return None
+    found = UnfinishedRun(output, config, fresh)
+    if found.resumed:
+        log.info("confide: going on with the run that began %s", found.beginning.began)
+    return found
 
 
 class KeptRounds:
