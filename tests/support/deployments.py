@@ -182,7 +182,8 @@ def kill_server_app(folder: Path) -> None:
         and (one.info["environ"] or {}).get(HOME) == str(folder / "flwr")
     ]
     app.kill()
-    app.wait()
+    # Its parent does not look after it, so it stays in the table of processes.
+    wait_for(lambda: app.status() == psutil.STATUS_ZOMBIE)
 
 
 def answers(home: Home) -> dict[bytes, bytes]:
