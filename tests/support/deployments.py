@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -182,8 +182,9 @@ def kill_server_app(folder: Path) -> None:
         and (one.info["environ"] or {}).get(HOME) == str(folder / "flwr")
     ]
     app.kill()
-    # Its parent does not look after it, so it stays in the table of processes.
-    wait_for(lambda: app.status() == psutil.STATUS_ZOMBIE)
+    # Its parent may not look after it, so that it stays in the table of processes.
+    with suppress(psutil.NoSuchProcess):
+        wait_for(lambda: app.status() == psutil.STATUS_ZOMBIE)
 
 
 def answers(home: Home) -> dict[bytes, bytes]:
