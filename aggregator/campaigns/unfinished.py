@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import shutil
+import struct
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -158,7 +159,7 @@ def _read_round(file: Path, query: Query, *, asked: str, intake: Admission) -> T
         tally: Tally = query.tally_from_bytes(data)
         intake.codes.update(Counter(head["received"]))
         intake.counted.update({bytes.fromhex(key): n for key, n in head["counted"].items()})
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, struct.error) as error:
         raise BadInput(f"{file} cannot be read: {error}; accepted is another output") from None
     return tally
 

@@ -88,6 +88,7 @@ def test_rounds_of_another_query_are_not_taken(tmp_path: Path) -> None:
     for content, words in (
         (second.read_bytes(), "is of another query"),
         (whole[:-3], "cannot be read"),
+        (whole.partition(b"\n")[0] + b"\n", "cannot be read"),
         (whole[1:], "cannot be read"),
     ):
         first.write_bytes(content)
