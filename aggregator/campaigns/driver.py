@@ -22,6 +22,8 @@ AnyTally = TypeVar("AnyTally")
 AnyResult = TypeVar("AnyResult")
 # Sends a query to every owner and yields the answers that come back in time.
 Ask = Callable[[bytes], Iterable[Sent]]
+# Returns the tally of a query and its round.
+Tallies = Callable[[Query, int], Tally]
 
 
 def run_procedure(
@@ -70,7 +72,7 @@ class RecordedTallies:
     the calibration set, which is complete before anything is released.
     """
 
-    def __init__(self, plan: Plan, tallies: Callable[[Query, int], Tally]) -> None:
+    def __init__(self, plan: Plan, tallies: Tallies) -> None:
         self._plan, self._tallies = plan, tallies
         self.crowds: list[int] = []
         self.sizes: list[int] = []
@@ -147,7 +149,7 @@ def run_campaign(
     )
 
 
-def asked_now(plan: Plan, ask: Ask, intake: Admission) -> Callable[[Query, int], Tally]:
+def asked_now(plan: Plan, ask: Ask, intake: Admission) -> Tallies:
     """Make a source of tallies that asks owners and admits the answers they return."""
     name = digest(plan.to_bytes())
 
@@ -215,14 +217,21 @@ def check_owners(plan: Plan, counted: int) -> None:
 
 
 def run_training(
-    plan: Plan, ask: Ask, tell: Callable[[int, TrainingTally], None] = lambda *_: None
+    plan: Plan,
+    ask: Ask,
+    tell: Callable[[int, TrainingTally], None] = lambda *_: None,
+    *,
+    keep: Callable[[Tallies, Admission], Tallies] | None = None,
 ) -> tuple[Learned, dict[str, int]]:
     """Run a plan of federated training; `tell` hears of every round that is counted.
 
-    Returns the common weights, and how many answers were received by code.
+    `keep` may take rounds from elsewhere (`confide.aggregator.campaigns.unfinished`). Returns the
+    common weights, and how many answers were received by code.
     """
     intake = Admission(plan)
     counted = asked_now(plan, ask, intake)
+    if keep is not None:
+        counted = keep(counted, intake)
 
     def told(query: Query, round_: int) -> Any:
         tally: Any = counted(query, round_)

@@ -77,6 +77,7 @@ def _is_text(value: Any) -> bool:
 
 _TEXT = Kind(_is_text, "text of at most 200 printable characters")
 _PATH = Kind(lambda value: isinstance(value, str) and "\0" not in value, "the path of a file")
+_FLAG = Kind(lambda value: type(value) is bool, "true or false")
 _PROBABILITY = Kind(
     lambda value: type(value) in (int, float) and 0 < value < 1, "a number above 0 and below 1"
 )
@@ -103,7 +104,8 @@ KINDS = {
     # 0 is for scores of numbers, which have no labels.
     "labels": _whole(0, MOST_LABELS),
     "largest-set": _whole(0, MOST_LABELS),
-    "joint": Kind(lambda value: type(value) is bool, "true or false"),
+    "joint": _FLAG,
+    "listed": _FLAG,
     "class-floor": _whole(0, MOST_CLASS_FLOOR),
     "owner-floor": _whole(0, MOST_CLASS_FLOOR),
     "mixture": Kind(lambda value: value in MIXTURES, " or ".join(MIXTURES)),
