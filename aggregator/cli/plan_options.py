@@ -118,7 +118,10 @@ class PlanOptions:
     ] = None
     mixture: Annotated[
         str | None,
-        typer.Option(help="bits:certified: of owners, as-answered or planned (the first round's)"),
+        typer.Option(
+            help="bits:certified: of owners, as-answered or planned (the first round's); one round "
+            "has one mixture only"
+        ),
     ] = None
     epsilon: Annotated[float | None, typer.Option(help="privacy of a record")] = None
     alpha: Annotated[
