@@ -106,6 +106,7 @@ KINDS = {
     "joint": Kind(lambda value: type(value) is bool, "true or false"),
     "class-floor": _whole(0, MOST_CLASS_FLOOR),
     "owner-floor": _whole(0, MOST_CLASS_FLOOR),
+    "smallest-owner": _whole(0, MOST_CLASS_FLOOR),
     "mixture": Kind(lambda value: value in MIXTURES, " or ".join(MIXTURES)),
     "bins": _or_automatic(_whole(2, MOST_BINS)),
     "guarantee": Kind(lambda value: value in (MARGINAL, PAC), f"{MARGINAL} or {PAC}"),

@@ -30,7 +30,8 @@ def test_a_departure_is_shown_while_the_campaign_runs(tmp_path: Path, planned: b
     campaign = store.create(sign_plan(plan, KEY), Settings(), now=0.0).id
     store.open(campaign, now=0.0)
     read, page = metrics(store, ProcessStatus(), lambda: 0.0), Pages(store, PUBLIC)
-    users, seen = Leaving(4_000, rounds=2, seed=1), []
+    users = Leaving(4_000, rounds=2, seed=1)
+    seen: list[tuple[float, str]] = []
 
     def answer(query: BitQuery) -> BitTally:
         tally, number = users(query), len(seen)
@@ -41,13 +42,13 @@ def test_a_departure_is_shown_while_the_campaign_runs(tmp_path: Path, planned: b
         one = overview(store.engine, campaign)
         assert one is not None
         families = text_string_to_metric_families(read().decode())
-        left = [
+        (left,) = [
             sample.value
             for family in families
             for sample in family.samples
             if sample.name == "confide_owners_left"
         ]
-        seen.append((*left, page.campaign(one, whole=False)))
+        seen.append((left, page.campaign(one, whole=False)))
         return tally
 
     terms = BitTerms.of(plan.terms)
