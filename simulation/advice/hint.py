@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from confide.protocol.methods.labels import CLASS_CONDITIONAL
+from confide.protocol.methods.labels.terms import CLASS_CONDITIONAL
 from confide.protocol.methods.owner_terms import OWNER_VARIANTS
 from confide.protocol.scores.base import CLASSIFICATION
 from confide.protocol.scores.registry import find_score

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from confide.aggregator.cli.stored import open_store
-from confide.aggregator.procedures import bits
+from confide.aggregator.procedures.bits import procedure as bits
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.storage.stored_campaign import ENOUGH, Settings
 from confide.aggregator.storage.views import overview

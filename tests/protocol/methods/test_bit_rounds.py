@@ -9,7 +9,7 @@ import pytest
 
 from confide.aggregator.campaigns.driver import run_campaign
 from confide.aggregator.cards.issue import campaign_card
-from confide.aggregator.procedures import bits
+from confide.aggregator.procedures.bits import procedure as bits
 from confide.protocol.cards.card import Card
 from confide.protocol.cards.in_words import in_words
 from confide.protocol.cards.page import card_article
