@@ -68,7 +68,7 @@ def measured(
     for seed in range(campaigns):
         asked = {"channel": channel, "alpha": ALPHA, "delta": DELTA, **own}
         made = bits.procedure(variant=variant, n=n, **asked)
-        certificate = campaign(made, curve, channel=channel, n=n, seed=[seed, n])
+        certificate = campaign(made, curve, n=n, seed=[seed, n])
         thresholds.append(certificate.threshold)
     covered = np.where(np.array(thresholds) >= 1, 1.0, curve(np.array(thresholds)))
     failures = int((covered < 1 - ALPHA - 1e-12).sum())

@@ -40,6 +40,7 @@ from confide.protocol.methods.thresholds import (
     calibrates,
     check_slice,
     check_thresholds,
+    slice_part,
 )
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import U2, Array, check_numbers, column
@@ -128,9 +129,7 @@ class BitQuery(SealableQuery):
 
     def part(self, positions: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the index of the threshold that each position of the slice is asked about."""
-        count = len(self.thresholds)
-        share = (positions - self.start) / (self.stop - self.start)
-        return np.clip((share * count).astype(np.int64), 0, count - 1)
+        return slice_part(positions, self.start, self.stop, count=len(self.thresholds))
 
     def to_body(self) -> bytes:
         return serialise(

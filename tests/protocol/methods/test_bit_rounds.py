@@ -45,12 +45,13 @@ def test_owners_too_small_for_several_rounds_are_refused() -> None:
 def test_fewer_rounds_keep_the_promise(least: int) -> None:
     """On the plateau a hair below the target, at most delta of 80 campaigns cover too little."""
     channel, curve = Bit(epsilon=4.0), POPULATIONS["plateau"]
-    failures = 0
+    failures = below_1 = 0
     for seed in range(80):
         made = bits.certified(channel=channel, alpha=0.1, delta=0.1, n=5_000, smallest_owner=least)
-        found = campaign(made, curve, channel=channel, n=5_000, seed=[seed, least]).threshold
+        found = campaign(made, curve, n=5_000, seed=[seed, least]).threshold
         failures += bool(curve(np.array(found)) < 0.9) and found < 1
-    assert failures > 0
+        below_1 += found < 1
+    assert below_1 > 70
     assert_rate_at_most(failures, 80, 0.1)
 
 
