@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from confide.aggregator.campaigns.admission import Admission, Sent
+from confide.aggregator.campaigns.admission import Admission, Came, Sent
 from confide.aggregator.campaigns.owner_record import OwnerRecord, Row
 from confide.aggregator.procedures.averaging import Learned
 from confide.aggregator.procedures.central import Draw, draw_afresh
@@ -117,7 +117,8 @@ class Outcome:
     The certificate states the randomness that its reports say they come from. `contributors` is how
     many owners were counted, and `largest` the most reports, or records, of one of them. In a
     shuffled campaign both are what the shuffler signed with the last of its `shuffled` rounds. Else
-    `owners` describes each of them, and `departure` says in words if some left.
+    `owners` describes each of them, `departure` says in words if some left, and `rounds` what each
+    round received.
     """
 
     certificate: Certificate
@@ -127,6 +128,7 @@ class Outcome:
     shuffled: tuple[ShuffledRound, ...] = ()
     owners: Sequence[Row] = ()
     departure: str | None = None
+    rounds: Sequence[Came] = ()
 
 
 def run_campaign(
@@ -146,6 +148,7 @@ def run_campaign(
         seeded=intake.seeded,
         sizes=recorded.sizes or list(intake.counted.values()),
         owners=recorded.owners,
+        rounds=intake.rounds,
     )
 
 
@@ -171,11 +174,12 @@ def conclude(
     sizes: Sequence[int],
     shuffled: Sequence[ShuffledRound] = (),
     owners: OwnerRecord | None = None,
+    rounds: Sequence[Came] = (),
 ) -> Outcome:
     """Make the outcome of a campaign whose procedure has ended, or raise TooFew.
 
     `sizes` are the reports, or the records, that were counted of each owner, and `owners` has what
-    each said; of `shuffled` rounds only the shuffler knows them.
+    each said; of `shuffled` rounds only the shuffler knows them. `rounds` are what each received.
     """
     record = OwnerRecord() if owners is None else owners
     if certificate.n < plan.minimum_reports:
@@ -199,6 +203,7 @@ def conclude(
         shuffled=tuple(shuffled),
         owners=record.rows(certificate) if known else (),
         departure=record.remark(certificate) if known else None,
+        rounds=tuple(rounds) if known else (),
     )
 
 

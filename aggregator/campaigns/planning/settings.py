@@ -108,6 +108,7 @@ KINDS = {
     "listed": _FLAG,
     "class-floor": _whole(0, MOST_CLASS_FLOOR),
     "owner-floor": _whole(0, MOST_CLASS_FLOOR),
+    "smallest-owner": _whole(0, MOST_CLASS_FLOOR),
     "mixture": Kind(lambda value: value in MIXTURES, " or ".join(MIXTURES)),
     "bins": _or_automatic(_whole(2, MOST_BINS)),
     "guarantee": Kind(lambda value: value in (MARGINAL, PAC), f"{MARGINAL} or {PAC}"),
@@ -195,6 +196,15 @@ def check(values: Mapping[str, Any]) -> None:
             raise BadInput(f"{name} is {_shown(value)}; accepted is {KINDS[name].words}")
 
 
+# Why a setting belongs to few campaigns, where its name does not say.
+WHY = {
+    "mixture": (
+        ": one round has one mixture of owners only, variants of owners hold for any, and pairs "
+        "certify that of their last two rounds"
+    )
+}
+
+
 def check_used(
     given: Iterable[str], campaigns: Iterable[str], only: Mapping[str, tuple[str, ...]]
 ) -> None:
@@ -206,7 +216,7 @@ def check_used(
         if owners is not None and names.isdisjoint(owners):
             raise BadInput(
                 f"{name} is given, which {', '.join(asked)} does not use; it belongs to "
-                f"{', '.join(owners)}"
+                f"{', '.join(owners)}{WHY.get(name, '')}"
             )
 
 
