@@ -31,16 +31,15 @@ DECLINED = {
 def test_too_few_contributors_give_no_card(end: str, place: Place, tmp_path: Path) -> None:
     """One owner sends, two decline, and the plan asks for three: however the campaign ends, it
     fails and says why. The page says how many were left out for too few records."""
-    plan = plan_now(variant="one-shot", minimum_owners=3)
+    server, plan = place.serve("--http", "0"), plan_now(variant="one-shot", minimum_owners=3)
     if end == "expiry":
         plan = changed(
-            plan, expires=datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=25)
+            plan, expires=datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=15)
         )
     campaign = place.campaign(
         plan, owners=3 if end == "owners" else 0, round_seconds=1.0, enough=10
     )
     tokens = [place.enrol(f"owner {i}") for i in range(3)]
-    server = place.serve("--http", "0")
     eventually(lambda: place.store.rounds(campaign))
     part = contribution(server.access(tokens[0]), plan, tmp_path / "one", seed=1, n=2_000)
     eventually(lambda: part.once().reports == 2_000)
