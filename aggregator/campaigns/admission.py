@@ -108,7 +108,7 @@ def admitted(
 
 
 @dataclass
-class Came:
+class RoundCounts:
     """What a round received: reports expected by the plan, reports, and the owners they came from.
 
     `too_few` owners declined it, because its slice holds fewer of their records than they allow.
@@ -144,7 +144,7 @@ class Admission:
         # The answers without reports in this round: they have no ids that would tell them apart.
         self._empty: set[Sent] = set()
         self.codes: Counter[str] = Counter()
-        self.rounds: list[Came] = []
+        self.rounds: list[RoundCounts] = []
         # How many reports of each sender were counted, in all rounds.
         self.counted: Counter[bytes] = Counter()
         self.seeded = False
@@ -155,7 +155,9 @@ class Admission:
         self._limit = allowance(self._plan, query, rounds=round_ + 1)
         self._sent = {sender: counted.next_round() for sender, counted in self._sent.items()}
         self._batches, self._empty = [], set()
-        self.rounds.append(Came(round(self._plan.expected_records * (query.stop - query.start))))
+        self.rounds.append(
+            RoundCounts(round(self._plan.expected_records * (query.stop - query.start)))
+        )
 
     def admit(self, sent: Sent) -> wire.Receipt:
         """Admit or reject an answer, and return a receipt that says which."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from confide.aggregator.campaigns.admission import Admission, Came, Sent
+from confide.aggregator.campaigns.admission import Admission, RoundCounts, Sent
 from confide.aggregator.campaigns.owner_record import OwnerRecord, Row
 from confide.aggregator.procedures.averaging import Learned
 from confide.aggregator.procedures.central import Draw, draw_afresh
@@ -128,7 +128,7 @@ class Outcome:
     shuffled: tuple[ShuffledRound, ...] = ()
     owners: Sequence[Row] = ()
     departure: str | None = None
-    rounds: Sequence[Came] = ()
+    rounds: Sequence[RoundCounts] = ()
 
 
 def run_campaign(
@@ -174,7 +174,7 @@ def conclude(
     sizes: Sequence[int],
     shuffled: Sequence[ShuffledRound] = (),
     owners: OwnerRecord | None = None,
-    rounds: Sequence[Came] = (),
+    rounds: Sequence[RoundCounts] = (),
 ) -> Outcome:
     """Make the outcome of a campaign whose procedure has ended, or raise TooFew.
 

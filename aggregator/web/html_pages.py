@@ -156,7 +156,7 @@ class Pages:
             "stored": views.stored_batches(engine, one.id),
             "trained": self._trained(one),
             "alarm": alarm(*found),
-            "came": owner_record(*found),
+            "record": owner_record(*found),
             "errors": error_rates(self._store, one.id, plan),
         }
         return self._templates.get_template(
