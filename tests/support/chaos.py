@@ -38,7 +38,7 @@ part.watch()
 
 
 @dataclass(frozen=True)
-class RoundCounts:
+class Came:
     """The result of a campaign.
 
     It holds the formal layer of the card, and the ids of the reports that are stored and of those
@@ -54,12 +54,12 @@ class RoundCounts:
 class Survived:
     """A campaign with kills, and their number."""
 
-    came: RoundCounts
+    came: Came
     servers_killed: int
     clients_killed: int
 
 
-def came(place: Place, campaign: str, folder: Path) -> RoundCounts:
+def came(place: Place, campaign: str, folder: Path) -> Came:
     """Return the result of a calibrated campaign whose owners' folders are in this folder."""
     eventually(lambda: place.store.campaign(campaign).state == "calibrated", seconds=PATIENCE)
     stored = (
@@ -76,7 +76,7 @@ def came(place: Place, campaign: str, folder: Path) -> RoundCounts:
             acknowledged += [row[0] for row in rows]
         ledger.close()
     card = parse_card(place.store.card(campaign, PUBLIC) or "")
-    return RoundCounts(card.formal, _ids(stored), _ids(acknowledged))
+    return Came(card.formal, _ids(stored), _ids(acknowledged))
 
 
 def _ids(answers: Iterable[bytes]) -> list[bytes]:
@@ -84,7 +84,7 @@ def _ids(answers: Iterable[bytes]) -> list[bytes]:
     return sorted(ids[i : i + ID_BYTES] for ids in batches for i in range(0, len(ids), ID_BYTES))
 
 
-def in_peace(plan: Plan, folder: Path, *, owners: int, n: int) -> RoundCounts:
+def in_peace(plan: Plan, folder: Path, *, owners: int, n: int) -> Came:
     """Run the campaign with the same seeded owners and a server on SQLite, without failures."""
     place = Place(folder / "aggregator")
     try:

@@ -20,7 +20,7 @@ from confide.protocol.plan import digest
 from confide.protocol.wire.service import SERVICE
 from tests.support.answers import answer as packed
 from tests.support.answers import bit_batch
-from tests.support.chaos import RoundCounts, came, chaos, in_peace, leader, under_way
+from tests.support.chaos import Came, came, chaos, in_peace, leader, under_way
 from tests.support.databases import DATABASES, needs_postgres
 from tests.support.disks import Disk, PostgresDisk, SqliteDisk, obeying_modes
 from tests.support.hostile import Wire
@@ -28,7 +28,7 @@ from tests.support.servers import Place, contribution, eventually, plan_now, tog
 
 
 @pytest.fixture(scope="module")
-def quiet(tmp_path_factory: pytest.TempPathFactory) -> RoundCounts:
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Came:
     """The campaign that others disturb, of 20 owners and 10,000 reports, without a failure."""
     return in_peace(
         plan_now(expected_records=10_000), tmp_path_factory.mktemp("quiet"), owners=20, n=500
@@ -37,7 +37,7 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> RoundCounts:
 
 @pytest.mark.parametrize("kind", DATABASES)
 def test_killed_at_random_every_acknowledged_report_counts_once(
-    kind: str, database: Callable[[str], str], quiet: RoundCounts, tmp_path: Path
+    kind: str, database: Callable[[str], str], quiet: Came, tmp_path: Path
 ) -> None:
     """kill -9 of server and clients during a campaign of 20 owners and 10,000 reports: all comes
     out as if nothing had been."""
