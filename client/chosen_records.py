@@ -58,6 +58,10 @@ class ChosenRecords:
         u = self.units(self.places) if score.randomized else None
         return score.owned_scores(self.probabilities(), self.labels, u=u)
 
+    def public(self, column: str) -> NDArray[np.str_]:
+        """Return the values of a column that the policy lets out."""
+        return self.records.public[column][self.places]
+
     def train(self, weights: Array) -> Array:
         """Return the weights after this owner's private steps of DP-SGD."""
         found: Array = self.trainer.learn(

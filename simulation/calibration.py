@@ -15,8 +15,6 @@ from confide.aggregator.campaigns.settings import belongs, check_used
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.procedures.nonprivate import split_conformal
 from confide.aggregator.procedures.registry import plan_procedure
-from confide.aggregator.quantiles.base import Mechanism, Release
-from confide.aggregator.quantiles.histogram import Histogram
 from confide.protocol.cards.card import Card
 from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput, check_choice
@@ -253,7 +251,7 @@ def _run(plan: Plan, users: Callable[[Any], Any], entropy: Entropy) -> tuple[Out
     Returns the smallest number of reports of a round, too.
     """
 
-    def draw(mechanism: Mechanism, counts: Histogram, rank: int) -> Release:
+    def draw(mechanism: Any, counts: Any, rank: Any) -> Any:
         return mechanism.release(counts, rank, entropy)
 
     recorded = RecordedTallies(plan, lambda query, _: users(query))

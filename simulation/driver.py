@@ -19,7 +19,8 @@ from confide.protocol.methods.bits import BitQuery, BitTally
 from confide.protocol.methods.counts import CountQuery, CountTally, HistogramQuery, HistogramTally
 from confide.protocol.methods.label_query import LabelQuery, LabelTally
 from confide.protocol.methods.pairs import PairQuery, PairTally
-from confide.protocol.methods.parts import Divided, PartCounter
+from confide.protocol.methods.partition import spelled
+from confide.protocol.methods.parts import PartCounter
 from confide.simulation.presence import Presence
 
 # Users by their places, all in a row or one by one.
@@ -69,7 +70,7 @@ class BitUsers:
         ones = np.bincount(part[reports], minlength=count)
         counter = PartCounter()
         if self.parts is not None:
-            counter.add(_divided(self.parts[places]), part, reports)
+            counter.add(query.division.divided(self.parts[places]), part, reports)
         return BitTally(tuple(answers.tolist()), tuple(ones.tolist()), counter.parts())
 
     def reports(self, bits: NDArray[np.bool_], channel: Bit, asked: Places) -> NDArray[np.bool_]:
@@ -104,7 +105,7 @@ class LabelUsers:
         reports = self.reports(query.channel, places)
         if self.parts is None:
             return LabelTally(self.scores[places], reports)
-        return LabelTally(self.scores[places], reports, *_divided(self.parts[places]))
+        return LabelTally(self.scores[places], reports, *query.division.divided(self.parts[places]))
 
     def reports(self, channel: LabelChannel, asked: Places) -> NDArray[Any]:
         """What the users at these places say."""
@@ -132,22 +133,31 @@ class PairUsers:
 class CountingOwner:
     """One owner of the records, who trusts the aggregator with exact counts of their scores.
 
-    Records that are not present are not counted.
+    Records that are not present are not counted. `truth` holds their labels, and `groups` the value
+    of the public column by which they are grouped, if they are counted apart by these.
     """
 
     scores: NDArray[Any]
+    truth: NDArray[Any] | None = None
+    groups: NDArray[Any] | None = None
     _: KW_ONLY
     presence: Presence | None = None
 
+    @property
+    def labels(self) -> NDArray[Any]:
+        assert self.truth is not None, "counts by class need labels"
+        return self.truth
+
+    def public(self, column: str) -> NDArray[np.str_]:
+        assert self.groups is not None, "counts by group need groups"
+        return spelled(self.groups.tolist())
+
     def __call__(self, query: HistogramQuery) -> HistogramTally:
         every = slice(0, len(self.scores))
-        scores = self.scores[every if self.presence is None else self.presence(every)]
-        return HistogramTally(query.count(scores), 1, (len(scores),))
-
-
-def _divided(parts: NDArray[Any]) -> Divided:
-    names, places = np.unique(parts, return_inverse=True)
-    return Divided(tuple(str(name).encode() for name in names.tolist()), places.astype(np.int64))
+        there = every if self.presence is None else self.presence(every)
+        scores = self.scores[there]
+        parts = None if query.key is None else query.key.places(self)[there]
+        return HistogramTally(query.shaped(query.count(scores, parts)), 1, (len(scores),))
 
 
 @dataclass(frozen=True)

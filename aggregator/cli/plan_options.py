@@ -34,6 +34,10 @@ DEFAULTS: dict[str, Any] = {
     "joint": False,
     "class-floor": CLASS_FLOOR,
     "owner-floor": 0,
+    "group-floor": 0,
+    "by": "",
+    "group-column": "",
+    "groups": "",
     "mixture": AS_ANSWERED,
     "max-corrupt": 0,
     "shuffler": "",
@@ -106,7 +110,7 @@ class PlanOptions:
     ] = None
     joint: Annotated[
         bool | None,
-        typer.Option(help="class-conditional, per-owner: the promise holds for all at once"),
+        typer.Option(help="class-conditional, per-owner, -group: the promise holds for all at once"),
     ] = None
     class_floor: Annotated[
         int | None,
@@ -115,6 +119,19 @@ class PlanOptions:
     owner_floor: Annotated[
         int | None,
         typer.Option(help="variants of owners: fewer reports leave one out; 0: by the rule"),
+    ] = None
+    group_floor: Annotated[
+        int | None,
+        typer.Option(help="variants of groups: fewer reports leave one out; 0: by the rule"),
+    ] = None
+    by: Annotated[
+        str | None, typer.Option(help="central: class or group, for a threshold of each")
+    ] = None
+    group_column: Annotated[
+        str | None, typer.Option(help="column of owners' records that LEAVES IN CLEAR, as group")
+    ] = None
+    groups: Annotated[
+        str | None, typer.Option(help="its values, as A,B,C; other records take no part")
     ] = None
     mixture: Annotated[
         str | None,

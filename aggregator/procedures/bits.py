@@ -16,15 +16,15 @@ from scipy.special import expit
 
 from confide.aggregator.procedures.bit_search import Ahead, Answers, aim_for, narrow, place
 from confide.aggregator.procedures.bits_asked import Asked
-from confide.aggregator.procedures.every_owner_bits import for_every_owner
+from confide.aggregator.procedures.every_owner_bits import for_every_part
 from confide.aggregator.procedures.ladder import LOGIT_REACH
 from confide.aggregator.procedures.one_shot import one_shot
-from confide.aggregator.procedures.owner_bits import per_owner
+from confide.aggregator.procedures.owner_bits import per_part
 from confide.aggregator.procedures.planned_mixture import PlannedMixture, left_reason
 from confide.protocol.certificate import DROPOUTS, IID, PLANNED_MIXTURE
 from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTally, BitTerms
-from confide.protocol.methods.owner_terms import FOR_EVERY_OWNER, OWNER_VARIANTS, PER_OWNER
+from confide.protocol.methods.owner_terms import EACH, PART_VARIANTS, TOGETHER
 from confide.protocol.plan import Plan, digest
 
 Floats = NDArray[np.float64]
@@ -177,9 +177,9 @@ def of_plan(plan: Plan) -> BitProcedure:
     own: dict[str, Any] = {}
     if terms.planned_mixture:
         own["mixture"] = digest(plan.to_bytes())
-    if terms.variant in OWNER_VARIANTS:
-        own["owner_floor"] = terms.owner_floor
-    if terms.variant == PER_OWNER:
+    if terms.variant in PART_VARIANTS:
+        own |= {"part_floor": terms.part_floor, "division": terms.division}
+    if terms.variant in EACH:
         own["joint"] = terms.joint
     return procedure(
         variant=terms.variant,
@@ -198,8 +198,8 @@ def procedure(*, variant: str, n: int, **asked: Any) -> BitProcedure:
         return certified(n=n, **asked)
     if variant == "one-shot":
         return one_shot(n=n, **asked)
-    if variant == FOR_EVERY_OWNER:
-        return for_every_owner(n=n, **asked)
-    if variant == PER_OWNER:
-        return per_owner(n=n, **asked)
+    if variant in TOGETHER:
+        return for_every_part(variant=variant, n=n, **asked)
+    if variant in EACH:
+        return per_part(variant=variant, n=n, **asked)
     return published(n=n, star=variant == "published-star", **asked)

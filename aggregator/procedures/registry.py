@@ -6,7 +6,7 @@ from typing import Any
 from confide.aggregator.procedures import (
     averaging,
     bits,
-    central,
+    central_parts,
     class_pairs,
     full_data_campaign,
     labels,
@@ -38,7 +38,7 @@ def plan_procedure(plan: Plan, draw: Draw) -> Procedure:
 register("bits", lambda plan, _: bits.of_plan(plan))
 register("labels", lambda plan, _: labels.of_plan(plan))
 register("pairs", lambda plan, _: class_pairs.of_plan(plan))
-register("central", central.of_plan)
+register("central", central_parts.of_plan)
 register("full-data", full_data_campaign.of_plan)
 register("monitor", lambda plan, _: monitor.of_plan(plan))
 register("training", lambda plan, _: averaging.of_plan(plan))

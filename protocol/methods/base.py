@@ -9,6 +9,7 @@ import numpy as np
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
+from confide.protocol.certificate import BY_OWNER
 from confide.protocol.errors import BadInput, check_choice, check_epsilon
 from confide.protocol.exact.sampling import Entropy
 from confide.protocol.methods.thresholds import Alarm, Evidence
@@ -56,6 +57,9 @@ class Subjects(Protocol):
 
     def features(self) -> Array:
         """Return the features as finite float32, a row per record."""
+
+    def public(self, column: str) -> NDArray[np.str_]:
+        """Return the values of a column that the owner lets out in clear, as plans name them."""
 
     def train(self, weights: Array) -> Array:
         """Return the weights after this owner's private steps."""
@@ -113,6 +117,11 @@ class Query(ABC):
     # The slice of positions in [0, 1) whose records are asked.
     start: float
     stop: float
+
+    @property
+    def kept_apart(self) -> str:
+        """What the parts are that a tally keeps apart, if it keeps any."""
+        return BY_OWNER
 
     @abstractmethod
     def to_body(self) -> bytes:
@@ -223,6 +232,16 @@ class Terms(ABC):
     def sent_features(self) -> int:
         """How many numbers of a record leave in clear, for the aggregator to score; 0: none."""
         return 0
+
+    @property
+    def group_column(self) -> str:
+        """The column of records whose value leaves in clear, as the record's group; empty: none."""
+        return ""
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The values of that column whose records take part."""
+        return ()
 
     @property
     def shows_exact_counts(self) -> bool:

@@ -27,12 +27,16 @@ from confide.protocol.methods.base import (
 )
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.methods.owner_terms import (
-    OWNER_VARIANTS,
-    PER_OWNER,
-    owner_settings,
+    EACH,
+    PART_SETTINGS,
+    PART_VARIANTS,
+    check_groups,
+    in_clear,
+    part_settings,
     plans_mixture,
 )
-from confide.protocol.methods.parts import Division, PartBits, PartCounter, PartedTally, by_owner
+from confide.protocol.methods.partition import Division, by_owner
+from confide.protocol.methods.parts import PartBits, PartCounter, PartedTally
 from confide.protocol.methods.sealed import SealableQuery
 from confide.protocol.methods.thresholds import (
     BitEvidence,
@@ -125,6 +129,10 @@ class BitQuery(SealableQuery):
         check_slice(self.start, self.stop)
         check_thresholds(self.thresholds)
 
+    @property
+    def kept_apart(self) -> str:
+        return self.division.by
+
     def part(self, positions: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the index of the threshold that each position of the slice is asked about."""
         count = len(self.thresholds)
@@ -139,21 +147,25 @@ class BitQuery(SealableQuery):
     def answer(self, subjects: Subjects) -> Columns:
         parts = self.part(subjects.positions)
         bits = subjects.scores() <= np.asarray(self.thresholds, dtype=np.float64)[parts]
-        return {"parts": parts, "reports": self.channel.randomize(bits, subjects.entropy)}
+        own = {"parts": parts, "reports": self.channel.randomize(bits, subjects.entropy)}
+        return own | self.division.columns(subjects)
 
     def pack(self, columns: Columns) -> bytes:
         parts, reports = columns["parts"].astype(U2), self.channel.pack(columns["reports"])
-        return serialise(wire.BitReports(parts=parts.tobytes(), reports=reports))
+        beside = self.division.packed(columns)
+        return serialise(wire.BitReports(parts=parts.tobytes(), reports=reports, **beside))
 
     def check(self, body: bytes, n: int, *, most: int) -> None:
         message = parse(wire.BitReports, body)
         self.channel.check(message.reports, n)
         check_numbers(message.parts, n, below=len(self.thresholds))
+        self.division.check(message, n)
 
     def unpack(self, body: bytes, n: int) -> Columns:
         message = wire.BitReports.FromString(body)
         reports = self.channel.unpack(message.reports, n)
-        return {"parts": column(message.parts, U2, n), "reports": reports}
+        own = {"parts": column(message.parts, U2, n), "reports": reports}
+        return own | self.division.unpack(message, n)
 
     def to_rows(self, columns: Columns) -> Array:
         parts = np.ascontiguousarray(columns["parts"], dtype=U2)
@@ -196,28 +208,30 @@ class BitQuery(SealableQuery):
 class BitTerms(LocalTerms):
     """The terms of a campaign of bits.
 
-    Variants for-every-owner and per-owner test each owner of `owner_floor` answers or more on its
-    own; `joint` divides delta among owners with a threshold each. With `planned_mixture`, what the
-    variant certified claims is for the owners in the shares in which they answered its first round.
+    Variants of owners and groups test each part of `part_floor` answers or more on its own; `joint`
+    divides delta among parts with a threshold each. With `planned_mixture`, what the variant
+    certified claims is for the owners in the shares in which they answered its first round.
     """
 
     joint: bool = False
-    owner_floor: int = 0
+    part_floor: int = 0
     planned_mixture: bool = False
+    group_column: str = ""
+    groups: tuple[str, ...] = ()
 
     method: ClassVar[str] = "bits"
     of_risks: ClassVar[bool] = True
     variants: ClassVar[tuple[str, ...]] = (
         "certified",
-        *OWNER_VARIANTS,
+        *PART_VARIANTS,
         "published",
         "published-star",
         "one-shot",
     )
     settings: ClassVar[dict[str, tuple[str, ...]]] = {
         **LocalTerms.settings,
-        "joint": (PER_OWNER,),
-        "owner-floor": OWNER_VARIANTS,
+        "joint": EACH,
+        **PART_SETTINGS,
         "mixture": ("certified",),
         "shuffler": (),
         "crowd": (),
@@ -225,14 +239,18 @@ class BitTerms(LocalTerms):
     message: ClassVar[type[Message]] = wire.BitTerms
     reports_message: ClassVar[type[Message]] = wire.BitReports
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_groups(self.variant, self.group_column, self.groups)
+
     @classmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
         own: dict[str, Any] = {}
-        if variant in OWNER_VARIANTS:
+        if variant in PART_VARIANTS:
             # Answers at coverage 1 - alpha, of which a third plan.
             level = 1 - float(settings["alpha"])
             deviation = Bit(epsilon=float(settings["epsilon"])).deviation(level)
-            own = owner_settings(variant, settings, deviation=deviation, tested=2 / 3)
+            own = part_settings(variant, settings, deviation=deviation, tested=2 / 3)
         return cls(
             variant=variant,
             epsilon=float(settings["epsilon"]),
@@ -244,8 +262,8 @@ class BitTerms(LocalTerms):
 
     @property
     def row_bytes(self) -> int:
-        """Who tests owners one by one must know whose reports they are."""
-        return 0 if self.variant in OWNER_VARIANTS or self.planned_mixture else ROW_BYTES
+        """Who tests owners or groups one by one must know whose reports they are."""
+        return 0 if self.variant in PART_VARIANTS or self.planned_mixture else ROW_BYTES
 
     def make_channel(self, *, labels: int) -> Bit:
         return Bit(epsilon=self.epsilon)
@@ -255,7 +273,8 @@ class BitTerms(LocalTerms):
         if len(message.thresholds) > MOST_THRESHOLDS:
             raise Refused(wire.Code.MALFORMED)
         channel = self.make_channel(labels=labels)
-        return BitQuery(channel, message.start, message.stop, tuple(message.thresholds))
+        asked = tuple(message.thresholds)
+        return BitQuery(channel, message.start, message.stop, asked, self.division)
 
     def explain(self, *, labels: int, alpha: float) -> Explanation:
         channel = self.make_channel(labels=labels)
@@ -264,10 +283,11 @@ class BitTerms(LocalTerms):
             calibrates(labels=labels, alpha=alpha),
             "From each record, at most once, leaves one bit: whether the record's score is below a "
             f"threshold, told truly with probability {float(channel.hit):.1%}.",
+            in_clear(self.group_column, self.groups),
         )
 
     def row_bits(self, *, labels: int) -> dict[str, int]:
-        return {"parts": 16, "reports": 1}
+        return {"parts": 16, "reports": 1, **self.division.row_bits}
 
 
 BitProcedure = Generator[BitQuery, BitTally, LocalCertificate]

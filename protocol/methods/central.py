@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 from google.protobuf.message import Message
 
-from confide.protocol.certificate import MARGINAL, PAC
+from confide.protocol.certificate import BY_CLASS, BY_GROUP, MARGINAL, PAC
 from confide.protocol.errors import BadInput, Refused, check_choice, check_delta, check_probability
 from confide.protocol.exact.grids import (
     EVEN,
@@ -30,6 +30,8 @@ from confide.protocol.methods.base import (
     Terms,
 )
 from confide.protocol.methods.counts import CountQuery, HistogramQuery
+from confide.protocol.methods.owner_terms import counted_by, group_settings
+from confide.protocol.methods.partition import Classes, Groups, Key
 from confide.protocol.methods.thresholds import calibrates
 from confide.protocol.privacy.zcdp import search_steps, search_variance, zcdp_epsilon
 from confide.protocol.wire import wire_pb2 as wire
@@ -40,6 +42,8 @@ TRUSTED, OWNER_NOISED = "trusted", "owner-noised"
 SEARCH = "gaussian-search"
 # More noise would hide any number of records that an owner may have.
 MOST_VARIANCE = 1 << 52
+# The most counts of an owner, over all parts and bins.
+MOST_CELLS = 1 << 21
 
 
 def planned_edges(settings: Mapping[str, Any]) -> tuple[float, ...]:
@@ -53,6 +57,17 @@ def planned_edges(settings: Mapping[str, Any]) -> tuple[float, ...]:
     return tuple(float(edge) for edge in edges)
 
 
+def _parts_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What an operator wants a threshold of each of."""
+    by = str(settings.get("by", ""))
+    if by == BY_GROUP:
+        found = group_settings(settings)
+        return {"by": by, "parts": len(found["groups"]), **found}
+    if settings.get("groups") or settings.get("group-column"):
+        raise BadInput(f"groups are given, and by is {by!r}; accepted is by {BY_GROUP!r} with them")
+    return {"by": by, "parts": int(settings["labels"]) if by == BY_CLASS else 0}
+
+
 @dataclass(frozen=True, kw_only=True)
 class CentralTerms(Terms):
     """The terms of a campaign of counts, from which `mechanism` releases the threshold.
@@ -61,6 +76,11 @@ class CentralTerms(Terms):
     a part of alpha. A `beta` of 0 leaves no part of it to the mechanism of a trusted aggregator:
     coverage is then averaged over the mechanism's draws. `delta` is the probability, over
     calibration, that a PAC promise fails, of which `beta` is then a part; 0 promises an average.
+
+    With `by` every class, or every group that the plan names, has a threshold of its own; `parts`
+    is their number. Replacing a record by another may move it to another class, and so two of the
+    thresholds: each is then released at half of epsilon and delta, as one record more or less. The
+    group of a record is public, so replacing a record moves one threshold, at the whole epsilon.
     """
 
     mechanism: str
@@ -71,6 +91,10 @@ class CentralTerms(Terms):
     grid: str = UNIFORM
     delta: float = 0.0
     given_edges: tuple[float, ...] = ()
+    by: str = ""
+    parts: int = 0
+    group_column: str = ""
+    groups: tuple[str, ...] = ()
 
     method: ClassVar[str] = "central"
     of_risks: ClassVar[bool] = True
@@ -87,6 +111,9 @@ class CentralTerms(Terms):
         "privacy-delta": (),
         "guarantee": (),
         "failure-probability": (PAC,),
+        "by": (TRUSTED,),
+        "group-column": (TRUSTED,),
+        "groups": (TRUSTED,),
     }
 
     def __post_init__(self) -> None:
@@ -104,6 +131,7 @@ class CentralTerms(Terms):
         check_bins(self.bins)
         check_choice("grid", self.grid, GRID_NAMES)
         check_edges(self.grid, self.bins, self.given_edges)
+        self._check_parts()
         if self.shows_exact_counts:
             if self.noise_variance:
                 raise BadInput(f"noise_variance is {self.noise_variance}; exact counts have none")
@@ -121,7 +149,37 @@ class CentralTerms(Terms):
                 f"{spent:.6g} at delta {self.privacy_delta}; the plan says {self.epsilon}"
             )
 
+    def _check_parts(self) -> None:
+        """Refuse parts that cannot be counted apart, or cannot be promised what the plan says."""
+        check_choice("by", self.by, ("", BY_CLASS, BY_GROUP))
+        if (self.by == BY_GROUP) != bool(self.groups) or bool(self.groups) != bool(
+            self.group_column
+        ):
+            raise BadInput(
+                f"by is {self.by!r} with column {self.group_column!r} and {len(self.groups)} groups; "
+                f"accepted are both with by {BY_GROUP!r}, and neither without"
+            )
+        if self.groups:
+            Groups(self.group_column, self.groups)
+        if self.parts != len(self.groups) and self.by != BY_CLASS:
+            raise BadInput(f"parts is {self.parts}; accepted is {len(self.groups)}")
+        if self.by == BY_CLASS and self.delta:
+            raise BadInput(
+                "guarantee is PAC with by class; the number of records of a class is private, and "
+                "accepted is marginal (or a campaign of labels or pairs)"
+            )
+        if (self.parts + 1) * self.bins > MOST_CELLS:
+            raise BadInput(
+                f"{self.parts} parts with {self.bins:,} bins; accepted are at most {MOST_CELLS:,} "
+                "counts in all"
+            )
+
     def check(self, *, labels: int, alpha: float) -> None:
+        if self.by == BY_CLASS and (self.parts != labels or not labels):
+            raise BadInput(
+                f"by is class with {self.parts} classes, and the plan has {labels} labels; accepted "
+                "is a score of labels, and a class for each"
+            )
         whole = {"delta": self.delta} if self.delta else {"alpha": alpha}
         for name, value in whole.items():
             if self.beta >= value:
@@ -149,6 +207,7 @@ class CentralTerms(Terms):
             grid=str(settings["grid"]),
             given_edges=edges,
             delta=float(settings["failure-probability"]) if settings["guarantee"] == PAC else 0.0,
+            **_parts_of(settings),
         )
 
     @property
@@ -162,9 +221,21 @@ class CentralTerms(Terms):
         return grid_edges(self.grid, self.bins, self.given_edges)
 
     @property
+    def key(self) -> Key | None:
+        """What has a threshold each; None if there is one for all records."""
+        if self.by == BY_CLASS:
+            return Classes(self.parts)
+        return Groups(self.group_column, self.groups) if self.groups else None
+
+    @property
+    def moved(self) -> int:
+        """How many thresholds a record may move when another takes its place."""
+        return 2 if self.by == BY_CLASS else 1
+
+    @property
     def histogram_query(self) -> HistogramQuery:
         """The question for exact counts on the plan's grid."""
-        return HistogramQuery(self.bins, self.grid, self.given_edges)
+        return HistogramQuery(self.bins, self.grid, self.given_edges, self.key)
 
     @property
     def shows_exact_counts(self) -> bool:
@@ -181,7 +252,7 @@ class CentralTerms(Terms):
 
     @property
     def answer_bytes(self) -> int:
-        return 8 * self.bins if self.shows_exact_counts else 0
+        return 8 * self.histogram_query.rows * self.bins if self.shows_exact_counts else 0
 
     def read_query(self, body: bytes, *, labels: int) -> HistogramQuery | CountQuery:
         message = parse(wire.CountQuery, body)
@@ -197,11 +268,14 @@ class CentralTerms(Terms):
             return Explanation(
                 self.epsilon,
                 purpose,
-                f"Once leave the EXACT counts of your records' scores in {self.bins:,} bins. The "
-                f"aggregator promises to publish one threshold, drawn by {self.mechanism}.",
+                f"Once leave the EXACT counts of your records' scores in {self.bins:,} bins"
+                f"{f', for every {self.by}' if self.by else ''}. The aggregator promises to publish "
+                f"{f'a threshold for each, all' if self.by else 'one threshold,'} drawn by "
+                f"{self.mechanism}.",
                 (
                     "That bound is for what the aggregator publishes. The aggregator itself sees "
                     "your exact counts.",
+                    *counted_by(self.group_column, self.groups),
                 ),
             )
         return Explanation(

@@ -13,6 +13,7 @@ from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.grids import UNIFORM, bin_indices, grid_edges
 from confide.protocol.methods.base import Batch, Columns, ReportScores, Subjects, Tally, WholeQuery
+from confide.protocol.methods.partition import Key
 from confide.protocol.methods.thresholds import CountEvidence, check_thresholds
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import I8, Array, column
@@ -24,7 +25,11 @@ DEVIATIONS = 8
 
 @dataclass(frozen=True)
 class HistogramTally(Tally):
-    """The summed counts of all owners that answered, and the number of records of each."""
+    """The summed counts of all owners that answered, and the number of records of each.
+
+    Where parts of the records are counted apart, there is a row for every part, and a last one for
+    records that are in none.
+    """
 
     counts: NDArray[np.int64]
     owners: int
@@ -66,33 +71,51 @@ def _check_owned(counts: Array, most: int) -> None:
 
 @dataclass(frozen=True)
 class HistogramQuery(_Counts):
-    """Ask every owner for the exact counts of its scores on a public grid."""
+    """Ask every owner for the exact counts of its scores on a public grid.
+
+    With a `key` there are counts for each part of the records.
+    """
 
     bins: int
     grid: str = UNIFORM
     given_edges: tuple[float, ...] = ()
+    key: Key | None = None
+
+    @property
+    def rows(self) -> int:
+        """The parts that are counted; records in none are counted too, as the last one."""
+        return 1 if self.key is None else len(self.key.names) + 1
 
     def to_body(self) -> bytes:
         return serialise(wire.CountQuery())
 
-    def count(self, scores: Array) -> NDArray[np.int64]:
-        """Return how many of the scores fall into each bin."""
+    def count(self, scores: Array, parts: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """Return how many of the scores fall into each bin, of each part if these are given."""
         edges = grid_edges(self.grid, self.bins, self.given_edges)
-        return np.bincount(bin_indices(scores, edges), minlength=self.bins)
+        bins = bin_indices(scores, edges)
+        if parts is not None:
+            # NO_PART is the number of the last row, from the end.
+            bins = parts % self.rows * self.bins + bins
+        return np.bincount(bins, minlength=self.rows * self.bins)
+
+    def shaped(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return counts with a row for each part, if parts are counted apart."""
+        return counts if self.key is None else counts.reshape(self.rows, self.bins)
 
     def answer(self, subjects: Subjects) -> Columns:
-        return {"counts": self.count(subjects.scores())}
+        parts = None if self.key is None else self.key.places(subjects)
+        return {"counts": self.count(subjects.scores(), parts)}
 
     def check(self, body: bytes, n: int, *, most: int) -> None:
         message = parse(wire.Counts, body)
-        _check_owned(column(message.counts, I8, self.bins), most)
+        _check_owned(column(message.counts, I8, self.rows * self.bins), most)
 
     def tally(self, batches: Sequence[Batch], scores: ReportScores) -> HistogramTally:
-        total = np.zeros(self.bins, dtype=np.int64)
+        total = np.zeros(self.rows * self.bins, dtype=np.int64)
         for batch in batches:
             total += batch.columns["counts"][0]
         sizes = tuple(int(batch.columns["counts"].sum()) for batch in batches)
-        return HistogramTally(total, len(batches), sizes)
+        return HistogramTally(self.shaped(total), len(batches), sizes)
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,15 @@ records together and, by `keys` and `of`, for each part on its own.
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.protocol.methods.base import Batch, Query, Tally
+from confide.protocol.methods.base import Query, Tally
+from confide.protocol.methods.partition import Divided
 from confide.protocol.wire.columns import Array
 
 # The most parts that a tally keeps apart. With more of them a part has no certificate of its own,
@@ -46,22 +47,6 @@ class PartedTally(Tally):
 def kept_apart(tally: Tally) -> PartedTally | None:
     """The tally, if it keeps parts apart and any came."""
     return tally if isinstance(tally, PartedTally) and tally.keys else None
-
-
-class Divided(NamedTuple):
-    """The parts that occur in a batch, and for every report the place of its part among them."""
-
-    keys: tuple[bytes, ...]
-    places: NDArray[np.int64]
-
-
-# Says which part every report of a batch belongs to.
-Division = Callable[[Batch], Divided]
-
-
-def by_owner(batch: Batch) -> Divided:
-    """The sender that the transport authenticated, for every report of its batch."""
-    return Divided((batch.sender,), np.zeros(len(batch), dtype=np.int64))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from confide.aggregator.keys import create_keys
-from confide.client.policy import TEMPLATE, read_policy
+from confide.client.policy import read_policy
+from confide.client.policy_template import TEMPLATE
 from confide.protocol.errors import BadInput
 from tests.support.owners import PLAN, PUBLIC, signed
 from tests.support.places import ROOT

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.aggregator.keys import SIGNING_KEY
-from confide.client.policy import TEMPLATE
+from confide.client.policy_template import TEMPLATE
 from tests.support.owners import PUBLIC
 from tests.support.places import ROOT
 from tests.support.servers import Place, Running, aggregator, client, eventually

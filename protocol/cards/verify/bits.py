@@ -11,11 +11,12 @@ from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify import recompute
 from confide.protocol.cards.verify.findings import CLOSE, Finding, same
 from confide.protocol.cards.verify.local import LocalRules, published_level, register
+from confide.protocol.cards.verify.strata import PARTS, TOGETHER
 from confide.protocol.certificate import PLANNED_MIXTURE
 
 ROUNDS = 10
-# Shares of an owner's answers in the stages of for-every-owner.
-OWNER_SHARES = (0.15, 0.3, 0.4)
+# Shares of the answers of a part in the stages of for-every-owner and for-every-group.
+PART_SHARES = (0.15, 0.3, 0.4)
 # Tails of at most this lie beyond the mean + 1, where a sum of unequal bits is bounded.
 MOST_UNEQUAL = 0.25
 # The share of its level that a threshold keeps after a stage that others follow.
@@ -48,7 +49,7 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
     """Recompute which thresholds the tallies certify, and at which levels."""
     keep = 1 / (1 + math.exp(-found["epsilon"]))
     rate = (1 - found["alpha"]) * (2 * keep - 1) + 1 - keep
-    shares = OWNER_SHARES if found["variant"] == "for-every-owner" else recompute.STAGE_SHARES
+    shares = PART_SHARES if found["variant"] in TOGETHER else recompute.STAGE_SHARES
     planned = [int(found["planned"] * share) for share in shares]
     # Answers of a planned mixture are unequal, and their levels below 1 are at most 1/4.
     unequal = PLANNED_MIXTURE in found["assumptions"]
@@ -117,12 +118,12 @@ def _rest(found: Layer, planned: list[int], last: tuple[int, int]) -> tuple[int,
     """The answers planned after a stage, and its number, which is above that of the stage before.
 
     `last` are the answers that the card states, and the number of the stage before.
-    An owner may skip stages of for-every-owner, so the stage is the first whose rest is as stated.
+    A part may skip stages where all are certified together, so the stage is the first whose rest is as stated.
     """
     stated, before = last
     if found["variant"] == "certified":
         return sum(planned[before + 2 :]), before + 1
-    if found["variant"] != "for-every-owner":
+    if found["variant"] not in TOGETHER:
         return 0, before + 1
     later = [sum(planned[i + 1 :]) for i in range(len(planned))]
     fits = [i for i in range(before + 1, len(planned)) if later[i] == stated]
@@ -197,8 +198,7 @@ register(
     LocalRules(
         variants=(
             "certified",
-            "for-every-owner",
-            "per-owner",
+            *PARTS,
             "published",
             "published-star",
             "one-shot",
@@ -207,8 +207,8 @@ register(
         evidence=evidence,
         planned=True,
         shuffled=True,
-        strata={"for-every-owner": "owner", "per-owner": "owner"},
-        together=("for-every-owner",),
+        strata=PARTS,
+        together=TOGETHER,
         adaptive=True,
     ),
 )

@@ -67,8 +67,8 @@ def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path:
         for name, base in {
             "bits": PLAN,
             "labels": LABEL_PLAN,
-            "every owner": changed(PLAN, variant="for-every-owner", owner_floor=500),
-            "each owner": changed(LABEL_PLAN, variant="per-owner", owner_floor=500),
+            "every owner": changed(PLAN, variant="for-every-owner", part_floor=500),
+            "each owner": changed(LABEL_PLAN, variant="per-owner", part_floor=500),
             "planned mixture": changed(PLAN, planned_mixture=True),
             "randomised": randomised,
             "trusted": TRUSTED,
