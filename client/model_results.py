@@ -76,8 +76,8 @@ class ModelResults:
         column = plan.terms.group_column
         if column and column not in own.public:
             return (
-                f"the plan groups records by {column!r}; accepted is a file with that column, which "
-                "the policy lists among `columns_may_leave`"
+                f"the plan groups records by {column!r}; accepted is a file with that column, "
+                "which the policy lists among `columns_may_leave`"
             )
         return None
 
@@ -87,8 +87,9 @@ class ModelResults:
         Truths must be labels or numbers, as the plan's score has it. Results must be of the plan's
         model, and probabilities over as many labels. For training, records must have features: as
         many as the network has inputs, unless a model makes the inputs of them. Where the
-        aggregator scores, they must have as many features as the plan asks for. Where the plan names
-        groups, they must have their column. Records of which a plan would make more numbers than fit into memory are too large.
+        aggregator scores, they must have as many features as the plan asks for. Where the plan
+        names groups, they must have their column. Records of which a plan would make more numbers
+        than fit into memory are too large.
         """
         records, terms = self._records, plan.terms
         if records.task != plan.task:

@@ -106,7 +106,12 @@ class _Source:
         home: Home, records: Path, model: Path | bytes | None, *, computing: Computing
     ) -> "_Source":
         # The policy says which columns of the records are no features.
-        files = [records, home.secret_file, home.policy_file, *([model] if isinstance(model, Path) else [])]
+        files = [
+            records,
+            home.secret_file,
+            home.policy_file,
+            *([model] if isinstance(model, Path) else []),
+        ]
         # Answers change the ledger's file, so only its device and inode are compared.
         ledger = _stamp(home.ledger_file)
         stamps = (ledger and ledger[:2], *map(_stamp, files))

@@ -179,7 +179,9 @@ def dealt_records(config: Config) -> int:
 
 def dealt(config: Config, *, owners: int) -> Dealt:
     """Deal the records to so many owners, once per process."""
-    rules = {name: config[name] for name in (*_RULES, "data", "owner-column", "group-column", "seed")}
+    rules = {
+        name: config[name] for name in (*_RULES, "data", "owner-column", "group-column", "seed")
+    }
     return _dealt(tuple(rules.items()), dealt_records(config), owners)
 
 

@@ -1,7 +1,8 @@
 """What a method would cost on one's own arrays: repeated calibrations, each on a fresh split."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, REGRESSION
 from confide.protocol.scores.probabilities import check_labels
 from confide.protocol.scores.risk import risk
 from confide.protocol.tensors import as_array
-from confide.simulation.arrays import ArrayRecords, draw_order, read_records
+from confide.simulation.arrays import ArrayRecords, draw_order, read_records, with_groups
 from confide.simulation.calibration import (
     NON_PRIVATE,
     Calibration,
@@ -25,15 +26,25 @@ from confide.simulation.trial import Trial
 METHODS = ("bits", "labels", "central")
 
 
+class PartMeasured(NamedTuple):
+    """What was measured on the test records of a class or group."""
+
+    records: int
+    coverage: float
+    size: float
+
+
 class Measured(NamedTuple):
     """What was measured of a predictor on records that took no part in its calibration.
 
     `least_class_coverage` is the coverage of the label that is covered least; numbers have none.
+    `parts` are those of every class or group, by name, where these have thresholds or are known.
     """
 
     coverage: float
     size: float
     least_class_coverage: float | None = None
+    parts: Mapping[str, PartMeasured] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -44,6 +55,7 @@ class MeasuredTrial:
     coverage: float
     size: float
     least_class_coverage: float | None = None
+    parts: Mapping[str, PartMeasured] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -132,13 +144,15 @@ def measured_trials(
     trials: int,
     seed: int | None,
     score: str = "hps",
+    groups: Any = None,
     **arguments: Any,
 ) -> Iterator[MeasuredTrial]:
     """Yield one trial after the other: a fresh split, a calibration, and what was measured.
 
     The other arguments are those of `calibrate`.
     """
-    records = read_records(results, truth, score)
+    records = read_records(results, truth, score, groups)
+    arguments = with_groups(records, arguments)
     for trial in drawn_trials(len(records.truth), n=n, trials=trials, seed=seed):
         yield measured_trial(records, trial, **arguments)
 
@@ -171,7 +185,9 @@ def measured_trial(records: ArrayRecords, trial: Trial, **arguments: Any) -> Mea
         records.taken(rows, u=trial.u[rows]), trial.entropy, presence=trial.presence, **arguments
     )
     results, truth = records.results[rest], records.truth[rest]
-    return MeasuredTrial(made, *measured_on(made.predictor, results, truth, u=trial.u[rest]))
+    groups = None if records.groups is None else records.groups[rest]
+    found = measured_on(made.predictor, results, truth, u=trial.u[rest], groups=groups)
+    return MeasuredTrial(made, *found)
 
 
 def compare(
@@ -198,21 +214,44 @@ def compare(
     ]
 
 
-def measured_on(predictor: Predictor, results: Any, truth: Any, *, u: Any) -> Measured:
-    """Measure a predictor; `u` holds the uniform numbers of records, for randomised scores."""
+def measured_on(
+    predictor: Predictor, results: Any, truth: Any, *, u: Any, groups: Any = None
+) -> Measured:
+    """Measure a predictor; `u` holds the uniform numbers of records, for randomised scores.
+
+    Where records have groups, each group is measured too; else each class, if each has a threshold.
+    """
     score, threshold = predictor.score, predictor.threshold
+    own = groups if predictor.group_thresholds else None
     if score.task in (MULTI_LABEL, OWN_LOSS):
         loss = risk(score).losses(results, truth, threshold).mean()
         size = predictor.sizes(results).mean() if score.task == MULTI_LABEL else threshold
         return Measured(float(1 - loss), float(size))
     if score.task == REGRESSION:
-        low, high = predictor.predict_interval(results).T
-        covered = (low <= truth) & (truth <= high)
-        return Measured(float(covered.mean()), float(np.maximum(high - low, 0).mean()))
-    sets = predictor.predict_set(results, u=u if predictor.score.randomized else None)
+        low, high = predictor.predict_interval(results, groups=own).T
+        covered, sizes = (low <= truth) & (truth <= high), np.maximum(high - low, 0)
+        parts = _by_part(covered, sizes, groups)
+        return Measured(float(covered.mean()), float(sizes.mean()), None, parts)
+    drawn = u if predictor.score.randomized else None
+    sets = predictor.predict_set(results, u=drawn, groups=own)
     labels = check_labels(truth, n=len(sets), k=sets.shape[1])
     covered = sets[np.arange(len(sets)), labels]
     counts = np.bincount(labels, minlength=sets.shape[1])
     by_class = np.bincount(labels[covered], minlength=sets.shape[1])[counts > 0]
     least = float((by_class / counts[counts > 0]).min())
-    return Measured(float(covered.mean()), float(sets.sum(axis=1).mean()), least)
+    by = labels if groups is None and predictor.class_thresholds else groups
+    sizes = sets.sum(axis=1)
+    return Measured(float(covered.mean()), float(sizes.mean()), least, _by_part(covered, sizes, by))
+
+
+def _by_part(covered: Any, sizes: Any, by: Any) -> dict[str, PartMeasured]:
+    """Coverage and size of every class or group that test records are of."""
+    if by is None:
+        return {}
+    found = {}
+    for name in np.unique(by).tolist():
+        of = by == name
+        found[str(name)] = PartMeasured(
+            int(of.sum()), float(covered[of].mean()), float(sizes[of].mean())
+        )
+    return found

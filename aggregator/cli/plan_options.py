@@ -110,7 +110,9 @@ class PlanOptions:
     ] = None
     joint: Annotated[
         bool | None,
-        typer.Option(help="class-conditional, per-owner, -group: the promise holds for all at once"),
+        typer.Option(
+            help="class-conditional, per-owner, -group: the promise holds for all at once"
+        ),
     ] = None
     class_floor: Annotated[
         int | None,

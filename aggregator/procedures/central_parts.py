@@ -1,10 +1,11 @@
 """Central calibration with a threshold for each class, or for each group that the plan names.
 
-Every owner sends a histogram of each part, and all are summed. Classes are private: how many records
-one has is a secret that neither rank, reason nor card may tell. Each release then follows the number
-of its own records, as one record more or less, at half of the budget (`quantiles/divided`), and a
-class with too few records is answered by the top of the grid, by the law of the mechanism. Groups
-are public: each has a release at the whole budget, at the rank of its own number of records.
+Every owner sends a histogram of each part, and all are summed. Classes are private: how many
+records one has is a secret that neither rank, reason nor card may tell. Each release then follows
+the number of its own records, as one record more or less, at half of the budget
+(`quantiles/divided`), and a class with too few records is answered by the top of the grid, by the
+law of the mechanism. Groups are public: each has a release at the whole budget, at the rank of its
+own number of records.
 """
 
 import math
@@ -54,9 +55,7 @@ def by_part(terms: CentralTerms, *, alpha: float, draw: Draw) -> HistogramProced
     tally = yield terms.histogram_query
     rows = [Histogram(counts, terms.edges) for counts in tally.counts[: len(terms.key.names)]]
     ranked = [parts.wanted(one.n) for one in rows]
-    asked = [
-        (one, rank) for one, (rank, _) in zip(rows, ranked, strict=True) if rank is not None
-    ]
+    asked = [(one, rank) for one, (rank, _) in zip(rows, ranked, strict=True) if rank is not None]
     drawn: PartReleases = PartReleases(())
     if asked:
         histograms, ranks = zip(*asked, strict=True)

@@ -1,4 +1,4 @@
-"""Bits for every owner or group: all are asked about one threshold at a time, and each tests it for itself.
+"""Bits for every owner or group: all are asked about one threshold at a time, and each tests it.
 
 Two rounds search, three certify. A stage asks the threshold of the owner that needs the highest.
 Every owner whose own threshold is still above it tests it on its own answers, in a search of its

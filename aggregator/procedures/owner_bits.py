@@ -40,7 +40,5 @@ def per_part(
         return Found(sum(own.answers), threshold, rungs)
 
     pooled = asked.finish(arrived=sum(tally.answers), rungs=(), threshold=1.0, reason=None)
-    wanted = Wanted(
-        variant=variant, delta=delta, joint=joint, floor=part_floor, division=division
-    )
+    wanted = Wanted(variant=variant, delta=delta, joint=joint, floor=part_floor, division=division)
     return divided(tally, pooled, wanted, size=lambda own: sum(own.answers), test=test)

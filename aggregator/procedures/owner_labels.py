@@ -61,7 +61,5 @@ def by_parts(
         assumptions=(IID, MIXTURE, DROPOUTS, *((LIARS_IN_ORDER,) if max_corrupt else ())),
         **stated,
     )
-    wanted = Wanted(
-        variant=variant, delta=delta, joint=joint, floor=part_floor, division=division
-    )
+    wanted = Wanted(variant=variant, delta=delta, joint=joint, floor=part_floor, division=division)
     return divided(tally, pooled, wanted, size=lambda own: len(own.reports), test=test)

@@ -23,8 +23,8 @@ class Records:
     booleans says which labels are true, and a row of floats holds losses, which need no results.
     Results of labels are probabilities; those of targets are numbers under the names in `columns`.
     `model` is the digest of the model behind the results where it is known; `persons` holds the
-    person that each record belongs to. `public` holds the columns that the owner's policy lets out in
-    clear, as plans name their values.
+    person that each record belongs to. `public` holds the columns that the owner's policy lets out
+    in clear, as plans name their values.
     """
 
     names: Sequence[bytes]

@@ -156,8 +156,8 @@ class CentralTerms(Terms):
             self.group_column
         ):
             raise BadInput(
-                f"by is {self.by!r} with column {self.group_column!r} and {len(self.groups)} groups; "
-                f"accepted are both with by {BY_GROUP!r}, and neither without"
+                f"by is {self.by!r} with column {self.group_column!r} and {len(self.groups)} "
+                f"groups; accepted are both with by {BY_GROUP!r}, and neither without"
             )
         if self.groups:
             Groups(self.group_column, self.groups)
@@ -177,8 +177,8 @@ class CentralTerms(Terms):
     def check(self, *, labels: int, alpha: float) -> None:
         if self.by == BY_CLASS and (self.parts != labels or not labels):
             raise BadInput(
-                f"by is class with {self.parts} classes, and the plan has {labels} labels; accepted "
-                "is a score of labels, and a class for each"
+                f"by is class with {self.parts} classes, and the plan has {labels} labels; "
+                "accepted is a score of labels, and a class for each"
             )
         whole = {"delta": self.delta} if self.delta else {"alpha": alpha}
         for name, value in whole.items():
@@ -269,8 +269,8 @@ class CentralTerms(Terms):
                 self.epsilon,
                 purpose,
                 f"Once leave the EXACT counts of your records' scores in {self.bins:,} bins"
-                f"{f', for every {self.by}' if self.by else ''}. The aggregator promises to publish "
-                f"{f'a threshold for each, all' if self.by else 'one threshold,'} drawn by "
+                f"{f', for every {self.by}' if self.by else ''}. The aggregator promises to "
+                f"publish {'a threshold for each, all' if self.by else 'one threshold,'} drawn by "
                 f"{self.mechanism}.",
                 (
                     "That bound is for what the aggregator publishes. The aggregator itself sees "

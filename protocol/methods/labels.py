@@ -96,8 +96,8 @@ class LabelTerms(LocalTerms):
 
     Variant class-conditional gives every label its own threshold: 1 where the records of the label,
     estimated from reports, are fewer than `class_floor`. `delta` is for each label, or for all
-    together if `joint`. Variants of owners and groups test each part of `part_floor` reports or more
-    on its own; `joint` divides delta among parts with a threshold each.
+    together if `joint`. Variants of owners and groups test each part of `part_floor` reports or
+    more on its own; `joint` divides delta among parts with a threshold each.
     """
 
     channel: str

@@ -74,7 +74,9 @@ def check_groups(variant: str, column: str, groups: tuple[str, ...]) -> None:
 
 def in_clear(column: str, groups: tuple[str, ...]) -> tuple[str, ...]:
     """What owners are told of groups: the column leaves as it is, and whose records take part."""
-    return _of_groups(f"With each goes its {column} IN CLEAR, which no epsilon covers.", column, groups)
+    return _of_groups(
+        f"With each goes its {column} IN CLEAR, which no epsilon covers.", column, groups
+    )
 
 
 def _of_groups(said: str, column: str, groups: tuple[str, ...]) -> tuple[str, ...]:
@@ -85,7 +87,7 @@ def _of_groups(said: str, column: str, groups: tuple[str, ...]) -> tuple[str, ..
 
 
 def counted_by(column: str, groups: tuple[str, ...]) -> tuple[str, ...]:
-    """What owners that count are told of groups: who reads the counts learns how many are in each."""
+    """What owners that count are told of groups: the counts say how many records are in each."""
     return _of_groups(f"Counts are apart by {column}, IN CLEAR.", column, groups)
 
 

@@ -87,7 +87,9 @@ class _ByOwner(Division):
 
     def divided(self, names: NDArray[Any]) -> Divided:
         known, places = np.unique(names, return_inverse=True)
-        return Divided(tuple(str(name).encode() for name in known.tolist()), places.astype(np.int64))
+        return Divided(
+            tuple(str(name).encode() for name in known.tolist()), places.astype(np.int64)
+        )
 
     def named(self, keys: Iterable[bytes]) -> list[tuple[str, bytes]]:
         return [(str(number), key) for number, key in enumerate(sorted(keys), start=1)]

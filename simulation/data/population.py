@@ -15,7 +15,12 @@ from numpy.typing import NDArray
 from confide.client.training.scaling import public_scaling
 from confide.protocol.embedded import letters, predictions
 from confide.protocol.errors import BadInput
-from confide.protocol.prediction.known_records import check_task, read_known_records
+from confide.protocol.prediction.known_records import (
+    check_task,
+    checked_records,
+    read_known_records,
+)
+from confide.protocol.prediction.new_records import read_new_records
 from confide.protocol.scores.base import CLASSIFICATION, REGRESSION, Score
 from confide.protocol.scores.regression import Residual, column, residual
 from confide.simulation.data.limits import Limits
@@ -26,11 +31,12 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model returned for every record, and what was observed."""
+    """What a model returned for every record, what was observed, and groups of records if any."""
 
     name: str
     results: Array
     truth: Array
+    groups: Array | None = None
 
     def __len__(self) -> int:
         return len(self.truth)
@@ -54,11 +60,16 @@ def embedded() -> Predictions:
     return Predictions("letter (embedded)", *predictions())
 
 
-def predicted(path: Path | None, score: Score) -> Predictions:
+def predicted(path: Path | None, score: Score, group_column: str | None = None) -> Predictions:
     """Records with results as this score reads them: from a file, or what the project has."""
     check_task(score)
     if path is not None:
-        return Predictions(str(path), *read_known_records(path, score))
+        if group_column is None:
+            return Predictions(str(path), *read_known_records(path, score))
+        found = read_new_records(path, score, features=False, group_column=group_column)
+        return Predictions(str(path), *checked_records(path, found, score), found.groups)
+    if group_column is not None:
+        raise BadInput(f"group-column is {group_column!r} without --data; accepted is both")
     return embedded() if score.task != REGRESSION else _made_up(residual(score))
 
 

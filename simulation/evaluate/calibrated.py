@@ -10,7 +10,7 @@ from confide.protocol.errors import check_choice
 from confide.protocol.privacy.amplification import SHUFFLE_DELTA, shuffled_epsilon
 from confide.protocol.scores.base import REGRESSION
 from confide.protocol.scores.registry import find_score
-from confide.simulation.arrays import ArrayRecords, read_records
+from confide.simulation.arrays import ArrayRecords, read_records, with_groups
 from confide.simulation.calibration import NON_PRIVATE, variants
 from confide.simulation.data.population import Predictions
 from confide.simulation.evaluate.trials import NamedRecords, Repeated, Row, measured
@@ -38,7 +38,7 @@ class Calibrated(Repeated):
         find_score(self.score)
 
     def prepared(self, records: Predictions, rng: np.random.Generator) -> ArrayRecords:
-        return read_records(records.results, records.truth, self.score)
+        return read_records(records.results, records.truth, self.score, records.groups)
 
     def splits(self, records: NamedRecords, rng: np.random.Generator) -> Iterator[Trial]:
         return drawn_trials(len(records), n=self.n, trials=self.trials, seed=self.seed)
@@ -53,7 +53,7 @@ class Calibrated(Repeated):
             epsilon=self.epsilon,
             alpha=self.alpha,
             **owners,
-            **self.settings,
+            **with_groups(prepared, dict(self.settings)),
         )
         return self._row(found)
 
@@ -71,6 +71,8 @@ class Calibrated(Repeated):
         }
         if trial.least_class_coverage is not None:
             row["least_class_coverage"] = trial.least_class_coverage
+        if trial.parts:
+            row["parts"] = _parts(trial)
         return row | self._shuffled(trial)
 
     def _shuffled(self, trial: MeasuredTrial) -> Row:
@@ -103,3 +105,15 @@ class Calibrated(Repeated):
             if "shuffle_epsilon" in rows[0]
             else None,
         }
+
+
+def _parts(trial: MeasuredTrial) -> list[Row]:
+    """Every class or group: what was measured, and its own threshold if it has one."""
+    own = {one.name: one for one in trial.calibration.certificate.strata}
+    rows = []
+    for name, found in trial.parts.items():
+        row: Row = {"name": name, **found._asdict()}
+        if name in own:
+            row |= {"threshold": own[name].threshold, "reason": own[name].reason}
+        rows.append(row)
+    return rows

@@ -41,7 +41,10 @@ class CalibrationOptions:
     ] = None
     joint: Annotated[
         bool | None,
-        typer.Option("--joint", help="labels class-conditional: promise all labels at once"),
+        typer.Option(
+            "--joint",
+            help="class-conditional, per-group: promise all labels or groups at once",
+        ),
     ] = None
     class_floor: Annotated[
         int | None,
@@ -67,6 +70,19 @@ class CalibrationOptions:
     ] = None
     edges_file: Annotated[
         str | None, typer.Option(help="central, grid given: file with the thresholds")
+    ] = None
+    by: Annotated[
+        str | None, typer.Option(help="central trusted: class or group, a threshold of each")
+    ] = None
+    group_column: Annotated[
+        str | None,
+        typer.Option(help="by group, per-group, for-every-group: column of --data, PUBLIC"),
+    ] = None
+    group_floor: Annotated[
+        int | None,
+        typer.Option(
+            help="per-group, for-every-group: fewer reports leave a group out [by a rule]"
+        ),
     ] = None
     owners: Annotated[
         int | None, typer.Option(help="central owner-noised: owners that share the records")

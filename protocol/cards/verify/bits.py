@@ -118,7 +118,8 @@ def _rest(found: Layer, planned: list[int], last: tuple[int, int]) -> tuple[int,
     """The answers planned after a stage, and its number, which is above that of the stage before.
 
     `last` are the answers that the card states, and the number of the stage before.
-    A part may skip stages where all are certified together, so the stage is the first whose rest is as stated.
+    A part may skip stages where all are certified together, so the stage is the first whose rest is
+    as stated.
     """
     stated, before = last
     if found["variant"] == "certified":

@@ -2,8 +2,8 @@
 
 A record that another replaces may leave a class for another. Its label is private, so it may move
 two of the thresholds, each by one record more or less: both releases together cost their sum, and
-neither may tell how many records its class has. The group of a record is public, and is also that of
-the record in its place: one threshold moves, and the number of records of a group is as public.
+neither may tell how many records its class has. The group of a record is public, and is also that
+of the record in its place: one threshold moves, and the number of records of a group is public too.
 """
 
 from collections.abc import Callable, Iterator

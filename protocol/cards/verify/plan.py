@@ -67,7 +67,10 @@ def _edges(formal: Layer, plan: Plan) -> Iterator[Finding]:
         return
     terms, released = CentralTerms.of(plan.terms), formal["released"]
     parts = formal.get("strata", {}).get("parts", [])
-    for place, one in [("released", released), *((f"strata/{part['name']}", part) for part in parts)]:
+    for place, one in [
+        ("released", released),
+        *((f"strata/{part['name']}", part) for part in parts),
+    ]:
         if terms.given_edges:
             edge = terms.given_edges[min(one["bin"], terms.bins - 1)]
             yield same(f"{place}/threshold", one["threshold"], edge)

@@ -111,7 +111,9 @@ def test_reports_of_labels_keep_their_owner_and_their_order() -> None:
 def test_a_division_of_its_own_keeps_other_parts_apart() -> None:
     """Groups are told apart by a column of the reports, whoever sent them."""
     groups = Groups("ward", ("low", "high"))
-    named = [replace(one, columns=one.columns | {"groups": one.columns["parts"]}) for one in BATCHES]
+    named = [
+        replace(one, columns=one.columns | {"groups": one.columns["parts"]}) for one in BATCHES
+    ]
     tally = replace(QUERY, division=groups).tally(named, nothing)
     low, high = (key for _, key in groups.named(tally.keys))
     assert tally.of(low).answers == (tally.answers[0], 0)
