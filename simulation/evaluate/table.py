@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from confide.protocol.certificate import BY_CLASS
+from confide.protocol.certificate import BY_GROUP
 from confide.protocol.terminal import columns
 
 LEGEND = (
@@ -44,6 +44,8 @@ COLUMNS: dict[str, Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], st
     ),
     "trivial": lambda given, mean, std: f"{100 * mean['trivial']:.0f} %",
 }
+# A longer list of classes or groups is cut.
+MOST_PARTS = 60
 # Columns of words, which may take two lines; numbers are never cut.
 WORDS = ("method", "channel", "promised")
 # Columns that a narrow terminal leaves out first.
@@ -84,9 +86,10 @@ def show(results: list[dict[str, Any]]) -> None:
     if out:
         console.print(f"left out at {width} columns: {', '.join(out)}", highlight=False)
     for result in results:
-        lines = _why_trivial(result) + _least_class(result) + _conditional(result["arguments"])
-        for line in lines:
+        for line in _why_trivial(result) + _conditional(result["arguments"]):
             console.print(line, highlight=False)
+        if any("parts" in trial for trial in result["trials"]):
+            console.print(_of_parts(result), highlight=False)
 
 
 def _why_trivial(result: dict[str, Any]) -> list[str]:
@@ -99,17 +102,31 @@ def _why_trivial(result: dict[str, Any]) -> list[str]:
     return [f"{name}: trivial in {count}; {reasons.most_common(1)[0][0]}"]
 
 
-def _least_class(result: dict[str, Any]) -> list[str]:
-    """The coverage of the label that is covered least, where the promise is for every label."""
-    trials = result["trials"]
-    if trials[0].get("certificate", {}).get("by") != BY_CLASS:
-        return []
-    found = [trial["least_class_coverage"] for trial in trials]
+def _of_parts(result: dict[str, Any]) -> Table:
+    """A row for every class or group, over the trials in which test records were of it."""
+    by = result["trials"][0]["certificate"].get("by") or BY_GROUP
+    found: dict[str, list[dict[str, Any]]] = {}
+    for trial in result["trials"]:
+        for part in trial.get("parts", ()):
+            found.setdefault(part["name"], []).append(part)
     name = COLUMNS["method"](result["arguments"], result["mean"], result["std"])
-    return [
-        f"{name}: coverage of the label that is covered least {np.mean(found):.3f} ± "
-        f"{np.std(found):.3f}, on its test records"
-    ]
+    made = Table(title=f"{name}, by {by}", title_justify="left", box=box.SIMPLE_HEAD)
+    for head in (by, "test records", "threshold", "test coverage", SIZE, "trivial"):
+        made.add_column(head, justify="left" if head == by else "right", no_wrap=True)
+    for part, rows in list(found.items())[:MOST_PARTS]:
+        own = [row["threshold"] for row in rows if "threshold" in row]
+        covered = [row["coverage"] for row in rows]
+        made.add_row(
+            part,
+            f"{np.mean([row['records'] for row in rows]):,.0f}",
+            f"{np.mean(own):.4f}" if own else "-",
+            f"{np.mean(covered):.3f} ± {np.std(covered):.3f}",
+            f"{np.mean([row['size'] for row in rows]):.2f}",
+            f"{100 * np.mean(np.array(own) >= 1):.0f} %" if own else "-",
+        )
+    if len(found) > MOST_PARTS:
+        made.caption = f"{MOST_PARTS} of {len(found)}; all are in the JSON"
+    return made
 
 
 def _conditional(given: dict[str, Any]) -> list[str]:

@@ -46,17 +46,16 @@ def divided(formal: Layer, shown: Layer, judged: Callable[[Layer], Layer]) -> It
         yield from edge_of(part, shown, where)
         yield same(f"{where}/reason", part["reason"] is not None, part["threshold"] >= 1)
         told = {"rank": None, "inflation": None}
-        if public:
+        yield Finding(f"{where}/n", (part["n"] is not None) == public, "given of groups alone")
+        if public and part["n"] is not None:
             one = judged(shown | {"n": part["n"]})
             exists = one["flags"]["certified"] and one["rank"] <= part["n"]
             told = {"rank": one["rank"], "inflation": one["inflation_ranks"]} if exists else told
             yield Finding(f"{where}/threshold", exists or top, "without a rank only the top covers")
-        else:
-            yield same(f"{where}/n", part["n"], None)
         for name, value in told.items():
             yield same(f"{where}/{name}", part[name], value)
     if public:
-        count = sum(part["n"] for part in parts)
+        count = sum(part["n"] or 0 for part in parts)
         yield same("strata/n", max(count, 1), shown["n"])
     shown_parts = [{"name": part["name"], "threshold": part["threshold"]} for part in parts]
     yield same("released/strata", released["strata"], {"by": strata["by"], "parts": shown_parts})
