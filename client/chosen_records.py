@@ -16,7 +16,7 @@ from confide.protocol.wire.columns import Array
 
 @dataclass(frozen=True)
 class ChosenRecords:
-    """Some records of an owner (`confide.protocol.methods.base.Subjects`).
+    """Some records of an owner (`confide.protocol.methods.subjects.Subjects`).
 
     `results` holds the model's results for all records, if the plan uses a model: probabilities,
     predicted numbers, or the inputs of a head that is trained. `units` gives each record at these

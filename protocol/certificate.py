@@ -92,7 +92,7 @@ BY_CLASS, BY_OWNER, BY_GROUP = "class", "owner", "group"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class RecordPart:
     """A part of the records and its own threshold; a threshold of 1 has a reason.
 
     A part that is not `covered` had too few reports to be tested, by a rule of the plan, and
@@ -106,7 +106,7 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountedPart(Part):
+class CountedPart(RecordPart):
     """A part whose threshold was released from counts of its own.
 
     Where the number `n` of its records is public, it has a rank and an inflation as certificates
@@ -120,7 +120,7 @@ class CountedPart(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stratum(Part):
+class Stratum(RecordPart):
     """A part of the records, its own threshold, and the reports that certify that.
 
     With probability at least 1 - `delta`, coverage of the records of this part is at least the
@@ -168,7 +168,7 @@ class Certificate:
     by: str | None = None
     joint: bool = False
     together: bool = False
-    strata: tuple[Part, ...] = ()
+    strata: tuple[RecordPart, ...] = ()
 
     @classmethod
     def of(cls, certificate: "Certificate") -> Self:

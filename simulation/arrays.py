@@ -59,7 +59,7 @@ class ArrayRecords:
         return LabelScore.of(self.score).all_scores(self.results, u=self.u)
 
 
-def read_records(results: Any, truth: Any, score: str, groups: Any = None) -> ArrayRecords:
+def read_records(results: Any, truth: Any, score: str, *, groups: Any = None) -> ArrayRecords:
     """Arrays as the score reads them; `groups` may hold the public group of every record."""
     observed, chosen = as_array(truth), find_score(score)
     # Losses of one's own come without results of a model.

@@ -157,7 +157,7 @@ def calibrate(
 
     Randomness is the operating system's. A `seed` repeats a run, and makes its card a simulation.
     """
-    records = read_records(results, truth, score, groups)
+    records = read_records(results, truth, score, groups=groups)
     _check_owners(owners, method, n=len(records.truth))
     settings = with_groups(records, settings)
     order, u = draw_order(len(records.truth), seed)

@@ -151,7 +151,7 @@ def measured_trials(
 
     The other arguments are those of `calibrate`.
     """
-    records = read_records(results, truth, score, groups)
+    records = read_records(results, truth, score, groups=groups)
     arguments = with_groups(records, arguments)
     for trial in drawn_trials(len(records.truth), n=n, trials=trials, seed=seed):
         yield measured_trial(records, trial, **arguments)

@@ -62,7 +62,7 @@ def by_part(terms: CentralTerms, *, alpha: float, draw: Draw) -> HistogramProced
         drawn = draw(DividedMechanism(parts.mechanism), histograms, ranks)
     left = iter(drawn.parts)
     strata = [
-        parts.made(name, one, None if rank is None else next(left), reason)
+        parts.made(name, one, None if rank is None else next(left), reason=reason)
         for name, one, (rank, reason) in zip(terms.key.names, rows, ranked, strict=True)
     ]
     n = int(tally.counts.sum())
@@ -124,7 +124,7 @@ class _Parts:
         )
 
     def made(
-        self, name: str, counts: Histogram, release: Release | None, reason: str | None
+        self, name: str, counts: Histogram, release: Release | None, *, reason: str | None
     ) -> CountedPart:
         """The part of this name; nothing of it but the release tells of private counts."""
         if release is None:

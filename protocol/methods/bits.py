@@ -17,14 +17,7 @@ from numpy.typing import NDArray
 from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput, Refused
-from confide.protocol.methods.base import (
-    Batch,
-    Columns,
-    Explanation,
-    Query,
-    ReportScores,
-    Subjects,
-)
+from confide.protocol.methods.base import Batch, Columns, Explanation, Query, ReportScores
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.methods.owner_terms import (
     EACH,
@@ -38,6 +31,7 @@ from confide.protocol.methods.owner_terms import (
 from confide.protocol.methods.partition import Division, by_owner
 from confide.protocol.methods.parts import PartBits, PartCounter, PartedTally
 from confide.protocol.methods.sealed import SealableQuery
+from confide.protocol.methods.subjects import Subjects
 from confide.protocol.methods.thresholds import (
     BitEvidence,
     calibrates,

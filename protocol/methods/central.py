@@ -31,7 +31,7 @@ from confide.protocol.methods.base import (
 )
 from confide.protocol.methods.counts import CountQuery, HistogramQuery
 from confide.protocol.methods.owner_terms import counted_by, group_settings
-from confide.protocol.methods.partition import Classes, Groups, Key
+from confide.protocol.methods.partition import Classes, Groups, Partition
 from confide.protocol.methods.thresholds import calibrates
 from confide.protocol.privacy.zcdp import search_steps, search_variance, zcdp_epsilon
 from confide.protocol.wire import wire_pb2 as wire
@@ -221,7 +221,7 @@ class CentralTerms(Terms):
         return grid_edges(self.grid, self.bins, self.given_edges)
 
     @property
-    def key(self) -> Key | None:
+    def key(self) -> Partition | None:
         """What has a threshold each; None if there is one for all records."""
         if self.by == BY_CLASS:
             return Classes(self.parts)

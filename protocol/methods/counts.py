@@ -12,8 +12,9 @@ from confide.protocol.certificate import CentralCertificate
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.grids import UNIFORM, bin_indices, grid_edges
-from confide.protocol.methods.base import Batch, Columns, ReportScores, Subjects, Tally, WholeQuery
-from confide.protocol.methods.partition import Key
+from confide.protocol.methods.base import Batch, Columns, ReportScores, Tally, WholeQuery
+from confide.protocol.methods.partition import Partition
+from confide.protocol.methods.subjects import Subjects
 from confide.protocol.methods.thresholds import CountEvidence, check_thresholds
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import I8, Array, column
@@ -79,7 +80,7 @@ class HistogramQuery(_Counts):
     bins: int
     grid: str = UNIFORM
     given_edges: tuple[float, ...] = ()
-    key: Key | None = None
+    key: Partition | None = None
 
     @property
     def rows(self) -> int:

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.errors import BadInput, Refused
-from confide.protocol.methods.base import Batch, Columns, Query, ReportScores, Subjects
+from confide.protocol.methods.base import Batch, Columns, Query, ReportScores
 from confide.protocol.methods.in_clear import InClear, Probabilities
 from confide.protocol.methods.partition import GROUPS, Division, by_owner
 from confide.protocol.methods.parts import PartedTally, joined
+from confide.protocol.methods.subjects import Subjects
 from confide.protocol.methods.thresholds import check_slice
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import F4, rows

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from confide.protocol.certificate import BY_CLASS, BY_GROUP, BY_OWNER
 from confide.protocol.errors import BadInput, Refused
-from confide.protocol.methods.base import Batch, Columns, Subjects
+from confide.protocol.methods.base import Batch, Columns
+from confide.protocol.methods.subjects import Subjects
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import U2, check_numbers, column
 
@@ -106,7 +107,7 @@ class Labelled(Protocol):
     def public(self, column: str) -> NDArray[np.str_]: ...
 
 
-class Key(Protocol):
+class Partition(Protocol):
     """Divides the records that an owner counts as a whole."""
 
     @property

@@ -8,9 +8,10 @@ import numpy as np
 
 from confide.protocol.architectures.base import Weights
 from confide.protocol.errors import Refused
-from confide.protocol.methods.base import Batch, Columns, ReportScores, Subjects, WholeQuery
+from confide.protocol.methods.base import Batch, Columns, ReportScores, WholeQuery
 from confide.protocol.methods.mean_weights import WEIGHT_BOUND, TrainingTally, packed
 from confide.protocol.methods.noised_errors import check_errors
+from confide.protocol.methods.subjects import Subjects
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import F4, column
 from confide.protocol.wire.encoding import parse, serialise

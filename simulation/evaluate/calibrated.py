@@ -38,7 +38,7 @@ class Calibrated(Repeated):
         find_score(self.score)
 
     def prepared(self, records: Predictions, rng: np.random.Generator) -> ArrayRecords:
-        return read_records(records.results, records.truth, self.score, records.groups)
+        return read_records(records.results, records.truth, self.score, groups=records.groups)
 
     def splits(self, records: NamedRecords, rng: np.random.Generator) -> Iterator[Trial]:
         return drawn_trials(len(records), n=self.n, trials=self.trials, seed=self.seed)

@@ -78,7 +78,7 @@ def test_the_verifier_finds_the_levels_of_the_search(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS[:3])
 @pytest.mark.parametrize(
-    "wrong", [{"MOST_UNEQUAL": 0.3}, {"KEPT": 0.1}, {"OWNER_SHARES": (0.15, 0.2, 0.4)}]
+    "wrong", [{"MOST_UNEQUAL": 0.3}, {"KEPT": 0.1}, {"PART_SHARES": (0.15, 0.2, 0.4)}]
 )
 def test_a_search_of_other_rules_is_named(
     kind: str, wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -89,7 +89,7 @@ def test_a_search_of_other_rules_is_named(
     concerned = {
         "MOST_UNEQUAL": ["planned mixture"],
         "KEPT": KINDS[:3],
-        "OWNER_SHARES": ["for-every-owner"],
+        "PART_SHARES": ["for-every-owner"],
     }[next(iter(wrong))]
     found = any(failed(walked(kind, seed)[0]) for seed in range(30))
     assert found == (kind in concerned)
