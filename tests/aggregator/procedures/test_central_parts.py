@@ -89,7 +89,7 @@ def test_nothing_but_thresholds_tells_how_many_records_a_class_has() -> None:
     rng = np.random.default_rng(5)
     scores, parts = drawn(3_000, rng)
     made = run(CLASSES, scores, parts, 1)
-    assert (made.n, made.epsilon) == (3_000, pytest.approx(4.0))
+    assert (made.n, made.epsilon == pytest.approx(4.0)) == (3_000, True)
     for one in made.strata:
         assert (one.n, one.rank, one.inflation) == (None, None, None)
     other = run(CLASSES, scores, (parts + 1) % K, 1)
