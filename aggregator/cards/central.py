@@ -3,13 +3,13 @@
 from dataclasses import asdict, replace
 
 from confide.aggregator.campaigns.driver import Outcome
-from confide.aggregator.cards.contract import Configuration, Contract, decimal
+from confide.aggregator.cards.contracts.contract import Configuration, Contract, decimal
+from confide.aggregator.cards.contracts.search import search
 from confide.aggregator.cards.released import campaign_released, decision
-from confide.aggregator.cards.search import search
 from confide.aggregator.quantiles.base import ADD_REMOVE
 from confide.protocol.cards.card import Layer
 from confide.protocol.certificate import BY_CLASS, CentralCertificate
-from confide.protocol.methods.central import CentralTerms
+from confide.protocol.methods.counts.central import CentralTerms
 from confide.protocol.plan import Plan
 
 

@@ -30,8 +30,8 @@ from confide.aggregator.quantiles.registry import MECHANISMS, certified_names, w
 from confide.protocol.certificate import CentralCertificate, CountedPart
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.exact.sampling import OPERATING_SYSTEM
-from confide.protocol.methods.central import CentralTerms
-from confide.protocol.methods.counts import CountProcedure, HistogramProcedure
+from confide.protocol.methods.counts.central import CentralTerms
+from confide.protocol.methods.counts.queries import CountProcedure, HistogramProcedure
 from confide.protocol.plan import Plan
 
 FEW = "too few records for this epsilon"

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
-from confide.protocol.embedded import predictions
 from confide.protocol.scores.registry import find_label_score
 from confide.protocol.scores.scoring import all_scores
+from confide.protocol.simulated.embedded import predictions
 from confide.simulation.data.population import Predictions
 from confide.simulation.data.synthetic import SPREAD, softmax_records
 

@@ -17,7 +17,7 @@ from confide.aggregator.quantiles.rank_exponential import RankExponential
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.exponentials import log_up
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.central import CentralTerms
+from confide.protocol.methods.counts.central import CentralTerms
 from tests.support.quantiles import compositions, on_grid
 
 BINS, CLASSES, ALPHA = 3, 2, 0.5

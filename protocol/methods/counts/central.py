@@ -1,0 +1,288 @@
+"""Method central: owners count their records' scores; one threshold is released from the sums.
+
+Variant trusted: exact histograms go to an aggregator that is trusted to release one threshold from
+them. Variant owner-noised: every owner adds its own discrete Gaussian noise to every count.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from google.protobuf.message import Message
+
+from confide.protocol.certificate import BY_CLASS, BY_GROUP, MARGINAL, PAC
+from confide.protocol.errors import BadInput, Refused, check_choice, check_delta, check_probability
+from confide.protocol.exact.grids import (
+    EVEN,
+    GRID_NAMES,
+    PLANNED_GRIDS,
+    UNIFORM,
+    Floats,
+    check_bins,
+    check_edges,
+    grid_edges,
+)
+from confide.protocol.methods.base import (
+    CENTRAL,
+    Explanation,
+    Terms,
+)
+from confide.protocol.methods.counts.queries import CountQuery, HistogramQuery
+from confide.protocol.methods.owner_terms import counted_by, group_settings
+from confide.protocol.methods.partition import Classes, Groups, Partition
+from confide.protocol.methods.thresholds import calibrates
+from confide.protocol.privacy.zcdp import search_steps, search_variance, zcdp_epsilon
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.encoding import parse
+
+TRUSTED, OWNER_NOISED = "trusted", "owner-noised"
+# The mechanism of owner-noised campaigns.
+SEARCH = "gaussian-search"
+# More noise would hide any number of records that an owner may have.
+MOST_VARIANCE = 1 << 52
+# The most counts of an owner, over all parts and bins.
+MOST_CELLS = 1 << 21
+
+
+def planned_edges(settings: Mapping[str, Any]) -> tuple[float, ...]:
+    """The edges of a grid that stand in the plan, as they were read from the operator's files."""
+    if settings["grid"] not in PLANNED_GRIDS:
+        return ()
+    edges = settings.get("edges", ())
+    if not edges:
+        needs = "provider-data" if settings["grid"] == EVEN else "edges-file"
+        raise BadInput(f"grid is {settings['grid']}; accepted is this with {needs}")
+    return tuple(float(edge) for edge in edges)
+
+
+def _parts_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What an operator wants a threshold of each of."""
+    by = str(settings.get("by", ""))
+    if by == BY_GROUP:
+        found = group_settings(settings)
+        return {"by": by, "parts": len(found["groups"]), **found}
+    if settings.get("groups") or settings.get("group-column"):
+        raise BadInput(f"groups are given, and by is {by!r}; accepted is by {BY_GROUP!r} with them")
+    return {"by": by, "parts": int(settings["labels"]) if by == BY_CLASS else 0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CentralTerms(Terms):
+    """The terms of a campaign of counts, from which `mechanism` releases the threshold.
+
+    The threshold is on the safe side of the true quantile except with probability `beta`, which is
+    a part of alpha. A `beta` of 0 leaves no part of it to the mechanism of a trusted aggregator:
+    coverage is then averaged over the mechanism's draws. `delta` is the probability, over
+    calibration, that a PAC promise fails, of which `beta` is then a part; 0 promises an average.
+
+    With `by` every class, or every group that the plan names, has a threshold of its own; `parts`
+    is their number. Replacing a record by another may move it to another class, and so two of the
+    thresholds: each is then released at half of epsilon and delta, as one record more or less. The
+    group of a record is public, so replacing a record moves one threshold, at the whole epsilon.
+    """
+
+    mechanism: str
+    bins: int
+    beta: float
+    privacy_delta: float = 0.0
+    noise_variance: int = 0
+    grid: str = UNIFORM
+    delta: float = 0.0
+    given_edges: tuple[float, ...] = ()
+    by: str = ""
+    parts: int = 0
+    group_column: str = ""
+    groups: tuple[str, ...] = ()
+
+    method: ClassVar[str] = "central"
+    of_risks: ClassVar[bool] = True
+    variants: ClassVar[tuple[str, ...]] = (TRUSTED, OWNER_NOISED)
+    message: ClassVar[type[Message]] = wire.CentralTerms
+    track: ClassVar[str | None] = CENTRAL
+    settings: ClassVar[dict[str, tuple[str, ...]]] = {
+        "mechanism": (TRUSTED,),
+        "bins": (),
+        "grid": (),
+        "edges-file": (),
+        "provider-data": (),
+        "beta": (),
+        "privacy-delta": (),
+        "guarantee": (),
+        "failure-probability": (PAC,),
+        "by": (TRUSTED,),
+        "group-column": (TRUSTED,),
+        "groups": (TRUSTED,),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not re.fullmatch("[a-z0-9-]{1,64}", self.mechanism):
+            raise BadInput(
+                f"mechanism is {self.mechanism[:64]!r}; accepted is the name of one, in small "
+                "letters, digits and hyphens"
+            )
+        check_delta(self.privacy_delta)
+        if self.beta or not self.averages:
+            check_probability("beta", self.beta)
+        if self.delta:
+            check_probability("delta", self.delta)
+        check_bins(self.bins)
+        check_choice("grid", self.grid, GRID_NAMES)
+        check_edges(self.grid, self.bins, self.given_edges)
+        self._check_parts()
+        if self.shows_exact_counts:
+            if self.noise_variance:
+                raise BadInput(f"noise_variance is {self.noise_variance}; exact counts have none")
+            return
+        check_choice(f"mechanism of {self.variant}", self.mechanism, (SEARCH,))
+        if not 1 <= self.noise_variance <= MOST_VARIANCE:
+            raise BadInput(
+                f"noise_variance is {self.noise_variance}; owners add noise of variance 1 to "
+                f"{MOST_VARIANCE}"
+            )
+        spent = zcdp_epsilon(self.rounds / (2 * self.noise_variance), self.privacy_delta)
+        if spent > self.epsilon:
+            raise BadInput(
+                f"{self.rounds} counts with noise of variance {self.noise_variance} cost epsilon "
+                f"{spent:.6g} at delta {self.privacy_delta}; the plan says {self.epsilon}"
+            )
+
+    def _check_parts(self) -> None:
+        """Refuse parts that cannot be counted apart, or cannot be promised what the plan says."""
+        check_choice("by", self.by, ("", BY_CLASS, BY_GROUP))
+        if (self.by == BY_GROUP) != bool(self.groups) or bool(self.groups) != bool(
+            self.group_column
+        ):
+            raise BadInput(
+                f"by is {self.by!r} with column {self.group_column!r} and {len(self.groups)} "
+                f"groups; accepted are both with by {BY_GROUP!r}, and neither without"
+            )
+        if self.groups:
+            Groups(self.group_column, self.groups)
+        if self.parts != len(self.groups) and self.by != BY_CLASS:
+            raise BadInput(f"parts is {self.parts}; accepted is {len(self.groups)}")
+        if self.by == BY_CLASS and self.delta:
+            raise BadInput(
+                "guarantee is PAC with by class; the number of records of a class is private, and "
+                "accepted is marginal (or a campaign of labels or pairs)"
+            )
+        if (self.parts + 1) * self.bins > MOST_CELLS:
+            raise BadInput(
+                f"{self.parts} parts with {self.bins:,} bins; accepted are at most {MOST_CELLS:,} "
+                "counts in all"
+            )
+
+    def check(self, *, labels: int, alpha: float) -> None:
+        if self.by == BY_CLASS and (self.parts != labels or not labels):
+            raise BadInput(
+                f"by is class with {self.parts} classes, and the plan has {labels} labels; "
+                "accepted is a score of labels, and a class for each"
+            )
+        whole = {"delta": self.delta} if self.delta else {"alpha": alpha}
+        for name, value in whole.items():
+            if self.beta >= value:
+                raise BadInput(
+                    f"beta is {self.beta} and {name} {value}; beta must be below {name}, of which "
+                    "it is a part"
+                )
+
+    @classmethod
+    def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
+        """A trusted mechanism that needs no delta is requested with a privacy-delta of 0."""
+        edges = planned_edges(settings)
+        bins = len(edges) or int(settings["bins"])
+        delta = float(settings["privacy-delta"])
+        epsilon, noised = float(settings["epsilon"]), variant == OWNER_NOISED
+        variance = search_variance(bins=bins, epsilon=epsilon, delta=delta) if noised else 0
+        return cls(
+            variant=variant,
+            mechanism=SEARCH if noised else str(settings["mechanism"]),
+            epsilon=epsilon,
+            privacy_delta=delta,
+            bins=bins,
+            beta=float(settings["beta"]),
+            noise_variance=variance,
+            grid=str(settings["grid"]),
+            given_edges=edges,
+            delta=float(settings["failure-probability"]) if settings["guarantee"] == PAC else 0.0,
+            **_parts_of(settings),
+        )
+
+    @property
+    def guarantee(self) -> str:
+        """What is promised: coverage on average, or of this calibration but for `delta`."""
+        return PAC if self.delta else MARGINAL
+
+    @property
+    def edges(self) -> Floats:
+        """The thresholds to choose from."""
+        return grid_edges(self.grid, self.bins, self.given_edges)
+
+    @property
+    def key(self) -> Partition | None:
+        """What has a threshold each; None if there is one for all records."""
+        if self.by == BY_CLASS:
+            return Classes(self.parts)
+        return Groups(self.group_column, self.groups) if self.groups else None
+
+    @property
+    def moved(self) -> int:
+        """How many thresholds a record may move when another takes its place."""
+        return 2 if self.by == BY_CLASS else 1
+
+    @property
+    def histogram_query(self) -> HistogramQuery:
+        """The question for exact counts on the plan's grid."""
+        return HistogramQuery(self.bins, self.grid, self.given_edges, self.key)
+
+    @property
+    def shows_exact_counts(self) -> bool:
+        return self.variant == TRUSTED
+
+    @property
+    def averages(self) -> bool:
+        """Whether the coverage of a release may be averaged over the draws of the mechanism."""
+        return self.shows_exact_counts
+
+    @property
+    def rounds(self) -> int:
+        return 1 if self.shows_exact_counts else search_steps(self.bins)
+
+    @property
+    def answer_bytes(self) -> int:
+        return 8 * self.histogram_query.rows * self.bins if self.shows_exact_counts else 0
+
+    def read_query(self, body: bytes, *, labels: int) -> HistogramQuery | CountQuery:
+        message = parse(wire.CountQuery, body)
+        if message.HasField("threshold") == self.shows_exact_counts:
+            raise Refused(wire.Code.MALFORMED)
+        if self.shows_exact_counts:
+            return self.histogram_query
+        return CountQuery(message.threshold, self.noise_variance)
+
+    def explain(self, *, labels: int, alpha: float) -> Explanation:
+        purpose = calibrates(labels=labels, alpha=alpha)
+        if self.shows_exact_counts:
+            return Explanation(
+                self.epsilon,
+                purpose,
+                f"Once leave the EXACT counts of your records' scores in {self.bins:,} bins"
+                f"{f', for every {self.by}' if self.by else ''}. The aggregator promises to "
+                f"publish {'a threshold for each, all' if self.by else 'one threshold,'} drawn by "
+                f"{self.mechanism}.",
+                (
+                    "That bound is for what the aggregator publishes. The aggregator itself sees "
+                    "your exact counts.",
+                    *counted_by(self.group_column, self.groups),
+                ),
+            )
+        return Explanation(
+            self.epsilon,
+            purpose,
+            f"Up to {self.rounds} times leaves the number of your records whose score is below a "
+            "threshold, each time with fresh noise of standard deviation "
+            f"{math.sqrt(self.noise_variance):.1f} added here; and, once, how many records you "
+            "have.",
+        )
