@@ -37,13 +37,15 @@ from tests.support.owners import (
     signed,
 )
 
-ALPHA, N, CAMPAIGNS = 0.1, 6_000, 12
+ALPHA, CAMPAIGNS = 0.1, 12
+# One round of bits spreads the records of a group over a ladder.
+N = {"bits": 40_000, "labels": 6_000}
 METHODS = ("bits", "labels")
 VARIANTS = ("per-group", "for-every-group")
 
 
 def plan_of(method: str, asked: str, **changes: Any) -> Plan:
-    base = changed(PLAN if method == "bits" else LABEL_PLAN, expected_records=N)
+    base = changed(PLAN if method == "bits" else LABEL_PLAN, expected_records=N[method])
     ladder = {} if method == "bits" else {"ladder": tuple((np.arange(1, 101) / 100).tolist())}
     given = {"variant": asked, **ladder, **BY_WARD, "part_floor": 300, **changes}
     return changed(base, **given)
@@ -51,15 +53,15 @@ def plan_of(method: str, asked: str, **changes: Any) -> Plan:
 
 def campaign(plan: Plan, seed: int, *, confused: bool = False) -> Any:
     """Scores whose coverage at q is q in the first ward, q^2 in the second, q^3 in the third."""
-    rng = np.random.default_rng([seed, 9])
-    number = rng.choice(3, N, p=(0.5, 0.3, 0.2))
-    scores = rng.random(N) ** (1 / (number + 1))
+    rng, n = np.random.default_rng([seed, 9]), N[plan.method]
+    number = rng.choice(3, n, p=(0.5, 0.3, 0.2))
+    scores = rng.random(n) ** (1 / (number + 1))
     wards = np.array(WARDS)[(number + confused) % 3]
     entropy = SeededEntropy("groups", seed)
     users: Any = BitUsers(scores, entropy, wards)
     if plan.method == "labels":
-        every = np.column_stack([scores, *(np.ones(N) for _ in range(K - 1))])
-        users = LabelUsers(every, np.zeros(N, dtype=np.int64), entropy, wards)
+        every = np.column_stack([scores, *(np.ones(n) for _ in range(K - 1))])
+        users = LabelUsers(every, np.zeros(n, dtype=np.int64), entropy, wards)
     return drive(plan_procedure(plan, draw_afresh), users)
 
 
