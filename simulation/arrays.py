@@ -51,6 +51,11 @@ class ArrayRecords:
         return self.taken(rows, u=drawn[rows])
 
     @property
+    def counted(self) -> tuple[Array, Array, Array | None]:
+        """What an owner that counts its records knows of them."""
+        return self.own, self.truth, self.groups
+
+    @property
     def own(self) -> Array:
         return self.score.true_scores(self.results, self.truth, u=self.u)
 

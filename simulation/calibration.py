@@ -210,7 +210,11 @@ def calibrate_in_order(
         plan = replace(plan, issued=ALWAYS[0], expires=ALWAYS[1])
     if method == _NOISED:
         assert presence is None, "noising owners are all there"
-        users: Any = NoisingOwners(records.own, 1 if owners is None else owners, entropy)
+        key = CentralTerms.of(plan.terms).key
+        records = records.in_groups(plan.terms.groups) if plan.terms.groups else records
+        places = None if key is None else key.places(CountingOwner(*records.counted))
+        dealt = 1 if owners is None else owners
+        users: Any = NoisingOwners(records.own, dealt, entropy, places)
     else:
         parts = None if isinstance(owners, int) else owners
         if plan.terms.groups:
@@ -248,9 +252,7 @@ USERS: dict[str, Callable[..., Callable[[Any], Any]]] = {
     "pairs": lambda records, entropy, *_, presence: PairUsers(
         records.own, records.truth, entropy, presence=presence
     ),
-    "central": lambda records, *_, presence: CountingOwner(
-        records.own, records.truth, records.groups, presence=presence
-    ),
+    "central": lambda records, *_, presence: CountingOwner(*records.counted, presence=presence),
 }
 
 

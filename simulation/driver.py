@@ -16,6 +16,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.sampling import Entropy, randomness
 from confide.protocol.methods.bits import BitQuery, BitTally
+from confide.protocol.methods.counts.noised_parts import PartCountQuery, PartCountTally
 from confide.protocol.methods.counts.queries import (
     CountQuery,
     CountTally,
@@ -167,11 +168,15 @@ class CountingOwner:
 
 @dataclass(frozen=True)
 class NoisingOwners:
-    """Owners who deal the records out evenly, and each add noise of their own to every count."""
+    """Owners who deal the records out evenly, and each add noise of their own to every count.
+
+    `places` says for every record which part of a plan it is in, where parts are counted apart.
+    """
 
     scores: NDArray[Any]
     owners: int
     entropy: Entropy
+    places: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.owners <= len(self.scores):
@@ -180,7 +185,18 @@ class NoisingOwners:
                 "many as records"
             )
 
-    def __call__(self, query: CountQuery) -> CountTally:
+    def __call__(self, query: Any) -> Any:
+        return self._whole(query) if self.places is None else self._apart(query, self.places)
+
+    def _apart(self, query: PartCountQuery, places: NDArray[np.int64]) -> PartCountTally:
+        dealt = (np.array_split(given, self.owners) for given in (self.scores, places))
+        answers = (
+            query.read(query.counted(scores, parts, self.entropy))
+            for scores, parts in zip(*dealt, strict=True)
+        )
+        return PartCountTally({i.to_bytes(8): one for i, one in enumerate(answers)})
+
+    def _whole(self, query: CountQuery) -> CountTally:
         noise = discrete_gaussian(Fraction(query.variance), self.owners, self.entropy).tolist()
         answers = {}
         for i, part in enumerate(np.array_split(self.scores, self.owners)):

@@ -39,7 +39,6 @@ from confide.protocol.methods.counts.queries import (
     CountTally,
     HistogramProcedure,
 )
-from confide.protocol.privacy.zcdp import zcdp_epsilon
 
 # Procedures draw a release through this function, so that the driver can keep it: a retry must
 # never draw again. It is given a mechanism, a histogram and a rank, and returns a release; or a
@@ -103,7 +102,7 @@ def planned_rank(mechanism: Mechanism, terms: CentralTerms, *, n: int, alpha: fl
     return check_rank(mechanism.pac_rank(n=n, alpha=alpha, delta=terms.delta), n)
 
 
-def _searched_rank(terms: CentralTerms, *, n: int, alpha: float) -> int:
+def searched_rank(terms: CentralTerms, *, n: int, alpha: float) -> int:
     """The rank of a search that ends below it with probability beta."""
     if not terms.delta:
         return certified_rank(n=n, alpha=alpha, beta=terms.beta)
@@ -129,11 +128,12 @@ def owner_noised(terms: CentralTerms, *, alpha: float) -> CountProcedure:
     """
     found = yield from noised_search(
         terms,
-        rank=lambda n: counted_rank(n, lambda: _searched_rank(terms, n=n, alpha=alpha)),
+        rank=lambda n: counted_rank(n, lambda: searched_rank(terms, n=n, alpha=alpha)),
         beta=terms.beta,
     )
-    epsilon = zcdp_epsilon(terms.rounds / (2 * terms.noise_variance), terms.privacy_delta)
-    made = CentralResult(terms, alpha=alpha, epsilon=epsilon, n=found.n, owners=found.owners)
+    made = CentralResult(
+        terms, alpha=alpha, epsilon=terms.noise_epsilon, n=found.n, owners=found.owners
+    )
     return made.certificate(
         bin_=found.bin, reason=found.reason, rank=found.rank, inflation=found.inflation
     )

@@ -23,6 +23,7 @@ from confide.aggregator.procedures.central import (
     top_reason,
     trusted,
 )
+from confide.aggregator.procedures.noised_parts import noised_parts
 from confide.aggregator.quantiles.base import ADD_REMOVE, REPLACE_ONE, Mechanism, Release
 from confide.aggregator.quantiles.divided import DividedMechanism, PartReleases, private_parts
 from confide.aggregator.quantiles.histogram import Histogram
@@ -31,17 +32,18 @@ from confide.protocol.certificate import CentralCertificate, CountedPart
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.exact.sampling import OPERATING_SYSTEM
 from confide.protocol.methods.counts.central import CentralTerms
+from confide.protocol.methods.counts.noised_parts import PartCountProcedure
 from confide.protocol.methods.counts.queries import CountProcedure, HistogramProcedure
 from confide.protocol.plan import Plan
 
 FEW = "too few records for this epsilon"
 
 
-def of_plan(plan: Plan, draw: Draw) -> HistogramProcedure | CountProcedure:
+def of_plan(plan: Plan, draw: Draw) -> HistogramProcedure | CountProcedure | PartCountProcedure:
     """Make the procedure of a plan of this method; `draw` makes a trusted release and keeps it."""
     terms = CentralTerms.of(plan.terms)
     if not terms.shows_exact_counts:
-        return owner_noised(terms, alpha=plan.alpha)
+        return (noised_parts if terms.by else owner_noised)(terms, alpha=plan.alpha)
     make = by_part if terms.by else trusted
     return make(terms, alpha=plan.alpha, draw=draw)
 
@@ -81,8 +83,8 @@ def part_mechanism(terms: CentralTerms) -> Mechanism:
         bins=terms.bins,
         beta=terms.beta,
         adjacency=ADD_REMOVE if private else REPLACE_ONE,
-        epsilon=terms.epsilon / terms.moved,
-        delta=terms.privacy_delta / terms.moved,
+        epsilon=terms.epsilon / terms.shares,
+        delta=terms.privacy_delta / terms.shares,
     )
 
 
@@ -146,7 +148,7 @@ def _together(
     terms, mechanism = parts.terms, parts.mechanism
     rank, _ = parts.wanted(n)
     known = rank is not None and rank <= n
-    epsilon = mechanism.privacy.epsilon_at(terms.privacy_delta / terms.moved) * terms.moved
+    epsilon = mechanism.privacy.epsilon_at(terms.privacy_delta / terms.shares) * terms.shares
     highest = max(strata, key=lambda one: one.bin)
     trivial = min(one.threshold for one in strata) >= 1
     made = CentralResult(terms, alpha=parts.alpha, epsilon=epsilon, n=n, owners=owners).certificate(

@@ -113,6 +113,10 @@ class Partition(Protocol):
     @property
     def by(self) -> str: ...
     @property
+    def public(self) -> bool:
+        """Whether the number of records of each part is public."""
+
+    @property
     def names(self) -> tuple[str, ...]: ...
     def places(self, subjects: Labelled) -> NDArray[np.int64]:
         """Return the number of every record's part, or NO_PART."""
@@ -125,6 +129,7 @@ class Classes:
     labels: int
 
     by: ClassVar[str] = BY_CLASS
+    public: ClassVar[bool] = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -143,6 +148,7 @@ class Groups(Division):
     names: tuple[str, ...]
 
     by = BY_GROUP
+    public: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_name("group-column", self.column)

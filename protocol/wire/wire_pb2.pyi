@@ -405,10 +405,12 @@ class LabelQuery(_message.Message):
     def __init__(self, start: _Optional[float] = ..., stop: _Optional[float] = ...) -> None: ...
 
 class CountQuery(_message.Message):
-    __slots__ = ("threshold",)
+    __slots__ = ("threshold", "thresholds")
     THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLDS_FIELD_NUMBER: _ClassVar[int]
     threshold: float
-    def __init__(self, threshold: _Optional[float] = ...) -> None: ...
+    thresholds: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, threshold: _Optional[float] = ..., thresholds: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class TrainingQuery(_message.Message):
     __slots__ = ("weights",)

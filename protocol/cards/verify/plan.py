@@ -196,6 +196,7 @@ def _central(plan: Plan) -> dict[str, Layer]:
     terms, coverage = CentralTerms.of(plan.terms), 1 - number(plan.alpha)
     part = 0.0 if terms.delta else terms.beta
     nothing = {"epsilon_train": 0.0}
+    shared = MOVED.get(terms.by, 1) if terms.shows_exact_counts else 1
     return {
         "contract": nothing
         | {
@@ -216,8 +217,8 @@ def _central(plan: Plan) -> dict[str, Layer]:
             "bins": terms.bins,
             "grid": terms.grid,
             "delta_train": 0.0,
-            "epsilon_calibration": plan.epsilon / MOVED.get(terms.by, 1),
-            "delta_calibration": plan.privacy_delta / MOVED.get(terms.by, 1),
+            "epsilon_calibration": plan.epsilon / shared,
+            "delta_calibration": plan.privacy_delta / shared,
             "noised_by": "aggregator" if terms.shows_exact_counts else "owners",
             "noise_variance": terms.noise_variance,
         },

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 from google.protobuf.message import Message
 
-from confide.protocol.certificate import BY_CLASS, BY_GROUP, MARGINAL, PAC
+from confide.protocol.certificate import BY_CLASS, MARGINAL, PAC
 from confide.protocol.errors import BadInput, Refused, check_choice, check_delta, check_probability
 from confide.protocol.exact.grids import (
     EVEN,
@@ -29,11 +29,13 @@ from confide.protocol.methods.base import (
     Explanation,
     Terms,
 )
+from confide.protocol.methods.counts.noised_parts import PartCountQuery
+from confide.protocol.methods.counts.parts import MOVED, check_parts, parts_of
 from confide.protocol.methods.counts.queries import CountQuery, HistogramQuery
-from confide.protocol.methods.owner_terms import counted_by, group_settings
+from confide.protocol.methods.owner_terms import counted_by
 from confide.protocol.methods.partition import Classes, Groups, Partition
 from confide.protocol.methods.thresholds import calibrates
-from confide.protocol.privacy.zcdp import search_steps, search_variance, zcdp_epsilon
+from confide.protocol.privacy.zcdp import search_rounds, search_variance, zcdp_epsilon
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
 
@@ -42,8 +44,7 @@ TRUSTED, OWNER_NOISED = "trusted", "owner-noised"
 SEARCH = "gaussian-search"
 # More noise would hide any number of records that an owner may have.
 MOST_VARIANCE = 1 << 52
-# The most counts of an owner, over all parts and bins.
-MOST_CELLS = 1 << 21
+CountingQuery = HistogramQuery | CountQuery | PartCountQuery
 
 
 def planned_edges(settings: Mapping[str, Any]) -> tuple[float, ...]:
@@ -55,17 +56,6 @@ def planned_edges(settings: Mapping[str, Any]) -> tuple[float, ...]:
         needs = "provider-data" if settings["grid"] == EVEN else "edges-file"
         raise BadInput(f"grid is {settings['grid']}; accepted is this with {needs}")
     return tuple(float(edge) for edge in edges)
-
-
-def _parts_of(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What an operator wants a threshold of each of."""
-    by = str(settings.get("by", ""))
-    if by == BY_GROUP:
-        found = group_settings(settings)
-        return {"by": by, "parts": len(found["groups"]), **found}
-    if settings.get("groups") or settings.get("group-column"):
-        raise BadInput(f"groups are given, and by is {by!r}; accepted is by {BY_GROUP!r} with them")
-    return {"by": by, "parts": int(settings["labels"]) if by == BY_CLASS else 0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,9 +101,9 @@ class CentralTerms(Terms):
         "privacy-delta": (),
         "guarantee": (),
         "failure-probability": (PAC,),
-        "by": (TRUSTED,),
-        "group-column": (TRUSTED,),
-        "groups": (TRUSTED,),
+        "by": (),
+        "group-column": (),
+        "groups": (),
     }
 
     def __post_init__(self) -> None:
@@ -131,7 +121,7 @@ class CentralTerms(Terms):
         check_bins(self.bins)
         check_choice("grid", self.grid, GRID_NAMES)
         check_edges(self.grid, self.bins, self.given_edges)
-        self._check_parts()
+        check_parts(self)
         if self.shows_exact_counts:
             if self.noise_variance:
                 raise BadInput(f"noise_variance is {self.noise_variance}; exact counts have none")
@@ -142,36 +132,12 @@ class CentralTerms(Terms):
                 f"noise_variance is {self.noise_variance}; owners add noise of variance 1 to "
                 f"{MOST_VARIANCE}"
             )
-        spent = zcdp_epsilon(self.rounds / (2 * self.noise_variance), self.privacy_delta)
+        spent = self.noise_epsilon
         if spent > self.epsilon:
             raise BadInput(
-                f"{self.rounds} counts with noise of variance {self.noise_variance} cost epsilon "
-                f"{spent:.6g} at delta {self.privacy_delta}; the plan says {self.epsilon}"
-            )
-
-    def _check_parts(self) -> None:
-        """Refuse parts that cannot be counted apart, or cannot be promised what the plan says."""
-        check_choice("by", self.by, ("", BY_CLASS, BY_GROUP))
-        if (self.by == BY_GROUP) != bool(self.groups) or bool(self.groups) != bool(
-            self.group_column
-        ):
-            raise BadInput(
-                f"by is {self.by!r} with column {self.group_column!r} and {len(self.groups)} "
-                f"groups; accepted are both with by {BY_GROUP!r}, and neither without"
-            )
-        if self.groups:
-            Groups(self.group_column, self.groups)
-        if self.parts != len(self.groups) and self.by != BY_CLASS:
-            raise BadInput(f"parts is {self.parts}; accepted is {len(self.groups)}")
-        if self.by == BY_CLASS and self.delta:
-            raise BadInput(
-                "guarantee is PAC with by class; the number of records of a class is private, and "
-                "accepted is marginal (or a campaign of labels or pairs)"
-            )
-        if (self.parts + 1) * self.bins > MOST_CELLS:
-            raise BadInput(
-                f"{self.parts} parts with {self.bins:,} bins; accepted are at most {MOST_CELLS:,} "
-                "counts in all"
+                f"{self.moved * self.rounds} counts with noise of variance {self.noise_variance} "
+                f"cost epsilon {spent:.6g} at delta {self.privacy_delta}; the plan says "
+                f"{self.epsilon}"
             )
 
     def check(self, *, labels: int, alpha: float) -> None:
@@ -191,11 +157,14 @@ class CentralTerms(Terms):
     @classmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
         """A trusted mechanism that needs no delta is requested with a privacy-delta of 0."""
-        edges = planned_edges(settings)
+        edges, own = planned_edges(settings), parts_of(settings)
         bins = len(edges) or int(settings["bins"])
         delta = float(settings["privacy-delta"])
         epsilon, noised = float(settings["epsilon"]), variant == OWNER_NOISED
-        variance = search_variance(bins=bins, epsilon=epsilon, delta=delta) if noised else 0
+        moved = MOVED.get(own["by"], 1)
+        variance = 0
+        if noised:
+            variance = search_variance(bins=bins, epsilon=epsilon, delta=delta, moved=moved)
         return cls(
             variant=variant,
             mechanism=SEARCH if noised else str(settings["mechanism"]),
@@ -207,7 +176,7 @@ class CentralTerms(Terms):
             grid=str(settings["grid"]),
             given_edges=edges,
             delta=float(settings["failure-probability"]) if settings["guarantee"] == PAC else 0.0,
-            **_parts_of(settings),
+            **own,
         )
 
     @property
@@ -230,7 +199,18 @@ class CentralTerms(Terms):
     @property
     def moved(self) -> int:
         """How many thresholds a record may move when another takes its place."""
-        return 2 if self.by == BY_CLASS else 1
+        return MOVED.get(self.by, 1)
+
+    @property
+    def shares(self) -> int:
+        """How many releases the budget pays for; noise of owners pays for all counts together."""
+        return self.moved if self.shows_exact_counts else 1
+
+    @property
+    def noise_epsilon(self) -> float:
+        """The epsilon that all noised counts cost a record, of which another takes the place."""
+        rho = self.moved * self.rounds / (2 * self.noise_variance)
+        return zcdp_epsilon(rho, self.privacy_delta)
 
     @property
     def histogram_query(self) -> HistogramQuery:
@@ -248,19 +228,22 @@ class CentralTerms(Terms):
 
     @property
     def rounds(self) -> int:
-        return 1 if self.shows_exact_counts else search_steps(self.bins)
+        return 1 if self.shows_exact_counts else search_rounds(self.bins, moved=self.moved)
 
     @property
     def answer_bytes(self) -> int:
         return 8 * self.histogram_query.rows * self.bins if self.shows_exact_counts else 0
 
-    def read_query(self, body: bytes, *, labels: int) -> HistogramQuery | CountQuery:
+    def read_query(self, body: bytes, *, labels: int) -> CountingQuery:
         message = parse(wire.CountQuery, body)
-        if message.HasField("threshold") == self.shows_exact_counts:
-            raise Refused(wire.Code.MALFORMED)
-        if self.shows_exact_counts:
+        asked = len(message.thresholds), message.HasField("threshold")
+        if self.shows_exact_counts and asked == (0, False):
             return self.histogram_query
-        return CountQuery(message.threshold, self.noise_variance)
+        if not self.shows_exact_counts and self.key is None and asked == (0, True):
+            return CountQuery(message.threshold, self.noise_variance)
+        if not self.shows_exact_counts and self.key is not None and asked == (self.parts, False):
+            return PartCountQuery(tuple(message.thresholds), self.noise_variance, self.key)
+        raise Refused(wire.Code.MALFORMED)
 
     def explain(self, *, labels: int, alpha: float) -> Explanation:
         purpose = calibrates(labels=labels, alpha=alpha)
@@ -281,8 +264,10 @@ class CentralTerms(Terms):
         return Explanation(
             self.epsilon,
             purpose,
-            f"Up to {self.rounds} times leaves the number of your records whose score is below a "
-            "threshold, each time with fresh noise of standard deviation "
-            f"{math.sqrt(self.noise_variance):.1f} added here; and, once, how many records you "
-            "have.",
+            f"Up to {self.rounds} times leaves the number of your records "
+            f"{f'of every {self.by} ' if self.by else ''}whose score is below a threshold, each "
+            f"time with fresh noise of standard deviation {math.sqrt(self.noise_variance):.1f} "
+            "added here; and, once, how many records you have"
+            f"{', of every group' if self.groups else ''}.",
+            counted_by(self.group_column, self.groups),
         )

@@ -53,7 +53,7 @@ class CountTally(Tally):
         return {"owners": {name.hex(): pair for name, pair in self.answers.items()}}
 
 
-class _Counts(WholeQuery):
+class Counting(WholeQuery):
     """The part that both count queries share: answers are rows of integers."""
 
     def pack(self, columns: Columns) -> bytes:
@@ -64,14 +64,14 @@ class _Counts(WholeQuery):
         return {"counts": np.frombuffer(message.counts, dtype=I8).astype(np.int64)[None, :]}
 
 
-def _check_owned(counts: Array, most: int) -> None:
+def check_owned(counts: Array, most: int) -> None:
     """Refuse numbers of records that an owner of at most `most` records cannot have."""
     if counts.min() < 0 or counts.max() > most or int(counts.sum()) > most:
         raise Refused(wire.Code.OUT_OF_ALPHABET)
 
 
 @dataclass(frozen=True)
-class HistogramQuery(_Counts):
+class HistogramQuery(Counting):
     """Ask every owner for the exact counts of its scores on a public grid.
 
     With a `key` there are counts for each part of the records.
@@ -109,7 +109,7 @@ class HistogramQuery(_Counts):
 
     def check(self, body: bytes, n: int, *, most: int) -> None:
         message = parse(wire.Counts, body)
-        _check_owned(column(message.counts, I8, self.rows * self.bins), most)
+        check_owned(column(message.counts, I8, self.rows * self.bins), most)
 
     def tally(self, batches: Sequence[Batch], scores: ReportScores) -> HistogramTally:
         total = np.zeros(self.rows * self.bins, dtype=np.int64)
@@ -120,7 +120,7 @@ class HistogramQuery(_Counts):
 
 
 @dataclass(frozen=True)
-class CountQuery(_Counts):
+class CountQuery(Counting):
     """Ask every owner for the noised number of its scores at or below a threshold.
 
     Every owner adds its own noise.
@@ -149,14 +149,14 @@ class CountQuery(_Counts):
         sub-Gaussian, Canonne, Kamath, Steinke 2020).
         """
         counts = column(parse(wire.Counts, body).counts, I8, 2)
-        _check_owned(counts[:1], most)
+        check_owned(counts[:1], most)
         size, count = (int(number) for number in counts)
         beyond = max(-count, count - size, 0)
         if beyond**2 > DEVIATIONS**2 * self.variance:
             raise Refused(wire.Code.OUT_OF_ALPHABET)
 
     def tally(self, batches: Sequence[Batch], scores: ReportScores) -> CountTally:
-        found = {batch.sender: batch.columns["counts"][0] for batch in _in_order(batches)}
+        found = {batch.sender: batch.columns["counts"][0] for batch in in_order(batches)}
         return CountTally({name: (int(pair[0]), int(pair[1])) for name, pair in found.items()})
 
     def tally_from_json(self, values: Any) -> CountTally:
@@ -169,7 +169,7 @@ class CountQuery(_Counts):
         return [CountEvidence(self.threshold, n, count, self.variance * len(pairs))]
 
 
-def _in_order(batches: Sequence[Batch]) -> list[Batch]:
+def in_order(batches: Sequence[Batch]) -> list[Batch]:
     """Sort batches by the ids that owners give, so that the order does not depend on arrival."""
     return sorted(batches, key=lambda batch: (batch.ids.tobytes(), batch.sender))
 

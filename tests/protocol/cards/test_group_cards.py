@@ -20,9 +20,10 @@ from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SeededEntropy
 from confide.protocol.plan import Plan
 from confide.protocol.prediction.predictor import Predictor
+from confide.protocol.privacy.zcdp import search_variance
 from tests.support.campaign_cards import forged
 from tests.support.cards import KEY, broken
-from tests.support.central import OPEN_POLICY, TRUSTED
+from tests.support.central import BINS, NOISED, OPEN_POLICY, TRUSTED
 from tests.support.owners import BY_WARD, LABEL_PLAN, NOW, PLAN, WARDS, K, asking, changed, owner
 from tests.support.owners import signed as signed_plan
 
@@ -37,6 +38,14 @@ PLANS = {
     ),
     "central by group": changed(COUNTS, by="group", parts=3, **BY_WARD),
     "central by class": changed(COUNTS, by="class", parts=K),
+    "noised by group": changed(NOISED, by="group", parts=3, **BY_WARD),
+    "noised by class": changed(
+        NOISED,
+        by="class",
+        parts=K,
+        epsilon=4.0,
+        noise_variance=search_variance(bins=BINS, epsilon=4.0, delta=1e-6, moved=2),
+    ),
 }
 LOCAL = [name for name in PLANS if ":" in name]
 CENTRAL = [name for name in PLANS if ":" not in name]
@@ -151,29 +160,41 @@ def test_lies_about_counted_parts_are_named(cards: dict[str, Card], name: str) -
     assert "strata/by" in broken(forged(card, (("strata", "by"), other)))
     moved = 1 if name.endswith("class") else 2
     assert "strata/moved" in broken(forged(card, (("strata", "moved"), moved)))
-    half = forged(card, (("total", "epsilon"), 1.0))
+    half = forged(card, (("total", "epsilon"), 0.7))
     assert "total/epsilon" in broken(half)
 
 
-def test_a_card_that_tells_how_many_records_a_class_has_fails(cards: dict[str, Card]) -> None:
+@pytest.mark.parametrize("how", ["central", "noised"])
+def test_a_card_that_tells_how_many_records_a_class_has_fails(
+    cards: dict[str, Card], how: str
+) -> None:
     """Numbers of records, ranks and inflations of a class are private; those of a group are not,
-    and are recomputed."""
-    card = cards["central by class"]
+    and are recomputed. What a class costs is not what one threshold for all would."""
+    card = cards[f"{how} by class"]
     for told in ("n", "rank", "inflation"):
         lie = forged(card, (("strata", "parts", 2, told), 1_200))
         assert f"strata/parts/2/{told}" in broken(lie)
-    groups = cards["central by group"]
+    groups = cards[f"{how} by group"]
     for told in ("n", "rank", "inflation"):
         value = parts(groups)[1][told]
         assert value > 0
         lie = forged(groups, (("strata", "parts", 1, told), value + 1))
         assert any(clause.startswith("strata/") for clause in broken(lie))
-    whole = forged(
-        card,
-        (("searched", 0, "epsilon_calibration"), 2.0),
-        (("total", "epsilon"), 4.0),
-    )
-    assert "searched/0/epsilon_calibration" in broken(whole)
+    found = card.formal["searched"][0]
+    if how == "central":
+        whole = forged(card, (("searched", 0, "epsilon_calibration"), 2.0))
+        assert "searched/0/epsilon_calibration" in broken(whole)
+        return
+    # The noise of a search for one threshold is too little for a record that moves two counts.
+    assert found["moved"] == 2
+    single = search_variance(bins=BINS, epsilon=4.0, delta=1e-6)
+    assert single < found["noise_variance"]
+    less = forged(card, (("searched", 0, "noise_variance"), single))
+    assert {"searched/0/flags", "searched/0/noise_variance"} <= {*broken(less)}
+    one = {name: value for name, value in found.items() if name != "moved"}
+    assert "searched/0/moved" in broken(forged(card, (("searched", 0), one)))
+    with pytest.raises(BadInput, match="18 counts with noise"):
+        changed(PLANS["noised by class"], noise_variance=single)
 
 
 @pytest.mark.parametrize("name", [name for name in PLANS if "for-every" not in name])

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from confide.protocol.cards.card import BY_SIZE, Layer
 from confide.protocol.cards.verify.counts import recompute
-from confide.protocol.cards.verify.counts.divided import divided, moved, of_a_part
+from confide.protocol.cards.verify.counts.divided import divided, of_a_part, shares
 from confide.protocol.cards.verify.findings import Finding, number, same
 from confide.protocol.cards.verify.released import (
     decided,
@@ -51,7 +51,7 @@ def central(formal: Layer) -> Iterator[Finding]:
     )
     yield same("margin", formal["margin"], margin)
     for name in ("epsilon", "delta"):
-        spent = number(shown[f"{name}_calibration"]) * moved(formal)
+        spent = number(shown[f"{name}_calibration"]) * shares(formal)
         total = float(number(shown[f"{name}_train"]) + spent)
         yield same(f"total/{name}", formal["total"][name], total)
     yield same("total/composition", formal["total"]["composition"], "sequential")

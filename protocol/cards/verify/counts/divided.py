@@ -17,13 +17,18 @@ MOVED = {"class": 2, "group": 1}
 
 
 def moved(formal: Layer) -> int:
-    """How many releases a record pays for."""
+    """How many thresholds replacing a record may move."""
     return MOVED.get(formal["strata"]["by"], 0) if "strata" in formal else 1
 
 
+def shares(formal: Layer) -> int:
+    """How many releases the budget pays for; noise of owners pays for all of their counts."""
+    return 1 if formal["searched"][0]["noised_by"] == "owners" else moved(formal)
+
+
 def of_a_part(contract: Layer, formal: Layer) -> Layer:
-    """The contract of one release, of which a record pays for `moved`."""
-    times = moved(formal)
+    """The contract of one release, if the budget pays for several."""
+    times = shares(formal)
     if times == 1:
         return contract
     share = {
@@ -39,6 +44,8 @@ def divided(formal: Layer, shown: Layer, judged: Callable[[Layer], Layer]) -> It
     names = [part["name"] for part in parts]
     yield Finding("strata/by", strata["by"] in MOVED, f"one of {', '.join(MOVED)}")
     yield same("strata/moved", strata["moved"], moved(formal))
+    noised = shown["noised_by"] == "owners"
+    yield same("searched/0/moved", shown.get("moved", 1), moved(formal) if noised else 1)
     yield Finding("strata/names", 0 < len(names) == len({*names}), "each part is named once")
     for i, part in enumerate(parts):
         where, top = f"strata/parts/{i}", part["bin"] == shown["bins"] - 1
@@ -50,7 +57,10 @@ def divided(formal: Layer, shown: Layer, judged: Callable[[Layer], Layer]) -> It
         if public and part["n"] is not None:
             one = judged(shown | {"n": part["n"]})
             exists = one["flags"]["certified"] and one["rank"] <= part["n"]
-            told = {"rank": one["rank"], "inflation": one["inflation_ranks"]} if exists else told
+            if exists:
+                bounded = released["complete"] or not noised
+                told = {"rank": one["rank"]}
+                told["inflation"] = one["inflation_ranks"] if bounded else None
             yield Finding(f"{where}/threshold", exists or top, "without a rank only the top covers")
         for name, value in told.items():
             yield same(f"{where}/{name}", part[name], value)
