@@ -90,6 +90,9 @@ class CampaignOptions:
     groups: Annotated[
         str, typer.Option(help="values of --group-column, as A,B,C [those of the file]")
     ] = ""
+    group_floor: Annotated[
+        int, typer.Option(help="fewer reports leave a group out; 0: by a rule")
+    ] = 0
     scoring: Annotated[
         str,
         typer.Option(

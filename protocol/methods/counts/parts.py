@@ -38,10 +38,6 @@ def parts_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     if by == BY_GROUP:
         found = group_settings(settings)
         return {"by": by, "parts": len(found["groups"]), **found}
-    if not by and (settings.get("groups") or settings.get("group-column")):
-        raise BadInput(
-            f"groups are given for counts, and by is not; accepted is by {BY_GROUP!r} with them"
-        )
     return {"by": by, "parts": int(settings["labels"]) if by == BY_CLASS else 0}
 
 

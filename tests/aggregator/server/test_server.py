@@ -14,6 +14,7 @@ from confide.aggregator.storage import views
 from confide.protocol.cards.card import AUDITOR, PUBLIC, parse_card, strata_of
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.plan import Plan, digest
+from confide.protocol.privacy.zcdp import search_variance
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION
 from confide.protocol.wire.service import MESSAGES, PIECE_BYTES
@@ -54,6 +55,14 @@ def repeated(kept: str | None) -> Draw:
     return draw
 
 
+NOISED_CLASSES = changed(
+    NOISED,
+    bins=16,
+    by="class",
+    parts=K,
+    epsilon=4.0,
+    noise_variance=search_variance(bins=16, epsilon=4.0, delta=1e-6, moved=2),
+)
 EDGES = (0.5, 0.8, 0.9, 0.95, 1.0)
 
 
@@ -77,11 +86,12 @@ def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path:
             "PAC": changed(TRUSTED, beta=0.0, delta=0.1, bins=5, grid="given", given_edges=EDGES),
             "classes": changed(TRUSTED, beta=0.0, bins=64, epsilon=1.5, by="class", parts=K),
             "noised": NOISED,
+            "noised classes": NOISED_CLASSES,
         }.items()
     }
     ids = {name: place.campaign(plan, owners=3) for name, plan in plans.items()}
     # Every owner is in all campaigns at once, each with a call that watches and one that sends.
-    server = place.serve("--open-calls", "96")
+    server = place.serve("--open-calls", "104")
     tokens = [place.enrol(f"owner {i}") for i in range(3)]
 
     def take_part(job: int) -> int:
