@@ -68,15 +68,19 @@ class BitUsers:
     def __call__(self, query: BitQuery) -> BitTally:
         places = _answering(len(self.scores), query, self.presence)
         numbers = _numbers(places)
-        part = query.part((numbers + 0.5) / len(self.scores))
+        divided = None
+        if self.parts is not None:
+            divided = query.division.divided(self.parts[places])
+        groups = None if divided is None else divided.places
+        part = query.part((numbers + 0.5) / len(self.scores), groups)
         bits = self.scores[places] <= np.asarray(query.thresholds, dtype=np.float64)[part]
         reports = self.reports(bits, query.channel, places)
         count = len(query.thresholds)
         answers = np.bincount(part, minlength=count)
         ones = np.bincount(part[reports], minlength=count)
         counter = PartCounter()
-        if self.parts is not None:
-            counter.add(query.division.divided(self.parts[places]), part, reports)
+        if divided is not None:
+            counter.add(divided, part, reports)
         return BitTally(tuple(answers.tolist()), tuple(ones.tolist()), counter.parts())
 
     def reports(self, bits: NDArray[np.bool_], channel: Bit, asked: Places) -> NDArray[np.bool_]:

@@ -28,7 +28,7 @@ from confide.protocol.methods.owner_terms import (
     part_settings,
     plans_mixture,
 )
-from confide.protocol.methods.partition import Division, by_owner
+from confide.protocol.methods.partition import GROUPS, Division, by_owner
 from confide.protocol.methods.parts import PartBits, PartCounter, PartedTally
 from confide.protocol.methods.sealed import SealableQuery
 from confide.protocol.methods.subjects import Subjects
@@ -107,7 +107,8 @@ class BitTally(PartedTally):
 class BitQuery(SealableQuery):
     """Ask the records of a slice for one randomised bit 1{S <= q} each.
 
-    The slice is cut into equal parts, one for each threshold.
+    The slice is cut into equal parts, one for each threshold. With `each`, every group has
+    thresholds of its own, as many as the others, one group after the other.
     """
 
     channel: Bit
@@ -116,33 +117,50 @@ class BitQuery(SealableQuery):
     thresholds: tuple[float, ...]
     # What its tally keeps apart.
     division: Division = by_owner
+    each: bool = False
 
     row_bytes = ROW_BYTES
 
     def __post_init__(self) -> None:
         check_slice(self.start, self.stop)
         check_thresholds(self.thresholds)
+        if self.each and (not self.division.parts or len(self.thresholds) % self.division.parts):
+            raise BadInput(
+                f"{len(self.thresholds)} thresholds for {self.division.parts} groups; accepted are "
+                "as many for each"
+            )
+
+    @property
+    def cuts(self) -> int:
+        """The parts that the slice is cut into."""
+        return len(self.thresholds) // (self.division.parts if self.each else 1)
 
     @property
     def kept_apart(self) -> str:
         return self.division.by
 
-    def part(self, positions: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the index of the threshold that each position of the slice is asked about."""
-        count = len(self.thresholds)
+    def part(
+        self, positions: NDArray[np.float64], groups: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
+        """Return the index of the threshold that each record of the slice is asked about.
+
+        Positions, and groups if each has its own thresholds, are those of the records.
+        """
         share = (positions - self.start) / (self.stop - self.start)
-        return np.clip((share * count).astype(np.int64), 0, count - 1)
+        found = np.clip((share * self.cuts).astype(np.int64), 0, self.cuts - 1)
+        return found + groups * self.cuts if self.each and groups is not None else found
 
     def to_body(self) -> bytes:
-        return serialise(
-            wire.BitQuery(start=self.start, stop=self.stop, thresholds=self.thresholds)
-        )
+        message = wire.BitQuery(start=self.start, stop=self.stop, thresholds=self.thresholds)
+        message.each = self.each
+        return serialise(message)
 
     def answer(self, subjects: Subjects) -> Columns:
-        parts = self.part(subjects.positions)
+        beside = self.division.columns(subjects)
+        parts = self.part(subjects.positions, beside.get(GROUPS))
         bits = subjects.scores() <= np.asarray(self.thresholds, dtype=np.float64)[parts]
         own = {"parts": parts, "reports": self.channel.randomize(bits, subjects.entropy)}
-        return own | self.division.columns(subjects)
+        return own | beside
 
     def pack(self, columns: Columns) -> bytes:
         parts, reports = columns["parts"].astype(U2), self.channel.pack(columns["reports"])
@@ -154,6 +172,10 @@ class BitQuery(SealableQuery):
         self.channel.check(message.reports, n)
         check_numbers(message.parts, n, below=len(self.thresholds))
         self.division.check(message, n)
+        if self.each:
+            found = self.unpack(body, n)
+            if (found["parts"] // self.cuts != found[GROUPS]).any():
+                raise Refused(wire.Code.OUT_OF_ALPHABET)
 
     def unpack(self, body: bytes, n: int) -> Columns:
         message = wire.BitReports.FromString(body)
@@ -189,7 +211,12 @@ class BitQuery(SealableQuery):
         return BitTally(tuple(values["answers"]), tuple(values["ones"]), parts)
 
     def evidence(self, tally: BitTally | None) -> list[BitEvidence]:
-        """A threshold may stand in a query several times; its answers are pooled."""
+        """A threshold may stand in a query several times; its answers are pooled.
+
+        Those of groups with thresholds of their own say nothing of all records.
+        """
+        if self.each:
+            return []
         answers, ones = Counter(dict.fromkeys(self.thresholds, 0)), Counter[float]()
         if tally is not None:
             for q, n, k in zip(self.thresholds, tally.answers, tally.ones, strict=True):
@@ -267,8 +294,8 @@ class BitTerms(LocalTerms):
         if len(message.thresholds) > MOST_THRESHOLDS:
             raise Refused(wire.Code.MALFORMED)
         channel = self.make_channel(labels=labels)
-        asked = tuple(message.thresholds)
-        return BitQuery(channel, message.start, message.stop, asked, self.division)
+        asked, own = tuple(message.thresholds), (self.division, message.each)
+        return BitQuery(channel, message.start, message.stop, asked, *own)
 
     def explain(self, *, labels: int, alpha: float) -> Explanation:
         channel = self.make_channel(labels=labels)

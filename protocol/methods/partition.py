@@ -40,6 +40,11 @@ class Division(ABC):
 
     by: ClassVar[str]
 
+    @property
+    def parts(self) -> int:
+        """How many parts a plan names; 0 if it names none."""
+        return 0
+
     @abstractmethod
     def __call__(self, batch: Batch) -> Divided:
         """Return the part of every report."""
@@ -162,6 +167,10 @@ class Groups(Division):
 
     def places(self, subjects: Labelled) -> NDArray[np.int64]:
         return numbers(subjects.public(self.column), self.names)
+
+    @property
+    def parts(self) -> int:
+        return len(self.names)
 
     def __call__(self, batch: Batch) -> Divided:
         found, places = np.unique(batch.columns[GROUPS], return_inverse=True)

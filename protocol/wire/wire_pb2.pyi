@@ -375,14 +375,16 @@ class Query(_message.Message):
     def __init__(self, version: _Optional[int] = ..., plan: _Optional[bytes] = ..., round: _Optional[int] = ..., body: _Optional[bytes] = ...) -> None: ...
 
 class BitQuery(_message.Message):
-    __slots__ = ("start", "stop", "thresholds")
+    __slots__ = ("start", "stop", "thresholds", "each")
     START_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     THRESHOLDS_FIELD_NUMBER: _ClassVar[int]
+    EACH_FIELD_NUMBER: _ClassVar[int]
     start: float
     stop: float
     thresholds: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, start: _Optional[float] = ..., stop: _Optional[float] = ..., thresholds: _Optional[_Iterable[float]] = ...) -> None: ...
+    each: bool
+    def __init__(self, start: _Optional[float] = ..., stop: _Optional[float] = ..., thresholds: _Optional[_Iterable[float]] = ..., each: _Optional[bool] = ...) -> None: ...
 
 class PairQuery(_message.Message):
     __slots__ = ("start", "stop", "thresholds", "labels")

@@ -19,12 +19,13 @@ from confide.aggregator.procedures.bits.one_shot import one_shot
 from confide.aggregator.procedures.bits.search import Ahead, Answers, aim_for, narrow, place
 from confide.aggregator.procedures.ladder import LOGIT_REACH
 from confide.aggregator.procedures.owners.every_owner_bits import for_every_part
-from confide.aggregator.procedures.owners.owner_bits import per_part
+from confide.aggregator.procedures.owners.group_bits import per_group
+from confide.aggregator.procedures.owners.owner_bits import per_owner
 from confide.aggregator.procedures.owners.planned_mixture import PlannedMixture, left_reason
 from confide.protocol.certificate import DROPOUTS, IID, PLANNED_MIXTURE
 from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTally, BitTerms
-from confide.protocol.methods.owner_terms import EACH, PART_VARIANTS, TOGETHER
+from confide.protocol.methods.owner_terms import EACH, PART_VARIANTS, PER_GROUP, PER_OWNER, TOGETHER
 from confide.protocol.plan import Plan, digest
 
 Floats = NDArray[np.float64]
@@ -200,6 +201,8 @@ def procedure(*, variant: str, n: int, **asked: Any) -> BitProcedure:
         return one_shot(n=n, **asked)
     if variant in TOGETHER:
         return for_every_part(variant=variant, n=n, **asked)
-    if variant in EACH:
-        return per_part(variant=variant, n=n, **asked)
+    if variant == PER_GROUP:
+        return per_group(n=n, **asked)
+    if variant == PER_OWNER:
+        return per_owner(n=n, **asked)
     return published(n=n, star=variant == "published-star", **asked)

@@ -32,7 +32,7 @@ SEARCH_THRESHOLDS = 12
 
 
 @dataclass
-class _Owner:
+class PartSearch:
     """An owner under test: its answers, its search, and the answers that its stages expect."""
 
     answers: Answers
@@ -83,34 +83,34 @@ def for_every_part(
         tally = yield BitQuery(channel, start, stop, (q,), division=division)
         start, arrived = stop, arrived + tally.answers[0]
         for key in tally.keys:
-            owners.setdefault(key, _owner(asked, 0))
+            owners.setdefault(key, part_search(asked, 0))
         for key, one in owners.items():
-            _take(one, tally.of(key), threshold=q, stage=i)
+            take(one, tally.of(key), threshold=q, stage=i)
     wanted = Wanted(variant=variant, delta=delta, floor=part_floor, division=division)
     parts = [
-        _stratum(name, owners.get(key) or _owner(asked, 0), wanted)
+        stratum(name, owners.get(key) or part_search(asked, 0), wanted)
         for name, key in division.named(owners)
     ]
     pooled = asked.finish(arrived=arrived, rungs=(), threshold=1.0, reason=None)
     return put_together(pooled, wanted, parts)
 
 
-def _owner(asked: Asked, planned: int) -> _Owner:
+def part_search(asked: Asked, planned: int) -> PartSearch:
     aim = aim_for(asked.m0, asked.channel, alpha=asked.alpha, answers=max(planned, 1))
-    return _Owner(Answers(asked.channel, aim), asked.search(), planned)
+    return PartSearch(Answers(asked.channel, aim), asked.search(), planned)
 
 
 def _searched(
     asked: Asked, division: Division
-) -> Generator[BitQuery, BitTally, tuple[int, dict[bytes, _Owner]]]:
+) -> Generator[BitQuery, BitTally, tuple[int, dict[bytes, PartSearch]]]:
     """Ask twelve thresholds twice, across windows that hold what every owner may need.
 
     Returns how many answers arrived, and the owners.
     """
     window, start, arrived = (-LOGIT_REACH, LOGIT_REACH), 0.0, 0
     seen: list[tuple[tuple[float, ...], BitTally]] = []
-    together = _owner(asked, asked.n)
-    owners: dict[bytes, _Owner] = {}
+    together = part_search(asked, asked.n)
+    owners: dict[bytes, PartSearch] = {}
     for share in SEARCH_SHARES:
         thresholds = tuple(expit(np.linspace(*window, SEARCH_THRESHOLDS)).tolist())
         tally = yield BitQuery(asked.channel, start, start + share, thresholds, division=division)
@@ -118,7 +118,7 @@ def _searched(
         together.answers.add(thresholds, tally)
         start, arrived = start + share, arrived + sum(tally.answers)
         counts = {key: sum(sum(one.of(key).answers) for _, one in seen) for key in _keys(seen)}
-        owners = {key: _owner(asked, int(count / start)) for key, count in counts.items()}
+        owners = {key: part_search(asked, int(count / start)) for key, count in counts.items()}
         for key, one in owners.items():
             one.arrived = counts[key]
             for asked_at, found in seen:
@@ -133,7 +133,7 @@ def _keys(seen: list[tuple[tuple[float, ...], BitTally]]) -> set[bytes]:
     return {key for _, tally in seen for key in tally.keys}
 
 
-def _highest(tested: Mapping[bytes, _Owner], stage: int, asked: Asked) -> float | None:
+def _highest(tested: Mapping[bytes, PartSearch], stage: int, asked: Asked) -> float | None:
     """The threshold of the owner that needs the highest; None if no threshold would help.
 
     That is so once an owner, whose threshold is the largest, can go no lower.
@@ -160,7 +160,7 @@ def _highest(tested: Mapping[bytes, _Owner], stage: int, asked: Asked) -> float 
     return max(wanted)
 
 
-def _take(one: _Owner, tally: BitTally, *, threshold: float, stage: int) -> None:
+def take(one: PartSearch, tally: BitTally, *, threshold: float, stage: int) -> None:
     """Give an owner its answers at a threshold, which it tests unless it has a lower one."""
     n, ones = tally.answers[0], tally.ones[0]
     one.arrived += n
@@ -170,7 +170,7 @@ def _take(one: _Owner, tally: BitTally, *, threshold: float, stage: int) -> None
         one.rungs.append(one.search.test(threshold, n=n, ones=ones, rest=one.ahead(stage).rest))
 
 
-def _stratum(name: str, one: _Owner, wanted: Wanted) -> Stratum:
+def stratum(name: str, one: PartSearch, wanted: Wanted) -> Stratum:
     """What the answers of a part certify, or why nothing is claimed of it."""
     covered = one.planned >= wanted.floor and not one.left
     reason = None

@@ -1,6 +1,6 @@
-"""Bits for each owner or group: one round, after which the answers of each part are tested.
+"""Bits for each owner: one round, after which each owner's answers are tested.
 
-All are asked about the same rungs, so that the answers of each part can walk down on their own.
+All owners are asked about the same rungs, so that each one's answers can walk down on their own.
 """
 
 from dataclasses import replace
@@ -11,12 +11,12 @@ from confide.aggregator.procedures.ladder import Ladder
 from confide.aggregator.procedures.owners.owner_parts import Found, Wanted, divided
 from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTally
+from confide.protocol.methods.owner_terms import PER_OWNER
 from confide.protocol.methods.partition import Division, by_owner
 
 
-def per_part(
+def per_owner(
     *,
-    variant: str,
     channel: Bit,
     alpha: float,
     delta: float,
@@ -27,9 +27,9 @@ def per_part(
     part_floor: int = 1,
     division: Division = by_owner,
 ) -> BitProcedure:
-    """Test the rungs on the answers of each part, as `one_shot` does on those of all."""
+    """Test the rungs on the answers of each owner, as `one_shot` does on those of all."""
     asked = Asked(
-        variant=variant, channel=channel, alpha=alpha, delta=delta, n=n, max_corrupt=max_corrupt
+        variant=PER_OWNER, channel=channel, alpha=alpha, delta=delta, n=n, max_corrupt=max_corrupt
     )
     rungs_at = ladder_below_1(ladder)
     tally = yield BitQuery(channel, 0.0, 1.0, tuple(rungs_at.tolist()) * REPEATS, division=division)
@@ -40,5 +40,5 @@ def per_part(
         return Found(sum(own.answers), threshold, rungs)
 
     pooled = asked.finish(arrived=sum(tally.answers), rungs=(), threshold=1.0, reason=None)
-    wanted = Wanted(variant=variant, delta=delta, joint=joint, floor=part_floor, division=division)
+    wanted = Wanted(variant=PER_OWNER, delta=delta, joint=joint, floor=part_floor)
     return divided(tally, pooled, wanted, size=lambda own: sum(own.answers), test=test)

@@ -136,6 +136,19 @@ def test_lies_about_a_group_are_named(cards: dict[str, Card], name: str) -> None
     assert "certificate/strata/n" in broken(more)
 
 
+@pytest.mark.parametrize("variant", ["per-group", "for-every-group"])
+def test_the_stages_of_a_group_are_decided_again(cards: dict[str, Card], variant: str) -> None:
+    """Their levels, and the answers still to come, follow from the group's own planned answers."""
+    card, place = cards[f"bits:{variant}"], ("certificate", "strata", "parts", 0)
+    assert parts(card)[0]["rungs"]
+    for name, value in (("rest", 1), ("level", 0.09), ("ones", 0), ("level_after", 1.0)):
+        old = parts(card)[0]["rungs"][0][name]
+        lie = forged(card, ((*place, "rungs", 0, name), value if value != old else 0.5))
+        assert any(one.startswith("certificate/strata/parts/0/rungs") for one in broken(lie)), name
+    planned = broken(forged(card, ((*place, "planned"), 2_000)))
+    assert any(one.startswith("certificate/strata/parts/0/rungs") for one in planned)
+
+
 @pytest.mark.parametrize("name", CENTRAL)
 def test_lies_about_counted_parts_are_named(cards: dict[str, Card], name: str) -> None:
     """A lower threshold, a bin that is not its, a part left out, an epsilon that is spent once and

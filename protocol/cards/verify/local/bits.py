@@ -15,7 +15,8 @@ from confide.protocol.cards.verify.local.strata import PARTS, TOGETHER
 from confide.protocol.certificate import PLANNED_MIXTURE
 
 ROUNDS = 10
-# Shares of the answers of a part in the stages of for-every-owner and for-every-group.
+# The variants whose parts are certified in stages, and the shares of a part's answers in these.
+STAGED = (*TOGETHER, "per-group")
 PART_SHARES = (0.15, 0.3, 0.4)
 # Tails of at most this lie beyond the mean + 1, where a sum of unequal bits is bounded.
 MOST_UNEQUAL = 0.25
@@ -49,7 +50,7 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
     """Recompute which thresholds the tallies certify, and at which levels."""
     keep = 1 / (1 + math.exp(-found["epsilon"]))
     rate = (1 - found["alpha"]) * (2 * keep - 1) + 1 - keep
-    shares = PART_SHARES if found["variant"] in TOGETHER else recompute.STAGE_SHARES
+    shares = PART_SHARES if found["variant"] in STAGED else recompute.STAGE_SHARES
     planned = [int(found["planned"] * share) for share in shares]
     # Answers of a planned mixture are unequal, and their levels below 1 are at most 1/4.
     unequal = PLANNED_MIXTURE in found["assumptions"]
@@ -118,13 +119,12 @@ def _rest(found: Layer, planned: list[int], last: tuple[int, int]) -> tuple[int,
     """The answers planned after a stage, and its number, which is above that of the stage before.
 
     `last` are the answers that the card states, and the number of the stage before.
-    A part may skip stages where all are certified together, so the stage is the first whose rest is
-    as stated.
+    A part may skip stages of others, so the stage is the first whose rest is as stated.
     """
     stated, before = last
     if found["variant"] == "certified":
         return sum(planned[before + 2 :]), before + 1
-    if found["variant"] not in TOGETHER:
+    if found["variant"] not in STAGED:
         return 0, before + 1
     later = [sum(planned[i + 1 :]) for i in range(len(planned))]
     fits = [i for i in range(before + 1, len(planned)) if later[i] == stated]
