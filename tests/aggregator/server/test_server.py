@@ -78,7 +78,7 @@ def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path:
             "labels": LABEL_PLAN,
             "every owner": changed(PLAN, variant="for-every-owner", part_floor=500),
             "each owner": changed(LABEL_PLAN, variant="per-owner", part_floor=500),
-            "each group": changed(LABEL_PLAN, variant="per-group", part_floor=400, **BY_WARD),
+            "each group": changed(PLAN, variant="per-group", part_floor=400, **BY_WARD),
             "planned mixture": changed(PLAN, planned_mixture=True),
             "randomised": randomised,
             "trusted": TRUSTED,
