@@ -1,5 +1,6 @@
 """Counts with a threshold for each class or group: coverage of each, on known truth."""
 
+import math
 from dataclasses import fields, replace
 from typing import Any
 
@@ -13,11 +14,13 @@ from confide.aggregator.procedures.registry import plan_procedure
 from confide.protocol.certificate import CentralCertificate, CountedPart
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy
+from confide.protocol.methods.counts.central import CentralTerms
 from confide.protocol.plan import Plan
-from confide.simulation.driver import CountingOwner, drive
+from confide.protocol.privacy.zcdp import search_steps, search_variance, zcdp_epsilon
+from confide.simulation.driver import CountingOwner, NoisingOwners, drive
 from tests.support.campaign_cards import issued
 from tests.support.cards import broken
-from tests.support.central import TRUSTED
+from tests.support.central import BINS, NOISED, TRUSTED
 from tests.support.owners import BY_WARD, WARDS, K, changed
 
 ALPHA = 0.1
@@ -157,3 +160,73 @@ def test_a_mechanism_that_needs_public_numbers_is_refused_for_classes() -> None:
     plan = changed(TRUSTED, mechanism="pps", by="class", parts=K)
     with pytest.raises(BadInput, match="pps with by class"):
         next(plan_procedure(plan, draw_afresh))
+
+
+OWNERS = 4
+NOISED_PARTS = {
+    by: changed(
+        NOISED,
+        epsilon=4.0,
+        by=by,
+        parts=parts,
+        noise_variance=search_variance(bins=BINS, epsilon=4.0, delta=1e-6, moved=moved),
+        **given,
+    )
+    for by, parts, moved, given in (("class", K, 2, {}), ("group", 3, 1, BY_WARD))
+}
+
+
+def noised(by: str, seed: int, *, stays: int = OWNERS) -> CentralCertificate:
+    """A campaign of owners that noise their counts; only the first `stays` answer later rounds."""
+    plan, rng = NOISED_PARTS[by], np.random.default_rng([seed, 6])
+    number = rng.choice(3, 12_000, p=(0.5, 0.3, 0.2))
+    scores = rng.random(12_000) ** (1 / (number + 1))
+    users = NoisingOwners(scores, OWNERS, SeededEntropy("noised", seed), number)
+    rounds = [0]
+
+    def answer(query: Any) -> Any:
+        found, rounds[0] = users(query), rounds[0] + 1
+        kept = sorted(found.answers)[: OWNERS if rounds[0] == 1 else stays]
+        return replace(found, answers={name: found.answers[name] for name in kept})
+
+    certificate: CentralCertificate = drive(plan_procedure(plan, draw_afresh), answer)
+    return certificate
+
+
+@pytest.mark.parametrize("by", NOISED_PARTS)
+def test_parts_whose_counts_are_noised_are_covered(by: str) -> None:
+    """On average over 40 campaigns, by four standard errors, and not by the top of the grid. One
+    that nobody has keeps it, with the reason. Owners that leave raise thresholds only."""
+    found = []
+    for i in range(40):
+        made = noised(by, i)
+        found.append([covered(one, j + 1) for j, one in enumerate(made.strata[:3])])
+    mean, error = np.mean(found, axis=0), np.std(found, axis=0) / np.sqrt(len(found))
+    assert (mean + 4 * error >= 1 - ALPHA).all(), mean
+    assert (mean < 0.99).all(), mean
+    assert [one.threshold for one in made.strata[3:]] == [1.0] * (len(made.strata) - 3)
+    assert all("no count below the top" in str(one.reason) for one in made.strata[3:])
+    fewer = noised(by, 0, stays=2)
+    pairs = zip(noised(by, 0).strata, fewer.strata, strict=True)
+    assert all(less.threshold >= one.threshold for one, less in pairs)
+    assert fewer.inflation is None
+    assert all(one.inflation is None for one in fewer.strata)
+
+
+def test_a_record_that_moves_two_noised_counts_pays_for_both() -> None:
+    """The exact divergence of order 2 between the noised counts of neighbours is that for which the
+    plan accounts; half of it, the cost of one count, is not enough."""
+    terms = CentralTerms.of(NOISED_PARTS["class"].terms)
+    reach = int(20 * math.sqrt(terms.noise_variance))
+    x = np.arange(-reach, reach + 1)
+    law = np.exp(-(x**2) / (2 * terms.noise_variance))
+    law /= law.sum()
+    # One record less in the count of one class, and one more in that of another, in every round.
+    down, up = (float((np.roll(law, shift) ** 2 / law)[1:-1].sum()) for shift in (-1, 1))
+    divergence = terms.rounds * math.log(down * up)
+    rho = terms.moved * terms.rounds / (2 * terms.noise_variance)
+    assert divergence == pytest.approx(2 * rho, rel=1e-6)
+    assert divergence > 1.9 * rho
+    assert zcdp_epsilon(rho, 1e-6) == pytest.approx(terms.noise_epsilon)
+    assert zcdp_epsilon(rho, 1e-6) <= 4.0 < 2 * zcdp_epsilon(rho / 2, 1e-6)
+    assert terms.rounds == search_steps(BINS) + 1
