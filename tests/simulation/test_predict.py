@@ -30,7 +30,8 @@ def predict(folder: Path, **options: Any) -> subprocess.CompletedProcess[str]:
     words: list[str | Path] = []
     for name, value in given.items():
         if value is not None and value is not False:
-            at = (
+            plain = name in ("key", "explain", "group-column") or value is True
+            at = value if plain else folder / value
                 value
                 if name in ("key", "explain", "group-column") or value is True
                 else folder / value
