@@ -1,5 +1,6 @@
 """Records in arrays: what a model returned and what was observed, as a score reads them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,12 +84,12 @@ def read_records(results: Any, truth: Any, score: str, *, groups: Any = None) ->
     return ArrayRecords(chosen, found, observed, groups=named)
 
 
-def with_groups(records: ArrayRecords, settings: dict[str, Any]) -> dict[str, Any]:
+def with_groups(records: ArrayRecords, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings, with the groups that occur among all records if none are named."""
     if records.groups is None:
-        return settings
+        return dict(settings)
     named = {"group_column": "group", "groups": np.unique(records.groups).tolist()}
-    return named | settings
+    return named | dict(settings)
 
 
 def draw_order(n: int, seed: int | None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

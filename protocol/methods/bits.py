@@ -18,6 +18,7 @@ from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.methods.base import Batch, Columns, Explanation, Query, ReportScores
+from confide.protocol.methods.bit_rounds import check_smallest_owner
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.methods.owner_terms import (
     EACH,
@@ -37,6 +38,7 @@ from confide.protocol.methods.thresholds import (
     calibrates,
     check_slice,
     check_thresholds,
+    slice_part,
 )
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import U2, Array, check_numbers, column
@@ -146,8 +148,7 @@ class BitQuery(SealableQuery):
 
         Positions, and groups if each has its own thresholds, are those of the records.
         """
-        share = (positions - self.start) / (self.stop - self.start)
-        found = np.clip((share * self.cuts).astype(np.int64), 0, self.cuts - 1)
+        found = slice_part(positions, self.start, self.stop, count=self.cuts)
         return found + groups * self.cuts if self.each and groups is not None else found
 
     def to_body(self) -> bytes:
@@ -232,11 +233,13 @@ class BitTerms(LocalTerms):
     Variants of owners and groups test each part of `part_floor` answers or more on its own; `joint`
     divides delta among parts with a threshold each. With `planned_mixture`, what the variant
     certified claims is for the owners in the shares in which they answered its first round.
+    Its rounds are made so that an owner of `smallest_owner` records can answer each.
     """
 
     joint: bool = False
     part_floor: int = 0
     planned_mixture: bool = False
+    smallest_owner: int = 0
     group_column: str = ""
     groups: tuple[str, ...] = ()
 
@@ -254,6 +257,7 @@ class BitTerms(LocalTerms):
         "joint": EACH,
         **PART_SETTINGS,
         "mixture": ("certified",),
+        "smallest-owner": ("certified",),
         "shuffler": (),
         "crowd": (),
     }
@@ -263,6 +267,7 @@ class BitTerms(LocalTerms):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_groups(self.variant, self.group_column, self.groups)
+        check_smallest_owner(self.smallest_owner)
 
     @classmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
@@ -272,12 +277,14 @@ class BitTerms(LocalTerms):
             level = 1 - float(settings["alpha"])
             deviation = Bit(epsilon=float(settings["epsilon"])).deviation(level)
             own = part_settings(variant, settings, deviation=deviation, tested=2 / 3)
+        if variant == "certified":
+            own["planned_mixture"] = plans_mixture(settings)
+            own["smallest_owner"] = int(settings.get("smallest-owner", 0))
         return cls(
             variant=variant,
             epsilon=float(settings["epsilon"]),
             delta=float(settings["failure-probability"]),
             max_corrupt=int(settings["max-corrupt"]),
-            planned_mixture=variant == "certified" and plans_mixture(settings),
             **own,
         )
 

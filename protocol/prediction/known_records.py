@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
 from confide.protocol.prediction.batches import BatchModel
-from confide.protocol.prediction.new_records import NewRecords, read_new_records
+from confide.protocol.prediction.new_records import read_new_records
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.base import CLASSIFICATION, REGRESSION, Score
 from confide.protocol.scores.probabilities import check_labels
@@ -23,21 +23,15 @@ def check_task(score: Score) -> None:
 
 
 def read_known_records(
-    path: Path, score: Score, *, model: BatchModel | None = None
+    path: Path, score: Score, *, model: BatchModel | None = None, named: tuple[str, ...] = ()
 ) -> tuple[Array, Array]:
     """Return results of the model and the truth, both checked for this score.
 
-    The file has the results, or features if there is a model. Losses are not read here.
+    The file has the results, or features if there is a model. Losses are not read here; `named`
+    are columns that are neither, such as one of owners.
     """
     check_task(score)
-    found = read_new_records(path, score, features=model is not None)
-    return checked_records(path, found, score, model=model)
-
-
-def checked_records(
-    path: Path, found: NewRecords, score: Score, *, model: BatchModel | None = None
-) -> tuple[Array, Array]:
-    """Results and truth of the records that a file holds, both checked for this score."""
+    found = read_new_records(path, score, features=model is not None, named=named)
     if found.truth is None:
         wanted = "target" if score.task == REGRESSION else "label"
         raise BadInput(f"{path} has no column {wanted!r}; accepted are records with it")

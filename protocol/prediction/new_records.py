@@ -42,11 +42,19 @@ class NewRecords:
 
 
 def read_new_records(
-    path: Path, score: Score, *, features: bool, group_column: str | None = None
+    path: Path,
+    score: Score,
+    *,
+    features: bool,
+    group_column: str | None = None,
+    named: tuple[str, ...] = (),
 ) -> NewRecords:
-    """Read the records of a file: their features, or the results that this score reads."""
+    """Read the records of a file: their features, or the results that this score reads.
+
+    `named` are columns that are neither, and so is the one that groups the records.
+    """
     accepted = f"accepted are .npz, .csv and .parquet with {_wanted(score, features=features)}"
-    named = () if group_column is None else (group_column,)
+    named = named if group_column is None else (*named, group_column)
     columns = read_columns(path, accepted=accepted, named=named)
     try:
         found = _records(columns.arrays, score, features=features)

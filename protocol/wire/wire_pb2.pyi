@@ -141,7 +141,7 @@ class ChainCost(_message.Message):
     def __init__(self, campaign: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ...) -> None: ...
 
 class BitTerms(_message.Message):
-    __slots__ = ("variant", "epsilon", "delta", "max_corrupt", "joint", "part_floor", "planned_mixture", "group_column", "groups")
+    __slots__ = ("variant", "epsilon", "delta", "max_corrupt", "joint", "part_floor", "planned_mixture", "smallest_owner", "group_column", "groups")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
@@ -149,6 +149,7 @@ class BitTerms(_message.Message):
     JOINT_FIELD_NUMBER: _ClassVar[int]
     PART_FLOOR_FIELD_NUMBER: _ClassVar[int]
     PLANNED_MIXTURE_FIELD_NUMBER: _ClassVar[int]
+    SMALLEST_OWNER_FIELD_NUMBER: _ClassVar[int]
     GROUP_COLUMN_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     variant: str
@@ -158,9 +159,10 @@ class BitTerms(_message.Message):
     joint: bool
     part_floor: int
     planned_mixture: bool
+    smallest_owner: int
     group_column: str
     groups: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., joint: _Optional[bool] = ..., part_floor: _Optional[int] = ..., planned_mixture: _Optional[bool] = ..., group_column: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., joint: _Optional[bool] = ..., part_floor: _Optional[int] = ..., planned_mixture: _Optional[bool] = ..., smallest_owner: _Optional[int] = ..., group_column: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PairTerms(_message.Message):
     __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "joint", "class_floor")

@@ -14,12 +14,9 @@ from numpy.typing import NDArray
 
 from confide.client.training.scaling import public_scaling
 from confide.protocol.errors import BadInput
-from confide.protocol.prediction.known_records import (
-    check_task,
-    checked_records,
-    read_known_records,
-)
-from confide.protocol.prediction.new_records import read_new_records
+from confide.protocol.methods.partition import spelled
+from confide.protocol.prediction.known_records import check_task, read_known_records
+from confide.protocol.record_columns import TextColumn, read_columns
 from confide.protocol.scores.base import CLASSIFICATION, REGRESSION, Score
 from confide.protocol.scores.regression import Residual, column, residual
 from confide.protocol.simulated.embedded import letters, predictions
@@ -31,11 +28,15 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model returned for every record, what was observed, and groups of records if any."""
+    """What a model returned for every record, what was observed, and whose it is, if known.
+
+    `groups` holds the public group of every record, if records are grouped.
+    """
 
     name: str
     results: Array
     truth: Array
+    owners: Array | None = None
     groups: Array | None = None
 
     def __len__(self) -> int:
@@ -60,17 +61,46 @@ def embedded() -> Predictions:
     return Predictions("letter (embedded)", *predictions())
 
 
-def predicted(path: Path | None, score: Score, group_column: str | None = None) -> Predictions:
-    """Records with results as this score reads them: from a file, or what the project has."""
+def predicted(
+    path: Path | None, score: Score, *, owner_column: str = "", group_column: str = ""
+) -> Predictions:
+    """Records with results as this score reads them: from a file, or what the project has.
+
+    The columns that name owners and groups are in a file of one's own only.
+    """
     check_task(score)
+    named = tuple(filter(None, (owner_column, group_column)))
+    if path is not None and named:
+        known = read_known_records(path, score, named=named)
+        n = len(known[1])
+        owners, groups = (
+            _names(path, name, n=n) if name else None for name in (owner_column, group_column)
+        )
+        return Predictions(str(path), *known, owners, None if groups is None else spelled(groups))
     if path is not None:
-        if group_column is None:
+        try:
             return Predictions(str(path), *read_known_records(path, score))
-        found = read_new_records(path, score, features=False, group_column=group_column)
-        return Predictions(str(path), *checked_records(path, found, score), found.groups)
-    if group_column is not None:
-        raise BadInput(f"group-column is {group_column!r} without --data; accepted is both")
+        except TextColumn as error:
+            raise BadInput(
+                f"{error}; if it names the owner or group of each record, --owner-column or "
+                "--group-column says so"
+            ) from None
+    if named:
+        which = "--owner-column" if owner_column else "--group-column"
+        raise BadInput(f"{which} is {named[0]!r} without --data; accepted is both, or neither")
     return embedded() if score.task != REGRESSION else _made_up(residual(score))
+
+
+def _names(path: Path, name: str, *, n: int) -> Array:
+    """The names in a column of a file, one for each of n records."""
+    accepted = "accepted is a column with the name of an owner or group for each record"
+    found = read_columns(path, accepted=accepted, named=(name,)).arrays.get(name)
+    if found is None or found.shape != (n,):
+        raise BadInput(f"{path} has no column {name!r} of {n} rows; {accepted}")
+    names = np.array([str(one).strip() for one in found.tolist()])
+    if (names == "").any():
+        raise BadInput(f"{path}: column {name!r} is empty in {np.sum(names == '')} rows")
+    return names
 
 
 def _made_up(score: Residual) -> Predictions:

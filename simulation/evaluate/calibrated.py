@@ -41,20 +41,15 @@ class Calibrated(Repeated):
         return read_records(records.results, records.truth, self.score, groups=records.groups)
 
     def splits(self, records: NamedRecords, rng: np.random.Generator) -> Iterator[Trial]:
-        return drawn_trials(len(records), n=self.n, trials=self.trials, seed=self.seed)
+        owners = records.owners if isinstance(records, Predictions) else None
+        return drawn_trials(
+            len(records), n=self.n, trials=self.trials, seed=self.seed, owners=owners
+        )
 
     def row(self, prepared: ArrayRecords, trial: Trial) -> Row:
         method = NON_PRIVATE if self.variant == NON_PRIVATE else f"{self.method}:{self.variant}"
-        owners = {} if trial.owners is None else {"owners": trial.owners}
-        found = measured_trial(
-            prepared,
-            trial,
-            method=method,
-            epsilon=self.epsilon,
-            alpha=self.alpha,
-            **owners,
-            **with_groups(prepared, dict(self.settings)),
-        )
+        asked = {"method": method, "epsilon": self.epsilon, "alpha": self.alpha}
+        found = measured_trial(prepared, trial, **asked, **with_groups(prepared, self.settings))
         return self._row(found)
 
     def _row(self, trial: MeasuredTrial) -> Row:
@@ -72,7 +67,7 @@ class Calibrated(Repeated):
         if trial.least_class_coverage is not None:
             row["least_class_coverage"] = trial.least_class_coverage
         if trial.parts:
-            row["parts"] = _parts(trial)
+            row["parts"] = [one._asdict() for one in trial.parts]
         return row | self._shuffled(trial)
 
     def _shuffled(self, trial: MeasuredTrial) -> Row:
@@ -105,15 +100,3 @@ class Calibrated(Repeated):
             if "shuffle_epsilon" in rows[0]
             else None,
         }
-
-
-def _parts(trial: MeasuredTrial) -> list[Row]:
-    """Every class or group: what was measured, and its own threshold if it has one."""
-    own = {one.name: one for one in trial.calibration.certificate.strata}
-    rows = []
-    for name, found in trial.parts.items():
-        row: Row = {"name": name, **found._asdict()}
-        if name in own:
-            row |= {"threshold": own[name].threshold, "reason": own[name].reason}
-        rows.append(row)
-    return rows

@@ -89,8 +89,12 @@ def evaluate_command(
             )
             setting = full_data.setting(shared, curator, model, records=len(records))
         else:
+            score = find_score(shared.asked_score)
             records = predicted(
-                shared.data, find_score(shared.asked_score), calibration.group_column
+                shared.data,
+                score,
+                owner_column=calibration.owner_column or "",
+                group_column=calibration.group_column or "",
             )
             setting = calibration.setting(shared, curator, len(records))
         (result,), complete = run_all(records, [setting])

@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from confide.protocol.certificate import BY_GROUP
+from confide.protocol.certificate import BY_CLASS
 from confide.protocol.commands.terminal import columns
 
 LEGEND = (
@@ -44,10 +44,10 @@ COLUMNS: dict[str, Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], st
     ),
     "trivial": lambda given, mean, std: f"{100 * mean['trivial']:.0f} %",
 }
-# A longer list of classes or groups is cut.
-MOST_PARTS = 60
 # Columns of words, which may take two lines; numbers are never cut.
 WORDS = ("method", "channel", "promised")
+# The most rows of the table of owners or labels.
+MOST_PARTS = 30
 # Columns that a narrow terminal leaves out first.
 LEAVE_OUT = ("channel", "exact epsilon")
 
@@ -86,10 +86,12 @@ def show(results: list[dict[str, Any]]) -> None:
     if out:
         console.print(f"left out at {width} columns: {', '.join(out)}", highlight=False)
     for result in results:
-        for line in _why_trivial(result) + _conditional(result["arguments"]):
+        if (parts := _parts(result)) is not None:
+            console.print(parts)
+        lines = _why_trivial(result) + _why_parts(result) + _least_class(result)
+        lines += _conditional(result["arguments"])
+        for line in lines:
             console.print(line, highlight=False)
-        if any("parts" in trial for trial in result["trials"]):
-            console.print(_of_parts(result), highlight=False)
 
 
 def _why_trivial(result: dict[str, Any]) -> list[str]:
@@ -102,31 +104,66 @@ def _why_trivial(result: dict[str, Any]) -> list[str]:
     return [f"{name}: trivial in {count}; {reasons.most_common(1)[0][0]}"]
 
 
-def _of_parts(result: dict[str, Any]) -> Table:
-    """A row for every class or group, over the trials in which test records were of it."""
-    by = result["trials"][0]["certificate"].get("by") or BY_GROUP
+def _parts(result: dict[str, Any]) -> Table | None:
+    """Every owner, group or label that is known, over the trials; None if none is."""
+    means = _by_part(result)
+    if not means:
+        return None
+    of_labels = next(iter(means.values()))[0]["size"] is None
+    ordered = sorted(means, key=lambda name: np.mean([one["coverage"] for one in means[name]]))
+    grouped = result["arguments"]["settings"].get("group_column")
+    what = "label" if of_labels else "group" if grouped else "owner"
+    title = f"{COLUMNS['method'](result['arguments'], result['mean'], result['std'])}: each {what}"
+    if len(ordered) > MOST_PARTS:
+        title += f", the {MOST_PARTS} of {len(ordered)} that are covered least"
+    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in (what, "test records", "threshold", "coverage", "size", "trivial"):
+        if heading != "size" or not of_labels:
+            made.add_column(heading, justify="left" if heading == what else "right")
+    for name in ordered[:MOST_PARTS]:
+        records, threshold, coverage = (
+            np.array([one[key] for one in means[name]])
+            for key in ("records", "threshold", "coverage")
+        )
+        sizes = [] if of_labels else [f"{np.mean([one['size'] for one in means[name]]):.2f}"]
+        cells = [f"{records.mean():.0f}", f"{threshold.mean():.4f}"]
+        cells += [f"{coverage.mean():.3f} ± {coverage.std():.3f}", *sizes]
+        made.add_row(name, *cells, f"{100 * np.mean(threshold >= 1):.0f} %")
+    return made
+
+
+def _by_part(result: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """What trials measured of every owner or label."""
     found: dict[str, list[dict[str, Any]]] = {}
     for trial in result["trials"]:
-        for part in trial.get("parts", ()):
-            found.setdefault(part["name"], []).append(part)
+        for one in trial.get("parts", ()):
+            found.setdefault(one["name"], []).append(one)
+    return found
+
+
+def _why_parts(result: dict[str, Any]) -> list[str]:
+    """The most frequent reason why an owner or label has no threshold below 1."""
+    lines = []
+    for name, rows in _by_part(result).items():
+        reasons = Counter(one["reason"] for one in rows if one["reason"])
+        if reasons:
+            count = f"{reasons.total()} of {len(rows)} campaigns"
+            lines.append(f"{name}: without a threshold in {count}; {reasons.most_common(1)[0][0]}")
+    more = len(lines) - MOST_PARTS
+    return lines[:MOST_PARTS] + ([f"and {more} more"] if more > 0 else [])
+
+
+def _least_class(result: dict[str, Any]) -> list[str]:
+    """The coverage of the label that is covered least, where the promise is for every label."""
+    trials = result["trials"]
+    if trials[0].get("certificate", {}).get("by") != BY_CLASS:
+        return []
+    found = [trial["least_class_coverage"] for trial in trials]
     name = COLUMNS["method"](result["arguments"], result["mean"], result["std"])
-    made = Table(title=f"{name}, by {by}", title_justify="left", box=box.SIMPLE_HEAD)
-    for head in (by, "test records", "threshold", "test coverage", SIZE, "trivial"):
-        made.add_column(head, justify="left" if head == by else "right", no_wrap=True)
-    for part, rows in list(found.items())[:MOST_PARTS]:
-        own = [row["threshold"] for row in rows if "threshold" in row]
-        covered = [row["coverage"] for row in rows]
-        made.add_row(
-            part,
-            f"{np.mean([row['records'] for row in rows]):,.0f}",
-            f"{np.mean(own):.4f}" if own else "-",
-            f"{np.mean(covered):.3f} ± {np.std(covered):.3f}",
-            f"{np.mean([row['size'] for row in rows]):.2f}",
-            f"{100 * np.mean(np.array(own) >= 1):.0f} %" if own else "-",
-        )
-    if len(found) > MOST_PARTS:
-        made.caption = f"{MOST_PARTS} of {len(found)}; all are in the JSON"
-    return made
+    return [
+        f"{name}: coverage of the label that is covered least {np.mean(found):.3f} ± "
+        f"{np.std(found):.3f}, on its test records"
+    ]
 
 
 def _conditional(given: dict[str, Any]) -> list[str]:

@@ -32,7 +32,7 @@ from tests.support.simulation import in_process, simulation
         (method, variant)
         for method, names in local_variants().items()
         for variant in (*names, "non-private")
-        # Records in a file have no owners, and these have no groups.
+        # The file has no column of owners (see test_evaluate_owners) or groups.
         if variant not in PART_VARIANTS
     ],
 )

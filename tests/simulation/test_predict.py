@@ -32,10 +32,6 @@ def predict(folder: Path, **options: Any) -> subprocess.CompletedProcess[str]:
         if value is not None and value is not False:
             plain = name in ("key", "explain", "group-column") or value is True
             at = value if plain else folder / value
-                value
-                if name in ("key", "explain", "group-column") or value is True
-                else folder / value
-            )
             words += [f"--{name}"] if value is True else [f"--{name}", str(at)]
     return run_main(confide_main, "predict", *words)
 
