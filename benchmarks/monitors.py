@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy.stats import beta as beta_law
 
-from confide.protocol.methods.bits import BitTally
+from confide.protocol.methods.bit_tally import BitTally
 from confide.protocol.methods.monitor import E_DETECTOR, E_PROCESS, MonitorTerms
 
 ALPHA, DELTA, QUIET_ROUNDS, BEFORE = 0.1, 0.1, 400, 50

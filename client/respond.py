@@ -21,12 +21,12 @@ from confide.client.ledger.ledger import Ledger
 from confide.client.model_results import ModelResults
 from confide.client.participants import Participants
 from confide.client.policy import Policy
+from confide.client.records.groups import in_groups
 from confide.client.records.records import Records
 from confide.client.training.computing import USUAL, Computing
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.sampling import SEEDED, Entropy, randomness
 from confide.protocol.methods.base import Batch, Query
-from confide.protocol.methods.partition import NO_PART, numbers
 from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan, open_plan, query_digest, read_query, signer
@@ -210,22 +210,7 @@ class Respondent:
             return self._participants.only(taking, trained), positions
         # Shares keep them apart already, unless records were named otherwise during the training.
         taking = self._participants.without(taking, trained)
-        return self._in_groups(plan, taking), positions
-
-    def _in_groups(self, plan: Plan, taking: Array) -> Array:
-        """The records in a group that the plan names; others take no part, and spend nothing."""
-        column, groups = plan.terms.group_column, plan.terms.groups
-        if not groups:
-            return taking
-        named = numbers(self._records.public[column][taking], groups) != NO_PART
-        if not named.all():
-            log.warning(
-                "%d of %d records take no part: the plan does not name their %s",
-                len(taking) - named.sum(),
-                len(taking),
-                column,
-            )
-        return taking[named]
+        return in_groups(self._records, plan, taking), positions
 
     def _check_leaving(
         self, plan: Plan, plan_digest: bytes, query: bytes, *, policy: Policy

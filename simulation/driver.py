@@ -15,7 +15,8 @@ from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.sampling import Entropy, randomness
-from confide.protocol.methods.bits import BitQuery, BitTally
+from confide.protocol.methods.bit_tally import BitTally
+from confide.protocol.methods.bits import BitQuery
 from confide.protocol.methods.counts.noised_parts import PartCountQuery, PartCountTally
 from confide.protocol.methods.counts.queries import (
     CountQuery,

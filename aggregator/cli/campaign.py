@@ -30,12 +30,12 @@ from confide.aggregator.cli.plan_options import (
     DEFAULTS,
     SETTINGS,
     PlanOptions,
-    TrainingPlanOptions,
     given_settings,
     read_settings,
     with_defaults,
 )
 from confide.aggregator.cli.stored import Database, open_store
+from confide.aggregator.cli.training_options import TrainingPlanOptions
 from confide.aggregator.keys import read_key
 from confide.aggregator.storage import views
 from confide.aggregator.storage.database import DEFAULT

@@ -4,8 +4,8 @@ import math
 import re
 from dataclasses import dataclass
 
-from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Card, Layer, strata_of
-from confide.protocol.cards.promise_words import interval, promise
+from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Card, Layer
+from confide.protocol.cards.promise_words import interval, promise, within_parts
 from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.cards.watch_words import (
     NOT_PROMISED,
@@ -286,13 +286,8 @@ def _not_promised(card: Card) -> tuple[str, ...]:
     formal = card.formal
     if _watches(formal):
         return NOT_PROMISED
-    strata = strata_of(formal)
     said = [
-        "Coverage for every class, owner or group: the promise is for all records together."
-        if strata is None
-        else f"Coverage for a part of a {strata['by']}: the promise is for all of its records."
-        if strata["by"] != "owner"
-        else "Coverage for a part of an owner's records: the promise is for all that it has.",
+        within_parts(formal),
         "Coverage of records that differ from those that were calibrated on.",
     ]
     if formal["contract"]["kind"] != PAC:

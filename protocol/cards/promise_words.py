@@ -1,7 +1,7 @@
 """The promise of a card in words, and the interval that its threshold stands for."""
 
 from confide.protocol.cards.card import Layer, strata_of
-from confide.protocol.certificate import PAC
+from confide.protocol.certificate import BY_OWNER, PAC
 from confide.protocol.errors import BadInput
 from confide.protocol.scores.base import CLASSIFICATION, MULTI_LABEL, OWN_LOSS, REGRESSION
 from confide.protocol.scores.registry import find_score
@@ -81,6 +81,16 @@ def _of_all(contract: Layer, strata: Layer, inside: str) -> str:
         f"like those of the same {whom}, {inside}. The calibration fails to deliver that for any "
         f"of them with probability at most {contract['delta']:g}.{rest}{more}"
     )
+
+
+def within_parts(formal: Layer) -> str:
+    """What a promise for all records, or for all of a part, does not say of some of them."""
+    strata = strata_of(formal)
+    if strata is None:
+        return "Coverage for every class, owner or group: the promise is for all records together."
+    if strata["by"] == BY_OWNER:
+        return "Coverage for a part of an owner's records: the promise is for all that it has."
+    return f"Coverage for a part of a {strata['by']}: the promise is for all of its records."
 
 
 def interval(formal: Layer) -> tuple[tuple[str, str], ...]:

@@ -7,7 +7,7 @@ every record answers at most once.
 
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput, Refused
-from confide.protocol.methods.base import Batch, Columns, Explanation, Query, ReportScores
+from confide.protocol.methods.base import Batch, Columns, Explanation, ReportScores
 from confide.protocol.methods.bit_rounds import check_smallest_owner
+from confide.protocol.methods.bit_tally import BitTally
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.methods.owner_terms import (
     EACH,
@@ -30,7 +31,7 @@ from confide.protocol.methods.owner_terms import (
     plans_mixture,
 )
 from confide.protocol.methods.partition import GROUPS, Division, by_owner
-from confide.protocol.methods.parts import PartBits, PartCounter, PartedTally
+from confide.protocol.methods.parts import PartBits, PartCounter
 from confide.protocol.methods.sealed import SealableQuery
 from confide.protocol.methods.subjects import Subjects
 from confide.protocol.methods.thresholds import (
@@ -47,62 +48,6 @@ from confide.protocol.wire.encoding import parse, serialise
 MOST_THRESHOLDS = 1 << 16
 # A report by itself: the index of its threshold, 2 bytes, little endian, and its bit.
 ROW_BYTES = 3
-
-
-@dataclass(frozen=True)
-class BitTally(PartedTally):
-    """For every threshold of a query: the number of answers, and how many of them were one.
-
-    `parts` holds the same by owner or group, and adds up to the whole, or is empty.
-    """
-
-    answers: tuple[int, ...]
-    ones: tuple[int, ...]
-    parts: Mapping[bytes, PartBits] = field(default_factory=dict, hash=False)
-
-    def __post_init__(self) -> None:
-        if len(self.answers) != len(self.ones) or not all(
-            0 <= k <= n for k, n in zip(self.ones, self.answers, strict=True)
-        ):
-            raise BadInput(
-                f"tally of {self.answers} answers with {self.ones} ones; ones must lie between 0 "
-                "and the answers"
-            )
-        for name, whole in (("answers", self.answers), ("ones", self.ones)):
-            of_parts = Counter[int]()
-            for one in self.parts.values():
-                of_parts.update(getattr(one, name))
-            if self.parts and of_parts != Counter({q: n for q, n in enumerate(whole) if n}):
-                raise BadInput(f"{name} of parts do not add up; accepted is {whole} in all")
-
-    @property
-    def keys(self) -> tuple[bytes, ...]:
-        return tuple(sorted(self.parts))
-
-    def of(self, key: bytes) -> Self:
-        return replace(self, **self.parts.get(key, PartBits({}, {})).dense(len(self.answers)))
-
-    @property
-    def size(self) -> int:
-        return sum(self.answers)
-
-    def lower_bound(self, query: Query, threshold: float, *, delta: float) -> float | None:
-        """Clopper and Pearson's bound, through the channel, of the answers at this threshold."""
-        found = [one for one in query.evidence(self) if one.threshold == threshold and one.answers]
-        if not found:
-            return None
-        low, high = 0.0, 1.0
-        for _ in range(40):
-            middle = (low + high) / 2
-            low, high = (middle, high) if found[0].above(middle) <= delta else (low, middle)
-        return low
-
-    def crowd(self) -> int:
-        return sum(self.answers)
-
-    def to_json(self) -> Any:
-        parts = {key.hex(): self.parts[key].to_json() for key in self.keys}
-        return {"answers": self.answers, "ones": self.ones, "parts": parts}
 
 
 @dataclass(frozen=True)

@@ -82,8 +82,8 @@ def predicted(
             return Predictions(str(path), *read_known_records(path, score))
         except TextColumn as error:
             raise BadInput(
-                f"{error}; if it names the owner or group of each record, --owner-column or "
-                "--group-column says so"
+                f"{error}; if it names the owner of each record, --owner-column says so, and of "
+                "its group --group-column"
             ) from None
     if named:
         which = "--owner-column" if owner_column else "--group-column"

@@ -12,7 +12,8 @@ from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.protocol.cards.card import Card
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SeededEntropy
-from confide.protocol.methods.bits import BitQuery, BitTally
+from confide.protocol.methods.bit_tally import BitTally
+from confide.protocol.methods.bits import BitQuery
 from confide.protocol.methods.counts.queries import CountQuery, CountTally, HistogramTally
 from confide.protocol.methods.labels.query import LabelQuery, LabelTally
 from confide.protocol.plan import Plan

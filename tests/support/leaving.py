@@ -5,7 +5,8 @@ import math
 import numpy as np
 
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.bits import BitQuery, BitTally
+from confide.protocol.methods.bit_tally import BitTally
+from confide.protocol.methods.bits import BitQuery
 from confide.protocol.methods.partition import Divided
 from confide.protocol.methods.parts import PartCounter
 
