@@ -28,7 +28,7 @@ from confide.aggregator.campaigns.training_result import (
     read_backbone,
     weights_file,
 )
-from confide.aggregator.campaigns.unfinished import Beginning, unfinished_run
+from confide.aggregator.campaigns.unfinished import Beginning, UnfinishedRun, unfinished_run
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.flower_messages import Asking
 from confide.aggregator.keys import read_key
@@ -59,19 +59,22 @@ def main(grid: Grid, context: Context) -> None:
     # so the work given to them would never end.
     threadpool_limits(1, user_api="blas")
     config = dict(context.run_config)
-    run = Run(grid, config, run=context.run_id, folder=output_folder(str(config["output"])))
-    log.info("confide: %d nodes", len(run.nodes))
-    rows = run.baseline()
-    for name in run.names:
-        if trains(name):
-            run.train(name)
-        elif run.waits:
-            log.info("confide: %s", run.to_list())
-            return
-        else:
-            rows.append(run.calibrate(name))
-            log.info("confide: %s is done", name)
-    run.end()
+    folder = output_folder(str(config["output"]))
+    fresh = Beginning(context.run_id, len(list(grid.get_node_ids())), datetime.now(UTC))
+    with unfinished_run(folder, config, fresh) as unfinished:
+        run = Run(grid, config, fresh, folder=folder, unfinished=unfinished)
+        log.info("confide: %d nodes", len(run.nodes))
+        rows = run.baseline()
+        for name in run.names:
+            if trains(name):
+                run.train(name)
+            elif run.waits:
+                log.info("confide: %s", run.to_list())
+                return
+            else:
+                rows.append(run.calibrate(name))
+                log.info("confide: %s is done", name)
+        run.end()
     log.info("confide:\n%s", as_text(rows))
     if rows and config["owner-column"]:
         log.info("confide: coverage / mean size by owner\n%s", owners_text(rows))
@@ -83,8 +86,15 @@ class Run:
     In a chain (`train-share` above 0), campaigns after a training calibrate its model.
     """
 
-    def __init__(self, grid: Grid, given: dict[str, Any], *, run: int, folder: Path | None) -> None:
-        config = given
+    def __init__(
+        self,
+        grid: Grid,
+        config: dict[str, Any],
+        fresh: Beginning,
+        *,
+        folder: Path | None,
+        unfinished: UnfinishedRun | None,
+    ) -> None:
         self._simulation = not config["key-file"]
         self._key = SIMULATION_KEY if self._simulation else read_key(Path(str(config["key-file"])))
         self.nodes = sorted(grid.get_node_ids())
@@ -94,11 +104,8 @@ class Run:
             self._measured = Measurements(config, owners=len(self.nodes), model=self._model)
         else:
             config, self._model = with_provider_files(config)
-        begun = Beginning(run, len(self.nodes), datetime.now(UTC))
-        self._unfinished = unfinished_run(folder, given, begun)
-        if self._unfinished is not None:
-            begun = self._unfinished.beginning
-        self._plans = Plans(config, **vars(begun), may_wait=self._unfinished is not None)
+        begun, self._unfinished = fresh if unfinished is None else unfinished.beginning, unfinished
+        self._plans = Plans(config, **vars(begun), may_wait=unfinished is not None)
         self._grid, self._config, self._run, self._folder = grid, config, begun.run, folder
         self.names = self._plans.names
         self._chain = float(config["train-share"]) > 0

@@ -12,7 +12,8 @@ import os
 import shutil
 import struct
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -43,13 +44,11 @@ class Beginning:
 
 
 class UnfinishedRun:
-    """The folder of a run that has not ended, which one process at a time may use."""
+    """The folder of a run that has not ended."""
 
     def __init__(self, output: Path, settings: Mapping[str, Any], fresh: Beginning) -> None:
         """Take up the run that these settings began, or `fresh` if there is none."""
         self._folder = output / NAME
-        # Held until the run or the process ends.
-        self._lock = _locked(output)
         self._settings = {name: value for name, value in settings.items() if name not in FREE}
         self._file = self._folder / "run.json"
         self._model = self._folder / "model.onnx"
@@ -101,21 +100,36 @@ class UnfinishedRun:
 
     def end(self) -> None:
         """Forget the run: another with the same settings has plans of its own."""
-        shutil.rmtree(self._folder)
-        os.close(self._lock)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
+@contextmanager
 def unfinished_run(
     output: Path | None, config: Mapping[str, Any], fresh: Beginning
-) -> UnfinishedRun | None:
-    """Return the folder of a run that trains; a simulation, or one without output, has none."""
+) -> Iterator[UnfinishedRun | None]:
+    """Open the folder of a run that trains, for one process at a time.
+
+    A simulation, or a run without output, has none.
+    """
     names = str(config["campaigns"]).split()
     if output is None or not config["key-file"] or not any(map(trains, names)):
-        return None
-    found = UnfinishedRun(output, config, fresh)
-    if found.resumed:
-        log.info("confide: going on with the run that began %s", found.beginning.began)
-    return found
+        yield None
+        return
+    handle = os.open(output, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BadInput(
+                f"output is {output}, which another run is using; accepted is to wait for its end, "
+                "or another folder"
+            ) from None
+        found = UnfinishedRun(output, config, fresh)
+        if found.resumed:
+            log.info("confide: going on with the run that began %s", found.beginning.began)
+        yield found
+    finally:
+        os.close(handle)
 
 
 class KeptRounds:
@@ -162,17 +176,3 @@ def _read_round(file: Path, query: Query, *, asked: str, intake: Admission) -> T
     except (OSError, ValueError, TypeError, KeyError, struct.error) as error:
         raise BadInput(f"{file} cannot be read: {error}; accepted is another output") from None
     return tally
-
-
-def _locked(output: Path) -> int:
-    """Lock the output folder for this process, or refuse if another one has it."""
-    handle = os.open(output, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise BadInput(
-            f"output is {output}, which another run is using; accepted is to wait for its end, or "
-            "another folder"
-        ) from None
-    return handle

@@ -17,7 +17,7 @@ _ALLOWED: dict[str, dict[str, Any]] = {
     "labels": {"owner_has_model": True, "features_may_leave": True},
     "central": {"owner_has_model": True, "trusted_aggregator": True},
 }
-# What is not compared: no privacy, and promises for owners, groups or labels: their sets are larger.
+# What is not compared: no privacy, and promises for owners, groups or labels: they cost more.
 UNLIKE = ("non-private", CLASS_CONDITIONAL, *PART_VARIANTS)
 # A share of the size that is worth a line.
 MATTERS = 0.05

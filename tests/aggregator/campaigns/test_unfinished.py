@@ -1,7 +1,6 @@
 """A run that trains ends early and is started again; `tests/system/test_deployment.py` kills it."""
 
 import json
-import os
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import run_training
 from confide.aggregator.campaigns.planning.run_plans import DAYS, Plans
-from confide.aggregator.campaigns.unfinished import Beginning, UnfinishedRun
+from confide.aggregator.campaigns.unfinished import Beginning, UnfinishedRun, unfinished_run
 from confide.client.respond import Respondent
 from confide.protocol.errors import BadInput
 from confide.protocol.plan import round_of
@@ -28,11 +27,6 @@ GIVEN = {"epsilon": 4.0, "rounds": 4, "listed": False, "timeout": 30.0}
 def unfinished(folder: Path, *, run: int = 1, later: float = 0.0, **changes: Any) -> UnfinishedRun:
     fresh = Beginning(run, OWNERS, NOW + timedelta(days=later))
     return UnfinishedRun(folder, GIVEN | changes, fresh)
-
-
-def ended(one: UnfinishedRun) -> None:
-    """Let go of the folder, as the end of a process does."""
-    os.close(one._lock)
 
 
 class Interrupted(Exception):
@@ -60,7 +54,6 @@ def test_a_training_goes_on_from_the_rounds_that_were_counted(loss: float, tmp_p
     first = unfinished(tmp_path)
     with pytest.raises(Interrupted):
         run_training(plan, ask(owners, stop=2), keep=first.begin(plan).before)
-    ended(first)
     again = unfinished(tmp_path, run=2, later=1)
     assert (first.resumed, again.resumed) == (False, True)
     assert again.beginning == first.beginning
@@ -110,24 +103,30 @@ def test_another_run_does_not_go_on_from_here(
     """Settings that make other plans, and plans that owners would not answer any more."""
     one = unfinished(tmp_path)
     one.begin(training_plan())
-    ended(one)
-    ended(unfinished(tmp_path, listed=True, timeout=3.0))
+    assert unfinished(tmp_path, listed=True, timeout=3.0).resumed
     with pytest.raises(BadInput, match=words):
         unfinished(tmp_path, **changes)
 
 
 def test_one_process_at_a_time_uses_a_folder(tmp_path: Path) -> None:
-    """Of two runs at once, each would keep rounds that the other does not know."""
-    one = unfinished(tmp_path)
-    with pytest.raises(BadInput, match="another run is using"):
-        unfinished(tmp_path)
-    ended(one)
-    again = unfinished(tmp_path)
-    again.begin(training_plan())
-    ended(again)
+    """Of two runs at once, each would keep rounds that the other does not know. Runs that do not
+    train, and simulations, keep nothing."""
+    config = {"campaigns": "training:federated-averaging", "key-file": "aggregator.key"}
+    fresh = Beginning(1, OWNERS, NOW)
+    for other in ({"campaigns": "bits:certified"}, {"key-file": ""}):
+        with unfinished_run(tmp_path, config | other, fresh) as none:
+            assert none is None
+    with unfinished_run(tmp_path, config, fresh) as first:
+        assert first is not None
+        first.begin(training_plan())
+        second = unfinished_run(tmp_path, config, fresh)
+        with pytest.raises(BadInput, match="another run is using"):
+            second.__enter__()
     (tmp_path / "unfinished" / "run.json").write_text(json.dumps({"run": 1}))
-    with pytest.raises(BadInput, match="cannot be read"):
-        unfinished(tmp_path)
+    for _ in range(2):
+        last = unfinished_run(tmp_path, config, fresh)
+        with pytest.raises(BadInput, match="cannot be read"):
+            last.__enter__()
 
 
 def test_a_run_that_goes_on_makes_the_same_plans() -> None:
