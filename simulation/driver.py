@@ -15,7 +15,6 @@ from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.sampling import Entropy, randomness
-from confide.protocol.methods.bit_tally import BitTally
 from confide.protocol.methods.bits import BitQuery
 from confide.protocol.methods.counts.noised_parts import PartCountQuery, PartCountTally
 from confide.protocol.methods.counts.queries import (
@@ -27,7 +26,7 @@ from confide.protocol.methods.counts.queries import (
 from confide.protocol.methods.labels.query import LabelQuery, LabelTally
 from confide.protocol.methods.pairs import PairQuery, PairTally
 from confide.protocol.methods.partition import spelled
-from confide.protocol.methods.parts import PartCounter
+from confide.protocol.methods.parts import BitTally, PartCounter
 from confide.simulation.presence import Presence
 
 # Users by their places, all in a row or one by one.

@@ -19,7 +19,6 @@ from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.methods.base import Batch, Columns, Explanation, ReportScores
 from confide.protocol.methods.bit_rounds import check_smallest_owner
-from confide.protocol.methods.bit_tally import BitTally
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.methods.owner_terms import (
     EACH,
@@ -31,7 +30,7 @@ from confide.protocol.methods.owner_terms import (
     plans_mixture,
 )
 from confide.protocol.methods.partition import GROUPS, Division, by_owner
-from confide.protocol.methods.parts import PartBits, PartCounter
+from confide.protocol.methods.parts import BitTally, PartBits, PartCounter
 from confide.protocol.methods.sealed import SealableQuery
 from confide.protocol.methods.subjects import Subjects
 from confide.protocol.methods.thresholds import (

@@ -25,9 +25,9 @@ from confide.aggregator.procedures.owners.planned_mixture import PlannedMixture,
 from confide.protocol.certificate import DROPOUTS, IID, PLANNED_MIXTURE
 from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.bit_rounds import Rounds, rounds_for
-from confide.protocol.methods.bit_tally import BitTally
 from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTerms
 from confide.protocol.methods.owner_terms import EACH, PART_VARIANTS, PER_GROUP, PER_OWNER, TOGETHER
+from confide.protocol.methods.parts import BitTally
 from confide.protocol.plan import Plan, digest
 
 Floats = NDArray[np.float64]

@@ -21,9 +21,9 @@ from confide.aggregator.procedures.ladder import LOGIT_REACH
 from confide.aggregator.procedures.owners.owner_parts import Wanted, put_together
 from confide.protocol.certificate import BitRung, Stratum
 from confide.protocol.channels.bit import Bit
-from confide.protocol.methods.bit_tally import BitTally
 from confide.protocol.methods.bits import BitProcedure, BitQuery
 from confide.protocol.methods.partition import Division, by_owner
+from confide.protocol.methods.parts import BitTally
 
 # Shares of the records: of the two rounds that search, and of the stages. An owner has few answers,
 # and all owners must pass, so there are fewer stages than where all answers count together.

@@ -26,10 +26,10 @@ from confide.aggregator.procedures.owners.every_owner_bits import (
 )
 from confide.aggregator.procedures.owners.owner_parts import Wanted, put_together
 from confide.protocol.channels.bit import Bit
-from confide.protocol.methods.bit_tally import BitTally
 from confide.protocol.methods.bits import BitProcedure, BitQuery
 from confide.protocol.methods.owner_terms import PER_GROUP
 from confide.protocol.methods.partition import Division
+from confide.protocol.methods.parts import BitTally
 
 Stepped = Generator[BitQuery, BitTally, None]
 

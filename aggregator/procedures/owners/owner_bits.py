@@ -10,10 +10,10 @@ from confide.aggregator.procedures.bits.one_shot import REPEATS, ladder_below_1,
 from confide.aggregator.procedures.ladder import Ladder
 from confide.aggregator.procedures.owners.owner_parts import Found, Wanted, divided
 from confide.protocol.channels.bit import Bit
-from confide.protocol.methods.bit_tally import BitTally
 from confide.protocol.methods.bits import BitProcedure, BitQuery
 from confide.protocol.methods.owner_terms import PER_OWNER
 from confide.protocol.methods.partition import Division, by_owner
+from confide.protocol.methods.parts import BitTally
 
 
 def per_owner(

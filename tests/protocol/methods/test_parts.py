@@ -11,11 +11,10 @@ from confide.protocol.channels.randomized_response import KaryRR
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.base import Batch
-from confide.protocol.methods.bit_tally import BitTally
 from confide.protocol.methods.bits import BitQuery
 from confide.protocol.methods.labels.query import LabelQuery
 from confide.protocol.methods.partition import Groups
-from confide.protocol.methods.parts import MOST_PARTS, PartBits
+from confide.protocol.methods.parts import MOST_PARTS, BitTally, PartBits
 from confide.protocol.wire.columns import Array
 from confide.simulation.driver import BitUsers, LabelUsers
 
