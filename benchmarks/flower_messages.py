@@ -118,7 +118,7 @@ def main(grid, context):
     threadpool_limits(1, user_api="blas")
     nodes = sorted(grid.get_node_ids())
     config, _ = simulated_settings(dict(context.run_config), owners=len(nodes))
-    plan = Plans(config, run=context.run_id).make("bits:certified")
+    plan = Plans(config, run=context.run_id, owners=len(nodes)).make("bits:certified")
     timed = Timed(grid, nodes, {"plan": sign_plan(plan, SIMULATION_KEY)}, int(config["periods"]))
     outcome = run_campaign(plan, timed)
     rows = {"rows": timed.rows, "received": outcome.received}
