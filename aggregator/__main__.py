@@ -1,6 +1,6 @@
 """`confide-aggregator`, also as `python -m confide.aggregator`, and `confide-card`."""
 
-from confide.protocol.terminal import run_command
+from confide.protocol.commands.terminal import run_command
 
 
 def main() -> None:

@@ -14,11 +14,11 @@ from threadpoolctl import threadpool_limits
 
 from confide.aggregator.campaigns.driver import run_campaign, run_training
 from confide.aggregator.campaigns.measurements import Measured, Measurements
-from confide.aggregator.campaigns.provider_files import with_provider_files
+from confide.aggregator.campaigns.planning.provider_files import with_provider_files
+from confide.aggregator.campaigns.planning.run_plans import Plans, TrainedModel, trains
+from confide.aggregator.campaigns.planning.simulated_settings import simulated_settings
 from confide.aggregator.campaigns.releases import Audited, Kept
 from confide.aggregator.campaigns.report_scores import check_scoring
-from confide.aggregator.campaigns.run_plans import Plans, TrainedModel, trains
-from confide.aggregator.campaigns.simulated_settings import simulated_settings
 from confide.aggregator.campaigns.summary import Row, as_text, owners_text
 from confide.aggregator.campaigns.training_result import (
     about_text,
@@ -37,10 +37,10 @@ from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy, os_entropy
 from confide.protocol.files import write_whole
-from confide.protocol.methods.mean_weights import TrainingTally
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.mean_weights import TrainingTally
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import Plan, digest, sign_plan
-from confide.protocol.simulated import SIMULATION_KEY
+from confide.protocol.simulated.settings import SIMULATION_KEY
 
 log = logging.getLogger("flwr")
 

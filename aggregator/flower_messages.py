@@ -10,7 +10,7 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from confide.aggregator.campaigns.admission import Sent
-from confide.protocol.simulated import CONTENT
+from confide.protocol.simulated.settings import CONTENT
 
 log = logging.getLogger("flwr")
 

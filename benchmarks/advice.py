@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from local_tables import table
 
-from confide.protocol.embedded import discriminant
 from confide.protocol.scores.registry import find_score
+from confide.protocol.simulated.embedded import discriminant
 from confide.simulation.advice.advise import Advice, ScoreCurves, ranked
 from confide.simulation.advice.question import AdviceQuestion
 from confide.simulation.advice.simulated import setting

@@ -64,10 +64,10 @@ from confide.aggregator.procedures.nonprivate import split_conformal
 from confide.protocol.cards.card import Card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.certificate import Certificate
-from confide.protocol.dealing import deal
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.base import FULL_DATA
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.terms import TrainingTerms
+from confide.protocol.simulated.dealing import deal
 from tests.support.owners import PUBLIC
 
 Row = dict[str, Any]

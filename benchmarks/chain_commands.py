@@ -24,7 +24,7 @@ from confide.client.participants import Participants
 from confide.client.records.reader import read_records
 from confide.protocol.cards.card import Card, read_card
 from confide.protocol.errors import BadInput
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import Plan, digest
 from tests.support.chains import Operator, Owner
 from tests.support.servers import Place, Running

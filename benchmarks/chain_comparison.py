@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.aggregator.campaigns.driver import run_procedure
-from confide.aggregator.campaigns.plans import make_plan
+from confide.aggregator.campaigns.planning.plans import make_plan
 from confide.aggregator.procedures.averaging import federated_averaging
 from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
@@ -22,16 +22,16 @@ from confide.protocol.architectures.base import Weights, scaled
 from confide.protocol.architectures.export import predict_file, to_onnx
 from confide.protocol.certificate import Certificate
 from confide.protocol.exact.sampling import os_entropy
-from confide.protocol.methods.mean_weights import TrainingTally
-from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.methods.training_query import TrainingQuery
-from confide.protocol.methods.training_rule import usual_rate
+from confide.protocol.methods.training.mean_weights import TrainingTally
+from confide.protocol.methods.training.query import TrainingQuery
+from confide.protocol.methods.training.rule import usual_rate
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import Plan
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.privacy.renyi import training_noise
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import true_scores
-from confide.protocol.simulated import ALWAYS
+from confide.protocol.simulated.settings import ALWAYS
 from confide.simulation.driver import BitUsers, CountingOwner, drive
 
 Array = NDArray[Any]

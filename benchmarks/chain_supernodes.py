@@ -44,11 +44,11 @@ from confide.aggregator.keys import create_keys, read_key
 from confide.client.home import Home
 from confide.client.transport.pinned_launcher import bundle_hash, pin
 from confide.protocol.cards.card import read_card
-from confide.protocol.dealing import deal
 from confide.protocol.errors import BadInput
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import Plan
-from confide.simulation.federation import free_port
+from confide.protocol.simulated.dealing import deal
+from confide.simulation.federation.harness import free_port
 from tests.support.chains import POLICY
 from tests.support.deployments import (
     SCRIPTS,

@@ -27,7 +27,7 @@ from scipy.stats import beta
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from confide.aggregator.procedures import bits
+from confide.aggregator.procedures.bits import procedure as bits
 from confide.protocol.channels.bit import Bit
 from tests.support.bit_tallies import POPULATIONS, Curve, campaign, drawn
 

@@ -36,13 +36,13 @@ from confide.client.training.local_round import Trainer, moved
 from confide.client.training.randomness import poisson_batch
 from confide.protocol.architectures.base import Weights
 from confide.protocol.architectures.export import predict_file, to_onnx
-from confide.protocol.dealing import deal
-from confide.protocol.embedded import owned
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy, SeededEntropy
-from confide.protocol.methods.mean_weights import TrainingTally
-from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.methods.training_query import TrainingQuery
+from confide.protocol.methods.training.mean_weights import TrainingTally
+from confide.protocol.methods.training.query import TrainingQuery
+from confide.protocol.methods.training.terms import TrainingTerms
+from confide.protocol.simulated.dealing import deal
+from confide.protocol.simulated.embedded import owned
 from confide.simulation.data.population import read_arrays
 
 Array = NDArray[Any]

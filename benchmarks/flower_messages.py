@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from confide.simulation.defaults import APP
-from confide.simulation.federation import federation
+from confide.simulation.federation.harness import federation
 
 APP_CODE = '''
 import json
@@ -38,12 +38,12 @@ from flwr.serverapp import ServerApp
 from threadpoolctl import threadpool_limits
 
 from confide.aggregator.campaigns.driver import run_campaign
-from confide.aggregator.campaigns.run_plans import Plans
-from confide.aggregator.campaigns.simulated_settings import simulated_settings
+from confide.aggregator.campaigns.planning.run_plans import Plans
+from confide.aggregator.campaigns.planning.simulated_settings import simulated_settings
 from confide.aggregator.flower_messages import Asking
 from confide.client.flower_app import answer
 from confide.protocol.plan import sign_plan
-from confide.protocol.simulated import SIMULATION_KEY
+from confide.protocol.simulated.settings import SIMULATION_KEY
 
 client = ClientApp()
 server = ServerApp()

@@ -24,10 +24,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from confide.protocol.terminal import clear_errors
-from confide.simulation.reproduce.cells import EXPERIMENTS, Cell, finish, possible
+from confide.protocol.commands.terminal import clear_errors
+from confide.simulation.reproduce.full_data.cells import EXPERIMENTS, Cell, finish, possible
+from confide.simulation.reproduce.full_data.scp_numbers import SETS
 from confide.simulation.reproduce.kept_trials import KeptTrials
-from confide.simulation.reproduce.scp_numbers import SETS
 
 
 def summary(cell: Cell, rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:

@@ -24,19 +24,19 @@ from local_tables import table
 from numpy.typing import NDArray
 from scipy.special import expit, logit, ndtri
 
-from confide.aggregator.procedures.betting import Payoffs, betting_evidence
-from confide.aggregator.procedures.class_labels import class_conditional
-from confide.aggregator.procedures.label_payoffs import coverage_payoffs
-from confide.aggregator.procedures.labels import certified
+from confide.aggregator.procedures.labels.betting import Payoffs, betting_evidence
+from confide.aggregator.procedures.labels.by_class import class_conditional
+from confide.aggregator.procedures.labels.payoffs import coverage_payoffs
+from confide.aggregator.procedures.labels.procedure import certified
 from confide.aggregator.procedures.ladder import public_ladder
 from confide.aggregator.procedures.ladder_walk import walk_down
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.channels.registry import auto
-from confide.protocol.embedded import PROVIDER_RECORDS, discriminant, letters
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.label_query import LabelTally
+from confide.protocol.methods.labels.query import LabelTally
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import all_scores
+from confide.protocol.simulated.embedded import PROVIDER_RECORDS, discriminant, letters
 from confide.simulation.driver import LabelUsers, drive
 
 Array = NDArray[Any]

@@ -20,17 +20,18 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from confide.aggregator.procedures import bits, labels
+from confide.aggregator.procedures.bits import procedure as bits
+from confide.aggregator.procedures.bits.one_shot import one_shot
+from confide.aggregator.procedures.labels import procedure as labels
 from confide.aggregator.procedures.ladder import even_in_size
-from confide.aggregator.procedures.one_shot import one_shot
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.randomized_response import KaryRR
 from confide.protocol.channels.registry import auto
 from confide.protocol.channels.subset_selection import SubsetSelection
-from confide.protocol.embedded import PROVIDER_RECORDS, discriminant, letters
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import all_scores, true_scores
+from confide.protocol.simulated.embedded import PROVIDER_RECORDS, discriminant, letters
 from confide.simulation.data.synthetic import softmax_records
 from confide.simulation.driver import BitUsers, LabelUsers, drive
 

@@ -17,7 +17,8 @@ from scipy.special import betaincinv
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from confide.aggregator.procedures import bits, labels
+from confide.aggregator.procedures.bits import procedure as bits
+from confide.aggregator.procedures.labels import procedure as labels
 from confide.aggregator.procedures.ladder import public_ladder
 from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.bit import Bit

@@ -12,7 +12,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from confide.aggregator.procedures.class_pairs import class_conditional
+from confide.aggregator.procedures.pairs.procedure import class_conditional
 from confide.protocol.channels.registry import auto
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.pairs import alphabet

@@ -2,8 +2,8 @@
 
 Run with the project's environment:
 
-    python benchmarks/scale.py measure --postgres     # costs of this machine, to benchmarks/scale.json
-    python benchmarks/scale.py compare                # the simulation beside a real server, small
+    python benchmarks/scale.py measure --postgres    # costs here, to benchmarks/scale.json
+    python benchmarks/scale.py compare               # the simulation beside a real server, small
     python benchmarks/scale.py plan --plot docs/scale.svg
 
 `measure` times real servers and databases (`scale_costs.py`). `compare` lets phones visit a real

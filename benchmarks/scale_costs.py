@@ -19,13 +19,13 @@ import psutil
 from ingest import answers
 from sqlalchemy import insert, select, text
 
-from confide.aggregator.server.stored_batches import StoredBatches
+from confide.aggregator.server.rounds.stored_batches import StoredBatches
 from confide.aggregator.storage.database import writing
-from confide.aggregator.storage.deposit import store_all
 from confide.aggregator.storage.enrolment import Enrolment
+from confide.aggregator.storage.reports.deposit import store_all
+from confide.aggregator.storage.reports.ids import StoredIds
+from confide.aggregator.storage.reports.submissions import Packed, Submission
 from confide.aggregator.storage.schema import owners
-from confide.aggregator.storage.stored_ids import StoredIds
-from confide.aggregator.storage.submissions import Packed, Submission
 from confide.client.transport.grpc_client import Access, Aggregator
 from confide.client.transport.retry import Patience, Unreachable
 from confide.protocol.methods.base import Query

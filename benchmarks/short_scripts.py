@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from peer_process import HERE, install
 
-from confide.protocol.embedded import PROVIDER_RECORDS, letters, owned, predictions
+from confide.protocol.simulated.embedded import PROVIDER_RECORDS, letters, owned, predictions
 
 EXAMPLES = HERE.parent / "examples"
 SCRIPTS = {

@@ -26,10 +26,10 @@ from confide.aggregator.storage.stored_campaign import CALIBRATED
 from confide.client.home import Home
 from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.cards.verify.card import verify
-from confide.protocol.embedded import predictions
 from confide.protocol.methods.bits import BitTerms
 from confide.protocol.plan import Plan
-from confide.protocol.simulated import EMBEDDED_MODEL
+from confide.protocol.simulated.embedded import predictions
+from confide.protocol.simulated.settings import EMBEDDED_MODEL
 from confide.protocol.wire.encoding import ID_BYTES
 from confide.shuffler.storage import MixedRounds
 from tests.support.owners import PUBLIC as SIGNER

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from turns import Row, timed
 
-from confide.aggregator.procedures import bits, labels
+from confide.aggregator.procedures.bits import procedure as bits
+from confide.aggregator.procedures.labels import procedure as labels
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.randomized_response import KaryRR
 from confide.protocol.exact.sampling import os_entropy

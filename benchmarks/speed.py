@@ -25,12 +25,12 @@ from rich.console import Console
 from single_task import ALPHA, DELTA, EPSILON, REPORTS, K, hps_scores, in_processes, softmax
 from turns import Row, table, take_turns, timed, times_as_long, times_faster
 
-from confide.aggregator.procedures import labels
+from confide.aggregator.procedures.labels import procedure as labels
+from confide.aggregator.procedures.labels.sweep import noise_aware_threshold
 from confide.aggregator.procedures.nonprivate import split_conformal
-from confide.aggregator.procedures.sweep import noise_aware_threshold
 from confide.protocol.channels.randomized_response import KaryRR
 from confide.protocol.exact.sampling import os_entropy
-from confide.protocol.methods.label_query import LabelTally
+from confide.protocol.methods.labels.query import LabelTally
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import true_scores

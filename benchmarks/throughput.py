@@ -33,7 +33,7 @@ from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.methods.bits import BitTerms
 from confide.protocol.plan import Plan, digest, sign_plan, write_query
 from confide.protocol.wire import wire_pb2 as wire
-from confide.simulation.federation import HOME, federation
+from confide.simulation.federation.harness import HOME, federation
 
 OWNERS = 20
 LABELS = 10

@@ -42,11 +42,11 @@ from confide.client.training.engines.choice import make_clipper
 from confide.client.training.layers import bounded
 from confide.client.training.local_round import Trainer, moved
 from confide.client.training.randomness import poisson_batch
-from confide.protocol.embedded import owned
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.lattice import CLIP_UNITS, sensitivity
 from confide.protocol.exact.sampling import Entropy, os_entropy
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.terms import TrainingTerms
+from confide.protocol.simulated.embedded import owned
 
 WAYS = ("no privacy", "closed form", "Opacus")
 

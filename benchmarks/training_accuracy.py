@@ -13,14 +13,14 @@ from federated_training import learn, with_noise
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from confide.protocol.embedded import owned
 from confide.protocol.exact.lattice import sensitivity
 from confide.protocol.exact.sampling import Entropy, words
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.privacy.losses import SampledGaussian
 from confide.protocol.privacy.profiles import Profile
 from confide.protocol.privacy.renyi import training_epsilon
-from confide.protocol.simulated_data import EMBEDDED_RECORDS
+from confide.protocol.simulated.embedded import owned
+from confide.protocol.simulated.records import EMBEDDED_RECORDS
 
 Row = dict[str, Any]
 OWNERS = 10

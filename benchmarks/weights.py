@@ -35,7 +35,7 @@ from weights_flower import measure_flower
 
 from confide.client.transport.grpc_client import Access, Aggregator
 from confide.client.transport.retry import Patience
-from confide.protocol.simulated import CONTENT
+from confide.protocol.simulated.settings import CONTENT
 from confide.protocol.wire.service import PIECE_BYTES
 from confide.protocol.wire.splitting import split_answer
 from tests.support.servers import Place, eventually

@@ -15,7 +15,7 @@ import numpy as np
 from chain_supernodes import LONGEST, deployed
 
 from confide.client.home import Home
-from confide.protocol.simulated import CONTENT
+from confide.protocol.simulated.settings import CONTENT
 from confide.protocol.wire.service import PIECE_BYTES
 from tests.support.deployments import flwr, outcome
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import confide
-from confide.protocol.embedded import predictions
+from confide.protocol.simulated.embedded import predictions
 
 CLASSES, SHIFT, SHARPNESS, N = 10, 1.6, 2.0, 10_000
 

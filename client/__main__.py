@@ -1,6 +1,6 @@
 """`confide-client`, also as `python -m confide.client`."""
 
-from confide.protocol.terminal import run_command
+from confide.protocol.commands.terminal import run_command
 
 
 def main() -> None:

@@ -24,9 +24,9 @@ from confide.client.respond import Respondent
 from confide.client.simulated import simulated_owner
 from confide.client.training.computing import AUTO, Computing
 from confide.client.training.shown_log import show_training
-from confide.protocol.attendance import Attendance
 from confide.protocol.plan import round_of
-from confide.protocol.simulated import CONTENT
+from confide.protocol.simulated.attendance import Attendance
+from confide.protocol.simulated.settings import CONTENT
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION
 

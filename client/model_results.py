@@ -9,7 +9,7 @@ from confide.client.records.records import Records
 from confide.client.records.score_cache import head_inputs, predictions, probabilities
 from confide.protocol.errors import Refused
 from confide.protocol.exact.lattice import MOST_BATCH
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan
 from confide.protocol.scores.base import MULTI_LABEL

@@ -25,7 +25,7 @@ from confide.client.training.computing import USUAL, Computing
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.sampling import SEEDED, Entropy, randomness
 from confide.protocol.methods.base import Batch, Query
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan, open_plan, query_digest, read_query, signer
 from confide.protocol.wire import wire_pb2 as wire

@@ -22,18 +22,18 @@ from confide.client.policy import Policy
 from confide.client.records.ids import normal_id
 from confide.client.records.records import Records
 from confide.client.respond import Respondent
-from confide.protocol.embedded import embedded_model
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy
-from confide.protocol.methods.in_clear import AGGREGATOR
+from confide.protocol.methods.labels.in_clear import AGGREGATOR
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.models.model_file import Model
-from confide.protocol.simulated import (
+from confide.protocol.simulated.embedded import embedded_model
+from confide.protocol.simulated.records import SimulatedData, dealt, simulated_data
+from confide.protocol.simulated.settings import (
     EMBEDDED_MODEL,
     RESULTS_IN_FILE,
     RUN_FOLDER,
     SIMULATION_PUBLIC,
 )
-from confide.protocol.simulated_data import SimulatedData, dealt, simulated_data
 
 SIMULATION_POLICY = Policy(
     epsilon_per_record=40.0,

@@ -2,7 +2,7 @@
 
 import sys
 
-from confide.protocol.terminal import run_command
+from confide.protocol.commands.terminal import run_command
 
 
 def main() -> None:

@@ -24,10 +24,7 @@ WIDTH, COLUMN, BOX, HEIGHT, ROW, TOP = 1155, 345, 154, 88, 112, 96
 GUTTER = COLUMN - 16 - 2 * BOX
 STRIPS = {"shuffler": TOP + 6 * ROW + 34, "simulation": TOP + 6 * ROW + HEIGHT + 106}
 END = STRIPS["simulation"] + HEIGHT + ROW + 66
-BESIDE, LINES = "beside the rooms", "command_line option_groups tensors"
-DEALT = "dealing attendance embedded simulated simulated_data"
-REPORT = "findings report report_plot predict_command sample_predictions"
-MORE = f"chain_options owner_options defaults {REPORT}"
+BESIDE = "beside the rooms"
 STYLE = """text{font:12px system-ui,sans-serif;fill:#1f2933}.n{font-weight:600}
 .s{font-size:9.5px;fill:#52606d}.p{font-size:15px;font-weight:600}
 .c{fill:#f5f7fa;stroke:#cbd2d9}.b{fill:#fff;stroke:#7b8794}
@@ -81,7 +78,7 @@ protocol 1 3 scores: conformity scores
 protocol 0 4 architectures: networks, ONNX models: architectures models
 protocol 1 4 privacy: the cost of mechanisms
 protocol 0 5 exact: exact arithmetic, sampling
-protocol 1 5 {BESIDE}:: errors files terminal {LINES} version record_columns {DEALT}
+protocol 1 5 {BESIDE}:: errors files commands tensors version record_columns simulated
 aggregator 0 0 cli: two command lines: cli __main__
 aggregator 1 0 flower_app: Flower's server side: flower_app flower_messages
 aggregator 0 1 server: gRPC, advance of campaigns
@@ -96,7 +93,7 @@ shuffler 0 0 cli: confide-shuffler: cli __main__ joining standing
 shuffler 1 0 relay: asks owners the queries, hands rounds over
 shuffler 2 0 mixing: a whole round in random order, signed
 shuffler 3 0 storage: mixed rounds, until they are held
-simulation 0 0 commands: confide: cli federation federation_command interrupts {MORE}
+simulation 0 0 commands: confide: cli federation defaults predict_command
 simulation 1 0 evaluate: what a method costs; experiments; papers: evaluate experiments reproduce
 simulation 2 0 driver: users in arrays: driver planning calibration evaluation trial arrays presence
 simulation 3 0 data: embedded, synthetic and own records
@@ -119,7 +116,7 @@ def _read_rooms() -> list[Room]:
 ROOMS = _read_rooms()
 # The path of a report, in the order of docs/architecture.md.
 PATH = (
-    "aggregator.campaigns.plans:make_plan",
+    "aggregator.campaigns.planning.plans:make_plan",
     "protocol.plan:sign_plan",
     "client.respond:Respondent",
     "client.policy:Policy",

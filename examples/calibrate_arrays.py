@@ -7,7 +7,7 @@ threshold with a certificate; the predictor turns the threshold into sets of lab
 import numpy as np
 
 import confide
-from confide.protocol.embedded import predictions
+from confide.protocol.simulated.embedded import predictions
 
 RECORDS = 12_000
 

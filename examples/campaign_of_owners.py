@@ -18,9 +18,9 @@ from confide.client.ledger.ledger import Ledger
 from confide.client.records.records import Records
 from confide.client.respond import Respondent
 from confide.client.simulated import SIMULATION_POLICY
-from confide.protocol.embedded import predictions
 from confide.protocol.exact.sampling import os_entropy
-from confide.protocol.simulated import EMBEDDED_MODEL, SIMULATION_KEY
+from confide.protocol.simulated.embedded import predictions
+from confide.protocol.simulated.settings import EMBEDDED_MODEL, SIMULATION_KEY
 
 OWNERS, EACH, NOW = 3, 4_000, datetime.now(UTC)
 POLICY = replace(SIMULATION_POLICY, methods=frozenset({"bits"}), epsilon_per_record=4.0)

@@ -5,9 +5,9 @@ with values in [0, 1]; lower conforms better. After `register`, plans may name i
 """
 
 import confide
-from confide.protocol.embedded import predictions
 from confide.protocol.scores.label_score import LabelScore
 from confide.protocol.scores.registry import register
+from confide.protocol.simulated.embedded import predictions
 
 # The probability of a label against the largest of the record.
 RATIO = register(LabelScore("ratio", lambda ranking: 1 - ranking.own / ranking.top))

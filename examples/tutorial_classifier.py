@@ -12,7 +12,7 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import confide
-from confide.protocol.embedded import letters
+from confide.protocol.simulated.embedded import letters
 
 OWN, HELD, NEW = slice(0, 4000), slice(4000, 14000), slice(14000, 20000)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from confide.protocol.embedded import predictions
-from confide.protocol.simulated import SIMULATION_PUBLIC
+from confide.protocol.simulated.embedded import predictions
+from confide.protocol.simulated.settings import SIMULATION_PUBLIC
 
 HOSPITALS = {"north": 4000, "east": 2500, "south": 1500, "west": 500}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from confide.protocol.embedded import embedded_model, owned
+from confide.protocol.simulated.embedded import embedded_model, owned
 
 BIN, PORT = Path(sys.executable).parent, sys.argv[1] if len(sys.argv) > 1 else "8443"
 AT = f"--aggregator 127.0.0.1:{PORT} --insecure-loopback --token-file token"

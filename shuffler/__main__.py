@@ -1,6 +1,6 @@
 """`confide-shuffler`, also as `python -m confide.shuffler`."""
 
-from confide.protocol.terminal import run_command
+from confide.protocol.commands.terminal import run_command
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from confide.aggregator.campaigns.shuffler_file import shuffler_file
+from confide.aggregator.campaigns.planning.shuffler_file import shuffler_file
 from confide.aggregator.cli.owners import owner_commands
 from confide.aggregator.cli.serving import EndpointOptions, LimitOptions
 from confide.aggregator.cli.stored import Database, open_store
@@ -23,13 +23,13 @@ from confide.aggregator.storage.stored_campaign import Settings
 from confide.client.cli.connection import read_access, say
 from confide.client.transport.grpc_client import Aggregator
 from confide.client.transport.retry import Patience, Unreachable
-from confide.protocol.command_line import CommandLine
+from confide.protocol.commands.command_line import CommandLine
+from confide.protocol.commands.option_groups import grouped
+from confide.protocol.commands.terminal import clear_errors
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.files import write_new
-from confide.protocol.option_groups import grouped
 from confide.protocol.shuffling import authority_digest
-from confide.protocol.terminal import clear_errors
 from confide.shuffler.joining import join
 from confide.shuffler.relay import Relay
 from confide.shuffler.standing import standing

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from confide.aggregator.campaigns.report_ids import counted_once
 from confide.aggregator.logs import place_of
-from confide.aggregator.server.stored_batches import StoredBatches
+from confide.aggregator.server.rounds.stored_batches import StoredBatches
 from confide.aggregator.storage import views
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import (

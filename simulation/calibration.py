@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from confide.aggregator.campaigns.driver import Outcome, RecordedTallies, conclude, run_procedure
-from confide.aggregator.campaigns.settings import belongs, check_used
+from confide.aggregator.campaigns.planning.settings import belongs, check_used
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.procedures.nonprivate import split_conformal
 from confide.aggregator.procedures.registry import plan_procedure
@@ -21,13 +21,13 @@ from confide.protocol.cards.card import Card
 from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy, randomness
-from confide.protocol.methods.central import OWNER_NOISED, CentralTerms
+from confide.protocol.methods.counts.central import OWNER_NOISED, CentralTerms
 from confide.protocol.methods.owner_terms import OWNER_VARIANTS
 from confide.protocol.methods.registry import local_variants
 from confide.protocol.plan import Plan
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.base import Score
-from confide.protocol.simulated import ALWAYS
+from confide.protocol.simulated.settings import ALWAYS
 from confide.simulation.arrays import ArrayRecords, draw_order, read_records
 from confide.simulation.driver import (
     BitUsers,

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from confide.protocol.command_line import CommandLine
-from confide.protocol.terminal import INTERRUPTED, clear_errors
+from confide.protocol.commands.command_line import CommandLine
+from confide.protocol.commands.terminal import INTERRUPTED, clear_errors
 from confide.simulation.advice.command import advise_command
 from confide.simulation.attackers.command import attack
 from confide.simulation.data.population import embedded
@@ -14,7 +14,7 @@ from confide.simulation.evaluate.calibrated import Calibrated
 from confide.simulation.evaluate.command import evaluate_command, run_all
 from confide.simulation.evaluate.table import LEGEND, show
 from confide.simulation.experiments.command import diff_command, report_command, run_command
-from confide.simulation.federation_command import federation_command
+from confide.simulation.federation.command import federation_command
 from confide.simulation.predict_command import predict_command
 from confide.simulation.reproduce.command import reproduce_command
 

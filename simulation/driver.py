@@ -16,8 +16,13 @@ from confide.protocol.errors import BadInput
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.sampling import Entropy, randomness
 from confide.protocol.methods.bits import BitQuery, BitTally
-from confide.protocol.methods.counts import CountQuery, CountTally, HistogramQuery, HistogramTally
-from confide.protocol.methods.label_query import LabelQuery, LabelTally
+from confide.protocol.methods.counts.queries import (
+    CountQuery,
+    CountTally,
+    HistogramQuery,
+    HistogramTally,
+)
+from confide.protocol.methods.labels.query import LabelQuery, LabelTally
 from confide.protocol.methods.pairs import PairQuery, PairTally
 from confide.protocol.methods.parts import Divided, PartCounter
 from confide.simulation.presence import Presence

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from confide.aggregator.campaigns.plans import check_delta_used, make_plan, valid_from
-from confide.aggregator.campaigns.provider_files import with_provider_files
-from confide.aggregator.campaigns.settings import KINDS, belongs, check_used, promising
+from confide.aggregator.campaigns.planning.plans import check_delta_used, make_plan, valid_from
+from confide.aggregator.campaigns.planning.provider_files import with_provider_files
+from confide.aggregator.campaigns.planning.settings import KINDS, belongs, check_used, promising
 from confide.protocol.errors import BadInput
 from confide.protocol.plan import Plan
 from confide.simulation.defaults import run_defaults

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from confide.metrics import coverage, false_negative_rate
+from confide.protocol.commands.terminal import clear_errors
 from confide.protocol.errors import BadInput
 from confide.protocol.prediction.new_records import NewRecords, read_new_records
 from confide.protocol.prediction.predictor import CardWarning, Predictor
 from confide.protocol.prediction.written import Predicted, check_place, write_predicted
-from confide.protocol.terminal import clear_errors
 
 
 def predict_command(

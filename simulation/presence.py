@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.protocol.attendance import Attendance
+from confide.protocol.simulated.attendance import Attendance
 
 
 class Presence:

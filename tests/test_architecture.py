@@ -2,6 +2,7 @@ import ast
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,8 +51,9 @@ ADAPTERS = {
         "client/transport/pinned_launcher.py",
     },
 }
-# The longest that a module may be, in lines.
+# The longest that a module may be, in lines, and the most modules that a room may hold.
 LONGEST = 300
+MOST = 13
 HEAVY = {"flwr", "torch", "opacus", "grpc", "sqlalchemy"}
 
 
@@ -98,6 +100,18 @@ def test_every_module_fits_a_few_screens() -> None:
     ]
     lengths = {str(path): len(path.read_text().splitlines()) for path in written}
     assert {name: lines for name, lines in lengths.items() if lines > LONGEST} == {}
+
+
+def test_every_room_has_few_modules() -> None:
+    """A room of one subject is seen at a glance; what outgrows it gets a room of its own."""
+    held = Counter(
+        path.parent.relative_to(ROOT).as_posix()
+        for path in sources(*PACKAGES)
+        if not path.name.startswith("__") and not path.name.endswith("_pb2.py")
+    )
+    # Migrations are one after the other, and never read together.
+    del held["aggregator/storage/migrations/versions"]
+    assert {room: modules for room, modules in held.items() if modules > MOST} == {}
 
 
 def test_there_is_one_import_name() -> None:

@@ -13,7 +13,7 @@ from confide.protocol.certificate import NOT_STATED, Certificate
 from confide.protocol.errors import ConfideError
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SEEDED
 from confide.protocol.methods.base import LOCAL, Query, Tally
-from confide.protocol.methods.mean_weights import TrainingTally
+from confide.protocol.methods.training.mean_weights import TrainingTally
 from confide.protocol.plan import Plan, digest, write_query
 from confide.protocol.shuffling import Handover
 

@@ -15,7 +15,7 @@ from confide.protocol.architectures.base import Weights
 from confide.protocol.architectures.export import predict_file, to_onnx
 from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.models.model_file import Model
 from confide.protocol.models.results import TASK_RESULTS
 from confide.protocol.models.scorer import score as run_model
@@ -24,7 +24,7 @@ from confide.protocol.scores.label_score import LabelScore
 from confide.protocol.scores.registry import find_score
 from confide.protocol.scores.regression import Residual, residual
 from confide.protocol.scores.risk import FalseNegatives, risk
-from confide.protocol.simulated_data import dealt, simulated_data
+from confide.protocol.simulated.records import dealt, simulated_data
 
 Array = NDArray[Any]
 

@@ -14,7 +14,7 @@ from confide.aggregator.procedures.averaging import Learned
 from confide.protocol.architectures.base import Weights
 from confide.protocol.architectures.export import to_onnx
 from confide.protocol.errors import BadInput
-from confide.protocol.methods.training import NOISE, TrainingTerms
+from confide.protocol.methods.training.terms import NOISE, TrainingTerms
 from confide.protocol.plan import Plan
 
 

@@ -1,12 +1,12 @@
 """The formal layer of a central campaign: its one configuration, and the threshold released."""
 
 from confide.aggregator.campaigns.driver import Outcome
-from confide.aggregator.cards.contract import Configuration, Contract, decimal
+from confide.aggregator.cards.contracts.contract import Configuration, Contract, decimal
+from confide.aggregator.cards.contracts.search import search
 from confide.aggregator.cards.released import campaign_released, decision
-from confide.aggregator.cards.search import search
 from confide.protocol.cards.card import Layer
 from confide.protocol.certificate import CentralCertificate
-from confide.protocol.methods.central import CentralTerms
+from confide.protocol.methods.counts.central import CentralTerms
 from confide.protocol.plan import Plan
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from confide.protocol.cards.card import Layer
 from confide.protocol.chain_cost import ChainCost
 from confide.protocol.errors import BadInput
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import Plan, digest
 
 DISJOINT = "each record either trained the model or calibrated it"

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from confide.aggregator.cards.released import Released, decision
-from confide.aggregator.procedures.full_data import Transfer
+from confide.aggregator.procedures.full_data.levels import Transfer
 from confide.aggregator.quantiles.base import ADD_REMOVE
 from confide.aggregator.quantiles.rank_exponential import RankExponential
 from confide.protocol.cards.card import Layer

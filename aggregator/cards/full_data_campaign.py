@@ -7,13 +7,13 @@ added up; coverage is carried by the training's profile when one record is added
 from dataclasses import asdict
 
 from confide.aggregator.campaigns.driver import Outcome
-from confide.aggregator.cards.contract import decimal
+from confide.aggregator.cards.contracts.contract import decimal
 from confide.aggregator.cards.released import campaign_released, decision
-from confide.aggregator.procedures.full_data_rules import Rule, rule_of
+from confide.aggregator.procedures.full_data.rules import Rule, rule_of
 from confide.aggregator.quantiles.base import ADD_REMOVE, CERTIFIED, REPLACE_ONE
 from confide.protocol.cards.card import Layer
 from confide.protocol.certificate import MARGINAL, CentralCertificate
-from confide.protocol.methods.full_data import FullDataTerms
+from confide.protocol.methods.counts.full_data import FullDataTerms
 from confide.protocol.plan import Plan
 
 

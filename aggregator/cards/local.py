@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from confide.aggregator.campaigns.driver import Outcome, ShuffledRound
-from confide.aggregator.cards.contract import decimal
+from confide.aggregator.cards.contracts.contract import decimal
 from confide.aggregator.cards.released import campaign_released, decision
 from confide.protocol.cards.card import Layer
 from confide.protocol.certificate import PAC, LocalCertificate, Stratum

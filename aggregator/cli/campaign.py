@@ -9,22 +9,22 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from confide.aggregator.campaigns.plans import (
+from confide.aggregator.campaigns.planning.plans import (
     Validity,
     check_delta_used,
     make_plan,
     valid_from,
 )
-from confide.aggregator.campaigns.provider_files import with_provider_files
-from confide.aggregator.campaigns.report_scores import check_scoring
-from confide.aggregator.campaigns.settings import belongs, check, check_used, promising
-from confide.aggregator.campaigns.shuffler_file import with_shuffler
-from confide.aggregator.campaigns.training_result import weights_file
-from confide.aggregator.campaigns.watched_card import (
+from confide.aggregator.campaigns.planning.provider_files import with_provider_files
+from confide.aggregator.campaigns.planning.settings import belongs, check, check_used, promising
+from confide.aggregator.campaigns.planning.shuffler_file import with_shuffler
+from confide.aggregator.campaigns.planning.watched_card import (
     calibration_card,
     repeated_plan,
     with_watched_card,
 )
+from confide.aggregator.campaigns.report_scores import check_scoring
+from confide.aggregator.campaigns.training_result import weights_file
 from confide.aggregator.cli.plan_options import (
     DEFAULTS,
     SETTINGS,
@@ -47,12 +47,12 @@ from confide.aggregator.storage.stored_campaign import (
     Settings,
 )
 from confide.protocol.cards.card import AUDITOR, PUBLIC
-from confide.protocol.command_line import CommandLine
+from confide.protocol.commands.command_line import CommandLine
+from confide.protocol.commands.option_groups import grouped
+from confide.protocol.commands.terminal import clear_errors
 from confide.protocol.errors import BadInput
 from confide.protocol.files import make_folder, write_new, write_whole
-from confide.protocol.option_groups import grouped
 from confide.protocol.plan import Plan, sign_plan
-from confide.protocol.terminal import clear_errors
 from confide.protocol.wire.columns import F4
 
 campaign_app = CommandLine("The life of a campaign, from its plan to its card.")

@@ -15,10 +15,10 @@ from confide.protocol.cards.in_words import headline
 from confide.protocol.cards.page import as_html, as_markdown
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.cards.verify.findings import failures
-from confide.protocol.command_line import CommandLine
+from confide.protocol.commands.command_line import CommandLine
+from confide.protocol.commands.terminal import clear_errors, printable
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.files import write_whole
-from confide.protocol.terminal import clear_errors, printable
 
 app = CommandLine(__doc__)
 

@@ -13,8 +13,8 @@ import numpy as np
 import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from confide.aggregator.campaigns.plans import make_plan, valid_from
-from confide.aggregator.campaigns.run_plans import listed_first
+from confide.aggregator.campaigns.planning.plans import make_plan, valid_from
+from confide.aggregator.campaigns.planning.run_plans import listed_first
 from confide.aggregator.campaigns.training_result import model_file, read_backbone
 from confide.aggregator.cli.plan_options import SETTINGS, with_defaults
 from confide.aggregator.cli.stored import Database, open_store
@@ -34,11 +34,11 @@ from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.cards.in_words import headline
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.chain_cost import ChainCost
+from confide.protocol.commands.terminal import clear_errors
 from confide.protocol.errors import BadInput
 from confide.protocol.files import make_folder, write_whole
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import Plan, sign_plan
-from confide.protocol.terminal import clear_errors
 from confide.protocol.wire.columns import F4
 
 TRAINING = "training:federated-averaging"
@@ -112,7 +112,7 @@ class Chain:
         """Refuse settings of which a plan cannot be made, before any campaign is asked.
 
         So is a network of which no file can be made, unless that was done. Returns whether owners
-        accept the model unlisted (`confide.aggregator.campaigns.run_plans.listed_first`).
+        accept the model unlisted (`confide.aggregator.campaigns.planning.run_plans.listed_first`).
         """
         training = self._plan(self._file.training_settings())
         if not exported:

@@ -7,8 +7,8 @@ import typer
 from confide.aggregator.cli.stored import Database, open_store
 from confide.aggregator.storage.database import DEFAULT
 from confide.aggregator.storage.enrolment import Enrolment
-from confide.protocol.command_line import CommandLine
-from confide.protocol.terminal import clear_errors
+from confide.protocol.commands.command_line import CommandLine
+from confide.protocol.commands.terminal import clear_errors
 
 OwnerName = Annotated[
     str, typer.Argument(help="name of the owner; under mutual TLS its certificate bears the same")

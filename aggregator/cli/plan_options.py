@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from confide.aggregator.campaigns.settings import belongs, read_bins, read_number
-from confide.aggregator.campaigns.shuffler_file import USUAL_CROWD
+from confide.aggregator.campaigns.planning.settings import belongs, read_bins, read_number
+from confide.aggregator.campaigns.planning.shuffler_file import USUAL_CROWD
 from confide.aggregator.storage.stored_campaign import Settings
 from confide.protocol.certificate import MARGINAL, PAC
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import GRID_NAMES, MIXED
 from confide.protocol.methods.base import AUTOMATIC
-from confide.protocol.methods.labels import CLASS_FLOOR
+from confide.protocol.methods.labels.terms import CLASS_FLOOR
 from confide.protocol.methods.owner_terms import AS_ANSWERED
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.scores.base import OWN_LOSS, REGRESSION

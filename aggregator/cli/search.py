@@ -9,23 +9,23 @@ from typing import Annotated, Any
 
 import typer
 
-from confide.aggregator.cards.campaign_file import campaign_settings, campaign_text
-from confide.aggregator.cards.contract import Contract, read_grid
+from confide.aggregator.cards.contracts.campaign_file import campaign_settings, campaign_text
+from confide.aggregator.cards.contracts.contract import Contract, read_grid
+from confide.aggregator.cards.contracts.search import search_and_try
+from confide.aggregator.cards.contracts.shortlist import ShortlistTrial
 from confide.aggregator.cards.issue import provenance
-from confide.aggregator.cards.search import search_and_try
-from confide.aggregator.cards.shortlist import ShortlistTrial
 from confide.aggregator.keys import read_key
 from confide.protocol.cards.card import Card, Layer
 from confide.protocol.cards.in_words import headline, trivial_in_runs
 from confide.protocol.cards.sections import evaluated_lines
+from confide.protocol.commands.option_groups import grouped
+from confide.protocol.commands.terminal import clear_errors
 from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
-from confide.protocol.option_groups import grouped
 from confide.protocol.prediction.batches import BatchModel, read_model
 from confide.protocol.prediction.known_records import read_known_records
 from confide.protocol.scores.base import REGRESSION
 from confide.protocol.scores.registry import find_score
-from confide.protocol.terminal import clear_errors
 
 EXAMPLE = """An example of a contract:
 

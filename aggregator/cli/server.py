@@ -26,14 +26,14 @@ from confide.aggregator.keys import (
 )
 from confide.aggregator.logs import log_to_stderr
 from confide.aggregator.process_status import ProcessStatus
-from confide.aggregator.server.campaign_runner import CampaignRunner
 from confide.aggregator.server.process import serve as serve_until_stopped
+from confide.aggregator.server.rounds.campaign_runner import CampaignRunner
 from confide.aggregator.storage.database import DEFAULT, connect, upgrade
 from confide.aggregator.storage.store import Store
-from confide.protocol.command_line import CommandLine
+from confide.protocol.commands.command_line import CommandLine
+from confide.protocol.commands.option_groups import grouped
+from confide.protocol.commands.terminal import clear_errors
 from confide.protocol.exact.sampling import os_entropy
-from confide.protocol.option_groups import grouped
-from confide.protocol.terminal import clear_errors
 
 app = CommandLine(__doc__)
 owner_app = owner_commands()

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.architectures.base import Weights
-from confide.protocol.methods.mean_weights import WEIGHT_BOUND, TrainingTally
-from confide.protocol.methods.noised_errors import ErrorRate
-from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.methods.training_query import TrainingQuery
+from confide.protocol.methods.training.mean_weights import WEIGHT_BOUND, TrainingTally
+from confide.protocol.methods.training.noised_errors import ErrorRate
+from confide.protocol.methods.training.query import TrainingQuery
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import Plan
 
 

@@ -31,8 +31,8 @@ from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.exact.grids import Floats
 from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.methods.base import MOST_RECORDS
-from confide.protocol.methods.central import CentralTerms
-from confide.protocol.methods.counts import (
+from confide.protocol.methods.counts.central import CentralTerms
+from confide.protocol.methods.counts.queries import (
     CountProcedure,
     CountQuery,
     CountTally,

@@ -1,6 +1,6 @@
 """The walk down a ladder of tested thresholds, to the last that passed (fixed-sequence testing)."""
 
-from confide.aggregator.procedures.betting import Floats
+from confide.aggregator.procedures.labels.betting import Floats
 from confide.protocol.certificate import LabelRung
 from confide.protocol.errors import BadInput, check_probability
 

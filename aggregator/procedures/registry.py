@@ -3,16 +3,12 @@
 from collections.abc import Callable, Generator
 from typing import Any
 
-from confide.aggregator.procedures import (
-    averaging,
-    bits,
-    central,
-    class_pairs,
-    full_data_campaign,
-    labels,
-    monitor,
-)
+from confide.aggregator.procedures import averaging, central, monitor
+from confide.aggregator.procedures.bits import procedure as bits
 from confide.aggregator.procedures.central import Draw
+from confide.aggregator.procedures.full_data import procedure as full_data
+from confide.aggregator.procedures.labels import procedure as labels
+from confide.aggregator.procedures.pairs import procedure as pairs
 from confide.protocol.errors import BadInput
 from confide.protocol.plan import Plan
 
@@ -37,8 +33,8 @@ def plan_procedure(plan: Plan, draw: Draw) -> Procedure:
 
 register("bits", lambda plan, _: bits.of_plan(plan))
 register("labels", lambda plan, _: labels.of_plan(plan))
-register("pairs", lambda plan, _: class_pairs.of_plan(plan))
+register("pairs", lambda plan, _: pairs.of_plan(plan))
 register("central", central.of_plan)
-register("full-data", full_data_campaign.of_plan)
+register("full-data", full_data.of_plan)
 register("monitor", lambda plan, _: monitor.of_plan(plan))
 register("training", lambda plan, _: averaging.of_plan(plan))

@@ -1,7 +1,7 @@
 """The quantile mechanisms by name, and the number of bins that suits one.
 
 To add a mechanism, write its module, register it here, and register its verifier in
-`confide.protocol.cards.verify.recompute`.
+`confide.protocol.cards.verify.counts.recompute`.
 """
 
 from collections.abc import Callable

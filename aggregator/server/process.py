@@ -15,9 +15,9 @@ from confide.aggregator.logs import place_of
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server.grpc_server import Endpoint, GrpcServer
 from confide.aggregator.server.limits import ServerLimits
-from confide.aggregator.server.round_cache import RoundCache
+from confide.aggregator.server.rounds.round_cache import RoundCache
 from confide.aggregator.server.service import Bounds, Service
-from confide.aggregator.storage.report_writer import Writer
+from confide.aggregator.storage.reports.writer import Writer
 from confide.aggregator.storage.store import Store
 
 log = logging.getLogger(__name__)

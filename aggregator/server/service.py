@@ -24,13 +24,13 @@ from confide.aggregator.server.limits import (
     Slots,
 )
 from confide.aggregator.server.model_files import ModelFiles
-from confide.aggregator.server.round_cache import CachedCampaign, RoundCache
+from confide.aggregator.server.rounds.round_cache import CachedCampaign, RoundCache
 from confide.aggregator.server.upload import Stream
 from confide.aggregator.storage.enrolment import Enrolment, Owner
-from confide.aggregator.storage.report_writer import Writer
+from confide.aggregator.storage.reports.submissions import Rejection
+from confide.aggregator.storage.reports.writer import Writer
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import CALIBRATED, CLOSED, PUBLISHED, TRAINED
-from confide.aggregator.storage.submissions import Rejection
 from confide.protocol.cards.card import PUBLIC
 from confide.protocol.errors import Refused
 from confide.protocol.wire import service_pb2

@@ -15,10 +15,10 @@ from confide.aggregator.server.limits import (
     Reading,
     ServerLimits,
 )
-from confide.aggregator.server.round_cache import CachedCampaign, declined
+from confide.aggregator.server.rounds.round_cache import CachedCampaign, declined
 from confide.aggregator.storage.enrolment import Owner
-from confide.aggregator.storage.report_writer import Writer
-from confide.aggregator.storage.submissions import Packed, Stored, Submission
+from confide.aggregator.storage.reports.submissions import Packed, Stored, Submission
+from confide.aggregator.storage.reports.writer import Writer
 from confide.protocol.errors import Refused
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION

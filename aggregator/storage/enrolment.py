@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine, select, update
 
-from confide.aggregator.campaigns.settings import check
+from confide.aggregator.campaigns.planning.settings import check
 from confide.aggregator.storage.database import insert, writing
 from confide.aggregator.storage.schema import owners
 from confide.protocol.errors import BadInput

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from confide.aggregator.campaigns.settings import check
+from confide.aggregator.campaigns.planning.settings import check
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.plan import Plan, digest, signer
 from confide.protocol.wire import wire_pb2 as wire

@@ -1,9 +1,9 @@
 """How far a training is: the noised error rates of the rounds that are counted."""
 
 from confide.aggregator.storage.round_store import RoundStore
-from confide.protocol.methods.mean_weights import HEAD
-from confide.protocol.methods.noised_errors import ErrorRate
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.mean_weights import HEAD
+from confide.protocol.methods.training.noised_errors import ErrorRate
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import Plan
 
 

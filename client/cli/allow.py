@@ -12,12 +12,12 @@ from confide.client.policy import list_in
 from confide.protocol.architectures.base import canonical
 from confide.protocol.architectures.factories import is_factory, source_digest
 from confide.protocol.architectures.registry import read_architecture
-from confide.protocol.command_line import CommandLine
+from confide.protocol.commands.command_line import CommandLine
+from confide.protocol.commands.terminal import clear_errors
 from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
 from confide.protocol.models.model_file import Model
 from confide.protocol.models.scorer import check_model
-from confide.protocol.terminal import clear_errors
 
 allow_app = CommandLine("Add an aggregator, a model or a network to the policy.")
 

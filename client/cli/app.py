@@ -8,7 +8,7 @@ from confide.client.cli.folder import backup, init, restore
 from confide.client.cli.plan import explain, plan
 from confide.client.cli.status import doctor, status
 from confide.client.cli.train import train
-from confide.protocol.command_line import CommandLine
+from confide.protocol.commands.command_line import CommandLine
 
 app = CommandLine(__doc__)
 # In the order of the help.

@@ -13,8 +13,8 @@ import typer
 
 from confide.client.transport.grpc_client import Access, Aggregator
 from confide.client.transport.retry import Patience, Unreachable
+from confide.protocol.commands.terminal import clear_errors
 from confide.protocol.errors import BadInput
-from confide.protocol.terminal import clear_errors
 from confide.protocol.wire.service import CAMPAIGN_DIGITS, is_loopback, is_plan_name
 
 

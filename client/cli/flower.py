@@ -9,7 +9,7 @@ from confide.client.cli.options import DEFAULT_HOME, Folder, NewRecords
 from confide.client.home import Home
 from confide.client.owner import open_owner
 from confide.client.transport import pinned_launcher
-from confide.protocol.terminal import clear_errors
+from confide.protocol.commands.terminal import clear_errors
 
 
 def register(

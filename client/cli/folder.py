@@ -7,7 +7,7 @@ import typer
 
 from confide.client.cli.options import DEFAULT_HOME, Folder, Yes, confirm
 from confide.client.home import Home
-from confide.protocol.terminal import clear_errors, printable
+from confide.protocol.commands.terminal import clear_errors, printable
 
 
 def init(home: Folder = DEFAULT_HOME) -> None:

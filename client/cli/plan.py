@@ -12,10 +12,10 @@ from confide.client.explain import explain as explain_plan
 from confide.client.home import Home
 from confide.client.ledger.charges import Cost
 from confide.client.transport.grpc_client import Aggregator
+from confide.protocol.commands.terminal import clear_errors
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.files import write_whole
 from confide.protocol.plan import digest, open_plan
-from confide.protocol.terminal import clear_errors
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
 

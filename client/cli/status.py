@@ -16,11 +16,11 @@ from confide.client.cli.options import DEFAULT_HOME, Folder
 from confide.client.home import Home
 from confide.client.records.reader import read_records
 from confide.client.records.records import Records
+from confide.protocol.commands.terminal import clear_errors
 from confide.protocol.errors import BadInput
 from confide.protocol.models.model_file import Model
 from confide.protocol.models.scorer import check_model
 from confide.protocol.scores.base import REGRESSION
-from confide.protocol.terminal import clear_errors
 
 HEADINGS = (
     "campaign",

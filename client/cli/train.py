@@ -17,11 +17,11 @@ from confide.client.records.reader import read_records
 from confide.client.records.records import Records
 from confide.client.respond import Respondent
 from confide.client.training.shown_log import show_training
+from confide.protocol.commands.option_groups import grouped
+from confide.protocol.commands.terminal import clear_errors
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.files import write_whole
-from confide.protocol.option_groups import grouped
-from confide.protocol.terminal import clear_errors
 
 if TYPE_CHECKING:
     from confide.client.training.own_training import OwnTraining

@@ -18,7 +18,7 @@ from confide.client.training.randomness import poisson_batch, random_order, stre
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.lattice import CLIP_UNITS, MOST_BATCH, sensitivity
-from confide.protocol.methods.training import LIMITS, check_limit
+from confide.protocol.methods.training.terms import LIMITS, check_limit
 from confide.protocol.privacy.losses import SampledGaussian
 from confide.protocol.privacy.profiles import Profile
 

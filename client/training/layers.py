@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from confide.protocol.architectures.base import Span, scaled, shares
 from confide.protocol.exact.lattice import CLIP_UNITS, MOST_BATCH, chunk_rows
-from confide.protocol.methods.mean_weights import WEIGHT_BOUND
+from confide.protocol.methods.training.mean_weights import WEIGHT_BOUND
 
 Floats = NDArray[np.float64]
 

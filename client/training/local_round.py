@@ -22,7 +22,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.lattice import CLIP_UNITS, MOST_BATCH, sensitivity
 from confide.protocol.exact.sampling import Entropy
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.terms import TrainingTerms
 
 
 class Trainer:

@@ -29,12 +29,12 @@ from confide.protocol.architectures.base import Network, Weights, canonical, sca
 from confide.protocol.architectures.export import to_onnx, with_range
 from confide.protocol.architectures.factories import is_factory, source_digest
 from confide.protocol.architectures.registry import open_network, read_architecture
+from confide.protocol.commands.terminal import printable
 from confide.protocol.errors import BadInput, check_epsilon, check_probability
 from confide.protocol.exact.lattice import MOST_WEIGHTS
-from confide.protocol.methods.training import LIMITS, MOST_STEPS, check_limit
+from confide.protocol.methods.training.terms import LIMITS, MOST_STEPS, check_limit
 from confide.protocol.models.model_file import Model
 from confide.protocol.privacy.renyi import REPLACE_ONE, training_epsilon, training_noise
-from confide.protocol.terminal import printable
 
 _UNIT = (0.0, 1.0)
 _LONGEST_ERROR = 300
@@ -44,7 +44,7 @@ _LONGEST_ERROR = 300
 class OwnTraining:
     """The public numbers of a training, among them the limits that features are clipped to.
 
-    The network is described as in a plan (`confide.protocol.methods.training.TrainingTerms`).
+    The network is described as in a plan (`confide.protocol.methods.training.terms.TrainingTerms`).
     Features between `low` and `high` become numbers between 0 and 1, of which the network sees
     `centre` as 0. (epsilon, delta) is the most that a record may lose. Without a noise multiplier
     the noise is the least with which all epochs fit; with one, training ends before the step that

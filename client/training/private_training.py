@@ -44,7 +44,7 @@ from confide.client.training.probe import made_up, probe
 from confide.client.training.randomness import KEY_BYTES
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy, os_entropy, randomness
-from confide.protocol.methods.training import NOISE
+from confide.protocol.methods.training.terms import NOISE
 from confide.protocol.privacy.budgets import Budget, affordable_steps
 from confide.protocol.privacy.profiles import Profile
 

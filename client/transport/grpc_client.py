@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 import grpc
 
 from confide.client.transport.retry import Patience, Tries, Unreachable
+from confide.protocol.commands.terminal import printable
 from confide.protocol.plan import digest
 from confide.protocol.shuffling import authority_digest
-from confide.protocol.terminal import printable
 from confide.protocol.wire import service_pb2
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.service import (

@@ -14,8 +14,8 @@ from confide.protocol.cards.card import Card, Layer
 from confide.protocol.cards.in_words import campaign_name, counted_owners, in_words, spent
 from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.certificate import WATCH
+from confide.protocol.commands.terminal import printable
 from confide.protocol.errors import BadInput
-from confide.protocol.terminal import printable
 
 OPEN = "TO BE FILLED IN"
 

@@ -10,7 +10,7 @@ from confide.protocol.cards.in_words import InWords, campaign_name, in_words, ve
 from confide.protocol.cards.picture import card_picture
 from confide.protocol.cards.sections import sections
 from confide.protocol.cards.verify.findings import Finding
-from confide.protocol.terminal import printable
+from confide.protocol.commands.terminal import printable
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem;

@@ -7,7 +7,7 @@ from typing import ClassVar
 from confide.protocol.channels.base import Channel
 from confide.protocol.errors import check_probability
 from confide.protocol.methods.base import LOCAL, Terms
-from confide.protocol.methods.in_clear import OWNER
+from confide.protocol.methods.labels.in_clear import OWNER
 
 
 @dataclass(frozen=True, kw_only=True)

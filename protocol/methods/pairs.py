@@ -25,8 +25,8 @@ from confide.protocol.methods.base import (
     Subjects,
     Tally,
 )
-from confide.protocol.methods.in_clear import check_any_labels
-from confide.protocol.methods.labels import CLASS_CONDITIONAL, CLASS_FLOOR
+from confide.protocol.methods.labels.in_clear import check_any_labels
+from confide.protocol.methods.labels.terms import CLASS_CONDITIONAL, CLASS_FLOOR
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.methods.thresholds import calibrates, check_slice, check_thresholds
 from confide.protocol.wire import wire_pb2 as wire

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.aggregator.procedures import bits
+from confide.aggregator.procedures.bits import procedure as bits
 from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.bits import BitQuery, BitTally
 from confide.simulation.advice.curves import SizeCurve

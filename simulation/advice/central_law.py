@@ -16,7 +16,7 @@ from confide.aggregator.procedures.central import draw_afresh, trusted
 from confide.aggregator.quantiles.base import Release
 from confide.aggregator.quantiles.histogram import Histogram
 from confide.protocol.certificate import PAC
-from confide.protocol.methods.central import CentralTerms
+from confide.protocol.methods.counts.central import CentralTerms
 from confide.simulation.advice.curves import SizeCurve
 from confide.simulation.driver import CountingOwner, drive
 from confide.simulation.planning import plan

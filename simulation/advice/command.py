@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from confide.protocol.commands.option_groups import grouped
+from confide.protocol.commands.terminal import clear_errors, columns
 from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
-from confide.protocol.option_groups import grouped
 from confide.protocol.scores.registry import find_score
-from confide.protocol.terminal import clear_errors, columns
 from confide.simulation.advice.advise import Advice, Option, advise
 from confide.simulation.advice.curves import assumed
 from confide.simulation.advice.question import BEST, ROUNDS, AdviceQuestion

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
-from confide.protocol.embedded import predictions
+from confide.protocol.simulated.embedded import predictions
 from confide.simulation.arrays import read_records
 from confide.simulation.data.population import Predictions
 from confide.simulation.data.synthetic import SPREAD, softmax_records

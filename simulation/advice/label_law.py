@@ -2,8 +2,8 @@
 
 The moments of X at the rungs of the public ladder come from the records themselves, each with one
 report drawn from a fixed seed. A campaign's sums over its blocks are then normal, and the test of
-campaigns (`confide.aggregator.procedures.betting`) is run on them: its bets, their bounds and its
-lower bounds of the capital are the procedure's own. The cost does not depend on n.
+campaigns (`confide.aggregator.procedures.labels.betting`) is run on them: its bets, their bounds
+and its lower bounds of the capital are the procedure's own. The cost does not depend on n.
 """
 
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.aggregator.procedures.betting import Payoffs, betting_evidence, block_ends
-from confide.aggregator.procedures.label_payoffs import SetValues, x_range
+from confide.aggregator.procedures.labels.betting import Payoffs, betting_evidence, block_ends
+from confide.aggregator.procedures.labels.payoffs import SetValues, x_range
 from confide.aggregator.procedures.ladder import public_ladder
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.labels import LARGEST_SET, MANY_LABELS
+from confide.protocol.methods.labels.terms import LARGEST_SET, MANY_LABELS
 from confide.simulation.advice.curves import SizeCurve
 
 Floats = NDArray[np.float64]

@@ -14,8 +14,8 @@ from confide.client.training.layers import Stack
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.lattice import sensitivity
 from confide.protocol.exact.sampling import Entropy
-from confide.protocol.methods.network_terms import described
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.network_terms import described
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.privacy.renyi import training_noise
 from confide.simulation.attackers.estimator import Array, Canaries, Release
 

@@ -8,9 +8,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from confide.protocol.command_line import CommandLine
+from confide.protocol.commands.command_line import CommandLine
+from confide.protocol.commands.terminal import clear_errors, columns
 from confide.protocol.scores.registry import find_score
-from confide.protocol.terminal import clear_errors, columns
 from confide.simulation.data.population import Predictions, embedded, predicted
 
 attack = CommandLine(__doc__)

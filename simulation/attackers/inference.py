@@ -37,8 +37,8 @@ from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.grids import UNIFORM, uniform_grid
 from confide.protocol.exact.lattice import CLIP_UNITS
 from confide.protocol.exact.sampling import Entropy
-from confide.protocol.methods.central import CentralTerms
-from confide.protocol.simulated import ALWAYS, SIMULATION_KEY
+from confide.protocol.methods.counts.central import CentralTerms
+from confide.protocol.simulated.settings import ALWAYS, SIMULATION_KEY
 from confide.simulation.attackers import canaries
 from confide.simulation.attackers.estimator import by_definition, by_gaussian, watch
 from confide.simulation.driver import CountingOwner, drive

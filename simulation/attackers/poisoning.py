@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from confide.aggregator.procedures import bits, labels
+from confide.aggregator.procedures.bits import procedure as bits
+from confide.aggregator.procedures.labels import procedure as labels
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.registry import auto
 from confide.protocol.errors import BadInput, check_choice

@@ -26,7 +26,7 @@ from confide.client.simulated import SIMULATION_POLICY
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.plan import Plan, sign_plan
-from confide.protocol.simulated import ALWAYS, EMBEDDED_MODEL, SIMULATION_KEY
+from confide.protocol.simulated.settings import ALWAYS, EMBEDDED_MODEL, SIMULATION_KEY
 from confide.simulation.data.population import Predictions
 from confide.simulation.planning import plan as make_plan
 

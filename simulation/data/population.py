@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.client.training.scaling import public_scaling
-from confide.protocol.embedded import letters, predictions
 from confide.protocol.errors import BadInput
 from confide.protocol.prediction.known_records import check_task, read_known_records
 from confide.protocol.scores.base import CLASSIFICATION, REGRESSION, Score
 from confide.protocol.scores.regression import Residual, column, residual
+from confide.protocol.simulated.embedded import letters, predictions
 from confide.simulation.data.limits import Limits
 from confide.simulation.data.synthetic import LINE_BOUND, LINE_NOISE, line
 

@@ -11,15 +11,15 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import Progress
 
+from confide.protocol.commands.option_groups import grouped
+from confide.protocol.commands.terminal import INTERRUPTED, clear_errors
 from confide.protocol.errors import BadInput
-from confide.protocol.option_groups import grouped
 from confide.protocol.scores.registry import find_score
-from confide.protocol.simulated import SIMULATION_KEY
-from confide.protocol.terminal import INTERRUPTED, clear_errors
+from confide.protocol.simulated.settings import SIMULATION_KEY
 from confide.simulation.advice.hint import hint
 from confide.simulation.data.population import lessons, predicted
 from confide.simulation.evaluate.calibration_options import CalibrationOptions
-from confide.simulation.evaluate.full_data_options import FullDataOptions, ModelOptions
+from confide.simulation.evaluate.full_data.options import FullDataOptions, ModelOptions
 from confide.simulation.evaluate.options import (
     FULL_DATA,
     CuratorOptions,

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from confide.aggregator.campaigns.settings import FAILURE, belongs, check_used, promising
+from confide.aggregator.campaigns.planning.settings import FAILURE, belongs, check_used, promising
 from confide.protocol.errors import BadInput, check_choice
-from confide.protocol.methods.central import OWNER_NOISED, CentralTerms
+from confide.protocol.methods.counts.central import OWNER_NOISED, CentralTerms
 from confide.protocol.scores.base import CLASSIFICATION, REGRESSION
 from confide.protocol.scores.registry import SCORES_HELP, find_score
 from confide.simulation.calibration import variants

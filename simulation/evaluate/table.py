@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from confide.protocol.certificate import BY_CLASS
-from confide.protocol.terminal import columns
+from confide.protocol.commands.terminal import columns
 
 LEGEND = (
     "promised: guaranteed coverage (PAC: but for the failure probability, over\n"

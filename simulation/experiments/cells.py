@@ -10,11 +10,11 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from confide.aggregator.campaigns.settings import belongs, check
+from confide.aggregator.campaigns.planning.settings import belongs, check
 from confide.aggregator.quantiles.registry import DEFAULT, MECHANISMS, certified_names
 from confide.protocol.certificate import PAC
 from confide.protocol.errors import BadInput, check_choice
-from confide.protocol.methods.central import TRUSTED
+from confide.protocol.methods.counts.central import TRUSTED
 from confide.protocol.methods.registry import local_variants
 from confide.protocol.version import CODE_VERSION
 from confide.simulation.calibration import NON_PRIVATE

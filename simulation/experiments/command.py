@@ -8,8 +8,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from confide.protocol.terminal import INTERRUPTED, check_installed, clear_errors
-from confide.simulation.interrupts import interrupts
+from confide.protocol.commands.terminal import INTERRUPTED, check_installed, clear_errors
+from confide.simulation.federation.interrupts import interrupts
 
 
 def run_command(

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from confide.protocol.attendance import Attendance
 from confide.protocol.errors import BadInput, check_choice, check_epsilon, check_probability
+from confide.protocol.simulated.attendance import Attendance
 
 PROCESS, FLOWER = "process", "flower"
 MOST_TRIALS = 1_000_000

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confide.aggregator.campaigns.simulated_settings import simulated_settings
-from confide.protocol.methods.central import TRUSTED, CentralTerms
-from confide.protocol.simulated_data import SimulatedData
+from confide.aggregator.campaigns.planning.simulated_settings import simulated_settings
+from confide.protocol.methods.counts.central import TRUSTED, CentralTerms
+from confide.protocol.simulated.records import SimulatedData
 from confide.simulation.defaults import run_defaults
 from confide.simulation.evaluate.calibrated import Calibrated
 from confide.simulation.evaluate.trials import Row
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def over_flower(blocks: "Iterable[Block]", data: dict[str, SimulatedData]) -> "Iterator[Done]":
     """Run blocks one after the other over one SuperLink, a node an owner."""
     # Nothing else of an experiment needs a federation.
-    from confide.simulation.federation import federation
+    from confide.simulation.federation.harness import federation
 
     with federation() as flower, tempfile.TemporaryDirectory() as folder:
         for block in blocks:

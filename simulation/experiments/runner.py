@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from confide.protocol.errors import BadInput
 from confide.protocol.files import make_folder
-from confide.protocol.simulated_data import SimulatedData
+from confide.protocol.simulated.records import SimulatedData
 from confide.simulation.evaluate.trials import Row
 from confide.simulation.experiments.cells import ExperimentCell, cells
 from confide.simulation.experiments.experiment import FLOWER, Experiment

@@ -6,15 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.protocol.attendance import Attendance
-from confide.protocol.dealing import Dealt
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.labels import CLASS_CONDITIONAL
+from confide.protocol.methods.labels.terms import CLASS_CONDITIONAL
 from confide.protocol.methods.owner_terms import OWNER_VARIANTS
 from confide.protocol.scores.base import CLASSIFICATION
 from confide.protocol.scores.registry import find_score
-from confide.protocol.simulated_data import SimulatedData, deal_records, simulated_data
+from confide.protocol.simulated.attendance import Attendance
+from confide.protocol.simulated.dealing import Dealt
+from confide.protocol.simulated.records import SimulatedData, deal_records, simulated_data
 from confide.simulation.calibration import NON_PRIVATE
 from confide.simulation.data.population import Predictions
 from confide.simulation.evaluate.calibrated import Calibrated

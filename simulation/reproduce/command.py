@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from confide.protocol.commands.terminal import clear_errors
 from confide.protocol.errors import BadInput
 from confide.protocol.files import make_folder
-from confide.protocol.terminal import clear_errors
 
 OUT = Path("out/reproduce")
 
@@ -62,7 +62,7 @@ def _list() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from confide.protocol.terminal import columns
+    from confide.protocol.commands.terminal import columns
     from confide.simulation.reproduce.targets import QUICK, TARGETS
 
     table = Table(box=box.SIMPLE_HEAD)

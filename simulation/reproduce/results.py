@@ -11,8 +11,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from confide.protocol.commands.terminal import columns
 from confide.protocol.files import write_whole
-from confide.protocol.terminal import columns
 from confide.protocol.version import CODE_VERSION
 from confide.simulation.evaluate.trials import write_json
 from confide.simulation.reproduce.target import Row, RunOptions, Target

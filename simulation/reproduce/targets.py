@@ -3,7 +3,8 @@
 from difflib import get_close_matches
 
 from confide.protocol.errors import BadInput
-from confide.simulation.reproduce import card, dpcp, ldp_sets, ldp_terms, pps, scp
+from confide.simulation.reproduce.full_data import dpcp, scp
+from confide.simulation.reproduce.split import card, ldp_sets, ldp_terms, pps
 from confide.simulation.reproduce.target import Target
 
 TARGETS: dict[str, Target] = {

@@ -62,6 +62,6 @@ def capacity(costs: Costs, fleet: Daily) -> Capacity:
 
 
 def _processes(costs: Costs, visits: float) -> int | None:
-    """The processes that a campaign needs for so many visits a second; None: no number is enough."""
+    """The processes that a campaign needs for so many visits a second; None: none is enough."""
     processes = max(1, -int(-visits * costs.visit // USED))
     return processes if held(costs, visits=visits, processes=processes) <= USED else None

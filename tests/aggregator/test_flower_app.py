@@ -13,11 +13,11 @@ from threadpoolctl import threadpool_limits
 
 from confide.aggregator import flower_app
 from confide.aggregator.campaigns.admission import Sent
-from confide.aggregator.campaigns.run_plans import Plans
+from confide.aggregator.campaigns.planning.run_plans import Plans
 from confide.aggregator.flower_messages import Asking, read_reply
 from confide.protocol.errors import BadInput
 from confide.protocol.plan import Plan
-from confide.protocol.simulated import CONTENT
+from confide.protocol.simulated.settings import CONTENT
 from confide.simulation.defaults import run_defaults
 from tests.support.factories import installed
 from tests.support.federations import CAMPAIGNS

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from confide.client.home import Home
 from confide.client.ledger.charges import Cost, Question, SpendingLimits
 from confide.client.owner import open_owner
-from confide.protocol.methods.training_query import TrainingQuery
+from confide.protocol.methods.training.query import TrainingQuery
 from confide.protocol.plan import sign_plan
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.boundary import HALF, LEARNS, PLAN, ROUND, STEPS, TRAINING, crowd, home, people

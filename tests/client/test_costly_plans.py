@@ -19,10 +19,10 @@ from confide.client.training.local_round import Trainer
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.registry import LABEL_CHANNELS
 from confide.protocol.exact.sampling import os_entropy
-from confide.protocol.methods.central import CentralTerms
-from confide.protocol.methods.full_data import FullDataTerms
+from confide.protocol.methods.counts.central import CentralTerms
+from confide.protocol.methods.counts.full_data import FullDataTerms
 from confide.protocol.methods.monitor import MOST_PERIODS, MonitorTerms
-from confide.protocol.methods.network_terms import described
+from confide.protocol.methods.training.network_terms import described
 from confide.protocol.plan import Plan, open_plan, sign_plan
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.boundary import (

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from confide.client.home import Home
 from confide.client.owner import open_owner
-from confide.protocol.methods.central import CentralTerms
-from confide.protocol.methods.counts import CountQuery, HistogramQuery
-from confide.protocol.methods.label_query import LabelQuery
+from confide.protocol.methods.counts.central import CentralTerms
+from confide.protocol.methods.counts.queries import CountQuery, HistogramQuery
+from confide.protocol.methods.labels.query import LabelQuery
 from confide.protocol.plan import Plan
 from confide.protocol.privacy.zcdp import search_variance
 from confide.protocol.wire import wire_pb2 as wire

@@ -15,9 +15,9 @@ from scipy.special import ndtri
 
 from confide.protocol.exact.lattice import CLIP_UNITS
 from confide.protocol.exact.sampling import os_entropy, words
-from confide.protocol.methods.central import CentralTerms
-from confide.protocol.methods.full_data import FullDataTerms
-from confide.protocol.methods.training_query import TrainingQuery
+from confide.protocol.methods.counts.central import CentralTerms
+from confide.protocol.methods.counts.full_data import FullDataTerms
+from confide.protocol.methods.training.query import TrainingQuery
 from confide.protocol.plan import Plan, digest, sign_plan
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.boundary import (

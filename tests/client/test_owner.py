@@ -22,7 +22,7 @@ from confide.protocol.methods.bits import BitQuery
 from confide.protocol.models.model_file import Model
 from confide.protocol.models.scorer import score
 from confide.protocol.plan import digest, sign_plan, write_query
-from confide.protocol.simulated import CONTENT
+from confide.protocol.simulated.settings import CONTENT
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import ID_BYTES
 from tests.support.graphs import first_feature, written

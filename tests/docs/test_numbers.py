@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from scipy.stats import beta, truncnorm
 
-from confide.aggregator.campaigns.plans import make_plan
-from confide.aggregator.procedures.full_data import Transfer, dpcp_level
+from confide.aggregator.campaigns.planning.plans import make_plan
+from confide.aggregator.procedures.full_data.levels import Transfer, dpcp_level
 from confide.aggregator.quantiles.base import Mechanism
 from confide.aggregator.quantiles.histogram import conformal_rank
 from confide.aggregator.quantiles.rank_exponential import RankExponential
@@ -22,11 +22,11 @@ from confide.protocol.privacy.budgets import Budget
 from confide.protocol.privacy.losses import SampledGaussian
 from confide.protocol.privacy.profiles import PLD, RDP, Profile
 from confide.protocol.privacy.renyi import training_epsilon, training_noise
-from confide.protocol.simulated import ALWAYS
+from confide.protocol.simulated.settings import ALWAYS
 from confide.protocol.wire.service import LARGEST_PIECE
 from confide.protocol.wire.splitting import single_bytes
-from confide.simulation.evaluate.pipelines import PIPELINES
-from confide.simulation.reproduce import cells
+from confide.simulation.evaluate.full_data.pipelines import PIPELINES
+from confide.simulation.reproduce.full_data import cells
 from tests.support.places import ROOT
 
 SETTINGS = {

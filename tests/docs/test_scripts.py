@@ -43,7 +43,7 @@ def test_scripts_import_what_is_there(path: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "from confide.protocol.embedded import nothing",
+        "from confide.protocol.simulated.embedded import nothing",
         "from confide.protocol.nowhere import deal",
         "def later():\n    from tests.support.places import nothing",
     ],

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from confide.aggregator.campaigns.driver import run_campaign
-from confide.aggregator.campaigns.plans import make_plan
+from confide.aggregator.campaigns.planning.plans import make_plan
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure

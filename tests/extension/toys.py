@@ -15,9 +15,9 @@ from confide.aggregator.procedures import registry as procedures
 from confide.aggregator.quantiles import registry as quantiles
 from confide.aggregator.quantiles.rank_exponential import RankExponential
 from confide.protocol.cards.card import Layer
-from confide.protocol.cards.verify import local as local_cards
-from confide.protocol.cards.verify import recompute
+from confide.protocol.cards.verify.counts import recompute
 from confide.protocol.cards.verify.findings import CLOSE, Finding, same
+from confide.protocol.cards.verify.local import rules as local_cards
 from confide.protocol.certificate import PAC, LocalCertificate
 from confide.protocol.channels import registry as channels
 from confide.protocol.channels.bit import Bit

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from confide.protocol.attendance import Attendance
 from confide.protocol.errors import BadInput
+from confide.protocol.simulated.attendance import Attendance
 
 OWNERS = 4_000
 

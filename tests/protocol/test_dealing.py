@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from confide.protocol.dealing import _drawn, deal, deal_by_column
 from confide.protocol.errors import BadInput
+from confide.protocol.simulated.dealing import _drawn, deal, deal_by_column
 
 
 def test_records_are_dealt_once_each() -> None:

@@ -9,7 +9,7 @@ from confide.protocol.certificate import (
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.base import Terms
 from confide.protocol.methods.bits import BitTerms
-from confide.protocol.methods.central import CentralTerms
+from confide.protocol.methods.counts.central import CentralTerms
 from confide.protocol.methods.local import LocalTerms
 from tests.support.owners import PLAN
 

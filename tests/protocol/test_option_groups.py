@@ -4,8 +4,8 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from confide.protocol.command_line import CommandLine
-from confide.protocol.option_groups import grouped
+from confide.protocol.commands.command_line import CommandLine
+from confide.protocol.commands.option_groups import grouped
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.methods.bits import BitQuery, BitTerms
-from confide.protocol.methods.labels import LabelTerms
+from confide.protocol.methods.labels.terms import LabelTerms
 from confide.protocol.methods.sealed import SealedQuery
 from confide.protocol.plan import Plan, digest, read_query, write_query
 from confide.protocol.sealing import AROUND, seal, sealing_key, unseal

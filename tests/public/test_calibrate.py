@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 
 import confide
-from confide.protocol.embedded import predictions
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SEEDED
+from confide.protocol.simulated.embedded import predictions
 from tests.support.calibrated import calibrated
 from tests.support.cards import KEY, broken
 from tests.support.multi_label import many_labels, missed

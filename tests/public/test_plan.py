@@ -7,7 +7,7 @@ import pytest
 
 import confide
 from confide.protocol.errors import BadInput
-from confide.protocol.methods.labels import LabelTerms
+from confide.protocol.methods.labels.terms import LabelTerms
 from confide.protocol.scores.registry import find_label_score
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import confide
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.errors import BadInput
-from confide.protocol.methods.central import CentralTerms
+from confide.protocol.methods.counts.central import CentralTerms
 from confide.protocol.plan import Plan
 from confide.protocol.scores.registry import find_label_score
 from confide.simulation.calibration import Calibration

@@ -9,8 +9,8 @@ from matplotlib.lines import Line2D
 
 import confide
 from confide.protocol.certificate import LocalCertificate
-from confide.protocol.embedded import predictions
 from confide.protocol.errors import BadInput
+from confide.protocol.simulated.embedded import predictions
 
 mpl.use("Agg")
 

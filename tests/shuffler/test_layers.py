@@ -4,7 +4,7 @@ from tests.test_architecture import imports, sources, within
 # aggregator takes answers from. Nothing that opens a report, reads records or calibrates.
 BUILT_OF = (
     "confide.aggregator.campaigns.report_ids",
-    "confide.aggregator.campaigns.shuffler_file",
+    "confide.aggregator.campaigns.planning.shuffler_file",
     "confide.aggregator.cli.owners",
     "confide.aggregator.cli.serving",
     "confide.aggregator.cli.stored",
@@ -12,7 +12,7 @@ BUILT_OF = (
     "confide.aggregator.logs",
     "confide.aggregator.process_status",
     "confide.aggregator.server.process",
-    "confide.aggregator.server.stored_batches",
+    "confide.aggregator.server.rounds.stored_batches",
     "confide.aggregator.storage",
     "confide.client.cli.connection",
     "confide.client.transport",

@@ -7,7 +7,7 @@ import pytest
 from confide.protocol.cards.card import read_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.errors import BadInput
-from confide.protocol.simulated import SIMULATION_PUBLIC
+from confide.protocol.simulated.settings import SIMULATION_PUBLIC
 from confide.simulation.data.population import lessons
 from confide.simulation.data.synthetic import Clusters, line
 from tests.support.simulation import FULL, in_process

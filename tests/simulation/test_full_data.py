@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from confide.aggregator.procedures.full_data import (
+from confide.aggregator.procedures.full_data.levels import (
     Stability,
     Transfer,
     black_box_floor,
@@ -24,10 +24,10 @@ from confide.protocol.privacy.budgets import Budget, noise_multiplier
 from confide.protocol.privacy.losses import Gaussian, Pure, SampledGaussian
 from confide.protocol.privacy.profiles import RDP, Profile
 from confide.simulation.data.synthetic import Clusters, located
-from confide.simulation.evaluate.learners import Location, Memoriser
-from confide.simulation.evaluate.networks import Labels, NetworkLearner, Numbers, Recipe
-from confide.simulation.evaluate.pipeline_terms import MIXED, PipelineTerms
-from confide.simulation.evaluate.pipelines import PIPELINES, certified, scp_f, split
+from confide.simulation.evaluate.full_data.learners import Location, Memoriser
+from confide.simulation.evaluate.full_data.networks import Labels, NetworkLearner, Numbers, Recipe
+from confide.simulation.evaluate.full_data.pipelines import PIPELINES, certified, scp_f, split
+from confide.simulation.evaluate.full_data.terms import MIXED, PipelineTerms
 from tests.support.known import assert_follows
 
 DELTA = 1e-5

@@ -14,11 +14,11 @@ from confide.protocol.exact.sampling import Entropy, SeededEntropy
 from confide.protocol.privacy.budgets import Budget
 from confide.protocol.privacy.losses import AccountedMechanism, Gaussian
 from confide.simulation.data.synthetic import Clusters, line
-from confide.simulation.evaluate.full_data import Trainings, measure
-from confide.simulation.evaluate.learners import Fitted, Memoriser, Rows
-from confide.simulation.evaluate.networks import Labels, NetworkLearner, Numbers, Recipe
-from confide.simulation.evaluate.pipeline_terms import Pipeline, PipelineTerms
-from confide.simulation.evaluate.pipelines import PIPELINES, certified, scp_f
+from confide.simulation.evaluate.full_data.learners import Fitted, Memoriser, Rows
+from confide.simulation.evaluate.full_data.networks import Labels, NetworkLearner, Numbers, Recipe
+from confide.simulation.evaluate.full_data.pipelines import PIPELINES, certified, scp_f
+from confide.simulation.evaluate.full_data.run import Trainings, measure
+from confide.simulation.evaluate.full_data.terms import Pipeline, PipelineTerms
 
 DELTA = 1e-5
 BUDGET = Budget(2.0, DELTA)

@@ -13,10 +13,10 @@ from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.privacy.budgets import Budget
 from confide.simulation.data.limits import read_limits
 from confide.simulation.data.synthetic import line
-from confide.simulation.evaluate.learners import Memoriser
-from confide.simulation.evaluate.pipeline_terms import PipelineTerms
-from confide.simulation.evaluate.pipelines import PIPELINES, certified, dpcp
-from confide.simulation.evaluate.private_scaling import PrivateScaling
+from confide.simulation.evaluate.full_data.learners import Memoriser
+from confide.simulation.evaluate.full_data.pipelines import PIPELINES, certified, dpcp
+from confide.simulation.evaluate.full_data.private_scaling import PrivateScaling
+from confide.simulation.evaluate.full_data.terms import PipelineTerms
 from tests.support.simulation import FULL, in_process
 
 REGRESSION = [*FULL, "--task", "regression"]

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from confide.simulation.interrupts import Interrupts
+from confide.simulation.federation.interrupts import Interrupts
 from tests.support.places import ROOT
 from tests.support.processes import marked, members, started
 
 BLOCK = """
 import time
-from confide.simulation.federation import federation
+from confide.simulation.federation.harness import federation
 print("begins", flush=True)
 with federation():
     print("answers", flush=True)
@@ -102,7 +102,7 @@ def test_a_signal_that_waits_is_obeyed_at_the_end(before: str, number: int, code
     script = f"""
 import signal
 {before}
-from confide.simulation.interrupts import interrupts
+from confide.simulation.federation.interrupts import interrupts
 with interrupts():
     signal.raise_signal({number:d})
     print("ended in order", flush=True)

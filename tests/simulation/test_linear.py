@@ -12,12 +12,12 @@ from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.privacy.budgets import Budget
 from confide.protocol.privacy.losses import Pure, SampledGaussian
 from confide.protocol.privacy.profiles import Profile
-from confide.protocol.simulated import SIMULATION_PUBLIC
+from confide.protocol.simulated.settings import SIMULATION_PUBLIC
 from confide.simulation.data.synthetic import LINE_TARGETS, line
-from confide.simulation.evaluate.full_data import Trainings, measure
-from confide.simulation.evaluate.linear import LinearRecipe
-from confide.simulation.evaluate.pipeline_terms import PipelineTerms
-from confide.simulation.evaluate.pipelines import PIPELINES
+from confide.simulation.evaluate.full_data.linear import LinearRecipe
+from confide.simulation.evaluate.full_data.pipelines import PIPELINES
+from confide.simulation.evaluate.full_data.run import Trainings, measure
+from confide.simulation.evaluate.full_data.terms import PipelineTerms
 from tests.support.simulation import FULL, in_process
 
 RECIPES = {

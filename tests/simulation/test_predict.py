@@ -13,7 +13,7 @@ import pytest
 
 import confide
 from confide.__main__ import main as confide_main
-from confide.protocol.embedded import predictions
+from confide.protocol.simulated.embedded import predictions
 from tests.support.calibrated import calibrated_card
 from tests.support.cards import KEY, OTHER
 from tests.support.commands import run_main

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from confide.simulation.findings import Findings, falls_short, interval
-from confide.simulation.report import write_report
+from confide.simulation.federation.findings import Findings, falls_short, interval
+from confide.simulation.federation.report import write_report
 from tests.support.browser import browser
 from tests.support.pages import needs_browser
 

@@ -6,9 +6,9 @@ from string import ascii_uppercase
 import numpy as np
 
 import confide
-from confide.protocol.embedded import predictions
-from confide.protocol.simulated import SIMULATION_KEY
-from confide.simulation.sample_predictions import sample_predictions
+from confide.protocol.simulated.embedded import predictions
+from confide.protocol.simulated.settings import SIMULATION_KEY
+from confide.simulation.federation.sample_predictions import sample_predictions
 
 NOBODY = bytes(32)
 

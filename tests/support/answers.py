@@ -8,8 +8,8 @@ import numpy as np
 from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.base import Batch, Query
 from confide.protocol.methods.bits import BitQuery
-from confide.protocol.methods.central import CentralTerms
-from confide.protocol.methods.counts import HistogramQuery
+from confide.protocol.methods.counts.central import CentralTerms
+from confide.protocol.methods.counts.queries import HistogramQuery
 from confide.protocol.plan import Plan, digest
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import Array

@@ -10,9 +10,9 @@ import numpy as np
 from confide.client.home import Home
 from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.bits import BitQuery
-from confide.protocol.methods.labels import LabelTerms
-from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.methods.training_query import TrainingQuery
+from confide.protocol.methods.labels.terms import LabelTerms
+from confide.protocol.methods.training.query import TrainingQuery
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.privacy.renyi import training_noise
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.owners import PUBLIC

@@ -10,9 +10,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from typer.testing import CliRunner
 
 from confide.aggregator.campaigns.driver import run_campaign
-from confide.aggregator.cards.contract import Configuration, Contract
+from confide.aggregator.cards.contracts.contract import Configuration, Contract
+from confide.aggregator.cards.contracts.search import search
 from confide.aggregator.cards.issue import campaign_card, provenance
-from confide.aggregator.cards.search import search
 from confide.aggregator.cli.card import app
 from confide.protocol.cards.card import Card
 from confide.protocol.cards.verify.card import verify

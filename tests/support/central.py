@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from confide.protocol.methods.central import CentralTerms
+from confide.protocol.methods.counts.central import CentralTerms
 from confide.protocol.privacy.zcdp import search_variance
 from tests.support.owners import PLAN, POLICY
 

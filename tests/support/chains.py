@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from confide.aggregator.keys import SIGNING_KEY
 from confide.client.policy import TEMPLATE
+from confide.protocol.cards.card import Card, read_card
 from tests.support.owners import PUBLIC
 from tests.support.places import ROOT
-from tests.support.servers import Place, Running, aggregator, client, eventually
+from tests.support.servers import Place, Running, aggregator, client, eventually, together
 
 POLICY = {
     "epsilon_per_record": "12.0",
@@ -65,6 +66,33 @@ class Contributor:
             "--home": self.home,
         } | {f"--{name}": value for name, value in options.items()}
         return ["contribute", *(str(word) for pair in given.items() for word in pair)]
+
+
+def opened(place: Place, settings: dict[str, Any]) -> str:
+    """Create a campaign by command, from its options, and open it."""
+    asked = settings | {"--key": place.keys / SIGNING_KEY, "--db": place.url}
+    code, said = aggregator(
+        "campaign", "create", *(word for pair in asked.items() for word in pair)
+    )
+    assert code == 0, said
+    campaign = said.strip()
+    assert aggregator("campaign", "open", campaign, "--db", place.url)[0] == 0
+    eventually(lambda: place.store.rounds(campaign))
+    return campaign
+
+
+def published(server: Running, owners: list[Contributor], settings: dict[str, Any]) -> Card:
+    """Run a campaign by commands, from its options to the card that an owner fetches."""
+    place, campaign = server.place, opened(server.place, settings)
+    for done in together(len(owners), lambda one: owners[one].contribute(server, campaign)):
+        assert done.returncode == 0, done.stderr
+    assert aggregator("campaign", "publish", campaign, "--db", place.url)[0] == 0
+    file = place.folder / f"{campaign}.json"
+    at = ("--aggregator", f"127.0.0.1:{server.port}", "--ca", place.keys / "ca.pem")
+    mine = ("--token-file", owners[0].token, "--home", owners[0].home, "--out", file)
+    # The server notices a publication a moment later.
+    eventually(lambda: client("card", *at, "--campaign", campaign, *mine)[0] == 0, what=campaign)
+    return read_card(file)
 
 
 class Owner(Contributor):

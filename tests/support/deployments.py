@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from confide.client.home import Home
-from confide.protocol.embedded import owned, predictions
-from confide.protocol.simulated import EMBEDDED_MODEL
-from confide.simulation.federation import HOME, QUIET, free_port, stop
+from confide.protocol.simulated.embedded import owned, predictions
+from confide.protocol.simulated.settings import EMBEDDED_MODEL
+from confide.simulation.federation.harness import HOME, QUIET, free_port, stop
 from tests.support.places import ROOT
 
 TOOLS = Path(sys.executable).parent

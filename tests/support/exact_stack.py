@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from confide.client.training.layers import value_bits
 from confide.protocol.architectures.base import Weights
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.terms import TrainingTerms
 from tests.support.stacks import first_weights, layered, split, widths_of
 
 Array = NDArray[Any]

@@ -13,7 +13,7 @@ from confide.client.policy import Policy
 from confide.client.records.records import Records
 from confide.client.respond import Respondent
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.network_terms import described
+from confide.protocol.methods.training.network_terms import described
 from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan
 from tests.support.graphs import FLOAT, constant, model, node, proto, value

@@ -11,8 +11,8 @@ from confide.client.policy import Policy
 from confide.client.records.records import Records
 from confide.client.respond import Respondent
 from confide.protocol.exact.sampling import Entropy, SeededEntropy
-from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.methods.training_query import TrainingQuery
+from confide.protocol.methods.training.query import TrainingQuery
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import Plan, digest, write_query
 from confide.protocol.privacy.renyi import training_noise
 from confide.protocol.wire import wire_pb2 as wire

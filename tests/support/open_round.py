@@ -7,11 +7,11 @@ from pathlib import Path
 
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server.limits import MessageMemory, RateLimiter, Reading, ServerLimits
-from confide.aggregator.server.round_cache import CachedCampaign, RoundCache
+from confide.aggregator.server.rounds.round_cache import CachedCampaign, RoundCache
 from confide.aggregator.server.upload import Stream
 from confide.aggregator.storage.database import writing
 from confide.aggregator.storage.enrolment import Owner
-from confide.aggregator.storage.report_writer import Writer
+from confide.aggregator.storage.reports.writer import Writer
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import Refused
 from confide.protocol.methods.bits import BitQuery

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from confide.protocol.embedded import embedded_model, owned, predictions
+from confide.protocol.simulated.embedded import embedded_model, owned, predictions
 from confide.simulation.defaults import run_defaults
 
 # The records of each hospital.

@@ -16,8 +16,8 @@ from confide.client.records.records import Records
 from confide.client.respond import Respondent
 from confide.protocol.exact.sampling import Entropy, SeededEntropy
 from confide.protocol.methods.bits import BitTerms
-from confide.protocol.methods.central import CentralTerms
-from confide.protocol.methods.labels import LabelTerms
+from confide.protocol.methods.counts.central import CentralTerms
+from confide.protocol.methods.labels.terms import LabelTerms
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.plan import Plan, sign_plan
 from tests.support.known import label_population

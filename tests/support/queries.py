@@ -4,7 +4,7 @@ from typing import Any
 
 from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.bits import BitQuery
-from confide.protocol.methods.label_query import LabelQuery
+from confide.protocol.methods.labels.query import LabelQuery
 from confide.protocol.plan import Plan, digest, write_query
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.owners import PLAN, channel_of

@@ -10,8 +10,8 @@ from confide.client.training.layers import Stack, by_layer
 from confide.client.training.local_round import Trainer
 from confide.protocol.architectures.base import Weights, scaled
 from confide.protocol.exact.sampling import Entropy
-from confide.protocol.methods.network_terms import described
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.network_terms import described
+from confide.protocol.methods.training.terms import TrainingTerms
 
 
 def layered(*widths: int) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from confide.client.respond import Respondent
 from confide.protocol.architectures.export import to_onnx
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SeededEntropy
 from confide.protocol.methods.bits import BitTerms
-from confide.protocol.methods.central import CentralTerms
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.counts.central import CentralTerms
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan, digest
 from tests.support.learners import LEARNS, TRAINING, people

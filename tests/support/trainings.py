@@ -20,8 +20,8 @@ from confide.client.respond import Respondent
 from confide.client.transport.contribution import Contribution
 from confide.client.transport.grpc_client import Access
 from confide.protocol.methods.base import Batch
-from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.methods.training_query import TrainingQuery
+from confide.protocol.methods.training.query import TrainingQuery
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import Plan, digest
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import ID_BYTES, VERSION, serialise

@@ -22,8 +22,8 @@ from confide.aggregator.quantiles.registry import certified_names, needs_delta
 from confide.client.records.records import Records
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.sampling import os_entropy
-from confide.protocol.methods.central import SEARCH, CentralTerms
-from confide.protocol.methods.counts import CountQuery, CountTally
+from confide.protocol.methods.counts.central import SEARCH, CentralTerms
+from confide.protocol.methods.counts.queries import CountQuery, CountTally
 from confide.protocol.plan import Plan, digest
 from confide.protocol.privacy.zcdp import search_variance
 from confide.protocol.scores.registry import SCORES, find_label_score

@@ -16,8 +16,8 @@ from confide.client.ledger.ledger import Ledger
 from confide.protocol.architectures.export import predict_file
 from confide.protocol.cards.card import read_card
 from confide.protocol.cards.verify.card import verify
-from confide.protocol.embedded import owned
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.terms import TrainingTerms
+from confide.protocol.simulated.embedded import owned
 from tests.support.chains import Operator, Owner
 from tests.support.commands import run_main
 from tests.support.owners import PUBLIC

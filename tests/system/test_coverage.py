@@ -8,7 +8,7 @@ from scipy.stats import norm
 
 from confide.aggregator.campaigns.admission import Admission
 from confide.protocol.channels.registry import LABEL_CHANNELS
-from confide.protocol.methods.label_query import LabelQuery, LabelTally
+from confide.protocol.methods.labels.query import LabelQuery, LabelTally
 from confide.protocol.plan import digest, write_query
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import true_scores

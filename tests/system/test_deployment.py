@@ -20,12 +20,12 @@ from confide.client.respond import Respondent
 from confide.client.transport.pinned_launcher import REFUSED_COMMANDS, bundle_hash, pin
 from confide.protocol.cards.card import read_card
 from confide.protocol.cards.verify.card import verify
-from confide.protocol.dealing import deal
-from confide.protocol.embedded import predictions
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.plan import open_plan
-from confide.simulation.federation import free_port
+from confide.protocol.simulated.dealing import deal
+from confide.protocol.simulated.embedded import predictions
+from confide.simulation.federation.harness import free_port
 from tests.support.deployments import (
     NODES,
     RECORDS,

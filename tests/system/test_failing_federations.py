@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from confide.__main__ import main
-from confide.simulation.federation import HOME, stop
+from confide.simulation.federation.harness import HOME, stop
 from tests.support.commands import run_main
 from tests.support.federations import command
 from tests.support.places import ROOT

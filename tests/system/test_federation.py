@@ -16,12 +16,12 @@ import pytest
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import run_campaign
 from confide.client.simulated import simulated_owner
-from confide.protocol.attendance import Attendance
 from confide.protocol.cards.card import read_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.plan import open_plan
-from confide.protocol.simulated import RUN_FOLDER, SIMULATION_PUBLIC
-from confide.protocol.simulated_data import dealt
+from confide.protocol.simulated.attendance import Attendance
+from confide.protocol.simulated.records import dealt
+from confide.protocol.simulated.settings import RUN_FOLDER, SIMULATION_PUBLIC
 from confide.simulation.defaults import run_defaults
 from tests.support.federations import (
     CAMPAIGNS,

@@ -11,9 +11,9 @@ import pytest
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import run_campaign
 from confide.client.simulated import simulated_owner
-from confide.protocol.embedded import embedded_model
 from confide.protocol.plan import open_plan
-from confide.protocol.simulated import RUN_FOLDER, SIMULATION_PUBLIC
+from confide.protocol.simulated.embedded import embedded_model
+from confide.protocol.simulated.settings import RUN_FOLDER, SIMULATION_PUBLIC
 from tests.support.own_data import HOSPITALS, SIZES, N, config, write_features, write_model
 from tests.support.places import ROOT
 

@@ -5,13 +5,13 @@ import numpy as np
 
 from confide.aggregator.campaigns.driver import run_procedure
 from confide.aggregator.procedures.averaging import federated_averaging
-from confide.protocol.dealing import deal
-from confide.protocol.embedded import owned
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.mean_weights import TrainingTally
-from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.methods.training_query import TrainingQuery
-from confide.protocol.simulated_data import EMBEDDED_RECORDS
+from confide.protocol.methods.training.mean_weights import TrainingTally
+from confide.protocol.methods.training.query import TrainingQuery
+from confide.protocol.methods.training.terms import TrainingTerms
+from confide.protocol.simulated.dealing import deal
+from confide.protocol.simulated.embedded import owned
+from confide.protocol.simulated.records import EMBEDDED_RECORDS
 from tests.support.places import ROOT
 from tests.support.stacks import learn, predict
 

@@ -7,7 +7,7 @@ import pytest
 from confide.client.training.engines.choice import ENGINES
 from confide.protocol.exact.lattice import CLIP_UNITS
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.simulation.attackers.canaries import (
     DELTA,
     canaries,

@@ -8,12 +8,12 @@ and that owners ran the channel it names.
 from collections.abc import Callable, Iterator
 
 from confide.protocol.cards.card import AUDITOR, AUDITOR_ONLY, Card, Layer
-from confide.protocol.cards.verify import bits, labels
-from confide.protocol.cards.verify.central import central
-from confide.protocol.cards.verify.evaluated import evaluated
+from confide.protocol.cards.verify.counts.central import central
+from confide.protocol.cards.verify.counts.evaluated import evaluated
+from confide.protocol.cards.verify.counts.full_data import full_data
 from confide.protocol.cards.verify.findings import Finding
-from confide.protocol.cards.verify.full_data import full_data
-from confide.protocol.cards.verify.local import local
+from confide.protocol.cards.verify.local import bits, labels
+from confide.protocol.cards.verify.local.rules import local
 from confide.protocol.cards.verify.monitor import monitor
 from confide.protocol.cards.verify.plan import planned
 from confide.protocol.errors import ConfideError

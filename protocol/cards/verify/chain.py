@@ -7,9 +7,9 @@ import numpy as np
 
 from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify.findings import Finding, same
-from confide.protocol.methods.full_data import FullDataTerms
+from confide.protocol.methods.counts.full_data import FullDataTerms
 from confide.protocol.methods.registry import METHODS
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import Plan, digest
 
 _MOST_ORDER = 512

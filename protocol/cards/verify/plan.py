@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from confide.protocol.cards.card import Card, Layer
 from confide.protocol.cards.verify.chain import chain
 from confide.protocol.cards.verify.findings import Finding, number, same
-from confide.protocol.cards.verify.local import RULES
+from confide.protocol.cards.verify.local.rules import RULES
 from confide.protocol.certificate import PLANNED_MIXTURE
 from confide.protocol.methods.base import CENTRAL, FULL_DATA, LOCAL, MONITOR
-from confide.protocol.methods.central import CentralTerms
-from confide.protocol.methods.full_data import FullDataTerms
+from confide.protocol.methods.counts.central import CentralTerms
+from confide.protocol.methods.counts.full_data import FullDataTerms
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.methods.monitor import MonitorTerms
 from confide.protocol.plan import Plan, digest

@@ -15,7 +15,7 @@ from confide.aggregator.storage import views
 from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.methods.base import Batch
 from confide.protocol.methods.bits import BitQuery
-from confide.protocol.methods.counts import DEVIATIONS, CountQuery, CountTally
+from confide.protocol.methods.counts.queries import DEVIATIONS, CountQuery, CountTally
 from confide.protocol.plan import digest
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.answers import answer as packed

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from confide.aggregator.campaigns.measurements import Measurements
-from confide.aggregator.campaigns.run_plans import Plans
-from confide.aggregator.campaigns.simulated_settings import simulated_settings
+from confide.aggregator.campaigns.planning.run_plans import Plans
+from confide.aggregator.campaigns.planning.simulated_settings import simulated_settings
 from confide.aggregator.campaigns.summary import as_text, owners_text
 from confide.protocol.errors import BadInput
-from confide.protocol.simulated_data import dealt
+from confide.protocol.simulated.records import dealt
 from tests.support.own_data import config, write_probabilities
 from tests.support.regressions import SCORE, coverage, number_model, numbers, write_numbers
 

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from confide.aggregator.campaigns import allowance
 from confide.aggregator.campaigns.admission import Admission, Sent, admitted
 from confide.aggregator.campaigns.allowance import Allowance, Counted
-from confide.aggregator.server.round_cache import RoundCache
-from confide.aggregator.server.stored_rounds import StoredRounds
+from confide.aggregator.server.rounds.round_cache import RoundCache
+from confide.aggregator.server.rounds.stored_rounds import StoredRounds
 from confide.aggregator.storage import views
 from confide.aggregator.storage.database import writing
-from confide.aggregator.storage.deposit import store_all
 from confide.aggregator.storage.enrolment import Owner
-from confide.aggregator.storage.stored_ids import StoredIds
-from confide.aggregator.storage.submissions import Submission
+from confide.aggregator.storage.reports.deposit import store_all
+from confide.aggregator.storage.reports.ids import StoredIds
+from confide.aggregator.storage.reports.submissions import Submission
 from confide.protocol.methods.base import Query
 from confide.protocol.methods.bits import BitQuery
-from confide.protocol.methods.counts import CountQuery
+from confide.protocol.methods.counts.queries import CountQuery
 from confide.protocol.plan import Plan, digest, read_query, write_query
 from confide.protocol.sealing import sealing_key
 from confide.protocol.wire import wire_pb2 as wire

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from confide.aggregator.campaigns.measurements import Measurements
-from confide.aggregator.campaigns.simulated_settings import simulated_settings
+from confide.aggregator.campaigns.planning.simulated_settings import simulated_settings
 from confide.aggregator.campaigns.summary import owners_text
 from confide.protocol.certificate import LocalCertificate, Stratum
-from confide.protocol.embedded import embedded_model, owned, predictions
 from confide.protocol.errors import BadInput
 from confide.protocol.models.model_file import Model
-from confide.protocol.simulated import EMBEDDED_MODEL, RESULTS_IN_FILE
-from confide.protocol.simulated_data import dealt, simulated_data
+from confide.protocol.simulated.embedded import embedded_model, owned, predictions
+from confide.protocol.simulated.records import dealt, simulated_data
+from confide.protocol.simulated.settings import EMBEDDED_MODEL, RESULTS_IN_FILE
 from tests.support.own_data import (
     HOSPITALS,
     SIZES,

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import beta
 
 from confide.aggregator.campaigns.owner_record import OwnerRecord
-from confide.aggregator.procedures import bits
+from confide.aggregator.procedures.bits import procedure as bits
 from confide.protocol.cards.page import card_article
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.certificate import LocalCertificate
@@ -17,7 +17,7 @@ from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.randomized_response import KaryRR
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.bits import BitQuery
-from confide.protocol.methods.label_query import LabelQuery, LabelTally
+from confide.protocol.methods.labels.query import LabelQuery, LabelTally
 from confide.simulation.driver import BitUsers, drive
 from tests.support.cards import broken, campaign
 from tests.support.leaving import Leaving

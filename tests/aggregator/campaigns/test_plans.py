@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from confide.aggregator.campaigns.plans import make_plan
+from confide.aggregator.campaigns.planning.plans import make_plan
 from confide.aggregator.cli.plan_options import with_defaults
 from confide.protocol.plan import Plan
-from confide.protocol.simulated import ALWAYS
+from confide.protocol.simulated.settings import ALWAYS
 from tests.support.trainings import SETTINGS
 
 RECORDS = 10_000

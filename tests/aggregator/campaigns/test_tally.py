@@ -17,7 +17,7 @@ from confide.protocol.channels.registry import LABEL_CHANNELS
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.base import Batch
 from confide.protocol.methods.bits import BitQuery
-from confide.protocol.methods.label_query import LabelQuery
+from confide.protocol.methods.labels.query import LabelQuery
 from confide.protocol.plan import digest, write_query
 from confide.protocol.wire import service_pb2
 from confide.protocol.wire import wire_pb2 as wire

@@ -20,7 +20,7 @@ from confide.protocol.cards.card import Card
 from confide.protocol.cards.verify.chain import replaced_epsilon
 from confide.protocol.chain_cost import ChainCost
 from confide.protocol.errors import BadInput, Refused
-from confide.protocol.methods.labels import LabelTerms
+from confide.protocol.methods.labels.terms import LabelTerms
 from confide.protocol.plan import Plan, digest, write_query
 from confide.protocol.privacy.renyi import training_epsilon
 from confide.protocol.wire import wire_pb2 as wire

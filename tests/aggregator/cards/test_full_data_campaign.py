@@ -18,9 +18,9 @@ from confide.protocol.cards.verify.card import verify
 from confide.protocol.cards.verify.chain import added_epsilon
 from confide.protocol.certificate import PAIRS
 from confide.protocol.errors import BadInput
-from confide.protocol.methods.counts import HistogramQuery
-from confide.protocol.methods.full_data import VARIANTS, FullDataTerms
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.counts.full_data import VARIANTS, FullDataTerms
+from confide.protocol.methods.counts.queries import HistogramQuery
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import digest, write_query
 from confide.protocol.privacy.renyi import training_epsilon
 from confide.protocol.privacy.zcdp import search_variance

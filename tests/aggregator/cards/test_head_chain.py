@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from confide.aggregator.campaigns.driver import run_campaign, run_training
-from confide.aggregator.campaigns.plans import make_plan
+from confide.aggregator.campaigns.planning.plans import make_plan
 from confide.aggregator.campaigns.training_result import model_file
 from confide.aggregator.cards.issue import campaign_card
 from confide.client.ledger.ledger import Ledger

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from confide.aggregator.cards.clauses import judge
-from confide.aggregator.cards.contract import Configuration, Contract
+from confide.aggregator.cards.contracts.clauses import judge
+from confide.aggregator.cards.contracts.contract import Configuration, Contract
 from confide.aggregator.quantiles.registry import MECHANISMS
 from confide.protocol.cards.in_words import headline
 from tests.support.cards import CONTRACT, KEY, ORIGIN, OTHER, broken, infeasible, make_card

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from confide.aggregator.cards.contract import Configuration, Contract, read_grid
-from confide.aggregator.cards.search import search_and_try
-from confide.aggregator.cards.shortlist import ShortlistTrial
+from confide.aggregator.cards.contracts.contract import Configuration, Contract, read_grid
+from confide.aggregator.cards.contracts.search import search_and_try
+from confide.aggregator.cards.contracts.shortlist import ShortlistTrial
 from confide.protocol.cards.card import Card, parse_card
 from confide.protocol.cards.in_words import headline
 from confide.protocol.cards.page import as_html
 from confide.protocol.cards.verify.card import verify
-from confide.protocol.embedded import predictions
 from confide.protocol.errors import BadInput
 from confide.protocol.scores.registry import find_score
+from confide.protocol.simulated.embedded import predictions
 from tests.support.cards import CONTRACT, GRID, KEY, ORIGIN, broken
 
 

@@ -11,7 +11,7 @@ from confide.aggregator.keys import SIGNING_KEY
 from confide.protocol.cards.card import read_card
 from confide.protocol.cards.in_words import in_words
 from confide.protocol.cards.verify.card import verify
-from confide.protocol.methods.central import CentralTerms
+from confide.protocol.methods.counts.central import CentralTerms
 from confide.protocol.plan import Plan, sign_plan
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.cards import KEY, broken, command

@@ -12,8 +12,8 @@ import pytest
 from confide.aggregator.keys import SIGNING_KEY, create_keys
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.storage import views
-from confide.aggregator.storage.report_writer import Writer
-from confide.aggregator.storage.submissions import Packed, Submission
+from confide.aggregator.storage.reports.submissions import Packed, Submission
+from confide.aggregator.storage.reports.writer import Writer
 from confide.client.transport.grpc_client import Aggregator
 from confide.client.transport.retry import Patience
 from confide.protocol.cards.card import parse_card

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from confide.aggregator.campaigns.settings import KINDS, belongs, check
+from confide.aggregator.campaigns.planning.settings import KINDS, belongs, check
 from confide.aggregator.keys import SIGNING_KEY
 from confide.protocol.errors import BadInput
-from confide.protocol.simulated_data import EMBEDDED_RECORDS
+from confide.protocol.simulated.records import EMBEDDED_RECORDS
 from confide.simulation.defaults import run_defaults
 from tests.support.operating import said
 from tests.support.owners import PUBLIC as PUBLIC_KEY

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from confide.aggregator.campaigns.driver import run_procedure
 from confide.aggregator.procedures.averaging import Learned, federated_averaging
-from confide.protocol.methods.mean_weights import WEIGHT_BOUND, TrainingTally
-from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.methods.training_query import TrainingQuery
+from confide.protocol.methods.training.mean_weights import WEIGHT_BOUND, TrainingTally
+from confide.protocol.methods.training.query import TrainingQuery
+from confide.protocol.methods.training.terms import TrainingTerms
 from tests.support.stacks import first_weights, layered
 
 Array = NDArray[Any]

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from confide.aggregator.procedures import betting
-from confide.aggregator.procedures.betting import Payoffs, betting_evidence, block_ends
+from confide.aggregator.procedures.labels import betting
+from confide.aggregator.procedures.labels.betting import Payoffs, betting_evidence, block_ends
 from tests.support.known import assert_rate_at_most
 
 Floats = NDArray[np.float64]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from confide.aggregator.procedures import bits
-from confide.aggregator.procedures.one_shot import one_shot
+from confide.aggregator.procedures.bits import procedure as bits
+from confide.aggregator.procedures.bits.one_shot import one_shot
 from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from confide.aggregator.procedures import bits
-from confide.aggregator.procedures.one_shot import one_shot
+from confide.aggregator.procedures.bits import procedure as bits
+from confide.aggregator.procedures.bits.one_shot import one_shot
 from confide.protocol.certificate import LIARS
 from confide.protocol.channels.bit import Bit
 from tests.support.bit_tallies import POPULATIONS, campaign

@@ -19,13 +19,18 @@ from confide.aggregator.quantiles.histogram import Histogram, certified_rank, hi
 from confide.aggregator.quantiles.rank_exponential import RankExponential
 from confide.client.policy import Policy
 from confide.protocol.cards.verify.card import verify
-from confide.protocol.cards.verify.recompute import inflation
+from confide.protocol.cards.verify.counts.recompute import inflation
 from confide.protocol.certificate import CentralCertificate
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.grids import uniform_grid
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy
-from confide.protocol.methods.counts import CountProcedure, CountQuery, CountTally, HistogramTally
+from confide.protocol.methods.counts.queries import (
+    CountProcedure,
+    CountQuery,
+    CountTally,
+    HistogramTally,
+)
 from confide.protocol.plan import Plan
 from tests.support.central import BINS, CENTRAL, NOISED, TRUSTED, drive
 from tests.support.owners import KEY, NOW, asking, central, changed, owner, records, scored, signed

@@ -9,7 +9,7 @@ import pytest
 
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import Outcome, run_campaign
-from confide.aggregator.campaigns.plans import make_plan
+from confide.aggregator.campaigns.planning.plans import make_plan
 from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.aggregator.quantiles.base import Mechanism, Release
@@ -20,10 +20,10 @@ from confide.client.ledger.ledger import Ledger
 from confide.client.respond import Respondent
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.counts import CountQuery, HistogramQuery
+from confide.protocol.methods.counts.queries import CountQuery, HistogramQuery
 from confide.protocol.plan import Plan, digest, open_plan, write_query
 from confide.protocol.privacy.zcdp import search_steps, zcdp_epsilon
-from confide.protocol.simulated import ALWAYS
+from confide.protocol.simulated.settings import ALWAYS
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse, serialise
 from confide.simulation.defaults import run_defaults

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from confide.aggregator.procedures import labels
-from confide.aggregator.procedures.betting import block_ends
-from confide.aggregator.procedures.class_labels import class_conditional, class_payoffs
+from confide.aggregator.procedures.labels import procedure as labels
+from confide.aggregator.procedures.labels.betting import block_ends
+from confide.aggregator.procedures.labels.by_class import class_conditional, class_payoffs
 from confide.aggregator.procedures.ladder import public_ladder
 from confide.protocol.certificate import BY_CLASS, LocalCertificate
 from confide.protocol.channels.base import LabelChannel
@@ -16,7 +16,7 @@ from confide.protocol.channels.randomized_response import KaryRR
 from confide.protocol.channels.registry import LABEL_CHANNELS
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.label_query import LabelTally
+from confide.protocol.methods.labels.query import LabelTally
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.registry import SCORES
 from confide.simulation.calibration import calibrate

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from confide import calibrate
-from confide.aggregator.procedures.class_pairs import class_conditional
-from confide.aggregator.procedures.class_stages import RESERVE
+from confide.aggregator.procedures.pairs.procedure import class_conditional
+from confide.aggregator.procedures.pairs.stages import RESERVE
 from confide.protocol.cards.verify.card import verify
-from confide.protocol.cards.verify.pairs import RESERVE as VERIFIED_RESERVE
+from confide.protocol.cards.verify.local.pairs import RESERVE as VERIFIED_RESERVE
 from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.registry import auto
 from confide.protocol.errors import BadInput, Refused

@@ -9,24 +9,29 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from confide.aggregator.campaigns.plans import make_plan
+from confide.aggregator.campaigns.planning.plans import make_plan
 from confide.aggregator.procedures.central import draw_afresh
-from confide.aggregator.procedures.full_data_campaign import owner_noised, trusted
-from confide.aggregator.procedures.full_data_rules import Certified, Nominal, Rule, rule_of
+from confide.aggregator.procedures.full_data.procedure import owner_noised, trusted
+from confide.aggregator.procedures.full_data.rules import Certified, Nominal, Rule, rule_of
 from confide.aggregator.quantiles.base import Mechanism, Release
 from confide.aggregator.quantiles.histogram import Histogram
 from confide.protocol.certificate import CentralCertificate
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.sampling import Entropy, SeededEntropy
-from confide.protocol.methods.counts import CountQuery, CountTally, HistogramQuery, HistogramTally
-from confide.protocol.methods.full_data import VARIANTS, FullDataTerms
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.counts.full_data import VARIANTS, FullDataTerms
+from confide.protocol.methods.counts.queries import (
+    CountQuery,
+    CountTally,
+    HistogramQuery,
+    HistogramTally,
+)
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import Plan
 from confide.protocol.privacy.losses import Gaussian
 from confide.protocol.privacy.zcdp import search_variance
-from confide.protocol.simulated import ALWAYS
+from confide.protocol.simulated.settings import ALWAYS
 from confide.simulation.driver import drive
-from confide.simulation.evaluate.learners import Memoriser
+from confide.simulation.evaluate.full_data.learners import Memoriser
 from tests.support.trained_chain import TRAINS
 
 N, OWNERS, ALPHA, MU = 20_000, 5, 0.1, 0.5

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from confide.aggregator.procedures.betting import block_ends
-from confide.aggregator.procedures.label_payoffs import (
+from confide.aggregator.procedures.labels.betting import block_ends
+from confide.aggregator.procedures.labels.payoffs import (
     RungTable,
     SetValues,
     coverage_payoffs,
@@ -18,7 +18,7 @@ from confide.aggregator.procedures.ladder import Ladder, public_ladder
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.channels.registry import LABEL_CHANNELS
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.label_query import LabelTally
+from confide.protocol.methods.labels.query import LabelTally
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import all_scores
 from tests.support.known import label_population

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from confide.aggregator.procedures import labels
+from confide.aggregator.procedures.bits.one_shot import one_shot
+from confide.aggregator.procedures.labels import procedure as labels
+from confide.aggregator.procedures.labels.sweep import noise_aware_threshold
 from confide.aggregator.procedures.ladder import check_ladder, even_in_size, public_ladder
 from confide.aggregator.procedures.nonprivate import split_conformal
-from confide.aggregator.procedures.one_shot import one_shot
-from confide.aggregator.procedures.sweep import noise_aware_threshold
 from confide.protocol.certificate import LIARS_IN_ORDER, LocalCertificate
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.channels.bit import Bit
@@ -20,8 +20,8 @@ from confide.protocol.channels.subset_selection import SubsetSelection
 from confide.protocol.channels.unary_encoding import UnaryEncoding
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.label_query import LabelQuery, LabelTally
-from confide.protocol.methods.labels import LabelTerms
+from confide.protocol.methods.labels.query import LabelQuery, LabelTally
+from confide.protocol.methods.labels.terms import LabelTerms
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import all_scores
 from confide.simulation.driver import LabelUsers, drive

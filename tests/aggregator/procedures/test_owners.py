@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from confide.aggregator.procedures import bits, labels
+from confide.aggregator.procedures.bits import procedure as bits
+from confide.aggregator.procedures.labels import procedure as labels
 from confide.aggregator.procedures.ladder import public_ladder
 from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.bit import Bit

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from confide.aggregator.procedures import bits
+from confide.aggregator.procedures.bits import procedure as bits
 from confide.aggregator.procedures.certify import MOST_UNEQUAL, Search, design_stage
-from confide.aggregator.procedures.planned_mixture import PlannedMixture
+from confide.aggregator.procedures.owners.planned_mixture import PlannedMixture
 from confide.protocol.certificate import MIXTURE, PLANNED_MIXTURE, LocalCertificate
 from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.bits import BitTally

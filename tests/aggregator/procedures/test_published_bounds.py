@@ -3,7 +3,11 @@ import math
 import numpy as np
 import pytest
 
-from confide.aggregator.procedures.published_bounds import Smoothness, theorem_12, theorem_15
+from confide.aggregator.procedures.full_data.published_bounds import (
+    Smoothness,
+    theorem_12,
+    theorem_15,
+)
 from confide.protocol.errors import BadInput
 from confide.protocol.privacy.losses import SampledGaussian
 

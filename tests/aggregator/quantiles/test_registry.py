@@ -3,16 +3,16 @@ from typing import Any, Self
 
 import pytest
 
-from confide.aggregator.cards.contract import Configuration, Contract
+from confide.aggregator.cards.contracts.contract import Configuration, Contract
+from confide.aggregator.cards.contracts.search import search
 from confide.aggregator.cards.issue import provenance
-from confide.aggregator.cards.search import search
 from confide.aggregator.quantiles.base import Mechanism, Privacy
 from confide.aggregator.quantiles.histogram import Histogram
 from confide.aggregator.quantiles.rank_exponential import RankExponential
 from confide.aggregator.quantiles.registry import MECHANISMS, needs_delta, register, within_budget
 from confide.protocol.cards.card import Card
-from confide.protocol.cards.verify import recompute
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.cards.verify.counts import recompute
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy
 from tests.support.owners import NOW

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from confide.aggregator.campaigns.plans import make_plan
+from confide.aggregator.campaigns.planning.plans import make_plan
 from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.methods.base import Batch
-from confide.protocol.methods.counts import HistogramQuery
+from confide.protocol.methods.counts.queries import HistogramQuery
 from confide.protocol.plan import Plan, digest
 from tests.support.answers import answer
 from tests.support.hostile import Wire

@@ -15,10 +15,10 @@ from confide.aggregator.server.authentication import OwnerDirectory
 from confide.aggregator.server.grpc_server import Endpoint, GrpcServer
 from confide.aggregator.server.health import HEALTH
 from confide.aggregator.server.limits import ServerLimits
-from confide.aggregator.server.round_cache import RoundCache
+from confide.aggregator.server.rounds.round_cache import RoundCache
 from confide.aggregator.server.service import Bounds, Service
 from confide.aggregator.storage.enrolment import Enrolment
-from confide.aggregator.storage.report_writer import Writer
+from confide.aggregator.storage.reports.writer import Writer
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import Refused
 from confide.protocol.methods.bits import BitQuery

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from confide.aggregator.server.stored_rounds import StoredRounds
+from confide.aggregator.server.rounds.stored_rounds import StoredRounds
 from confide.aggregator.storage import views
 from confide.client.transport.grpc_client import Aggregator
 from confide.client.transport.retry import Patience, Unreachable
 from confide.protocol.exact.lattice import MOST_WEIGHTS
-from confide.protocol.methods.mean_weights import WEIGHT_BOUND, TrainingTally
-from confide.protocol.methods.training_query import TrainingQuery
+from confide.protocol.methods.training.mean_weights import WEIGHT_BOUND, TrainingTally
+from confide.protocol.methods.training.query import TrainingQuery
 from confide.protocol.plan import read_query
 from confide.protocol.sealing import sealing_key
 from confide.protocol.wire.service import MESSAGES, PIECE_BYTES

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from confide.aggregator.campaigns.watched_card import calibration_card
+from confide.aggregator.campaigns.planning.watched_card import calibration_card
 from confide.aggregator.keys import SIGNING_KEY
 from confide.client.records.records import Records
 from confide.protocol.cards.card import PUBLIC, parse_card

@@ -16,7 +16,7 @@ from confide.protocol.errors import Refused
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.base import Batch, Columns, Query
 from confide.protocol.methods.bits import BitQuery
-from confide.protocol.methods.label_query import LabelQuery
+from confide.protocol.methods.labels.query import LabelQuery
 from confide.protocol.plan import Plan
 from confide.protocol.wire.splitting import single_bytes, split_answer
 from tests.support.answers import answer, reports

@@ -10,12 +10,12 @@ import pytest
 
 from confide.aggregator.keys import SIGNING_KEY
 from confide.aggregator.procedures.nonprivate import split_conformal
-from confide.protocol.cards.card import Card, read_card
+from confide.protocol.cards.card import Card
 from confide.protocol.cards.page import as_html, as_markdown
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.regression import AbsoluteResidual
-from tests.support.chains import Contributor
+from tests.support.chains import Contributor, opened, published
 from tests.support.operating import said as command_said
 from tests.support.owners import PUBLIC
 from tests.support.regressions import (
@@ -27,7 +27,7 @@ from tests.support.regressions import (
     numbers,
     write_numbers,
 )
-from tests.support.servers import Place, Running, aggregator, client, eventually, together
+from tests.support.servers import Place, Running, client, eventually
 
 OWNERS, N = 3, 1_500
 # Each with its epsilon, and the least true coverage that is no false alarm. Bits promise 0.9 but
@@ -72,19 +72,19 @@ def owners(place: Place, held: Numbers) -> list[Contributor]:
     return made
 
 
-def create(place: Place, name: str, *more: Any) -> tuple[int, str]:
-    """`campaign create`, with a score of numbers and no number of labels."""
+def settings(name: str) -> dict[str, Any]:
+    """The options of `campaign create`, with a score of numbers and no number of labels."""
     asked = {
         "--campaign": name,
         "--score": SCORE,
         "--records": OWNERS * N,
         "--owners": OWNERS,
         "--model": MODEL.digest.hex(),
-        "--key": place.keys / SIGNING_KEY,
-        "--db": place.url,
+        "--epsilon": CAMPAIGNS[name][0],
     }
-    words = [word for pair in asked.items() for word in pair]
-    return aggregator("campaign", "create", *words, *more)
+    if name.startswith("bits"):
+        asked["--failure-probability"] = 1e-4
+    return asked
 
 
 @pytest.fixture(scope="module")
@@ -92,26 +92,7 @@ def cards(place: Place, server: Running, owners: list[Contributor]) -> dict[str,
     """The card of every campaign, as an owner fetches it."""
     # The owner with features gets the model from the aggregator.
     place.store.keep_model(MODEL.data)
-    return {name: run(place, server, owners, name) for name in CAMPAIGNS}
-
-
-def run(place: Place, server: Running, owners: list[Contributor], name: str) -> Card:
-    """Run a campaign from its plan to the card that an owner fetches."""
-    local = ["--failure-probability", 1e-4] if name.startswith("bits") else []
-    code, said = create(place, name, "--epsilon", CAMPAIGNS[name][0], *local)
-    assert code == 0, said
-    campaign = said.strip()
-    assert aggregator("campaign", "open", campaign, "--db", place.url)[0] == 0
-    eventually(lambda: place.store.rounds(campaign))
-    for done in together(OWNERS, lambda number: owners[number].contribute(server, campaign)):
-        assert done.returncode == 0, done.stderr
-    assert aggregator("campaign", "publish", campaign, "--db", place.url)[0] == 0
-    file = place.folder / f"{name.replace(':', '-')}.json"
-    at = ("--aggregator", f"127.0.0.1:{server.port}", "--ca", place.keys / "ca.pem")
-    mine = ("--token-file", owners[0].token, "--home", owners[0].home, "--out", file)
-    # The server notices a publication a moment later.
-    eventually(lambda: client("card", *at, "--campaign", campaign, *mine)[0] == 0, what=name)
-    return read_card(file)
+    return {name: published(server, owners, settings(name)) for name in CAMPAIGNS}
 
 
 @pytest.mark.parametrize("name", CAMPAIGNS)
@@ -189,9 +170,8 @@ def test_an_owner_is_told_of_the_bound_and_of_what_its_file_lacks(
 ) -> None:
     """`explain` speaks of targets, their unit and the bound; `doctor` of the targets of a file;
     a file with labels, or without quantiles, is refused here with what is missing."""
-    campaign = create(place, "bits:certified", "--score", "cqr bound=4", "--epsilon", 1)[1].strip()
-    assert aggregator("campaign", "open", campaign, "--db", place.url)[0] == 0
-    eventually(lambda: place.store.rounds(campaign))
+    asked = {"--score": "cqr bound=4", "--epsilon": 1}
+    campaign = opened(place, settings("bits:certified") | asked)
     one = owners[0]
     at = ("--aggregator", f"127.0.0.1:{server.port}", "--ca", place.keys / "ca.pem")
     mine = ("--campaign", campaign, "--token-file", one.token)

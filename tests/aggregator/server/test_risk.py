@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 
 from confide.__main__ import main as confide
-from confide.aggregator.keys import SIGNING_KEY
-from confide.protocol.cards.card import Card, read_card
+from confide.protocol.cards.card import Card
 from confide.protocol.cards.page import as_markdown
 from confide.protocol.cards.verify.card import verify
-from tests.support.chains import Contributor
+from tests.support.chains import Contributor, published
 from tests.support.commands import run_main
 from tests.support.multi_label import LABELS, ManyLabels, many_labels, missed, write_many_labels
 from tests.support.owners import PUBLIC
-from tests.support.servers import Place, Running, aggregator, client, eventually, together
+from tests.support.servers import Place
 
 OWNERS, N = 2, 1_500
 # The most true risk that is no false alarm. Bits promise 0.1 but with probability 1e-4; counts on
@@ -51,10 +50,11 @@ def cards(place: Place, held: ManyLabels) -> dict[str, Card]:
         owners.append(
             Contributor(folder, place, file, models=f'["{"ab" * 32}"]', epsilon_per_campaign="6.0")
         )
-    return {name: run(place, server, owners, name) for name in CAMPAIGNS}
+    return {name: published(server, owners, settings(name)) for name in CAMPAIGNS}
 
 
-def run(place: Place, server: Running, owners: list[Contributor], name: str) -> Card:
+def settings(name: str) -> dict[str, Any]:
+    """The options of `campaign create`."""
     asked: dict[str, Any] = {
         "--campaign": name,
         "--score": "false-negatives",
@@ -63,25 +63,10 @@ def run(place: Place, server: Running, owners: list[Contributor], name: str) -> 
         "--records": OWNERS * N,
         "--owners": OWNERS,
         "--model": "ab" * 32,
-        "--key": place.keys / SIGNING_KEY,
-        "--db": place.url,
     }
     if name.startswith("bits"):
         asked["--failure-probability"] = 1e-4
-    words = [word for pair in asked.items() for word in pair]
-    code, said = aggregator("campaign", "create", *words)
-    assert code == 0, said
-    campaign = said.strip()
-    assert aggregator("campaign", "open", campaign, "--db", place.url)[0] == 0
-    eventually(lambda: place.store.rounds(campaign))
-    for done in together(OWNERS, lambda number: owners[number].contribute(server, campaign)):
-        assert done.returncode == 0, done.stderr
-    assert aggregator("campaign", "publish", campaign, "--db", place.url)[0] == 0
-    file = place.folder / f"{name.replace(':', '-')}.json"
-    at = ("--aggregator", f"127.0.0.1:{server.port}", "--ca", place.keys / "ca.pem")
-    mine = ("--token-file", owners[0].token, "--home", owners[0].home, "--out", file)
-    eventually(lambda: client("card", *at, "--campaign", campaign, *mine)[0] == 0, what=name)
-    return read_card(file)
+    return asked
 
 
 @pytest.mark.parametrize("name", CAMPAIGNS)

@@ -22,13 +22,13 @@ from confide.client.transport.grpc_client import Access, Aggregator
 from confide.client.transport.retry import Patience
 from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.cards.verify.card import verify
-from confide.protocol.embedded import embedded_model, owned
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.in_clear import Features
-from confide.protocol.methods.labels import LabelTerms
+from confide.protocol.methods.labels.in_clear import Features
+from confide.protocol.methods.labels.terms import LabelTerms
 from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan, digest, sign_plan, write_query
+from confide.protocol.simulated.embedded import embedded_model, owned
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.owners import KEY, POLICY, asking, changed, owner
 from tests.support.owners import PUBLIC as PUBLIC_KEY

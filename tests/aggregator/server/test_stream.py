@@ -14,15 +14,15 @@ from confide.aggregator.campaigns.allowance import Allowance
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server import upload as streams
 from confide.aggregator.server.limits import MessageMemory
-from confide.aggregator.server.round_cache import RoundCache
+from confide.aggregator.server.rounds.round_cache import RoundCache
 from confide.aggregator.storage import views
 from confide.aggregator.storage.database import writing
-from confide.aggregator.storage.deposit import store_all
-from confide.aggregator.storage.report_writer import Writer
+from confide.aggregator.storage.reports.deposit import store_all
+from confide.aggregator.storage.reports.ids import StoredIds
+from confide.aggregator.storage.reports.submissions import Packed, Stored, Submission
+from confide.aggregator.storage.reports.writer import Writer
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import Campaign
-from confide.aggregator.storage.stored_ids import StoredIds
-from confide.aggregator.storage.submissions import Packed, Stored, Submission
 from confide.protocol.errors import Refused
 from confide.protocol.methods.bits import BitQuery
 from confide.protocol.plan import write_query

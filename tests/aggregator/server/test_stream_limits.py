@@ -12,8 +12,8 @@ from confide.aggregator.campaigns.allowance import SLACK, Allowance
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server.limits import MessageMemory
 from confide.aggregator.storage import views
-from confide.aggregator.storage.report_writer import Writer
-from confide.aggregator.storage.submissions import Packed, Submission
+from confide.aggregator.storage.reports.submissions import Packed, Submission
+from confide.aggregator.storage.reports.writer import Writer
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.databases import DATABASES
 from tests.support.open_round import OWNER, REPORTS, OpenRound

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from confide.aggregator.storage.training_progress import error_rates
-from confide.protocol.methods.mean_weights import packed
-from confide.protocol.methods.training_query import TrainingQuery
+from confide.protocol.methods.training.mean_weights import packed
+from confide.protocol.methods.training.query import TrainingQuery
 from confide.protocol.plan import digest, read_query
 from confide.protocol.wire.service import PIECE_BYTES
 from tests.support.owners import changed

@@ -17,9 +17,9 @@ from alembic.migration import MigrationContext
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.storage import views
 from confide.aggregator.storage.database import latest_version
-from confide.aggregator.storage.report_writer import Writer
+from confide.aggregator.storage.reports.submissions import Packed, Submission
+from confide.aggregator.storage.reports.writer import Writer
 from confide.aggregator.storage.schema import metadata
-from confide.aggregator.storage.submissions import Packed, Submission
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.databases import DATABASES, needs_postgres
 from tests.support.places import ROOT

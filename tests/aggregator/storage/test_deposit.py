@@ -1,7 +1,7 @@
 from confide.aggregator.storage.database import writing
-from confide.aggregator.storage.deposit import store_all
-from confide.aggregator.storage.stored_ids import StoredIds
-from confide.aggregator.storage.submissions import Packed, Submission
+from confide.aggregator.storage.reports.deposit import store_all
+from confide.aggregator.storage.reports.ids import StoredIds
+from confide.aggregator.storage.reports.submissions import Packed, Submission
 from tests.support.servers import Place, plan_now
 
 

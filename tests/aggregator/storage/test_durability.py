@@ -13,7 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from confide.aggregator.storage import views
-from confide.aggregator.storage.report_writer import IDLE_SECONDS
+from confide.aggregator.storage.reports.writer import IDLE_SECONDS
 from confide.client.ledger.ledger import Ledger
 from confide.client.transport.retry import Unreachable
 from confide.protocol.plan import digest

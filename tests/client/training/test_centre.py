@@ -7,7 +7,7 @@ import pytest
 from confide.protocol.architectures.base import scaled
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import CLIP_UNITS, sensitivity
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.terms import TrainingTerms
 from tests.support.stacks import first_weights, layered, predict, split, stack_at
 
 TERMS = TrainingTerms(

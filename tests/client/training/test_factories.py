@@ -17,9 +17,9 @@ from confide.client.home import Home
 from confide.client.policy import Policy
 from confide.protocol.architectures.export import to_onnx
 from confide.protocol.architectures.factories import source_digest
-from confide.protocol.methods.network_terms import described
-from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.methods.training_query import TrainingQuery
+from confide.protocol.methods.training.network_terms import described
+from confide.protocol.methods.training.query import TrainingQuery
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan
 from confide.protocol.wire import wire_pb2 as wire

@@ -22,7 +22,7 @@ from confide.protocol.architectures.export import to_onnx
 from confide.protocol.channels.bit import Bit
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.bits import BitQuery, BitTerms
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan, digest, write_query
 from confide.protocol.wire import wire_pb2 as wire

@@ -19,8 +19,8 @@ from confide.protocol.errors import BadInput
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.lattice import MOST_BATCH, sensitivity
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy
-from confide.protocol.methods.mean_weights import WEIGHT_BOUND
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.mean_weights import WEIGHT_BOUND
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import Plan
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.learners import (

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from confide.aggregator.campaigns.plans import make_plan
+from confide.aggregator.campaigns.planning.plans import make_plan
 from confide.aggregator.cards.issue import campaign_card
 from confide.client.explain import explain
 from confide.client.training.computing import Computing
@@ -18,9 +18,9 @@ from confide.client.training.local_round import Trainer
 from confide.client.training.networks import count_errors
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.noised_errors import loss_epsilon, loss_noise
-from confide.protocol.methods.training import TrainingTerms
-from confide.protocol.methods.training_query import TrainingQuery
+from confide.protocol.methods.training.noised_errors import loss_epsilon, loss_noise
+from confide.protocol.methods.training.query import TrainingQuery
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import digest
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.cards import broken, edited

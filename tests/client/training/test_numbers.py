@@ -16,7 +16,7 @@ from confide.protocol.architectures.registry import open_network
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import CLIP_UNITS, sensitivity
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan
 from tests.support.servers import plan_now

@@ -16,7 +16,7 @@ from confide.client.training import networks
 from confide.client.training.computing import Computing
 from confide.client.training.local_round import Trainer
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.network_terms import described
+from confide.protocol.methods.training.network_terms import described
 from tests.support.devices import SECOND, Mixture, second_device
 from tests.support.learners import LEARNS, TERMS, TRAINING, people
 from tests.support.owners import NOW, asking, signed

@@ -9,7 +9,7 @@ import pytest
 from confide.client.training.layers import Traces, value_bits
 from confide.protocol.architectures.base import MOST_UNITS, Weights
 from confide.protocol.exact.lattice import CLIP_UNITS
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.terms import TrainingTerms
 from tests.support.exact_stack import TERMS, Array, cancelling, hostile, people
 from tests.support.stacks import first_weights, layered, predict, split, stack_at
 

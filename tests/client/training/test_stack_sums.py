@@ -19,7 +19,7 @@ from confide.protocol.exact.lattice import (
     chunk_rows,
     sensitivity,
 )
-from confide.protocol.methods.training import TrainingTerms
+from confide.protocol.methods.training.terms import TrainingTerms
 from tests.support.exact_stack import SMALL, TERMS, Array, hostile, people
 from tests.support.lattice import length
 from tests.support.stacks import first_weights, layered, stack_at

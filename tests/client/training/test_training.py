@@ -33,7 +33,7 @@ from confide.protocol.exact.sampling import (
     SeededEntropy,
     os_entropy,
 )
-from confide.protocol.methods.training import NOISE
+from confide.protocol.methods.training.terms import NOISE
 from confide.protocol.privacy.budgets import Budget
 from confide.protocol.privacy.losses import Gaussian, SampledGaussian
 from confide.protocol.privacy.profiles import Profile

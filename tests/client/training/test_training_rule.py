@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from confide.aggregator.campaigns.plans import make_plan
+from confide.aggregator.campaigns.planning.plans import make_plan
 from confide.client.training.local_round import moved
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.lattice import sensitivity
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.training import LIMITS, TrainingTerms
-from confide.protocol.methods.training_rule import NOISE_LENGTH
-from confide.protocol.simulated import ALWAYS
+from confide.protocol.methods.training.rule import NOISE_LENGTH
+from confide.protocol.methods.training.terms import LIMITS, TrainingTerms
+from confide.protocol.simulated.settings import ALWAYS
 from confide.simulation.defaults import run_defaults
 
 OWNERS, RECORDS, SHARE = 4, 3_000, 0.6

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from confide.aggregator.procedures import bits, every_owner_bits
+from confide.aggregator.procedures.bits import procedure as bits
 from confide.aggregator.procedures.certify import MOST_UNEQUAL, Search, null_rate
-from confide.protocol.cards.verify import bits as verify_bits
+from confide.aggregator.procedures.owners import every_owner_bits
+from confide.protocol.cards.verify.local import bits as verify_bits
 from confide.protocol.certificate import IID, MIXTURE, PLANNED_MIXTURE, BitRung
 from confide.protocol.channels.bit import Bit
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from confide.aggregator.cards.contract import Configuration, Contract
+from confide.aggregator.cards.contracts.contract import Configuration, Contract
 from confide.aggregator.cards.full_data import FullDataContract
 from confide.protocol.cards.card import Card, parse_card
 from confide.protocol.privacy.losses import SampledGaussian

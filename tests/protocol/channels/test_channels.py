@@ -14,7 +14,7 @@ from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.exponentials import exp_below, log_up
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.base import Batch
-from confide.protocol.methods.label_query import LabelQuery
+from confide.protocol.methods.labels.query import LabelQuery
 from confide.protocol.plan import Plan, digest
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse

@@ -12,7 +12,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.base import Batch
 from confide.protocol.methods.bits import BitQuery, BitTally
-from confide.protocol.methods.label_query import LabelQuery
+from confide.protocol.methods.labels.query import LabelQuery
 from confide.protocol.methods.parts import MOST_PARTS, Divided, PartBits
 from confide.protocol.wire.columns import Array
 from confide.simulation.driver import BitUsers, LabelUsers

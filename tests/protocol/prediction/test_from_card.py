@@ -10,8 +10,8 @@ import pytest
 
 from confide import CardWarning, Predictor, calibrate
 from confide.protocol.cards.card import Card
-from confide.protocol.embedded import predictions
 from confide.protocol.errors import BadInput
+from confide.protocol.simulated.embedded import predictions
 from confide.simulation.calibration import Calibration
 from tests.support.calibrated import calibrated, calibrated_card
 from tests.support.campaign_cards import forged

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from confide.protocol.errors import BadInput
-from confide.protocol.methods.labels import LabelTerms
+from confide.protocol.methods.labels.terms import LabelTerms
 from confide.protocol.scores.label_score import LabelScore
 from confide.protocol.scores.registry import check_text, find_score
 from confide.protocol.scores.risk import FalseNegatives, OwnLoss

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from confide.protocol.cards.verify.released import released_score
 from confide.protocol.errors import BadInput, Refused
-from confide.protocol.methods.labels import LabelTerms
+from confide.protocol.methods.labels.terms import LabelTerms
 from confide.protocol.plan import Plan
 from confide.protocol.scores.registry import SCORES, find_label_score, find_score
 from confide.protocol.wire import wire_pb2 as wire

@@ -18,7 +18,7 @@ from confide.protocol.channels.unary_encoding import UnaryEncoding
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.base import Batch
-from confide.protocol.methods.label_query import LabelQuery
+from confide.protocol.methods.labels.query import LabelQuery
 from confide.protocol.plan import digest, open_plan, read_query, write_query
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION, serialise

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from confide.aggregator.procedures import bits, labels
+from confide.aggregator.procedures.bits import procedure as bits
+from confide.aggregator.procedures.labels import procedure as labels
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.registry import auto
 from confide.protocol.exact.sampling import SeededEntropy

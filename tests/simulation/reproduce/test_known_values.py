@@ -11,23 +11,17 @@ from scipy.optimize import minimize_scalar
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.privacy.budgets import Budget
-from confide.simulation.evaluate.networks import Recipe
-from confide.simulation.evaluate.pipeline_terms import PipelineTerms
-from confide.simulation.reproduce import (
-    card_figure,
-    dpcp,
-    ldp_sets,
-    ldp_terms,
-    pps_level,
-    scp_coupling,
-)
-from confide.simulation.reproduce.cells import averages
+from confide.simulation.evaluate.full_data.networks import Recipe
+from confide.simulation.evaluate.full_data.terms import PipelineTerms
 from confide.simulation.reproduce.files import cifar10
-from confide.simulation.reproduce.ldp_numbers import TABLE_1
+from confide.simulation.reproduce.full_data import dpcp, scp_coupling
+from confide.simulation.reproduce.full_data.cells import averages
+from confide.simulation.reproduce.full_data.scp import WIDTHS
+from confide.simulation.reproduce.full_data.scp_numbers import HOUSING, SETS
+from confide.simulation.reproduce.full_data.scp_regression import california_cells
 from confide.simulation.reproduce.made_up import classifier
-from confide.simulation.reproduce.scp import WIDTHS
-from confide.simulation.reproduce.scp_numbers import HOUSING, SETS
-from confide.simulation.reproduce.scp_regression import california_cells
+from confide.simulation.reproduce.split import card_figure, ldp_sets, ldp_terms, pps_level
+from confide.simulation.reproduce.split.ldp_numbers import TABLE_1
 from confide.simulation.reproduce.target import NO, PARTLY, YES, RunOptions
 from confide.simulation.reproduce.targets import TARGETS
 from tests.support.published_files import write_california, write_cifar, write_medmnist

@@ -1,0 +1,1 @@
+"""Campaigns of bits: search, certification, one round."""

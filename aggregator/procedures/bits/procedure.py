@@ -1,0 +1,205 @@
+"""LDP-CP-S: features and labels are private; each record sends one randomised bit 1{S <= q}.
+
+Penso et al. 2025, Algorithm 3, and beyond. Each procedure is a generator that yields queries, is
+sent tallies and returns a certificate. `n` is the number of records expected, which is used to plan
+only; certificates depend on the answers that arrived.
+"""
+
+import math
+from collections.abc import Generator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from confide.aggregator.procedures.bits.asked import Asked
+from confide.aggregator.procedures.bits.one_shot import one_shot
+from confide.aggregator.procedures.bits.search import Ahead, Answers, aim_for, narrow, place
+from confide.aggregator.procedures.ladder import LOGIT_REACH
+from confide.aggregator.procedures.owners.every_owner_bits import for_every_owner
+from confide.aggregator.procedures.owners.owner_bits import per_owner
+from confide.aggregator.procedures.owners.planned_mixture import PlannedMixture, left_reason
+from confide.protocol.certificate import DROPOUTS, IID, PLANNED_MIXTURE
+from confide.protocol.channels.bit import Bit
+from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTally, BitTerms
+from confide.protocol.methods.owner_terms import FOR_EVERY_OWNER, OWNER_VARIANTS, PER_OWNER
+from confide.protocol.plan import Plan, digest
+
+Floats = NDArray[np.float64]
+
+# Shares of the records: two search rounds of twelve thresholds, then six certification stages, the
+# first ones small: they only make sure that something is certified.
+SEARCH_SHARES = (0.05, 0.1)
+STAGE_SHARES = (0.08, 0.09, 0.18, 0.14, 0.19, 0.17)
+SEARCH_THRESHOLDS = 12
+PUBLISHED_ROUNDS = 10
+
+
+def published_delta(*, channel: Bit, n: int, rounds: int, delta: float) -> float:
+    """Delta_S = (e^eps + 1)/(e^eps - 1) sqrt(log(2T/delta) / (2n')), n' = n/T answers a round."""
+    return float(1 / (channel.hit - channel.spill)) * math.sqrt(
+        math.log(2 * rounds / delta) / (2 * (n / rounds))
+    )
+
+
+def published(
+    *, channel: Bit, alpha: float, delta: float, n: int, star: bool = False, max_corrupt: int = 0
+) -> BitProcedure:
+    """Binary search over disjoint groups: LDP-CP-S, or S* with `star`.
+
+    The level is 1 - alpha - Delta, or 1 - alpha with `star`. Corrected: the mean is over the
+    round's own answers, the bit is 1{S <= q}, and a search that ends without a hit returns the
+    upper end of its bracket. Delta is taken from the smallest round that arrived.
+    """
+    variant, rounds = "published-star" if star else "published", PUBLISHED_ROUNDS
+    asked = Asked(
+        variant=variant, channel=channel, alpha=alpha, delta=delta, n=n, max_corrupt=max_corrupt
+    )
+    scale = float(1 / (channel.hit - channel.spill))
+    low, high, arrived, smallest = 0.0, 1.0, 0, n // rounds
+    slack = (
+        published_delta(channel=channel, n=n, rounds=rounds, delta=delta) if smallest else math.inf
+    )
+    for j in range(rounds if smallest else 0):
+        q = (low + high) / 2
+        tally = yield BitQuery(channel, j / rounds, (j + 1) / rounds, (q,))
+        answers, ones = tally.answers[0], tally.ones[0]
+        arrived += answers
+        if answers == 0:
+            low = q
+            continue
+        smallest = min(smallest, answers)
+        slack = (
+            published_delta(channel=channel, n=smallest * rounds, rounds=rounds, delta=delta)
+            + scale * max_corrupt / smallest
+        )
+        z = scale * (ones / answers - float(channel.spill))
+        floor = 1 - alpha + (slack if star else 0.0)
+        if z < floor:
+            low = q
+            continue
+        high = q
+        if z <= floor + slack:
+            break
+    level = 1 - alpha if star else max(0.0, 1 - alpha - slack)
+    reason = None
+    if high >= 1.0:
+        reason = f"no round saw enough ones: Delta is {slack:.3f} with {smallest} answers a round"
+    made = asked.finish(arrived=arrived, rungs=(), threshold=high, reason=reason)
+    return replace(made, level=level, slack=slack if smallest else None)
+
+
+def certified(
+    *,
+    channel: Bit,
+    alpha: float,
+    delta: float,
+    n: int,
+    max_corrupt: int = 0,
+    mixture: bytes | None = None,
+) -> BitProcedure:
+    """Search with 15 % of the records, certify with the rest; PAC at 1 - alpha with no Delta.
+
+    The search narrows a window around the threshold whose certification is likely. Each stage then
+    asks one threshold that `Search` allows, placed by the curve so far. There are eight rounds.
+
+    With `mixture`, a public seed, what is certified is for owners in the shares of the first round.
+    """
+    asked = Asked(
+        variant="certified", channel=channel, alpha=alpha, delta=delta, n=n, max_corrupt=max_corrupt
+    )
+    sizes = [int(n * share) for share in STAGE_SHARES]
+    if asked.hopeless(sum(sizes)):
+        return asked.too_few()
+    answers = Answers(channel, aim_for(asked.m0, channel, alpha=alpha, answers=sum(sizes)))
+    first, arrived, start = yield from _narrowed(channel, answers)
+    planned = None if mixture is None else PlannedMixture.of(first, mixture)
+    search, rungs = asked.search(unequal=planned is not None), []
+    unit = math.sqrt(asked.m0 * (1 - asked.m0) / n) / float(channel.hit - channel.spill)
+    reason = None
+    for i, share in enumerate(STAGE_SHARES):
+        rest = sum(sizes[i + 1 :])
+        stage = Ahead(sizes[i], rest, unit)
+        q = place(answers, search, stage, channel=channel, alpha=alpha)
+        if q is None:
+            break
+        stop = start + share if rest else 1.0
+        tally = yield BitQuery(channel, start, stop, (q,))
+        arrived += tally.answers[0]
+        start = stop
+        if planned is not None:
+            trials = planned.trials(tally, channel=channel, alpha=alpha, m0=asked.m0)
+            if not trials:
+                reason = left_reason(*planned.missing(tally))
+                break
+            tally = planned.drawn(tally, trials, i)
+        answers.add((q,), tally)
+        rungs.append(search.test(q, n=tally.answers[0], ones=tally.ones[0], rest=rest))
+        if search.finished:
+            break
+    failed = (
+        f"no threshold passed: {len(rungs)} stages on {arrived} answers did not reach 1 - alpha"
+    )
+    reason = (reason or failed) if search.certified >= 1 else None
+    made = asked.finish(arrived=arrived, rungs=rungs, threshold=search.certified, reason=reason)
+    if planned is None:
+        return made
+    liars = made.assumptions[3:]
+    return replace(made, assumptions=(IID, PLANNED_MIXTURE, DROPOUTS, *liars))
+
+
+def _narrowed(
+    channel: Bit, answers: Answers
+) -> Generator[BitQuery, BitTally, tuple[BitTally, int, float]]:
+    """Run the search rounds: each asks twelve thresholds across a window that the answers narrow.
+
+    Returns the first tally, how many answers arrived, and the position where the records not yet
+    asked begin.
+    """
+    first, arrived, start = BitTally((), ()), 0, 0.0
+    window = (-LOGIT_REACH, LOGIT_REACH)
+    for share in SEARCH_SHARES:
+        thresholds = tuple(expit(np.linspace(*window, SEARCH_THRESHOLDS)).tolist())
+        tally = yield BitQuery(channel, start, start + share, thresholds)
+        first = first if arrived else tally
+        answers.add(thresholds, tally)
+        arrived += sum(tally.answers)
+        start += share
+        window = narrow(answers.curve(), answers.aim, window)
+    return first, arrived, start
+
+
+def of_plan(plan: Plan) -> BitProcedure:
+    """Make the procedure of a plan of this method."""
+    terms = BitTerms.of(plan.terms)
+    own: dict[str, Any] = {}
+    if terms.planned_mixture:
+        own["mixture"] = digest(plan.to_bytes())
+    if terms.variant in OWNER_VARIANTS:
+        own["owner_floor"] = terms.owner_floor
+    if terms.variant == PER_OWNER:
+        own["joint"] = terms.joint
+    return procedure(
+        variant=terms.variant,
+        channel=terms.make_channel(labels=plan.labels),
+        alpha=plan.alpha,
+        delta=terms.delta,
+        n=plan.expected_records,
+        max_corrupt=terms.max_corrupt,
+        **own,
+    )
+
+
+def procedure(*, variant: str, n: int, **asked: Any) -> BitProcedure:
+    """Make the procedure of a variant; `n` is the number of records expected."""
+    if variant == "certified":
+        return certified(n=n, **asked)
+    if variant == "one-shot":
+        return one_shot(n=n, **asked)
+    if variant == FOR_EVERY_OWNER:
+        return for_every_owner(n=n, **asked)
+    if variant == PER_OWNER:
+        return per_owner(n=n, **asked)
+    return published(n=n, star=variant == "published-star", **asked)

@@ -1,0 +1,1 @@
+"""Calibration on the records that trained the model."""

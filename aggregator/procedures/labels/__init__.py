@@ -1,0 +1,1 @@
+"""Campaigns of labels: ladders, betting tests, classes, the published sweep."""

@@ -1,0 +1,1 @@
+"""Certificates for owners: for every one, for each, and for their planned mixture."""

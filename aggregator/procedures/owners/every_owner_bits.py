@@ -1,0 +1,192 @@
+"""Bits for every owner: all are asked about one threshold at a time, and each tests it for itself.
+
+Two rounds search, three certify. A stage asks the threshold of the owner that needs the highest.
+Every owner whose own threshold is still above it tests it on its own answers, in a search of its
+own that is valid at delta whoever chose the threshold, because a search may be asked anywhere below
+what it certified. So an owner with an easy task passes once and waits, and the stages belong to the
+hard ones.
+"""
+
+import math
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.special import expit
+
+from confide.aggregator.procedures.bits.asked import Asked
+from confide.aggregator.procedures.bits.search import Ahead, Answers, aim_for, narrow, place
+from confide.aggregator.procedures.certify import Search
+from confide.aggregator.procedures.ladder import LOGIT_REACH
+from confide.aggregator.procedures.owners.owner_parts import Wanted, named, put_together
+from confide.protocol.certificate import BitRung, Stratum
+from confide.protocol.channels.bit import Bit
+from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTally
+from confide.protocol.methods.owner_terms import FOR_EVERY_OWNER
+from confide.protocol.methods.parts import Division, by_owner
+
+# Shares of the records: of the two rounds that search, and of the stages. An owner has few answers,
+# and all owners must pass, so there are fewer stages than where all answers count together.
+SEARCH_SHARES = (0.05, 0.1)
+STAGE_SHARES = (0.15, 0.3, 0.4)
+SEARCH_THRESHOLDS = 12
+
+
+@dataclass
+class _Owner:
+    """An owner under test: its answers, its search, and the answers that its stages expect."""
+
+    answers: Answers
+    search: Search
+    planned: int
+    rungs: list[BitRung] = field(default_factory=list)
+    arrived: int = 0
+    left: bool = False
+
+    def ahead(self, stage: int, spread: float = 0.0) -> Ahead:
+        """Its answers of a stage; `spread` is the standard deviation of one, in coverage."""
+        sizes = [int(self.planned * share) for share in STAGE_SHARES]
+        unit = spread / math.sqrt(max(self.planned, 1))
+        return Ahead(sizes[stage], sum(sizes[stage + 1 :]), unit, among_many=True)
+
+
+def for_every_owner(
+    *,
+    channel: Bit,
+    alpha: float,
+    delta: float,
+    n: int,
+    max_corrupt: int = 0,
+    owner_floor: int = 1,
+    division: Division = by_owner,
+) -> BitProcedure:
+    """Certify the threshold that every owner's own answers certify; delta is not divided.
+
+    How many answers an owner will give is taken from the rounds of search, whose shares are known.
+    """
+    asked = Asked(
+        variant=FOR_EVERY_OWNER,
+        channel=channel,
+        alpha=alpha,
+        delta=delta,
+        n=n,
+        max_corrupt=max_corrupt,
+    )
+    arrived, owners = yield from _searched(asked, division)
+    tested = {key: one for key, one in owners.items() if one.planned >= owner_floor}
+    start = sum(SEARCH_SHARES)
+    for i, share in enumerate(STAGE_SHARES):
+        q = _highest(tested, i, asked)
+        if q is None:
+            break
+        stop = start + share if i + 1 < len(STAGE_SHARES) else 1.0
+        tally = yield BitQuery(channel, start, stop, (q,), division=division)
+        start, arrived = stop, arrived + tally.answers[0]
+        for key in tally.keys:
+            owners.setdefault(key, _owner(asked, 0))
+        for key, one in owners.items():
+            _take(one, tally.of(key), threshold=q, stage=i)
+    wanted = Wanted(variant=FOR_EVERY_OWNER, delta=delta, floor=owner_floor)
+    parts = [
+        _stratum(number, owners[key], delta=delta, floor=owner_floor)
+        for number, key in named(owners)
+    ]
+    pooled = asked.finish(arrived=arrived, rungs=(), threshold=1.0, reason=None)
+    return put_together(pooled, wanted, parts)
+
+
+def _owner(asked: Asked, planned: int) -> _Owner:
+    aim = aim_for(asked.m0, asked.channel, alpha=asked.alpha, answers=max(planned, 1))
+    return _Owner(Answers(asked.channel, aim), asked.search(), planned)
+
+
+def _searched(
+    asked: Asked, division: Division
+) -> Generator[BitQuery, BitTally, tuple[int, dict[bytes, _Owner]]]:
+    """Ask twelve thresholds twice, across windows that hold what every owner may need.
+
+    Returns how many answers arrived, and the owners.
+    """
+    window, start, arrived = (-LOGIT_REACH, LOGIT_REACH), 0.0, 0
+    seen: list[tuple[tuple[float, ...], BitTally]] = []
+    together = _owner(asked, asked.n)
+    owners: dict[bytes, _Owner] = {}
+    for share in SEARCH_SHARES:
+        thresholds = tuple(expit(np.linspace(*window, SEARCH_THRESHOLDS)).tolist())
+        tally = yield BitQuery(asked.channel, start, start + share, thresholds, division=division)
+        seen.append((thresholds, tally))
+        together.answers.add(thresholds, tally)
+        start, arrived = start + share, arrived + sum(tally.answers)
+        counts = {key: sum(sum(one.of(key).answers) for _, one in seen) for key in _keys(seen)}
+        owners = {key: _owner(asked, int(count / start)) for key, count in counts.items()}
+        for key, one in owners.items():
+            one.arrived = counts[key]
+            for asked_at, found in seen:
+                one.answers.add(asked_at, found.of(key))
+        pooled = narrow(together.answers.curve(), together.answers.aim, window)
+        ends = [narrow(one.answers.curve(), one.answers.aim, window)[1] for one in owners.values()]
+        window = pooled[0], max([pooled[1], *ends])
+    return arrived, owners
+
+
+def _keys(seen: list[tuple[tuple[float, ...], BitTally]]) -> set[bytes]:
+    return {key for _, tally in seen for key in tally.keys}
+
+
+def _highest(tested: Mapping[bytes, _Owner], stage: int, asked: Asked) -> float | None:
+    """The threshold of the owner that needs the highest; None if no threshold would help.
+
+    That is so once an owner, whose threshold is the largest, can go no lower.
+    """
+    staying = [one for one in tested.values() if not one.left]
+    if not staying:
+        return None
+    top, wanted = max(one.search.certified for one in staying), []
+    gain = float(asked.channel.hit - asked.channel.spill)
+    spread = math.sqrt(asked.m0 * (1 - asked.m0)) / gain
+    for one in staying:
+        q = None
+        if not one.search.finished:
+            q = place(
+                one.answers,
+                one.search,
+                one.ahead(stage, spread),
+                channel=asked.channel,
+                alpha=asked.alpha,
+            )
+        if q is None and one.search.certified == top:
+            return None
+        wanted += [] if q is None else [q]
+    return max(wanted)
+
+
+def _take(one: _Owner, tally: BitTally, *, threshold: float, stage: int) -> None:
+    """Give an owner its answers at a threshold, which it tests unless it has a lower one."""
+    n, ones = tally.answers[0], tally.ones[0]
+    one.arrived += n
+    one.left |= n == 0
+    one.answers.add((threshold,), tally)
+    if not one.search.finished and threshold < one.search.certified and not one.left:
+        one.rungs.append(one.search.test(threshold, n=n, ones=ones, rest=one.ahead(stage).rest))
+
+
+def _stratum(number: int, one: _Owner, *, delta: float, floor: int) -> Stratum:
+    """What an owner's answers certify, or why nothing is claimed of it."""
+    covered = one.planned >= floor and not one.left
+    reason = None
+    if one.planned < floor:
+        reason = f"too few reports: about {one.planned}, the plan asks for {floor} of an owner"
+    elif one.left:
+        reason = "left: it answered none of the reports of a stage"
+    elif one.search.certified >= 1:
+        reason = f"no threshold below 1 passed on its {one.arrived} reports"
+    return Stratum(
+        name=str(number),
+        threshold=one.search.certified if covered else 1.0,
+        n=one.arrived,
+        delta=delta,
+        rungs=tuple(one.rungs) if covered else (),
+        reason=reason,
+        covered=covered,
+        planned=one.planned,
+    )

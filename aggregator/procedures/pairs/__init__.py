@@ -1,0 +1,1 @@
+"""Campaigns of pairs of label and bit: a threshold for every label."""

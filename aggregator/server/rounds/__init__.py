@@ -1,0 +1,1 @@
+"""Rounds of campaigns in a server: held in memory, read from the store, advanced."""

@@ -1,0 +1,1 @@
+"""Reports on disk: admitted, written once, and their ids."""

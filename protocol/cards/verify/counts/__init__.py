@@ -1,0 +1,1 @@
+"""Decides cards of counted scores again: central and full-data."""

@@ -1,0 +1,1 @@
+"""Decides cards of local methods again."""

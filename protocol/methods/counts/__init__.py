@@ -1,0 +1,1 @@
+"""Methods whose owners count scores: central and full-data."""

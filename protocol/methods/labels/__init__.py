@@ -1,0 +1,1 @@
+"""Method labels: a randomised label, and something in clear beside it."""

@@ -1,0 +1,1 @@
+"""Method training: DP-SGD at every owner, weights averaged between rounds."""

@@ -1,0 +1,1 @@
+"""Simulated owners: what both sides of a simulation draw alike."""

@@ -1,0 +1,1 @@
+"""Evaluations that train and calibrate on the same records."""

@@ -1,0 +1,1 @@
+"""A Flower federation on this machine: its harness, command and report."""

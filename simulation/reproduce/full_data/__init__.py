@@ -1,0 +1,1 @@
+"""Papers that calibrate on the records that trained: DPCP, SCP."""

@@ -1,0 +1,1 @@
+"""Papers that calibrate on records of their own: CARD, LDP, PPS."""
