@@ -28,8 +28,6 @@ from confide.protocol.wire.encoding import VERSION, parse, serialise
 # Signatures cover this prefix too, so that a signature over a plan means nothing anywhere else.
 _SIGNED = b"confide plan v2\0"
 MOST_CALIBRATIONS = 100
-# The most bytes of a query that is kept as it was read; weights of a training are longer.
-MOST_KEPT = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -271,15 +269,8 @@ def write_query(query: Query, *, plan: bytes, round_: int) -> bytes:
 def read_query(data: bytes, *, plan: Plan, plan_digest: bytes) -> tuple[Query, int]:
     """Return the query and its round if it belongs to this plan; else refuse it with a code.
 
-    If the plan has a shuffler, answers to the query are sealed. A short query is read once: a
-    process of simulated owners gets the same bytes for each of them.
+    If the plan has a shuffler, answers to the query are sealed.
     """
-    read = _read_query if len(data) <= MOST_KEPT else _read_query.__wrapped__
-    return read(data, plan, plan_digest)
-
-
-@lru_cache(maxsize=8)
-def _read_query(data: bytes, plan: Plan, plan_digest: bytes) -> tuple[Query, int]:
     message = parse(wire.Query, data)
     if message.plan != plan_digest:
         raise Refused(wire.Code.WRONG_PLAN)
