@@ -35,7 +35,7 @@ from scale_costs import Aggregating, costs
 
 from confide.simulation.scale.arrivals import WEEK, Daily
 from confide.simulation.scale.costs import Costs, read_costs
-from confide.simulation.scale.queueing import Site, simulate
+from confide.simulation.scale.queueing import Region, simulate
 from tests.support.postgres import postgres
 from tests.support.servers import Place
 
@@ -85,9 +85,9 @@ def compared(found: Costs, *, seconds: float) -> list[dict[str, float]]:
                 processor, clock = server.processor(), time.perf_counter()
                 waits = visited(server, moments.tolist(), answers)
                 clock = time.perf_counter() - clock - 0.5
-                site = Site(processes=1, costs=found)
+                region = Region(processes=1, costs=found)
                 model = simulate(
-                    Daily(phones=rate * WEEK, swing=0), site, window=(0.0, 600.0), seed=4
+                    Daily(phones=rate * WEEK, swing=0), region, window=(0.0, 600.0), seed=4
                 )
                 least = found.visit + found.transaction + found.batch
                 rows.append(

@@ -169,7 +169,7 @@ def stored(server: Aggregating, rng: np.random.Generator) -> dict[str, float]:
     before, times = _bytes(engine), dict[int, list[float]]()
     for _ in range(TURNS):
         for size in GROUPS:
-            items = [_submission(server.campaign, *next(waiting)) for _ in range(size)]
+            items = [submission(server.campaign, *next(waiting)) for _ in range(size)]
             began = time.perf_counter()
             with engine.begin() as db:
                 results = store_all(db, items, own)
@@ -195,7 +195,7 @@ def stored(server: Aggregating, rng: np.random.Generator) -> dict[str, float]:
     }
 
 
-def _submission(campaign: str, owner: int, answer: bytes) -> Submission:
+def submission(campaign: str, owner: int, answer: bytes) -> Submission:
     batch = wire.Answer.FromString(answer).batch
     name = batch.ids + batch.ids
     return Submission(campaign, 0, owner, [Packed(name, 1, answer, batch.ids)], finished=True)

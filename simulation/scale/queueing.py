@@ -1,7 +1,8 @@
 """Phones that visit the processes of an aggregator: a discrete-event simulation.
 
 A process works on one visit at a time, in the order they came, because one interpreter does.
-Visits beyond its `places` are refused, as open calls are. Answers that were taken in wait for the
+Visits beyond its `places` are refused, as open calls are, which is work too; connections beyond
+their number are closed at once. Answers that were taken in wait for the
 process's writer, which commits all that wait in one transaction; transactions of one campaign hold
 its round one after the other, whichever process they are of. A phone that finds no process, is
 refused, or loses its connection tries again as the real client does
@@ -22,12 +23,13 @@ from confide.client.transport.retry import Patience, Tries, Unreachable
 from confide.simulation.scale.arrivals import Arrivals, Floats
 from confide.simulation.scale.costs import Costs
 
-# The open calls that a server process takes, and the patience of `confide-client`.
-PLACES, PATIENCE, LONGEST_PAUSE = 1_000, 600.0, 30.0
+# The open calls and connections that a server process takes, and the patience of `confide-client`.
+PLACES, CONNECTIONS = 1_000, 2_000
+PATIENCE, LONGEST_PAUSE = 600.0, 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Site:
+class Region:
     """The processes behind one address, from when to when none of them runs, and their phones.
 
     A phone that has lost patience is started again by its timer, within `timer` seconds (0: not
@@ -39,6 +41,7 @@ class Site:
     processes: int
     costs: Costs
     places: int = PLACES
+    connections: int = CONNECTIONS
     down: tuple[float, float] = (0.0, 0.0)
     patience: float = PATIENCE
     timer: float = 0.0
@@ -61,6 +64,7 @@ class Visits:
     tries: list[int] = field(default_factory=list)
     lost_patience: int = 0
     refused: int = 0
+    dropped: int = 0
     working: float = 0.0
     committing: float = 0.0
     transactions: int = 0
@@ -80,40 +84,36 @@ class _Phone:
 
 @dataclass
 class _Process:
-    """One server process: visits in line, answers for its writer, and how much it has read.
+    """One server process: who is in line, answers for its writer, and how much it has read.
 
-    `owed` is the time of refusals, which comes before the next visit.
+    Of a phone in line is known whether it found a place, or will be refused.
     """
 
-    line: deque[_Phone] = field(default_factory=deque)
+    line: deque[tuple[_Phone, bool]] = field(default_factory=deque)
+    connections: int = 0
+    calls: int = 0
     works: bool = False
     taken: list[_Phone] = field(default_factory=list)
     writes: bool = False
     read: int = 0
-    owed: float = 0.0
     # How often it was started: what began before does not end after.
     life: int = 0
 
-    @property
-    def held(self) -> int:
-        """The calls that are open."""
-        return len(self.line) + len(self.taken) + self.works
 
-
-class _Run:
+class _Simulation:
     """The state of one simulation; times are seconds."""
 
-    def __init__(self, site: Site, rng: np.random.Generator) -> None:
-        self.site, self.found, self.now = site, Visits(), 0.0
-        self._processes = [_Process() for _ in range(site.processes)]
+    def __init__(self, region: Region, rng: np.random.Generator) -> None:
+        self.region, self.found, self.now = region, Visits(), 0.0
+        self._processes = [_Process() for _ in range(region.processes)]
         self._random = random.Random(int(rng.integers(2**63)))
         self._patience = Patience(
-            site.patience,
+            region.patience,
             longest_pause=LONGEST_PAUSE,
             tell=lambda _: None,
             now=lambda: self.now,
             pause=self._keep_pause,
-            uniform=self._random.uniform if site.jitter else lambda _, most: most,
+            uniform=self._random.uniform if region.jitter else lambda _, most: most,
         )
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._numbers, self._pause = itertools.count(), 0.0
@@ -123,8 +123,8 @@ class _Run:
 
     def run(self, moments: Floats, until: float) -> Visits:
         """Let phones come at these moments, and go on until all have ended or the time is over."""
-        if self.site.down[1] > self.site.down[0]:
-            self._at(self.site.down[0], self._stop)
+        if self.region.down[1] > self.region.down[0]:
+            self._at(self.region.down[0], self._stop)
         coming = iter(moments.tolist())
         following = next(coming, None)
         while self._events or following is not None:
@@ -149,16 +149,18 @@ class _Run:
     def _visit(self, phone: _Phone) -> None:
         """A phone tries: a process that is drawn takes it, or it tries again later."""
         phone.tries += 1
-        if not self.site.runs(self.now):
+        if not self.region.runs(self.now):
             self._again(phone)
             return
         process = self._processes[int(self._random.random() * len(self._processes))]
-        if process.held >= self.site.places:
-            self.found.refused += 1
-            process.owed += self.site.costs.refused
+        if process.connections >= self.region.connections:
+            self.found.dropped += 1
             self._again(phone)
             return
-        process.line.append(phone)
+        found_place = process.calls < self.region.places
+        process.connections += 1
+        process.calls += found_place
+        process.line.append((phone, found_place))
         self._work(process)
 
     def _again(self, phone: _Phone) -> None:
@@ -174,11 +176,11 @@ class _Run:
                 self.now += self._pause
             except Unreachable:
                 self.found.lost_patience += 1
-                if not self.site.timer:
+                if not self.region.timer:
                     break
                 phone.pauses = None
-                self.now += self._random.uniform(0, self.site.timer)
-            if self.site.runs(self.now):
+                self.now += self._random.uniform(0, self.region.timer)
+            if self.region.runs(self.now):
                 self._at(self.now, self._visit, phone)
                 break
             phone.tries += 1
@@ -187,13 +189,15 @@ class _Run:
     def _work(self, process: _Process) -> None:
         if process.works or not process.line:
             return
-        process.works, seconds = True, self.site.costs.visit
-        if self.site.exponential:
+        phone, found_place = process.line.popleft()
+        costs = self.region.costs
+        seconds = costs.visit if found_place else costs.refused
+        if self.region.exponential:
             seconds = self._random.expovariate(1 / seconds)
-        seconds, process.owed = seconds + process.owed, 0.0
+        process.works = True
         self.found.working += seconds
-        phone = process.line.popleft()
-        self._at(self.now + seconds, self._worked, process, phone, process.life)
+        end = self._worked if found_place else self._refused
+        self._at(self.now + seconds, end, process, phone, process.life)
 
     def _worked(self, process: _Process, phone: _Phone, life: int) -> None:
         if life != process.life:
@@ -203,6 +207,14 @@ class _Run:
         process.taken.append(phone)
         self._want_round(process)
         self._work(process)
+
+    def _refused(self, process: _Process, phone: _Phone, life: int) -> None:
+        self.found.refused += 1
+        self._again(phone)
+        if life == process.life:
+            process.works = False
+            process.connections -= 1
+            self._work(process)
 
     def _want_round(self, process: _Process) -> None:
         if process.taken and not process.writes:
@@ -214,7 +226,7 @@ class _Run:
         """The next writer holds the round: it reads what others stored, and stores its own."""
         if self._held or not self._round:
             return
-        process, costs = self._round.popleft(), self.site.costs
+        process, costs = self._round.popleft(), self.region.costs
         self._held, phones, process.taken = True, process.taken, []
         foreign = self._stored - process.read
         seconds = costs.transaction + costs.batch * len(phones) + costs.foreign * foreign
@@ -228,6 +240,8 @@ class _Run:
         self._held = False
         if life == process.life:
             process.writes = False
+            process.connections -= len(phones)
+            process.calls -= len(phones)
             for phone in phones:
                 self.found.came.append(phone.came)
                 self.found.done.append(self.now)
@@ -243,18 +257,19 @@ class _Run:
         """All processes end: whoever waits in one loses the connection."""
         self._round.clear()
         for process in self._processes:
-            lost = [*process.line, *process.taken]
+            lost = [*(phone for phone, _ in process.line), *process.taken]
             process.line.clear()
             process.taken, process.works, process.writes = [], False, False
+            process.connections = process.calls = 0
             process.life += 1
             for phone in lost:
                 self._again(phone)
 
 
 def simulate(
-    arrivals: Arrivals, site: Site, *, window: tuple[float, float], seed: int, tail: float = 0.0
+    arrivals: Arrivals, region: Region, *, window: tuple[float, float], seed: int, tail: float = 0.0
 ) -> Visits:
     """Simulate the phones that come within a window, until `tail` seconds after it."""
     rng = np.random.default_rng(seed)
     moments = arrivals.draw(*window, rng=rng)
-    return _Run(site, rng).run(moments, window[1] + tail)
+    return _Simulation(region, rng).run(moments, window[1] + tail)
