@@ -90,7 +90,7 @@ def compared(found: Costs, *, seconds: float) -> list[dict[str, float]]:
                     Daily(phones=rate * WEEK, swing=0), region, window=(0.0, 600.0), seed=4
                 )
                 # A phone's own time, which the model leaves out, is that of one by one.
-                waits, waited = np.array(waits), model.waits - model.waits.min() + median(alone)
+                waited = model.waits - model.waits.min() + median(alone)
                 rows.append(
                     {
                         "phones a second": len(moments) / seconds,

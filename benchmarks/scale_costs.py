@@ -19,6 +19,7 @@ import psutil
 from ingest import answers
 from sqlalchemy import insert, select, text
 
+from confide.aggregator.campaigns.report_scores import report_scores
 from confide.aggregator.server.rounds.stored_batches import StoredBatches
 from confide.aggregator.storage.database import writing
 from confide.aggregator.storage.enrolment import Enrolment
@@ -28,7 +29,7 @@ from confide.aggregator.storage.reports.submissions import Packed, Submission
 from confide.aggregator.storage.schema import owners
 from confide.client.transport.grpc_client import Access, Aggregator
 from confide.client.transport.retry import Patience, Unreachable
-from confide.protocol.methods.base import Query
+from confide.protocol.methods.bits import BitQuery
 from confide.protocol.plan import digest, read_query
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.owners import PLAN, changed
@@ -50,7 +51,9 @@ class Aggregating:
         self.server = place.serve()
         (asked,) = eventually(lambda: place.store.queries(self.campaign))
         self.digest = digest(self.plan.to_bytes())
-        self.query: Query = read_query(asked, plan=self.plan, plan_digest=self.digest)[0]
+        found, _ = read_query(asked, plan=self.plan, plan_digest=self.digest)
+        assert isinstance(found, BitQuery)
+        self.query = found
         self.process = psutil.Process(self.server.process.pid)
 
     def messages(self, count: int, rng: np.random.Generator) -> list[bytes]:
@@ -84,6 +87,10 @@ def costs(place: Place, *, phones: int) -> dict[str, float]:
     idle = _idle(server)
     visits = dict(zip(server.tokens, server.messages(phones, rng), strict=True))
 
+    def come() -> None:
+        for token, answer in visits.items():
+            server.visit(token, answer)
+
     def refused() -> None:
         for token in server.tokens:
             remote = Aggregator(server.server.access(token), UNKNOWN, patience=_ONCE)
@@ -93,7 +100,7 @@ def costs(place: Place, *, phones: int) -> dict[str, float]:
                 remote.close()
 
     found = {
-        "visit": _spent(server, lambda: [server.visit(*one) for one in visits.items()], idle),
+        "visit": _spent(server, come, idle),
         "refused": _spent(server, refused, idle),
     }
     found = {name: seconds / phones for name, seconds in found.items()}
@@ -183,7 +190,7 @@ def stored(server: Aggregating, rng: np.random.Generator) -> dict[str, float]:
     began = time.perf_counter()
     campaign = place.store.campaign(server.campaign)
     held = list(StoredBatches(place.store, campaign, server.query, number=0))
-    server.query.tally(held, None)
+    server.query.tally(held, report_scores(server.plan, None))
     tally = (time.perf_counter() - began) / len(held)
     return {
         "transaction": max(float(start), 0.0),

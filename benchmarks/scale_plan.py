@@ -47,12 +47,13 @@ def plan_rows(costs: Costs, engine: str, phones: float) -> Iterator[list[str]]:
             f"{found.wire / GB:.3g}",
             f"{found.memory / GB:.2g}",
             f"{found.tally / HOUR:.2g}",
+            f"{found.restart / HOUR:.2g}",
         ]
 
 
 HEADINGS = ["phones", "database", "visits a second at noon", "campaigns", "processes of each"]
 HEADINGS += ["round held", "answers on disk, GB a week", "enrolment, GB", "wire, GB a week"]
-HEADINGS += ["ids in each process, GB", "tally, hours"]
+HEADINGS += ["ids in each process, GB", "tally, hours", "restart, hours"]
 
 
 def busy_rows(costs: Costs, phones: float) -> tuple[list[list[str]], dict[int, Visits]]:
@@ -92,14 +93,13 @@ def failures(costs: Costs, phones: float, processes: int) -> Iterator[tuple[str,
     }
     for name, (arrivals, region) in cases.items():
         yield name, simulate(arrivals, region, window=window, seed=2, tail=HOUR)
-    herd = AtOnce(phones=round(phones / 100), moment=NOON - 5 * MINUTE, spread=MINUTE)
+    herd = AtOnce(phones=round(phones / 1_000), moment=NOON, spread=MINUTE)
     whole = replace(base, down=(0.0, 0.0))
-    yield "1 % of all within a minute", simulate(herd, whole, window=window, seed=3, tail=HOUR)
+    yield "one in 1,000, all at noon", simulate(herd, whole, window=window, seed=3, tail=HOUR)
 
 
 def failure_row(name: str, found: Visits) -> list[str]:
     done = np.array(found.done)
-    after = np.sort(done[done > NOON + FAILED])
     rates = np.histogram(done, bins=np.arange(NOON - 300, NOON + 3 * HOUR, 10))[0] / 10
     return [
         name,
@@ -109,14 +109,20 @@ def failure_row(name: str, found: Visits) -> list[str]:
         f"{found.dropped:,}",
         f"{rates.max():.0f}",
         f"{np.quantile(found.waits, 0.99) / MINUTE:.0f}",
-        f"{after[0] - NOON - FAILED:.1f}" if len(after) else "-",
+        f"{backlog(found) / MINUTE:.0f}",
         f"{max(found.tries)}",
     ]
 
 
 FAILURE = ["phones", "receipts", "out of patience", "refused tries", "closed connections"]
 FAILURE += ["most receipts a second"]
-FAILURE += ["99 % wait, minutes", "first receipt after, s", "most tries"]
+FAILURE += ["99 % wait, minutes", "minutes to the last who came before", "most tries"]
+
+
+def backlog(found: Visits) -> float:
+    """Seconds from the end of the failure until all who came before it was over have a receipt."""
+    came, done = np.array(found.came), np.array(found.done)
+    return float(done[came < NOON + FAILED].max() - NOON - FAILED)
 
 
 def draw(busy: dict[int, Visits], failed: dict[str, Visits], given: dict[str, Any]) -> Figure:

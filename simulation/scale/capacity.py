@@ -16,13 +16,14 @@ DIRECTORY_SECONDS, REFRESH_SECONDS = 2.5, 0.2
 class Capacity:
     """What a fleet takes at the busiest time, and in a week.
 
-    `processes` is None where no number of processes of one campaign is enough; then the round,
-    which one writer holds at a time, is the bottleneck, and `campaigns` is how many campaigns of
-    their own the phones must be dealt to.
+    `campaigns` is more than 1 where no number of processes of one is enough, because one writer at
+    a time holds its round; `processes` is that of each, and `memory`, `tally` and `restart` are of
+    each. `restart` is how long a process that starts late in the week reads ids, with the round
+    held.
     """
 
     visits: float
-    processes: int | None
+    processes: int
     campaigns: int
     held: float
     disk: float
@@ -30,6 +31,7 @@ class Capacity:
     wire: float
     memory: float
     tally: float
+    restart: float
 
 
 def held(costs: Costs, *, visits: float, processes: int) -> float:
@@ -58,6 +60,7 @@ def capacity(costs: Costs, fleet: Daily) -> Capacity:
         wire=costs.wire * weekly,
         memory=costs.memory * weekly / campaigns,
         tally=costs.tally * weekly / campaigns,
+        restart=costs.foreign * weekly / campaigns,
     )
 
 
