@@ -109,20 +109,20 @@ def failure_row(name: str, found: Visits) -> list[str]:
         f"{found.dropped:,}",
         f"{rates.max():.0f}",
         f"{np.quantile(found.waits, 0.99) / MINUTE:.0f}",
-        f"{backlog(found) / MINUTE:.0f}",
+        f"{last(found) / MINUTE:.0f}",
         f"{max(found.tries)}",
     ]
 
 
 FAILURE = ["phones", "receipts", "out of patience", "refused tries", "closed connections"]
 FAILURE += ["most receipts a second"]
-FAILURE += ["99 % wait, minutes", "minutes to the last who came before", "most tries"]
+FAILURE += ["99 % wait, minutes", "minutes from noon to the last", "most tries"]
 
 
-def backlog(found: Visits) -> float:
-    """Seconds from the end of the failure until all who came before it was over have a receipt."""
+def last(found: Visits) -> float:
+    """Seconds from noon until all who came before the failure was over have a receipt."""
     came, done = np.array(found.came), np.array(found.done)
-    return float(done[came < NOON + FAILED].max() - NOON - FAILED)
+    return float(done[came < NOON + FAILED].max() - NOON)
 
 
 def draw(busy: dict[int, Visits], failed: dict[str, Visits], given: dict[str, Any]) -> Figure:
