@@ -9,9 +9,9 @@ STAMP := $(VENV)/.installed
 demo: $(STAMP)
 	$(BIN)/python -m confide federation --nodes 50 --seed 1
 
-# Four processes keep two cores busy: many tests wait for servers and for Flower.
+# Five processes keep two cores busy: many tests wait for servers and for Flower.
 test: check
-	$(BIN)/python -m pytest -n 4 --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 5 --no-loadscope-reorder
 
 proto: $(STAMP)
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. confide/protocol/wire/wire.proto confide/protocol/wire/service.proto

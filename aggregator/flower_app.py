@@ -1,5 +1,6 @@
 """Flower's server app: runs the campaigns of the run configuration over the grid."""
 
+import hashlib
 import json
 import logging
 import tempfile
@@ -12,7 +13,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from threadpoolctl import threadpool_limits
 
-from confide.aggregator.campaigns.driver import run_campaign, run_training
+from confide.aggregator.campaigns.driver import TooFew, run_campaign, run_training
 from confide.aggregator.campaigns.measurements import Measured, Measurements
 from confide.aggregator.campaigns.planning.provider_files import with_provider_files
 from confide.aggregator.campaigns.planning.run_plans import Plans, TrainedModel, trains
@@ -27,10 +28,11 @@ from confide.aggregator.campaigns.training_result import (
     read_backbone,
     weights_file,
 )
+from confide.aggregator.campaigns.unfinished import Beginning, UnfinishedRun, unfinished_run
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.flower_messages import Asking
 from confide.aggregator.keys import read_key
-from confide.aggregator.procedures.averaging import error_rate
+from confide.aggregator.procedures.averaging import Learned, error_rate
 from confide.aggregator.procedures.central import Draw
 from confide.protocol.cards.card import AUDITOR
 from confide.protocol.certificate import Certificate
@@ -57,15 +59,22 @@ def main(grid: Grid, context: Context) -> None:
     # so the work given to them would never end.
     threadpool_limits(1, user_api="blas")
     config = dict(context.run_config)
-    run = Run(grid, config, run=context.run_id, folder=output_folder(str(config["output"])))
-    log.info("confide: %d nodes", len(run.nodes))
-    rows = run.baseline()
-    for name in run.names:
-        if trains(name):
-            run.train(name)
-        else:
-            rows.append(run.calibrate(name))
-            log.info("confide: %s is done", name)
+    folder = output_folder(str(config["output"]))
+    fresh = Beginning(context.run_id, len(list(grid.get_node_ids())), datetime.now(UTC))
+    with unfinished_run(folder, config, fresh) as unfinished:
+        run = Run(grid, config, fresh, folder=folder, unfinished=unfinished)
+        log.info("confide: %d nodes", len(run.nodes))
+        rows = run.baseline()
+        for name in run.names:
+            if trains(name):
+                run.train(name)
+            elif run.waits:
+                log.info("confide: %s", run.to_list())
+                return
+            else:
+                rows.append(run.calibrate(name))
+                log.info("confide: %s is done", name)
+        run.end()
     log.info("confide:\n%s", as_text(rows))
     if rows and config["owner-column"]:
         log.info("confide: coverage / mean size by owner\n%s", owners_text(rows))
@@ -78,7 +87,13 @@ class Run:
     """
 
     def __init__(
-        self, grid: Grid, config: dict[str, Any], *, run: int, folder: Path | None
+        self,
+        grid: Grid,
+        config: dict[str, Any],
+        fresh: Beginning,
+        *,
+        folder: Path | None,
+        unfinished: UnfinishedRun | None,
     ) -> None:
         self._simulation = not config["key-file"]
         self._key = SIMULATION_KEY if self._simulation else read_key(Path(str(config["key-file"])))
@@ -89,11 +104,16 @@ class Run:
             self._measured = Measurements(config, owners=len(self.nodes), model=self._model)
         else:
             config, self._model = with_provider_files(config)
-        self._plans = Plans(config, run=run, owners=len(self.nodes))
-        self._grid, self._config, self._run, self._folder = grid, config, run, folder
+        begun, self._unfinished = fresh if unfinished is None else unfinished.beginning, unfinished
+        self._plans = Plans(config, **vars(begun), may_wait=unfinished is not None)
+        self._grid, self._config, self._run, self._folder = grid, config, begun.run, folder
         self.names = self._plans.names
         self._chain = float(config["train-share"]) > 0
         self._trained: TrainedModel | None = None
+        # Whether the run ends after the training, for owners to list its model.
+        self.waits = self._plans.listed_first and not config["listed"]
+        if config["listed"]:
+            self._check_listed()
         for draft in self._plans.drafts:
             # A model that cannot score is refused before anybody is asked.
             check_scoring(draft, self._model)
@@ -118,6 +138,7 @@ class Run:
             )
         # What cannot be exported is refused before anybody is asked: then budgets are spent.
         model_file(plan, terms.network().first_weights(), backbone=backbone)
+        keep = None if self._unfinished is None else self._unfinished.begin(plan).before
 
         def tell(round_: int, tally: TrainingTally) -> None:
             rate = error_rate(terms, tally)
@@ -126,9 +147,14 @@ class Run:
                 "confide: round %d of %d: %d owners%s", round_ + 1, terms.rounds, tally.owners, said
             )
 
-        learned, received = run_training(plan, self._asking(plan), tell)
+        try:
+            learned, received = run_training(plan, self._asking(plan), tell, keep=keep)
+        except TooFew:
+            # The same rounds would fail again.
+            self.end()
+            raise
         about = about_training(plan, learned, received)
-        model = model_file(plan, learned.weights, backbone=backbone)
+        model = self._exported(plan, learned, backbone)
         if self._measured is not None:
             about |= self._measured.trained(terms, learned.weights)
         log.info(
@@ -142,6 +168,41 @@ class Run:
             file = self._folder / name.replace(":", "-")
             write_whole(file.with_suffix(".onnx"), model)
             write_whole(file.with_suffix(".json"), about_text(about))
+
+    def _exported(self, plan: Plan, learned: Learned, backbone: bytes | None) -> bytes:
+        """The model's file: the one that the training ended in, if the run goes on after it."""
+        if self._unfinished is None:
+            return model_file(plan, learned.weights, backbone=backbone)
+        model = self._unfinished.model()
+        if model is None:
+            model = model_file(plan, learned.weights, backbone=backbone)
+            self._unfinished.keep_model(model)
+        return model
+
+    def _check_listed(self) -> None:
+        """Refuse `listed` where there is no model that owners had to list."""
+        if not self._plans.listed_first:
+            raise BadInput("listed is true, and owners need not list a model; accepted is false")
+        if self._unfinished is None or self._unfinished.model() is None:
+            raise BadInput(
+                "listed is true, and output holds no trained model that waits; accepted is false, "
+                "until the training has ended"
+            )
+
+    def to_list(self) -> str:
+        """What owners have to do before the chain goes on."""
+        assert self._trained is not None
+        name = hashlib.sha256(self._trained.model).hexdigest()
+        return (
+            "owners have to list the trained model, since it is of a factory's network or its "
+            f"probabilities leave them: each types `confide-client allow model {name}`. Then start "
+            "the same run again with listed=true"
+        )
+
+    def end(self) -> None:
+        """Forget what was kept for a run that goes on."""
+        if self._unfinished is not None:
+            self._unfinished.end()
 
     def calibrate(self, name: str) -> Row:
         """Run a calibration and write its certificate and cards."""

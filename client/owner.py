@@ -43,6 +43,9 @@ def kept_owner(
     Otherwise the owner is opened again: after a change of the records, the model or the secret,
     after the ledger's file was replaced, and after another process wrote to the ledger, which may
     have assigned records to persons. The policy is read for every answer in any case.
+
+    It is for Flower, where nobody sends receipts: a training asks a round when the one before is
+    stored (`confide.aggregator.campaigns.unfinished`), and that answer is not kept any longer.
     """
     source = _Source.of(home, records, model, computing=computing)
     last = _kept.owner
@@ -54,7 +57,8 @@ def kept_owner(
     ledger = home.ledger()
     # Read before anything else of the ledger, so that no write of another process is missed.
     version = ledger.version()
-    respondent = _open(home, records, model, ledger=ledger, new_records=False, computing=computing)
+    given: dict[str, Any] = {"new_records": False, "computing": computing, "receipts": False}
+    respondent = _open(home, records, model, ledger=ledger, **given)
     _kept.owner = _Kept(source, ledger, version, respondent)
     return respondent
 
@@ -68,6 +72,7 @@ def _open(
     new_records: bool,
     computing: Computing,
     route: bytes = b"",
+    receipts: bool = True,
 ) -> Respondent:
     respondent = Respondent(
         records=read_records(records),
@@ -80,6 +85,7 @@ def _open(
         cache=home.scores_folder,
         computing=computing,
         route=route,
+        receipts=receipts,
     )
     respondent.admit(new=new_records)
     return respondent

@@ -5,7 +5,7 @@ is chosen follows from names, and not from what records hold.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,12 +45,12 @@ class Participants:
 
     def __init__(self, records: Records, ledger: Ledger, secret: bytes) -> None:
         self._secret = secret
-        self._own = _Names(b"".join(self._hash(one, b"record", 16) for one in records.names))
+        self._own = _Names(b"".join(self._hashes(records.names, b"record", size=16)))
         known = ledger.persons() if records.persons is None else {}
         self._persons = (
             None
             if records.persons is None
-            else [self._hash(name, b"person", 16) for name in records.persons]
+            else list(self._hashes(records.persons, b"person", size=16))
         )
         # Records, or the persons they belong to by this file or by an earlier one.
         self._names: Sequence[bytes] = self._own
@@ -104,8 +104,9 @@ class Participants:
     def one_each(self, digest: bytes) -> Array:
         """Choose one record of every person for what this digest names."""
         drawn: dict[bytes, tuple[bytes, int]] = {}
-        for i, (person, own) in enumerate(zip(self._names, self._own, strict=True)):
-            ticket = self._hash(digest + own, b"ticket", 8), i
+        tickets = self._hashes(self._own, b"ticket", size=8, after=digest)
+        for i, (person, hashed) in enumerate(zip(self._names, tickets, strict=True)):
+            ticket = hashed, i
             drawn[person] = min(drawn.get(person, ticket), ticket)
         return np.array(sorted(i for _, i in drawn.values()), dtype=np.int64)
 
@@ -114,7 +115,8 @@ class Participants:
 
         It is 53 bits of a keyed hash.
         """
-        words = b"".join(self._hash(digest + name, purpose, 8) for name in self._payer_of(chosen))
+        payers = self._payer_of(chosen)
+        words = b"".join(self._hashes(payers, purpose, size=8, after=digest))
         return (np.frombuffer(words, dtype="<u8") >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def report_ids(self, plan_digest: bytes, places: Array, *, whole: bool) -> tuple[Array, Array]:
@@ -123,12 +125,11 @@ class Participants:
         Reports are in the order of their ids: the order of the file would tell which reports of two
         campaigns belong to the same record.
         """
-        names = [self._hash(plan_digest, b"owner", ID_BYTES)]
+        names = list(self._hashes([plan_digest], b"owner", size=ID_BYTES))
         if not whole:
-            payers = zip(self._payer_of(places), places.tolist(), strict=True)
-            named = sorted(
-                (self._hash(plan_digest + name, b"report", ID_BYTES), i) for name, i in payers
-            )
+            payers = self._payer_of(places)
+            reports = self._hashes(payers, b"report", size=ID_BYTES, after=plan_digest)
+            named = sorted(zip(reports, places.tolist(), strict=True))
             names, places = [name for name, _ in named], np.array([i for _, i in named])
         return np.frombuffer(b"".join(names), dtype=np.uint8).reshape(-1, ID_BYTES), places
 
@@ -138,5 +139,12 @@ class Participants:
             return self._own.at(places)
         return [self._names[i] for i in places.tolist()]
 
-    def _hash(self, data: bytes, purpose: bytes, size: int) -> bytes:
-        return hashlib.blake2b(data, key=self._secret, person=purpose, digest_size=size).digest()
+    def _hashes(
+        self, names: Iterable[bytes], purpose: bytes, *, size: int, after: bytes = b""
+    ) -> Iterator[bytes]:
+        """Return the keyed hash of every name, each with the same bytes in front of it."""
+        keyed = hashlib.blake2b(after, key=self._secret, person=purpose, digest_size=size)
+        for name in names:
+            one = keyed.copy()
+            one.update(name)
+            yield one.digest()

@@ -7,6 +7,7 @@ side gets a code and never a text, because exceptions may hold values of records
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -64,13 +65,15 @@ class Respondent:
         cache: Path | None = None,
         computing: Computing = USUAL,
         route: bytes = b"",
+        receipts: bool = True,
     ) -> None:
         """Open the owner's records for answering.
 
         `policy` is called for every answer, so that a change takes effect at once. `model` runs on
         records that have features, and its results are kept in the folder `cache`. Networks are
         trained as `computing` says. `route` is the digest of the authority that the other side of
-        the connection has shown a certificate of; empty if it has shown none.
+        the connection has shown a certificate of; empty if it has shown none. Without `receipts`,
+        an answer to a training is not kept when the next round is asked.
         """
         ledger.bind(secret)
         self._records, self._policy, self._ledger = records, policy, ledger
@@ -78,7 +81,7 @@ class Respondent:
         self._results, self._computing = ModelResults(records, model, cache=cache), computing
         self._participants = Participants(records, ledger, secret)
         self._trainer: tuple[bytes, Any] | None = None
-        self._route = route
+        self._route, self._receipts = route, receipts
 
     def lacks_model(self, plan: Plan) -> bool:
         """Return whether the plan needs a model file here, and there is none."""
@@ -155,6 +158,8 @@ class Respondent:
         question = _question(
             plan, policy, name=plan_digest, query=name, round_=round_, signed=signed_plan
         )
+        if not self._receipts:
+            question = replace(question, later=question.training is not None)
         asks: dict[str, Any] = {
             "cost": Cost(plan.epsilon, plan.privacy_delta),
             "limits": policy.limits,

@@ -214,7 +214,8 @@ def _check_owners(owners: Any, method: str, *, n: int) -> None:
         if method.partition(":")[2] in OWNER_VARIANTS:
             raise BadInput(
                 f"method {method} tests owners one by one, and owners is not given; accepted is "
-                "the owner of every record, in `confide.calibrate`"
+                "the owner of every record, in `confide.calibrate`, or --owner-column of `confide "
+                "evaluate`"
             )
     elif isinstance(owners, int) != noised and not (isinstance(owners, int) and owners == 1):
         raise BadInput(

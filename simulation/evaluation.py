@@ -1,11 +1,13 @@
 """What a method would cost on one's own arrays: repeated calibrations, each on a fresh split."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from confide.protocol.certificate import BY_CLASS, BY_OWNER
 from confide.protocol.errors import BadInput
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, REGRESSION
@@ -25,25 +27,42 @@ from confide.simulation.trial import Trial
 METHODS = ("bits", "labels", "central")
 
 
+class PartMeasured(NamedTuple):
+    """What was measured of an owner or a label on its test records; labels have no size."""
+
+    name: str
+    records: int
+    threshold: float
+    coverage: float
+    size: float | None = None
+    reason: str | None = None
+
+
 class Measured(NamedTuple):
     """What was measured of a predictor on records that took no part in its calibration.
 
     `least_class_coverage` is the coverage of the label that is covered least; numbers have none.
+    `parts` are the labels, or the owners where they are known.
     """
 
     coverage: float
     size: float
     least_class_coverage: float | None = None
+    parts: tuple[PartMeasured, ...] = ()
 
 
 @dataclass(frozen=True)
 class MeasuredTrial:
-    """One calibration, and what was measured of it."""
+    """One calibration, and what was measured of it.
+
+    `parts` are labels if the promise is for each of them, else owners if they are known.
+    """
 
     calibration: Calibration
     coverage: float
     size: float
     least_class_coverage: float | None = None
+    parts: tuple[PartMeasured, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,7 +121,9 @@ def evaluate(
     """Calibrate on n of the records, measure on the others, and repeat on fresh splits.
 
     The arguments are those of `calibrate`; n is half of the records unless it is given. Sizes are
-    numbers of labels, or widths of intervals; of `own-loss` they are thresholds.
+    numbers of labels, or widths of intervals; of `own-loss` they are thresholds. Trials also
+    measure every owner, if `owners` names that of each record, or every label, if the promise is
+    for each.
     """
     size = len(as_array(truth)) // 2 if n is None else n
     rows = []
@@ -132,6 +153,7 @@ def measured_trials(
     trials: int,
     seed: int | None,
     score: str = "hps",
+    owners: Any = None,
     **arguments: Any,
 ) -> Iterator[MeasuredTrial]:
     """Yield one trial after the other: a fresh split, a calibration, and what was measured.
@@ -139,12 +161,23 @@ def measured_trials(
     The other arguments are those of `calibrate`.
     """
     records = read_records(results, truth, score)
-    for trial in drawn_trials(len(records.truth), n=n, trials=trials, seed=seed):
+    total, counted = len(records.truth), isinstance(owners, int)
+    named = None if owners is None or counted else np.array([str(one) for one in owners])
+    if counted:
+        arguments["owners"] = owners
+    for trial in drawn_trials(total, n=n, trials=trials, seed=seed, owners=named):
         yield measured_trial(records, trial, **arguments)
 
 
-def drawn_trials(total: int, *, n: int, trials: int, seed: int | None) -> Iterator[Trial]:
-    """Fresh splits of so many records, each with a calibration's own order and randomness."""
+def drawn_trials(
+    total: int, *, n: int, trials: int, seed: int | None, owners: NDArray[Any] | None = None
+) -> Iterator[Trial]:
+    """Fresh splits of so many records, each with a calibration's own order and randomness.
+
+    `owners` names that of every record, if they are known.
+    """
+    if owners is not None and len(owners) != total:
+        raise BadInput(f"{len(owners)} owners with {total} truths; accepted is one each")
     if not 1 <= n < total or trials < 1:
         raise BadInput(
             f"n is {n} and trials {trials}; accepted are 1 to {total - 1} of {total} records (the "
@@ -157,7 +190,8 @@ def drawn_trials(total: int, *, n: int, trials: int, seed: int | None) -> Iterat
         own, u = None if seed is None else seed * trials + trial, np.empty(total)
         order, drawn = draw_order(n, own)
         u[held[order]], u[rest] = drawn, rng.random(len(rest))
-        yield Trial(held[order], rest, seeded(own), u)
+        asked, tested = (None, None) if owners is None else (owners[held[order]], owners[rest])
+        yield Trial(held[order], rest, seeded(own), u, owners=asked, tested=tested)
 
 
 def measured_trial(records: ArrayRecords, trial: Trial, **arguments: Any) -> MeasuredTrial:
@@ -167,11 +201,49 @@ def measured_trial(records: ArrayRecords, trial: Trial, **arguments: Any) -> Mea
     """
     rows, rest = trial.calibration, trial.test
     assert trial.u is not None, "the uniform numbers of randomised scores"
+    asked: dict[str, Any] = {} if trial.owners is None else {"owners": trial.owners}
     made = calibrate_in_order(
-        records.taken(rows, u=trial.u[rows]), trial.entropy, presence=trial.presence, **arguments
+        records.taken(rows, u=trial.u[rows]),
+        trial.entropy,
+        presence=trial.presence,
+        **asked,
+        **arguments,
     )
-    results, truth = records.results[rest], records.truth[rest]
-    return MeasuredTrial(made, *measured_on(made.predictor, results, truth, u=trial.u[rest]))
+    found = measured_on(made.predictor, records.results[rest], records.truth[rest], u=trial.u[rest])
+    if made.certificate.by == BY_CLASS:
+        reasons = {one.name: one.reason for one in made.certificate.strata}
+        parts = tuple(one._replace(reason=reasons.get(one.name)) for one in found.parts)
+        return MeasuredTrial(made, *found[:3], parts)
+    parts = _owners(made, records, trial)
+    if parts and made.certificate.by == BY_OWNER and not made.certificate.together:
+        weights = np.array([one.records for one in parts]) / len(rest)
+        coverage = float(weights @ [one.coverage for one in parts])
+        found = Measured(coverage, float(weights @ [float(one.size or 0) for one in parts]))
+    return MeasuredTrial(made, *found[:3], parts)
+
+
+def _owners(made: Calibration, records: ArrayRecords, trial: Trial) -> tuple[PartMeasured, ...]:
+    """What was measured of every owner, at its own threshold if it has one; none if unknown."""
+    if trial.tested is None or trial.owners is None or trial.u is None:
+        return ()
+    certificate, parts = made.certificate, []
+    # As cards number owners: in the order of their names, of those that answered.
+    names = sorted({str(one).encode() for one in trial.owners.tolist()})
+    found = dict(zip(names, certificate.strata, strict=True)) if certificate.strata else {}
+    for name in np.unique(trial.tested).tolist():
+        rows = trial.test[trial.tested == name]
+        own = found.get(str(name).encode())
+        threshold, reason = made.threshold, None
+        if certificate.strata and not certificate.together:
+            threshold = 1.0 if own is None else own.threshold
+        if own is not None:
+            reason = own.reason
+        predictor = replace(made.predictor, threshold=threshold)
+        coverage, size, *_ = measured_on(
+            predictor, records.results[rows], records.truth[rows], u=trial.u[rows]
+        )
+        parts.append(PartMeasured(str(name), len(rows), threshold, coverage, size, reason))
+    return tuple(parts)
 
 
 def compare(
@@ -213,6 +285,9 @@ def measured_on(predictor: Predictor, results: Any, truth: Any, *, u: Any) -> Me
     labels = check_labels(truth, n=len(sets), k=sets.shape[1])
     covered = sets[np.arange(len(sets)), labels]
     counts = np.bincount(labels, minlength=sets.shape[1])
-    by_class = np.bincount(labels[covered], minlength=sets.shape[1])[counts > 0]
-    least = float((by_class / counts[counts > 0]).min())
-    return Measured(float(covered.mean()), float(sets.sum(axis=1).mean()), least)
+    by_class = np.bincount(labels[covered], minlength=sets.shape[1]) / np.maximum(counts, 1)
+    limits = predictor.class_thresholds or (threshold,) * len(counts)
+    rows = zip(counts.tolist(), limits, by_class.tolist(), strict=True)
+    parts = tuple(PartMeasured(str(y), *row) for y, row in enumerate(rows) if row[0])
+    least = min(one.coverage for one in parts)
+    return Measured(float(covered.mean()), float(sets.sum(axis=1).mean()), least, parts)

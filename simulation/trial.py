@@ -1,6 +1,6 @@
 """One trial of an evaluation: which records calibrate, which test, and what is drawn."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,8 @@ class Trial(NamedTuple):
     """Rows to calibrate (and train) on, rows to test on, and the randomness of the trial.
 
     `u` holds a uniform number for every record, for randomised scores. `presence` says which of the
-    calibration rows answer, if not all do, and `owners` whose each of them is.
+    calibration rows answer, if not all do, `owners` whose each of them is, and `tested` whose each
+    test row is.
     """
 
     calibration: NDArray[np.int64]
@@ -21,7 +22,8 @@ class Trial(NamedTuple):
     entropy: Entropy
     u: NDArray[np.float64] | None = None
     presence: Presence | None = None
-    owners: NDArray[np.int64] | None = None
+    owners: NDArray[Any] | None = None
+    tested: NDArray[Any] | None = None
 
     @property
     def arrived(self) -> NDArray[np.int64]:

@@ -11,29 +11,48 @@ from xdist.scheduler import LoadScopeScheduling
 # Python to write no bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# Tests run in several processes already, so that threads of numeric libraries, here and in the
+# processes that tests start, would only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Files that take longest, longest first: they start Flower or many servers, or count failures.
 LONGEST = (
     "test_deployment",
     "test_coverage",
     "test_federation",
-    "test_failing_federations",
     "test_durability",
-    "test_runs",
+    "test_failing_federations",
     "test_tutorials",
-    "test_chain",
-    "test_own_data",
-    "test_floods",
     "test_hostile_input",
-    "test_own_networks",
+    "test_runs",
+    "test_advise",
     "test_terminal",
-    "test_long_trainings",
-    "test_hostile_models",
-    "test_scoring",
-    "test_own_training",
-    "test_server",
     "test_floor",
+    "test_own_data",
+    "test_chain_federation",
+    "test_evaluate_central",
+    "test_evaluate",
+    "test_bits_trivial",
+    "test_long_trainings",
+    "test_honest_cards",
+    "test_chain",
+    "test_chain_networks",
+    "test_own_training",
+    "test_floods",
+    "test_hostile_models",
+    "test_full_data_campaign",
+    "test_sums",
+    "test_number_federation",
+    "test_number_chain",
+    "test_own_networks",
+    "test_scoring",
+    "test_card_lies",
+    "test_training",
+    "test_page",
     "test_page_process",
+    "test_server",
+    "test_resuming",
+    "test_hostile",
     "test_signing_key",
 )
 

@@ -29,7 +29,7 @@ ROOMS: dict[str, set[str]] = {
     "cards": {"campaigns", "procedures", "quantiles"},
     "storage": {"campaigns"},
     "server": {"campaigns", "cards", "procedures", "quantiles", "storage"},
-    "web": {"storage"},
+    "web": {"campaigns", "storage"},
     "cli": {"campaigns", "cards", "server", "storage", "web"},
 }
 # The files that may name a technology: it can be exchanged without touching what decides.

@@ -6,6 +6,7 @@ counts once in a campaign, so an answer that arrives twice adds nothing.
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -106,6 +107,19 @@ def admitted(
     return taken, already
 
 
+@dataclass
+class Came:
+    """What a round received: reports expected by the plan, reports, and the owners they came from.
+
+    `too_few` owners declined it, because its slice holds fewer of their records than they allow.
+    """
+
+    expected: int
+    reports: int = 0
+    owners: int = 0
+    too_few: int = 0
+
+
 class Admission:
     """The answers to the queries of one campaign, held in memory."""
 
@@ -130,6 +144,7 @@ class Admission:
         # The answers without reports in this round: they have no ids that would tell them apart.
         self._empty: set[Sent] = set()
         self.codes: Counter[str] = Counter()
+        self.rounds: list[Came] = []
         # How many reports of each sender were counted, in all rounds.
         self.counted: Counter[bytes] = Counter()
         self.seeded = False
@@ -140,6 +155,7 @@ class Admission:
         self._limit = allowance(self._plan, query, rounds=round_ + 1)
         self._sent = {sender: counted.next_round() for sender, counted in self._sent.items()}
         self._batches, self._empty = [], set()
+        self.rounds.append(Came(round(self._plan.expected_records * (query.stop - query.start))))
 
     def admit(self, sent: Sent) -> wire.Receipt:
         """Admit or reject an answer, and return a receipt that says which."""
@@ -148,6 +164,8 @@ class Admission:
         except Refused as refused:
             name = wire.Code.Name(refused.code)
             self.codes[name] += 1
+            if self.rounds and refused.code == wire.Code.GROUP_TOO_SMALL:
+                self.rounds[-1].too_few += 1
             return wire.Receipt(version=VERSION, code=name)
         name = "OK" if fresh or not repeated else "DUPLICATE"
         self.codes[name] += 1
@@ -160,6 +178,7 @@ class Admission:
             sent, query=self._query, plan=self._digest, round_=self._round, most=self._most
         )
         fresh = self._count(sent, found)
+        self.rounds[-1].reports += fresh
         self.seeded |= found.seeded and fresh > 0
         self.counted[sent.sender] += fresh
         return fresh, len(found) - fresh
@@ -198,5 +217,6 @@ class Admission:
         """The tally of the answers to the open query so far."""
         if self._query is None:
             raise Refused(wire.Code.WRONG_ROUND)
+        self.rounds[-1].owners = len({batch.sender for batch in self._batches if len(batch)})
         tally: Tally = self._query.tally(self._batches, self._scores)
         return tally

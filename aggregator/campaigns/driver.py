@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from confide.aggregator.campaigns.admission import Admission, Sent
+from confide.aggregator.campaigns.admission import Admission, Came, Sent
 from confide.aggregator.campaigns.owner_record import OwnerRecord, Row
 from confide.aggregator.procedures.averaging import Learned
 from confide.aggregator.procedures.central import Draw, draw_afresh
@@ -22,6 +22,8 @@ AnyTally = TypeVar("AnyTally")
 AnyResult = TypeVar("AnyResult")
 # Sends a query to every owner and yields the answers that come back in time.
 Ask = Callable[[bytes], Iterable[Sent]]
+# Returns the tally of a query and its round.
+Tallies = Callable[[Query, int], Tally]
 
 
 def run_procedure(
@@ -70,7 +72,7 @@ class RecordedTallies:
     the calibration set, which is complete before anything is released.
     """
 
-    def __init__(self, plan: Plan, tallies: Callable[[Query, int], Tally]) -> None:
+    def __init__(self, plan: Plan, tallies: Tallies) -> None:
         self._plan, self._tallies = plan, tallies
         self.crowds: list[int] = []
         self.sizes: list[int] = []
@@ -115,7 +117,8 @@ class Outcome:
     The certificate states the randomness that its reports say they come from. `contributors` is how
     many owners were counted, and `largest` the most reports, or records, of one of them. In a
     shuffled campaign both are what the shuffler signed with the last of its `shuffled` rounds. Else
-    `owners` describes each of them, and `departure` says in words if some left.
+    `owners` describes each of them, `departure` says in words if some left, and `rounds` what each
+    round received.
     """
 
     certificate: Certificate
@@ -125,6 +128,7 @@ class Outcome:
     shuffled: tuple[ShuffledRound, ...] = ()
     owners: Sequence[Row] = ()
     departure: str | None = None
+    rounds: Sequence[Came] = ()
 
 
 def run_campaign(
@@ -144,10 +148,11 @@ def run_campaign(
         seeded=intake.seeded,
         sizes=recorded.sizes or list(intake.counted.values()),
         owners=recorded.owners,
+        rounds=intake.rounds,
     )
 
 
-def asked_now(plan: Plan, ask: Ask, intake: Admission) -> Callable[[Query, int], Tally]:
+def asked_now(plan: Plan, ask: Ask, intake: Admission) -> Tallies:
     """Make a source of tallies that asks owners and admits the answers they return."""
     name = digest(plan.to_bytes())
 
@@ -169,11 +174,12 @@ def conclude(
     sizes: Sequence[int],
     shuffled: Sequence[ShuffledRound] = (),
     owners: OwnerRecord | None = None,
+    rounds: Sequence[Came] = (),
 ) -> Outcome:
     """Make the outcome of a campaign whose procedure has ended, or raise TooFew.
 
     `sizes` are the reports, or the records, that were counted of each owner, and `owners` has what
-    each said; of `shuffled` rounds only the shuffler knows them.
+    each said; of `shuffled` rounds only the shuffler knows them. `rounds` are what each received.
     """
     record = OwnerRecord() if owners is None else owners
     if certificate.n < plan.minimum_reports:
@@ -197,6 +203,7 @@ def conclude(
         shuffled=tuple(shuffled),
         owners=record.rows(certificate) if known else (),
         departure=record.remark(certificate) if known else None,
+        rounds=tuple(rounds) if known else (),
     )
 
 
@@ -215,14 +222,21 @@ def check_owners(plan: Plan, counted: int) -> None:
 
 
 def run_training(
-    plan: Plan, ask: Ask, tell: Callable[[int, TrainingTally], None] = lambda *_: None
+    plan: Plan,
+    ask: Ask,
+    tell: Callable[[int, TrainingTally], None] = lambda *_: None,
+    *,
+    keep: Callable[[Tallies, Admission], Tallies] | None = None,
 ) -> tuple[Learned, dict[str, int]]:
     """Run a plan of federated training; `tell` hears of every round that is counted.
 
-    Returns the common weights, and how many answers were received by code.
+    `keep` may take rounds from elsewhere (`confide.aggregator.campaigns.unfinished`). Returns the
+    common weights, and how many answers were received by code.
     """
     intake = Admission(plan)
     counted = asked_now(plan, ask, intake)
+    if keep is not None:
+        counted = keep(counted, intake)
 
     def told(query: Query, round_: int) -> Any:
         tally: Any = counted(query, round_)

@@ -4,8 +4,9 @@ The rows describe and prove nothing: the threshold was chosen by the same report
 """
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from confide.protocol.certificate import PLANNED_MIXTURE, Certificate, LocalCertificate
 from confide.protocol.methods.base import Query, Tally
@@ -27,13 +28,19 @@ class OwnerRecord:
 
     rounds: list[tuple[Query, PartedTally]] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, rounds: Iterable[tuple[Query, Tally]]) -> Self:
+        """The record of rounds that were counted before."""
+        kept = ((query, kept_apart(tally)) for query, tally in rounds)
+        return cls([(query, found) for query, found in kept if found is not None])
+
     def add(self, query: Query, tally: Tally) -> None:
         """Take in a round, and warn if owners of the first one have left."""
         found = kept_apart(tally)
         if found is None:
             return
         self.rounds.append((query, found))
-        if self.left >= WARNED:
+        if self.departed:
             log.warning("confide: round %d: %s", len(self.rounds), self.departure)
 
     @property
@@ -50,12 +57,23 @@ class OwnerRecord:
         return sum(first.of(key).size for key in set(first.keys) - set(last.keys)) / max(every, 1)
 
     @property
+    def departed(self) -> bool:
+        """Whether so many have left that it is worth a warning."""
+        return self.left >= WARNED
+
+    @property
+    def missing(self) -> str:
+        """How much of the first round is missing from the latest, in words."""
+        return (
+            f"owners of {self.left:.0%} of the reports of the first round did not answer the latest"
+        )
+
+    @property
     def departure(self) -> str:
         """What is left of the mixture of the first round, in words."""
         return (
-            f"owners of {self.left:.0%} of the reports of the first round did not answer the "
-            "latest; what is certified from now on is the mixture of those that do, and says "
-            "nothing of the planned one"
+            f"{self.missing}; what is certified from now on is the mixture of those that do, and "
+            "says nothing of the planned one"
         )
 
     def rows(self, certificate: Certificate) -> list[Row]:
@@ -76,7 +94,7 @@ class OwnerRecord:
 
     def remark(self, certificate: Certificate) -> str | None:
         """What the card says of owners that left, unless the planned mixture was certified."""
-        if self.left < WARNED or PLANNED_MIXTURE in certificate.assumptions:
+        if not self.departed or PLANNED_MIXTURE in certificate.assumptions:
             return None
         return self.departure
 

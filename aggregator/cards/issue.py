@@ -1,6 +1,7 @@
 """Issues the card of a campaign: its certificate, under its plan as the contract."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import datetime
 
 from confide.aggregator.campaigns.driver import Outcome
@@ -53,7 +54,7 @@ def described(outcome: Outcome) -> Layer:
 
 
 def contributors(plan: Plan, outcome: Outcome) -> Layer:
-    """The number of owners counted, the plan's minimum, and the effect if the largest lied."""
+    """The owners counted, by round where they are known, and the effect if the largest lied."""
     largest, n = outcome.largest, outcome.certificate.n
     if outcome.shuffled:
         # What a shuffler signed of owners counts reports that did not open, too.
@@ -71,7 +72,7 @@ def contributors(plan: Plan, outcome: Outcome) -> Layer:
         "largest": largest,
         "of": n,
         "if_the_largest_lied": lies,
-    }
+    } | ({"rounds": list(map(asdict, outcome.rounds))} if outcome.rounds else {})
 
 
 def provenance(

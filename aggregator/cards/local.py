@@ -48,6 +48,7 @@ def local_formal(plan: Plan, outcome: Outcome) -> Layer:
         },
         "certificate": _certificate(plan, certificate)
         | {"scoring": terms.scoring}
+        | ({"smallest_owner": terms.smallest_owner} if terms.smallest_owner else {})
         | _strata(certificate),
         "shuffle": _shuffle(plan, outcome),
         "plan": plan.to_bytes().hex(),

@@ -35,6 +35,7 @@ DEFAULTS: dict[str, Any] = {
     "class-floor": CLASS_FLOOR,
     "owner-floor": 0,
     "mixture": AS_ANSWERED,
+    "smallest-owner": 0,
     "max-corrupt": 0,
     "shuffler": "",
     "crowd": USUAL_CROWD,
@@ -118,7 +119,14 @@ class PlanOptions:
     ] = None
     mixture: Annotated[
         str | None,
-        typer.Option(help="bits:certified: of owners, as-answered or planned (the first round's)"),
+        typer.Option(
+            help="bits:certified: of owners, as-answered or planned (the first round's); one round "
+            "has one mixture only"
+        ),
+    ] = None
+    smallest_owner: Annotated[
+        int | None,
+        typer.Option(help="bits:certified: rounds that an owner of so many records can answer"),
     ] = None
     epsilon: Annotated[float | None, typer.Option(help="privacy of a record")] = None
     alpha: Annotated[

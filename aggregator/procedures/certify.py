@@ -12,11 +12,15 @@ from fractions import Fraction
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from confide.protocol.certificate import BitRung
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
 from confide.protocol.privacy.binomial import above, masses, upper_quantile
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
 
 # The highest level at which unequal trials are tested.
 MOST_UNEQUAL = 0.25
@@ -109,19 +113,49 @@ def design_stage(
     outside = max(0.0, 1.0 - float(chances.sum()))
     now = tail(stop, n, m0)
     going, kept = counts < stop, KEEP * level
+    counts, chances = counts[going], chances[going]
 
-    def spent(pooled: int) -> float:
-        later = np.maximum(above(pooled - 1 - counts[going], rest, m0), kept)
-        return (now + float(chances[going] @ later) + outside) * (1 + _TAIL_ERROR)
+    def spent(later: Floats) -> float:
+        return (now + float(chances @ np.maximum(later, kept)) + outside) * (1 + _TAIL_ERROR)
 
-    low, high = critical(level, n + rest, m0) - 1, n + rest + 1
-    if spent(high) > level:
+    most = n + rest + 1
+    if spent(np.zeros(len(counts))) > level:
         # A level too small for doubles: nothing is left of it.
-        return Stage(n, rest, level, m0, stop=stop, pooled=high)
+        return Stage(n, rest, level, m0, stop=stop, pooled=most)
+    tails = _Tails(rest, m0)
+
+    def enough(pooled: int) -> bool:
+        return spent(tails.above(pooled - 1 - counts)) <= level
+
+    low, step = critical(level, n + rest, m0) - 1, max(1, len(counts) // 64)
+    while low + step < most and not enough(low + step):
+        low, step = low + step, 2 * step
+    high = min(low + step, most)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if spent(middle) <= level else (middle, high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
     return Stage(n, rest, level, m0, stop=stop, pooled=high, kept=kept)
+
+
+class _Tails:
+    """P(Bin(n, p) > k), computed once for every k between the least and the greatest asked."""
+
+    def __init__(self, n: int, p: float) -> None:
+        self._n, self._p = n, p
+        self._first, self._known = 0, np.empty(0)
+
+    def above(self, counts: Counts) -> Floats:
+        """The tails at counts that fall by one each; those of another call are next to them."""
+        if not len(counts):
+            return np.empty(0)
+        first, last = int(counts[-1]), int(counts[0]) + 1
+        if not len(self._known):
+            self._first = first
+        end = self._first + len(self._known)
+        lower, higher = np.arange(first, self._first), np.arange(end, last)
+        parts = (above(lower, self._n, self._p), self._known, above(higher, self._n, self._p))
+        self._first, self._known = min(first, self._first), np.concatenate(parts)
+        return self._known[first - self._first : last - self._first][::-1].copy()
 
 
 def null_rate(channel: Bit, alpha: float) -> float:

@@ -5,9 +5,10 @@ from typing import Any
 
 import grpc
 
+from confide.aggregator.server.bounds import Bounds
 from confide.aggregator.server.health import HealthChecks
 from confide.aggregator.server.limits import ServerLimits
-from confide.aggregator.server.service import Bounds, Service
+from confide.aggregator.server.service import Service
 from confide.protocol.errors import BadInput
 
 GRACE_SECONDS = 10.0

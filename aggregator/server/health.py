@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2
 
-from confide.aggregator.server.limits import Slots
+from confide.aggregator.server.bounds import Slots
 from confide.protocol.errors import Refused
 from confide.protocol.wire.service import SERVICE
 

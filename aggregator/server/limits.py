@@ -131,24 +131,6 @@ class RateLimiter:
             self._vitals.open_calls -= 1
 
 
-class Slots:
-    """A fixed number of slots; callers are refused while all of them are taken."""
-
-    def __init__(self, free: int) -> None:
-        self._free = free
-
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        """Hold one slot for the duration of the block, or refuse if none is free."""
-        if self._free <= 0:
-            raise Refused(wire.Code.RATE_LIMITED)
-        self._free -= 1
-        try:
-            yield
-        finally:
-            self._free += 1
-
-
 class MessageMemory:
     """The bytes that all streams together may hold in memory.
 

@@ -13,10 +13,11 @@ from typing import Any, Protocol
 
 from confide.aggregator.logs import place_of
 from confide.aggregator.process_status import ProcessStatus
+from confide.aggregator.server.bounds import Bounds
 from confide.aggregator.server.grpc_server import Endpoint, GrpcServer
 from confide.aggregator.server.limits import ServerLimits
 from confide.aggregator.server.rounds.round_cache import RoundCache
-from confide.aggregator.server.service import Bounds, Service
+from confide.aggregator.server.service import Service
 from confide.aggregator.storage.reports.writer import Writer
 from confide.aggregator.storage.store import Store
 
@@ -86,7 +87,7 @@ async def serve(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    refresh = _Refresh(cache, service, server, status)
+    refresh = _Refresh(service, server, status)
 
     def advance() -> None:
         status.stuck = len(runner.step())
@@ -112,15 +113,13 @@ async def serve(
 class _Refresh:
     """Reads the campaigns again, tells those who watch, and sets the answer of health checks."""
 
-    cache: RoundCache
     service: Service
     server: GrpcServer
     status: ProcessStatus
 
     async def __call__(self) -> None:
         try:
-            if await asyncio.to_thread(self.cache.refresh):
-                self.service.wake()
+            await self.service.read_campaigns()
             self.status.looked = time.monotonic()
         # Health checks are answered with the failure at once; `_repeat` logs it.
         except Exception:

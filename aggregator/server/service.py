@@ -16,15 +16,16 @@ import grpc
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.server.assembly import AssemblyMemory
 from confide.aggregator.server.authentication import OwnerDirectory
+from confide.aggregator.server.bounds import Bounds, Slots
 from confide.aggregator.server.limits import (
     MessageMemory,
     RateLimiter,
     Reading,
     ServerLimits,
-    Slots,
 )
 from confide.aggregator.server.model_files import ModelFiles
 from confide.aggregator.server.rounds.round_cache import CachedCampaign, RoundCache
+from confide.aggregator.server.shared_reading import SharedReading
 from confide.aggregator.server.upload import Stream
 from confide.aggregator.storage.enrolment import Enrolment, Owner
 from confide.aggregator.storage.reports.submissions import Rejection
@@ -58,22 +59,6 @@ STATUS: dict[int, Any] = {
     wire.Code.TIMED_OUT: grpc.StatusCode.DEADLINE_EXCEEDED,
     wire.Code.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
 }
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """How many calls may be open at a time, by kind.
-
-    `calls` are those of owners that ask or send, `watches` those that follow a campaign;
-    `strangers` have a token that is not known yet; `checks` and `health_watches` are health checks.
-    """
-
-    calls: int = 1_000
-    watches: int = 10_000
-    strangers: int = 100
-    # Each may read one message of the largest size from a client without a token.
-    checks: int = 32
-    health_watches: int = 16
 
 
 @dataclass(frozen=True)
@@ -111,10 +96,16 @@ class Service:
         self._reading, self._memory = Reading(limits.message_bytes), MessageMemory(MOST_HELD)
         self._assemblies, self._models = AssemblyMemory(), ModelFiles(store.model)
         self._changed, self._stopping = asyncio.Event(), False
+        self._latest = SharedReading(self.read_campaigns, what="campaigns")
 
     async def prepare(self) -> None:
         """Read who is enrolled, before the first call."""
         await self._directory.refresh()
+
+    async def read_campaigns(self) -> None:
+        """Read all campaigns again, and tell all who watch if any has changed."""
+        if await asyncio.to_thread(self._cache.refresh):
+            self.wake()
 
     def wake(self, *, stopping: bool = False) -> None:
         """Tell all who watch that a campaign has changed, or that this server stops."""
@@ -149,7 +140,7 @@ class Service:
         return wire.SignedPlan.FromString(call.campaign.campaign.signed_plan)
 
     async def _query(self, owner: Owner, campaign: str) -> AsyncIterator[service_pb2.Asked]:
-        found = self._cache.campaign(campaign)
+        found = await self._campaign(campaign)
         if not found.taking:
             yield service_pb2.Asked(code=wire.Code.CLOSED)
             return
@@ -159,7 +150,7 @@ class Service:
             yield service_pb2.Asked(code=wire.Code.OK, query=piece)
 
     async def _model(self, owner: Owner, campaign: str) -> AsyncIterator[service_pb2.ModelPiece]:
-        found = self._cache.campaign(campaign).campaign
+        found = (await self._campaign(campaign)).campaign
         file = await self._models.file(found.plan.model)
         if file is None:
             yield service_pb2.ModelPiece(code=wire.Code.CLOSED)
@@ -179,7 +170,7 @@ class Service:
         name = call.campaign.campaign.id
 
         async def look_again() -> CachedCampaign:
-            await asyncio.to_thread(self._cache.refresh)
+            await self._latest.since(time.monotonic())
             return self._cache.campaign(name)
 
         said = _metadata(call.context).get(MESSAGES, "")
@@ -204,7 +195,7 @@ class Service:
 
     async def _changes(self, _: Owner, campaign: str) -> AsyncIterator[service_pb2.Progress]:
         while not self._stopping:
-            changed, found = self._changed, self._cache.campaign(campaign)
+            changed, found = self._changed, await self._campaign(campaign)
             state, last = found.campaign.state, found.last
             yield service_pb2.Progress(
                 state=state,
@@ -219,6 +210,12 @@ class Service:
                 return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), HEARTBEAT_SECONDS)
+
+    async def _campaign(self, name: str) -> CachedCampaign:
+        """The campaign of this id; one that is not known yet is looked for in the database."""
+        if not self._cache.knows(name):
+            await self._latest.since(time.monotonic())
+        return self._cache.campaign(name)
 
     def _streamed(
         self, work: Callable[[Owner, str], AsyncIterator[Any]], slots: Slots
@@ -249,7 +246,7 @@ class Service:
             try:
                 owner = await self._owner(context)
                 with self._calls.one(), self._rate_limiter.call(owner.id):
-                    campaign = self._cache.campaign(_metadata(context).get(CAMPAIGN, ""))
+                    campaign = await self._campaign(_metadata(context).get(CAMPAIGN, ""))
                     return await work(OwnerCall(messages, context, owner, campaign))
             except Refused as refused:
                 await self._refuse(context, owner, refused.code)

@@ -23,6 +23,8 @@ from confide.protocol.plan import Plan, digest, read_query
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
 
+TOO_FEW = wire.Code.Name(wire.Code.GROUP_TOO_SMALL)
+
 
 @dataclass(frozen=True)
 class Overview:
@@ -54,7 +56,10 @@ class Part:
 
 @dataclass(frozen=True)
 class RoundView:
-    """A round: when it opened and closed and why, and what it received."""
+    """A round: when it opened and closed and why, and what it received.
+
+    `too_few` owners declined it, because its slice holds fewer of their records than they allow.
+    """
 
     number: int
     opened: float
@@ -66,6 +71,7 @@ class RoundView:
     owners: int
     finished: int
     contributed: int
+    too_few: int
 
 
 @dataclass(frozen=True)
@@ -171,7 +177,10 @@ def rounds(engine: Engine, one: Overview) -> list[RoundView]:
     columns, done = parts.c, func.sum(case((parts.c.finished, 1), else_=0))
     gave = func.sum(case((columns.reports > 0, 1), else_=0)).label("gave")
     reports = func.sum(columns.reports).label("reports")
-    came = select(columns.round, reports, func.count().label("owners"), done.label("done"), gave)
+    small = func.sum(case((columns.code == TOO_FEW, 1), else_=0)).label("small")
+    came = select(
+        columns.round, reports, func.count().label("owners"), done.label("done"), gave, small
+    )
     with engine.connect() as db:
         asked = db.execute(
             select(queries).where(queries.c.campaign == one.id).order_by(queries.c.round)
@@ -179,7 +188,8 @@ def rounds(engine: Engine, one: Overview) -> list[RoundView]:
         expected = _expected(db, one)
         rows = db.execute(came.where(columns.campaign == one.id).group_by(columns.round)).all()
     found = {
-        row.round: (int(row.reports), int(row.owners), int(row.done), int(row.gave)) for row in rows
+        row.round: tuple(map(int, (row.reports, row.owners, row.done, row.gave, row.small)))
+        for row in rows
     }
     return [
         RoundView(
@@ -189,7 +199,7 @@ def rounds(engine: Engine, one: Overview) -> list[RoundView]:
             row.closed,
             row.because,
             expected.get(row.round, one.plan.expected_records),
-            *found.get(row.round, (0, 0, 0, 0)),
+            *found.get(row.round, (0, 0, 0, 0, 0)),
         )
         for row in asked
     ]

@@ -18,7 +18,14 @@ from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import CALIBRATED, PUBLISHED, TRAINED
 from confide.aggregator.storage.training_progress import error_rates
 from confide.aggregator.web.drawing import search_picture
-from confide.aggregator.web.search_progress import DOUBT, alarm, asked_of, bracket, points
+from confide.aggregator.web.search_progress import (
+    DOUBT,
+    alarm,
+    asked_of,
+    bracket,
+    owner_record,
+    points,
+)
 from confide.aggregator.web.words import MEANINGS
 from confide.protocol.cards.card import PUBLIC, Card, parse_card
 from confide.protocol.cards.in_words import verdict
@@ -149,6 +156,7 @@ class Pages:
             "stored": views.stored_batches(engine, one.id),
             "trained": self._trained(one),
             "alarm": alarm(*found),
+            "came": owner_record(*found),
             "errors": error_rates(self._store, one.id, plan),
         }
         return self._templates.get_template(

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.storage import views
 from confide.aggregator.storage.store import Store
-from confide.aggregator.web.search_progress import alarm, asked_of
+from confide.aggregator.web.search_progress import alarm, asked_of, owner_record
 
 _FAMILIES: tuple[tuple[Any, str, str], ...] = (
     (GaugeMetricFamily, "confide_reports_expected", "Reports expected in all"),
@@ -24,6 +24,11 @@ _FAMILIES: tuple[tuple[Any, str, str], ...] = (
     (GaugeMetricFamily, "confide_owners_finished", "Owners that have finished the last round"),
     (GaugeMetricFamily, "confide_owners_contributed", "Owners counted in the last round"),
     (GaugeMetricFamily, "confide_owners_minimum", "Contributors that the plan asks for"),
+    (
+        GaugeMetricFamily,
+        "confide_owners_left",
+        "Share of the first round's reports whose owners are missing from the last one counted",
+    ),
     (GaugeMetricFamily, "confide_alarm", "1 if a monitor has found that coverage fell"),
     (GaugeMetricFamily, "confide_alarm_evidence", "Its log-evidence; an alarm from that needed on"),
     (GaugeMetricFamily, "confide_alarm_evidence_needed", "The log-evidence that is an alarm"),
@@ -60,7 +65,8 @@ class Campaigns(Collector):
     def _values(self, one: views.Overview) -> tuple[float | None, ...]:
         """The value of each of _FAMILIES; None where the campaign has none."""
         asked = views.rounds(self._engine, one)
-        last, watched = asked[-1] if asked else None, alarm(*asked_of(self._store, one.id))
+        last, counted = asked[-1] if asked else None, asked_of(self._store, one.id)
+        watched, owners = alarm(*counted), owner_record(*counted)
         return (
             one.plan.expected_records,
             sum(row.reports for row in asked),
@@ -69,6 +75,7 @@ class Campaigns(Collector):
             None if last is None else last.finished,
             None if last is None else last.contributed,
             one.plan.minimum_owners,
+            owners.left if owners.rounds else None,
             None if watched is None else watched.raised,
             None if watched is None else watched.log_evidence,
             None if watched is None else watched.needed,

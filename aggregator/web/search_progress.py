@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from confide.aggregator.campaigns.owner_record import OwnerRecord
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import Campaign, Round
 from confide.protocol.methods.base import Query
@@ -100,6 +101,16 @@ def alarm(campaign: Campaign, rounds: Sequence[Round], asked: Sequence[bytes]) -
     """What the rounds that were counted say against the coverage that a monitor watches."""
     found = [tally for _, _, tally in _tallies(campaign, rounds, asked) if tally is not None]
     return campaign.plan.terms.alarm(found, alpha=campaign.plan.alpha)
+
+
+def owner_record(
+    campaign: Campaign, rounds: Sequence[Round], asked: Sequence[bytes]
+) -> OwnerRecord:
+    """Which owners answered the rounds that were counted; nobody, where they are not kept apart."""
+    if campaign.plan.shuffling is not None:
+        return OwnerRecord()
+    found = _tallies(campaign, rounds, asked)
+    return OwnerRecord.of((query, tally) for _, query, tally in found if tally is not None)
 
 
 def _tallies(

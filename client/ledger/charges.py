@@ -12,7 +12,8 @@ class Question:
 
     A plan that asks the owner as a whole has a number of `rounds`; one that asks record by record
     has 0. `training` is the plan itself if it trains a network, whose model a later plan may name.
-    `together` says whether the model saw many records at once.
+    `together` says whether the model saw many records at once; `later` whether the aggregator asks
+    this round only when it needs no answer to an earlier one any more.
     """
 
     plan: bytes
@@ -23,6 +24,7 @@ class Question:
     rounds: int = 0
     training: bytes | None = None
     together: bool = False
+    later: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from confide.client.ledger.charges import Cost, Question, SpendingLimits
 from confide.protocol.errors import BadInput
+from confide.protocol.wire import wire_pb2 as wire
 
 # The queries of one plan with one digest: at most one row.
 ONE_QUERY = "plan = (SELECT id FROM plans WHERE digest = ?) AND digest = ?"
@@ -169,7 +170,9 @@ def charge(
         # Earlier rounds are over, and these answers are held elsewhere: a training would keep all
         # weights that ever left. Their rows stay, so that no round is answered twice.
         db.execute(
-            f"UPDATE queries SET answer = {DROPPED} WHERE plan = ? AND receipt IS NOT NULL", (plan,)
+            f"UPDATE queries SET answer = {DROPPED}, receipt = COALESCE(receipt, {wire.Code.OK}) "
+            "WHERE plan = ? AND (receipt IS NOT NULL OR ?)",
+            (plan, asked.later),
         )
     query = db.execute(
         "INSERT INTO queries (plan, digest, round, at, answer, together) VALUES (?, ?, ?, ?, ?, ?)",

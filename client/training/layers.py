@@ -88,9 +88,15 @@ class Stack:
         clip: float,
         centre: float = 0.0,
         span: Span | None = None,
+        kept: Floats | None = None,
     ) -> None:
-        """`span` is the range of targets, if the network learns numbers instead of labels."""
-        rounded = bounded(weights)
+        """`span` is the range of targets, if the network learns numbers instead of labels.
+
+        `kept` is memory for two rows of weights, which a caller with many steps makes once: the
+        system takes longer to hand out and take back so much memory in every step than products do.
+        """
+        self._kept = np.empty((2, len(weights))) if kept is None else kept
+        rounded = bounded(weights, out=self._kept[0])
         rounded *= 2.0**_WEIGHT_FRACTION
         np.rint(rounded, out=rounded)
         self._layers = list(by_layer(widths, rounded))
@@ -99,7 +105,7 @@ class Stack:
         self._input_fractions = [self._bits[0], *hidden[1:-1]]
         self._signal_fractions = [*hidden[1:-1], self._bits[-1]]
         self._clip, self._centre, self._span = clip, centre, span
-        self._labels, self._size, self._widths = widths[-1], len(weights), widths
+        self._labels, self._widths = widths[-1], widths
         # An input and a signal of every layer, in float64; products and sums of a layer take about
         # as much again.
         self._rows = chunk_rows(2 * 8 * sum(widths))
@@ -110,8 +116,10 @@ class Stack:
         `lattice.sensitivity` says why rounding once is enough.
         """
         assert len(features) <= MOST_BATCH
-        # Without a record there is no chunk that writes it.
-        total = np.empty(self._size) if len(features) else np.zeros(self._size)
+        total = self._kept[1]
+        if not len(features):
+            # Without a record there is no chunk that writes it.
+            total[:] = 0.0
         for start in range(0, len(features), self._rows):
             part = slice(start, start + self._rows)
             self._add_chunk(self.traces(features[part], labels[part]), total, first=start == 0)
@@ -196,9 +204,10 @@ def by_layer(
         start = end + outputs
 
 
-def bounded(weights: NDArray[Any]) -> Floats:
-    """Weights within their public bound."""
-    found = np.array(weights, dtype=np.float64)
+def bounded(weights: NDArray[Any], *, out: Floats | None = None) -> Floats:
+    """Weights within their public bound, in memory of their own or in `out`."""
+    found = np.empty(len(weights)) if out is None else out
+    found[:] = weights
     found[np.isnan(found)] = 0.0
     return np.clip(found, -WEIGHT_BOUND, WEIGHT_BOUND, out=found)
 

@@ -49,9 +49,10 @@ def open_sums(
             network, clip=clip, centre=centre, batch=batch, computing=computing, span=span
         )
     log.info("gradients in exact arithmetic: linear layers of widths %s", widths)
+    kept = np.empty((2, network.size))
 
     def exact(weights: NDArray[np.float64], rows: Rows, _: Entropy) -> NDArray[np.int64]:
-        stack = Stack(widths, weights, clip=clip, centre=centre, span=span)
+        stack = Stack(widths, weights, clip=clip, centre=centre, span=span, kept=kept)
         return stack.clipped_sum(*rows)
 
     return exact

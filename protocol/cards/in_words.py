@@ -216,10 +216,18 @@ def _took_part(card: Card) -> str:
             return f"Nobody yet: no owner was asked.{_tried(card)}"
         return "Not stated: no campaign of owners stands behind this card."
     unit = "records" if card.formal["track"] == "central" else "reports"
-    return (
+    said = (
         f"{counted_owners(counted['owners'])} with {counted['of']:,} {unit}; the largest had "
         f"{counted['largest']:,}."
     )
+    left_out = [one["too_few"] for one in counted.get("rounds", [])]
+    if any(left_out):
+        rounds = sum(map(bool, left_out))
+        said += (
+            f" {rounds} of {len(left_out)} rounds left out up to {counted_owners(max(left_out))} "
+            "with too few records in the slice."
+        )
+    return said
 
 
 def counted_owners(number: int, name: str = "owner") -> str:

@@ -47,7 +47,9 @@ def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
         *_rows({k: v for k, v in card.diagnostic.items() if k != "owners"}, but="evaluated"),
         *_evaluated(formal, card.diagnostic),
     ] or [("measured", "nothing")]
-    origin = _rows(card.provenance)
+    counted = card.provenance.get("contributors", {})
+    shown = {name: value for name, value in counted.items() if name != "rounds"}
+    origin = _rows(card.provenance | ({"contributors": shown} if counted else {}))
     released = _rows(formal["released"] or {"threshold": "none yet"})
     return [
         ("Contract", _rows(formal["contract"])),
@@ -55,6 +57,7 @@ def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
         *specific,
         *_chain(formal),
         ("Diagnostics (no guarantee)", described),
+        *_rounds(card.provenance),
         *_owners(card.diagnostic),
         ("Provenance", [*origin, ("view", card.view), ("signed by", card.key.hex() or "nobody")]),
         ("Verification", checked),
@@ -97,6 +100,20 @@ def evaluated_lines(formal: Layer, diagnostic: Layer) -> list[str]:
         about = f"accuracy {diagnostic['accuracy']:.3f} on {diagnostic['records']:,} records"
         rows = [("the model", about), *rows]
     return [f"{name}: {text}" for name, text in rows]
+
+
+def _rounds(provenance: Layer) -> list[tuple[str, Rows]]:
+    """A row for every round: what it received, and how many owners it left out."""
+    rows = []
+    for number, one in enumerate(provenance.get("contributors", {}).get("rounds", []), start=1):
+        text = (
+            f"{one['reports']:,} of {one['expected']:,} expected reports, from {one['owners']:,} "
+            "owners"
+        )
+        if one["too_few"]:
+            text += f"; {one['too_few']:,} left out, with too few records in the slice"
+        rows.append((f"round {number}", text))
+    return [("Rounds", rows)] if rows else []
 
 
 def _owners(diagnostic: Layer) -> list[tuple[str, Rows]]:

@@ -25,6 +25,7 @@ from confide.protocol.methods.base import (
     ReportScores,
     Subjects,
 )
+from confide.protocol.methods.bit_rounds import check_smallest_owner
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.methods.owner_terms import (
     OWNER_VARIANTS,
@@ -39,6 +40,7 @@ from confide.protocol.methods.thresholds import (
     calibrates,
     check_slice,
     check_thresholds,
+    slice_part,
 )
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import U2, Array, check_numbers, column
@@ -127,9 +129,7 @@ class BitQuery(SealableQuery):
 
     def part(self, positions: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the index of the threshold that each position of the slice is asked about."""
-        count = len(self.thresholds)
-        share = (positions - self.start) / (self.stop - self.start)
-        return np.clip((share * count).astype(np.int64), 0, count - 1)
+        return slice_part(positions, self.start, self.stop, count=len(self.thresholds))
 
     def to_body(self) -> bytes:
         return serialise(
@@ -199,11 +199,13 @@ class BitTerms(LocalTerms):
     Variants for-every-owner and per-owner test each owner of `owner_floor` answers or more on its
     own; `joint` divides delta among owners with a threshold each. With `planned_mixture`, what the
     variant certified claims is for the owners in the shares in which they answered its first round.
+    Its rounds are made so that an owner of `smallest_owner` records can answer each.
     """
 
     joint: bool = False
     owner_floor: int = 0
     planned_mixture: bool = False
+    smallest_owner: int = 0
 
     method: ClassVar[str] = "bits"
     of_risks: ClassVar[bool] = True
@@ -219,11 +221,16 @@ class BitTerms(LocalTerms):
         "joint": (PER_OWNER,),
         "owner-floor": OWNER_VARIANTS,
         "mixture": ("certified",),
+        "smallest-owner": ("certified",),
         "shuffler": (),
         "crowd": (),
     }
     message: ClassVar[type[Message]] = wire.BitTerms
     reports_message: ClassVar[type[Message]] = wire.BitReports
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_smallest_owner(self.smallest_owner)
 
     @classmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
@@ -233,12 +240,14 @@ class BitTerms(LocalTerms):
             level = 1 - float(settings["alpha"])
             deviation = Bit(epsilon=float(settings["epsilon"])).deviation(level)
             own = owner_settings(variant, settings, deviation=deviation, tested=2 / 3)
+        if variant == "certified":
+            own["planned_mixture"] = plans_mixture(settings)
+            own["smallest_owner"] = int(settings.get("smallest-owner", 0))
         return cls(
             variant=variant,
             epsilon=float(settings["epsilon"]),
             delta=float(settings["failure-probability"]),
             max_corrupt=int(settings["max-corrupt"]),
-            planned_mixture=variant == "certified" and plans_mixture(settings),
             **own,
         )
 

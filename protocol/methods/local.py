@@ -47,6 +47,11 @@ class LocalTerms(Terms):
         return False
 
     @property
+    def smallest_owner(self) -> int:
+        """The records of the smallest owner that rounds are made for; 0 if it does not matter."""
+        return 0
+
+    @property
     def owner_floor(self) -> int:
         """The reports from which on an owner is tested on its own; 0 if none is."""
         return 0

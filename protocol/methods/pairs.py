@@ -28,7 +28,12 @@ from confide.protocol.methods.base import (
 from confide.protocol.methods.labels.in_clear import check_any_labels
 from confide.protocol.methods.labels.terms import CLASS_CONDITIONAL, CLASS_FLOOR
 from confide.protocol.methods.local import LocalTerms
-from confide.protocol.methods.thresholds import calibrates, check_slice, check_thresholds
+from confide.protocol.methods.thresholds import (
+    calibrates,
+    check_slice,
+    check_thresholds,
+    slice_part,
+)
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import U2, check_numbers, column
 from confide.protocol.wire.encoding import parse, serialise
@@ -86,9 +91,7 @@ class PairQuery(Query):
 
     def part(self, positions: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the index of the part that each position of the slice is in."""
-        count = len(self.thresholds)
-        share = (positions - self.start) / (self.stop - self.start)
-        return np.clip((share * count).astype(np.int64), 0, count - 1)
+        return slice_part(positions, self.start, self.stop, count=len(self.thresholds))
 
     def symbols(
         self, labels: NDArray[Any], scores: NDArray[Any], parts: NDArray[np.int64]

@@ -9,6 +9,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
 
@@ -17,6 +20,14 @@ def check_slice(start: float, stop: float) -> None:
     """Accept a slice of positions."""
     if not 0 <= start < stop <= 1:
         raise BadInput(f"slice is [{start}, {stop}); accepted is 0 <= start < stop <= 1")
+
+
+def slice_part(
+    positions: NDArray[np.float64], start: float, stop: float, *, count: int
+) -> NDArray[np.int64]:
+    """Return in which of so many equal parts of a slice each of its positions lies."""
+    share = (positions - start) / (stop - start)
+    return np.clip((share * count).astype(np.int64), 0, count - 1)
 
 
 def check_thresholds(thresholds: Sequence[float]) -> None:

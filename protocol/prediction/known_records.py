@@ -23,14 +23,15 @@ def check_task(score: Score) -> None:
 
 
 def read_known_records(
-    path: Path, score: Score, *, model: BatchModel | None = None
+    path: Path, score: Score, *, model: BatchModel | None = None, named: tuple[str, ...] = ()
 ) -> tuple[Array, Array]:
     """Return results of the model and the truth, both checked for this score.
 
-    The file has the results, or features if there is a model. Losses are not read here.
+    The file has the results, or features if there is a model. Losses are not read here; `named`
+    are columns that are neither, such as one of owners.
     """
     check_task(score)
-    found = read_new_records(path, score, features=model is not None)
+    found = read_new_records(path, score, features=model is not None, named=named)
     if found.truth is None:
         wanted = "target" if score.task == REGRESSION else "label"
         raise BadInput(f"{path} has no column {wanted!r}; accepted are records with it")

@@ -38,10 +38,15 @@ class NewRecords:
         return len(self.given)
 
 
-def read_new_records(path: Path, score: Score, *, features: bool) -> NewRecords:
-    """Read the records of a file: their features, or the results that this score reads."""
+def read_new_records(
+    path: Path, score: Score, *, features: bool, named: tuple[str, ...] = ()
+) -> NewRecords:
+    """Read the records of a file: their features, or the results that this score reads.
+
+    `named` are columns that are neither.
+    """
     accepted = f"accepted are .npz, .csv and .parquet with {_wanted(score, features=features)}"
-    columns = read_columns(path, accepted=accepted)
+    columns = read_columns(path, accepted=accepted, named=named)
     try:
         return _records(columns.arrays, score, features=features)
     except BadInput as error:

@@ -77,6 +77,12 @@ class Score(ABC):
         """
 
 
+def check_no_labels(name: str, labels: int) -> None:
+    """Refuse labels with a score of numbers or losses."""
+    if labels != 0:
+        raise BadInput(f"labels is {labels} with score {name}, which has none: accepted is 0")
+
+
 def check_constants(
     name: str, given: Mapping[str, float], limits: Mapping[str, tuple[float, float]]
 ) -> None:

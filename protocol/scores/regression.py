@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from confide.protocol.errors import BadInput
-from confide.protocol.scores.base import REGRESSION, Score, check_constants
+from confide.protocol.scores.base import REGRESSION, Score, check_constants, check_no_labels
 
 Array = NDArray[Any]
 
@@ -89,10 +89,7 @@ class Residual(Score):
         return self.of({**self.constants, **given})
 
     def check_labels(self, labels: int) -> None:
-        if labels != 0:
-            raise BadInput(
-                f"labels is {labels} with score {self.name}, which has none: accepted is 0"
-            )
+        check_no_labels(self.name, labels)
 
     def meaning(self, labels: int) -> str:
         return (

@@ -14,7 +14,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from confide.protocol.errors import BadInput
-from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, Array, Score, check_constants
+from confide.protocol.scores.base import (
+    MULTI_LABEL,
+    OWN_LOSS,
+    Array,
+    Score,
+    check_constants,
+    check_no_labels,
+)
 from confide.protocol.scores.probabilities import check_uniforms
 
 # The most values of a user's own parameter.
@@ -172,10 +179,7 @@ class OwnLoss(RiskScore):
         return self.of({**self.constants, **given})
 
     def check_labels(self, labels: int) -> None:
-        if labels != 0:
-            raise BadInput(
-                f"labels is {labels} with score {self.name}, which has none: accepted is 0"
-            )
+        check_no_labels(self.name, labels)
 
     def meaning(self, labels: int) -> str:
         return (

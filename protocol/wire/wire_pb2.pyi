@@ -139,7 +139,7 @@ class ChainCost(_message.Message):
     def __init__(self, campaign: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ...) -> None: ...
 
 class BitTerms(_message.Message):
-    __slots__ = ("variant", "epsilon", "delta", "max_corrupt", "joint", "owner_floor", "planned_mixture")
+    __slots__ = ("variant", "epsilon", "delta", "max_corrupt", "joint", "owner_floor", "planned_mixture", "smallest_owner")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
@@ -147,6 +147,7 @@ class BitTerms(_message.Message):
     JOINT_FIELD_NUMBER: _ClassVar[int]
     OWNER_FLOOR_FIELD_NUMBER: _ClassVar[int]
     PLANNED_MIXTURE_FIELD_NUMBER: _ClassVar[int]
+    SMALLEST_OWNER_FIELD_NUMBER: _ClassVar[int]
     variant: str
     epsilon: float
     delta: float
@@ -154,7 +155,8 @@ class BitTerms(_message.Message):
     joint: bool
     owner_floor: int
     planned_mixture: bool
-    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., joint: _Optional[bool] = ..., owner_floor: _Optional[int] = ..., planned_mixture: _Optional[bool] = ...) -> None: ...
+    smallest_owner: int
+    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., joint: _Optional[bool] = ..., owner_floor: _Optional[int] = ..., planned_mixture: _Optional[bool] = ..., smallest_owner: _Optional[int] = ...) -> None: ...
 
 class PairTerms(_message.Message):
     __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "joint", "class_floor")

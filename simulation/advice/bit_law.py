@@ -1,8 +1,7 @@
 """The law of the threshold that bits publish, for known records: the procedure itself, many times.
 
-A procedure sees tallies only, and on a known curve these are binomial. So a campaign costs the same
-for any number of records, and whatever the procedure's rules are, these are they. Random numbers
-come from a fixed seed, so that the same question has the same answer.
+Whatever the procedure's rules are, these are they. Random numbers come from a fixed seed, so that
+the same question has the same answer.
 """
 
 import math
@@ -13,8 +12,8 @@ from numpy.typing import NDArray
 
 from confide.aggregator.procedures.bits import procedure as bits
 from confide.protocol.channels.bit import Bit
-from confide.protocol.methods.bits import BitQuery, BitTally
 from confide.simulation.advice.curves import SizeCurve
+from confide.simulation.curve_users import CurveUsers
 from confide.simulation.driver import drive
 
 Floats = NDArray[np.float64]
@@ -51,29 +50,12 @@ def bit_law(asked: BitCase, variant: str, *, campaigns: int) -> Floats:
             delta=asked.delta,
             n=asked.n,
         )
-        crowd = _Crowd(asked, np.random.default_rng([_SEED, number]))
-        found.append(drive(procedure, crowd).threshold)
+        rng = np.random.default_rng([_SEED, number])
+        users = CurveUsers(asked.n, asked.curve.coverage, rng)
+        found.append(drive(procedure, users).threshold)
     return np.array(found)
 
 
 def _known(sizes: Floats) -> bool:
     """Whether the standard error of the mean of these sizes is a small share of it."""
     return float(sizes.std()) <= _ERROR * math.sqrt(len(sizes)) * float(sizes.mean())
-
-
-@dataclass(frozen=True)
-class _Crowd:
-    """Records of a known curve, evenly dealt to the thresholds of a query."""
-
-    asked: BitCase
-    rng: np.random.Generator
-
-    def __call__(self, query: BitQuery) -> BitTally:
-        first, last = (int(np.ceil(self.asked.n * at - 0.5)) for at in (query.start, query.stop))
-        count = len(query.thresholds)
-        places = np.arange(count + 1) * (last - first) // count
-        answers = np.diff(places)
-        spill, hit = (float(one) for one in (query.channel.spill, query.channel.hit))
-        rates = spill + (hit - spill) * self.asked.curve.coverage(np.array(query.thresholds))
-        ones = self.rng.binomial(answers, rates)
-        return BitTally(tuple(answers.tolist()), tuple(ones.tolist()))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from confide.client.training.scaling import public_scaling
 from confide.protocol.errors import BadInput
 from confide.protocol.prediction.known_records import check_task, read_known_records
+from confide.protocol.record_columns import TextColumn, read_columns
 from confide.protocol.scores.base import CLASSIFICATION, REGRESSION, Score
 from confide.protocol.scores.regression import Residual, column, residual
 from confide.protocol.simulated.embedded import letters, predictions
@@ -26,11 +27,12 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model returned for every record, and what was observed."""
+    """What a model returned for every record, what was observed, and whose it is, if known."""
 
     name: str
     results: Array
     truth: Array
+    owners: Array | None = None
 
     def __len__(self) -> int:
         return len(self.truth)
@@ -54,12 +56,39 @@ def embedded() -> Predictions:
     return Predictions("letter (embedded)", *predictions())
 
 
-def predicted(path: Path | None, score: Score) -> Predictions:
-    """Records with results as this score reads them: from a file, or what the project has."""
+def predicted(path: Path | None, score: Score, owner_column: str = "") -> Predictions:
+    """Records with results as this score reads them: from a file, or what the project has.
+
+    The column that names owners is in a file of one's own only.
+    """
     check_task(score)
+    if path is not None and owner_column:
+        known = read_known_records(path, score, named=(owner_column,))
+        return Predictions(str(path), *known, _owners(path, owner_column, n=len(known[1])))
     if path is not None:
-        return Predictions(str(path), *read_known_records(path, score))
+        try:
+            return Predictions(str(path), *read_known_records(path, score))
+        except TextColumn as error:
+            raise BadInput(
+                f"{error}; if it names the owner of each record, --owner-column says so"
+            ) from None
+    if owner_column:
+        raise BadInput(
+            f"--owner-column is {owner_column!r} without --data; accepted is both, or neither"
+        )
     return embedded() if score.task != REGRESSION else _made_up(residual(score))
+
+
+def _owners(path: Path, name: str, *, n: int) -> Array:
+    """The names in a column of a file, one for each of n records."""
+    accepted = "accepted is a column with the name of an owner for each record"
+    found = read_columns(path, accepted=accepted, named=(name,)).arrays.get(name)
+    if found is None or found.shape != (n,):
+        raise BadInput(f"{path} has no column {name!r} of {n} rows; {accepted}")
+    names = np.array([str(one).strip() for one in found.tolist()])
+    if (names == "").any():
+        raise BadInput(f"{path}: column {name!r} is empty in {np.sum(names == '')} rows")
+    return names
 
 
 def _made_up(score: Residual) -> Predictions:

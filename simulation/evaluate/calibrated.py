@@ -41,20 +41,15 @@ class Calibrated(Repeated):
         return read_records(records.results, records.truth, self.score)
 
     def splits(self, records: NamedRecords, rng: np.random.Generator) -> Iterator[Trial]:
-        return drawn_trials(len(records), n=self.n, trials=self.trials, seed=self.seed)
+        owners = records.owners if isinstance(records, Predictions) else None
+        return drawn_trials(
+            len(records), n=self.n, trials=self.trials, seed=self.seed, owners=owners
+        )
 
     def row(self, prepared: ArrayRecords, trial: Trial) -> Row:
         method = NON_PRIVATE if self.variant == NON_PRIVATE else f"{self.method}:{self.variant}"
-        owners = {} if trial.owners is None else {"owners": trial.owners}
-        found = measured_trial(
-            prepared,
-            trial,
-            method=method,
-            epsilon=self.epsilon,
-            alpha=self.alpha,
-            **owners,
-            **self.settings,
-        )
+        asked = {"method": method, "epsilon": self.epsilon, "alpha": self.alpha}
+        found = measured_trial(prepared, trial, **asked, **self.settings)
         return self._row(found)
 
     def _row(self, trial: MeasuredTrial) -> Row:
@@ -71,6 +66,8 @@ class Calibrated(Repeated):
         }
         if trial.least_class_coverage is not None:
             row["least_class_coverage"] = trial.least_class_coverage
+        if trial.parts:
+            row["parts"] = [one._asdict() for one in trial.parts]
         return row | self._shuffled(trial)
 
     def _shuffled(self, trial: MeasuredTrial) -> Row:

@@ -41,12 +41,12 @@ class CalibrationOptions:
     ] = None
     joint: Annotated[
         bool | None,
-        typer.Option("--joint", help="labels class-conditional: promise all labels at once"),
+        typer.Option("--joint", help="class-conditional, per-owner: promise all at once"),
     ] = None
     class_floor: Annotated[
         int | None,
         typer.Option(
-            help="labels class-conditional: records of a label, estimated, below which its "
+            help="class-conditional: records of a label, estimated, below which its "
             "threshold is 1 [default: 100]"
         ),
     ] = None
@@ -68,6 +68,21 @@ class CalibrationOptions:
     edges_file: Annotated[
         str | None, typer.Option(help="central, grid given: file with the thresholds")
     ] = None
+    owner_floor: Annotated[
+        int | None,
+        typer.Option(help="variants of owners: fewer reports leave one out [default: by the rule]"),
+    ] = None
+    smallest_owner: Annotated[
+        int | None,
+        typer.Option(help="bits certified: rounds that an owner of so many records can answer"),
+    ] = None
+    owner_column: Annotated[
+        str | None,
+        typer.Option(
+            help="column of --data that names the owner of each record: for-every-owner and "
+            "per-owner need it; coverage is shown owner by owner"
+        ),
+    ] = None
     owners: Annotated[
         int | None, typer.Option(help="central owner-noised: owners that share the records")
     ] = None
@@ -75,6 +90,7 @@ class CalibrationOptions:
     def setting(self, shared: SharedOptions, curator: CuratorOptions, records: int) -> Repeated:
         """Campaigns have only mechanisms that certify; others are here to compare with."""
         given = given_fields(self) | curator.given
+        given.pop("owner_column", None)
         if self.mechanism is not None:
             check_choice("mechanism", self.mechanism, MECHANISMS)
         if self.mechanism not in (None, *certified_names()):

@@ -89,7 +89,8 @@ def evaluate_command(
             )
             setting = full_data.setting(shared, curator, model, records=len(records))
         else:
-            records = predicted(shared.data, find_score(shared.asked_score))
+            score = find_score(shared.asked_score)
+            records = predicted(shared.data, score, calibration.owner_column or "")
             setting = calibration.setting(shared, curator, len(records))
         (result,), complete = run_all(records, [setting])
         result["advice"] = hint(records, result) if complete else None

@@ -84,7 +84,8 @@ class SharedOptions:
     method: Annotated[
         str,
         typer.Option(
-            help="labels: private labels, features in clear; bits: both private; central: a "
+            help="labels: private labels, features in clear; bits: both private; pairs: both, with "
+            "a threshold for each label; central: a "
             "trusted curator calibrates, or owners noise their counts; full-data: a trusted "
             "curator trains and calibrates on the same records"
         ),
@@ -93,9 +94,9 @@ class SharedOptions:
         str | None,
         typer.Option(
             help="labels and bits: certified, published, published-star, one-shot (bits only), "
-            "class-conditional (labels only), non-private; central: trusted, owner-noised, "
-            "non-private; full-data: certified, dpcp, scp-f, scp-a, split, split-certified, pscp, "
-            "differential, split-cp or naive [default: the first]"
+            "class-conditional (labels, pairs), for-every-owner, per-owner, non-private; central: "
+            "trusted, owner-noised, non-private; full-data: certified, dpcp, scp-f, scp-a, split, "
+            "split-certified, pscp, differential, split-cp or naive [default: the first]"
         ),
     ] = None
     score: Annotated[str | None, typer.Option(help=f"{SCORES_HELP} [default: hps]")] = None

@@ -46,6 +46,8 @@ COLUMNS: dict[str, Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], st
 }
 # Columns of words, which may take two lines; numbers are never cut.
 WORDS = ("method", "channel", "promised")
+# The most rows of the table of owners or labels.
+MOST_PARTS = 30
 # Columns that a narrow terminal leaves out first.
 LEAVE_OUT = ("channel", "exact epsilon")
 
@@ -84,7 +86,10 @@ def show(results: list[dict[str, Any]]) -> None:
     if out:
         console.print(f"left out at {width} columns: {', '.join(out)}", highlight=False)
     for result in results:
-        lines = _why_trivial(result) + _least_class(result) + _conditional(result["arguments"])
+        if (parts := _parts(result)) is not None:
+            console.print(parts)
+        lines = _why_trivial(result) + _why_parts(result) + _least_class(result)
+        lines += _conditional(result["arguments"])
         for line in lines:
             console.print(line, highlight=False)
 
@@ -97,6 +102,54 @@ def _why_trivial(result: dict[str, Any]) -> list[str]:
     name = COLUMNS["method"](result["arguments"], result["mean"], result["std"])
     count = f"{reasons.total()} of {len(result['trials'])} campaigns"
     return [f"{name}: trivial in {count}; {reasons.most_common(1)[0][0]}"]
+
+
+def _parts(result: dict[str, Any]) -> Table | None:
+    """Every owner, or label if the promise is for each, over the trials; None if none is known."""
+    means = _by_part(result)
+    if not means:
+        return None
+    of_labels = next(iter(means.values()))[0]["size"] is None
+    ordered = sorted(means, key=lambda name: np.mean([one["coverage"] for one in means[name]]))
+    what = "label" if of_labels else "owner"
+    title = f"{COLUMNS['method'](result['arguments'], result['mean'], result['std'])}: each {what}"
+    if len(ordered) > MOST_PARTS:
+        title += f", the {MOST_PARTS} of {len(ordered)} that are covered least"
+    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in (what, "test records", "threshold", "coverage", "size", "trivial"):
+        if heading != "size" or not of_labels:
+            made.add_column(heading, justify="left" if heading == what else "right")
+    for name in ordered[:MOST_PARTS]:
+        records, threshold, coverage = (
+            np.array([one[key] for one in means[name]])
+            for key in ("records", "threshold", "coverage")
+        )
+        sizes = [] if of_labels else [f"{np.mean([one['size'] for one in means[name]]):.2f}"]
+        cells = [f"{records.mean():.0f}", f"{threshold.mean():.4f}"]
+        cells += [f"{coverage.mean():.3f} ± {coverage.std():.3f}", *sizes]
+        made.add_row(name, *cells, f"{100 * np.mean(threshold >= 1):.0f} %")
+    return made
+
+
+def _by_part(result: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """What trials measured of every owner or label."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for trial in result["trials"]:
+        for one in trial.get("parts", ()):
+            found.setdefault(one["name"], []).append(one)
+    return found
+
+
+def _why_parts(result: dict[str, Any]) -> list[str]:
+    """The most frequent reason why an owner or label has no threshold below 1."""
+    lines = []
+    for name, rows in _by_part(result).items():
+        reasons = Counter(one["reason"] for one in rows if one["reason"])
+        if reasons:
+            count = f"{reasons.total()} of {len(rows)} campaigns"
+            lines.append(f"{name}: without a threshold in {count}; {reasons.most_common(1)[0][0]}")
+    more = len(lines) - MOST_PARTS
+    return lines[:MOST_PARTS] + ([f"and {more} more"] if more > 0 else [])
 
 
 def _least_class(result: dict[str, Any]) -> list[str]:

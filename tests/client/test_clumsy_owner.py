@@ -12,14 +12,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from confide.client.home import Home
 from confide.client.ledger.charges import Cost, Question, SpendingLimits
-from confide.client.owner import open_owner
+from confide.client.owner import kept_owner, open_owner
 from confide.protocol.methods.training.query import TrainingQuery
-from confide.protocol.plan import sign_plan
+from confide.protocol.plan import digest, query_digest, sign_plan, write_query
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.boundary import HALF, LEARNS, PLAN, ROUND, STEPS, TRAINING, crowd, home, people
 from tests.support.graphs import first_feature, written
 from tests.support.hostile import Puppet
-from tests.support.owners import NOW, PUBLIC, changed
+from tests.support.owners import KEY, NOW, PUBLIC, changed
 from tests.support.servers import client
 
 OTHER = Ed25519PrivateKey.from_private_bytes(bytes(32))
@@ -195,3 +195,25 @@ def test_a_training_does_not_fill_the_disk(held: bool, tmp_path: Path) -> None:
     with Puppet(TRAINING, replace(later, weights=ROUND.weights + 2), round_=1) as puppet:
         puppet.ask(place, records)
     assert puppet.codes == ["ALREADY_SPENT"]
+
+
+def test_a_flower_node_keeps_the_last_answer_of_a_training(tmp_path: Path) -> None:
+    """There are no receipts: a round is asked when the one before is stored, and repeated until
+    then. A round that is not kept is answered all the same."""
+    place, records = Home(home(tmp_path, **LEARNS)), people(tmp_path / "records.npz", crowd(0.9))
+    signed, plan = sign_plan(TRAINING, KEY), digest(TRAINING.to_bytes())
+    rounds = [
+        write_query(TrainingQuery(STEPS, ROUND.weights + number), plan=plan, round_=number)
+        for number in range(2)
+    ]
+
+    def answers() -> list[bytes]:
+        return [kept_owner(place, records, None).answer(signed, query) for query in rounds]
+
+    first, second = answers()
+    refused, again = answers()
+    assert wire.Answer.FromString(first).code == wire.Code.OK
+    assert (wire.Answer.FromString(refused).code, again) == (wire.Code.ALREADY_SPENT, second)
+    ledger = place.ledger()
+    assert ledger.unacknowledged(plan) == [(query_digest(rounds[1]), second)]
+    assert (ledger.campaigns()[0].unanswered, ledger.spent_by_record()) == (0, (200, 4.0))

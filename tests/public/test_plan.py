@@ -27,6 +27,7 @@ def test_a_plan_has_what_was_asked_and_defaults_for_the_rest(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("campaign", "settings", "problem"),
     [
+        ("labels:certified", {"mixture": "planned"}, "one round has one mixture of owners only"),
         ("bits:certified", {"bins": 64}, "bins is given, which bits:certified does not use"),
         ("bits:certified", {"epsilom": 1}, "epsilom is no setting of bits:certified; accepted: a"),
         ("bids:certified", {}, "method is 'bids'"),

@@ -32,7 +32,7 @@ from tests.support.simulation import in_process, simulation
         (method, variant)
         for method, names in local_variants().items()
         for variant in (*names, "non-private")
-        # Records in a file have no owners.
+        # The file has no column of owners: see test_evaluate_owners.
         if variant not in OWNER_VARIANTS
     ],
 )

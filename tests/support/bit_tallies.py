@@ -1,8 +1,4 @@
-"""Campaigns of bits at the level of tallies: counts are drawn from the law of their sums.
-
-A campaign costs its procedure alone, whatever the number of records, and coverage at a threshold is
-known. `POPULATIONS` are the curves F that are hard for one reason or another.
-"""
+"""Campaigns of bits at the level of tallies, on curves F that are hard for some reason."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +8,8 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from confide.protocol.certificate import LocalCertificate
-from confide.protocol.channels.bit import Bit
-from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTally
+from confide.protocol.methods.bits import BitProcedure
+from confide.simulation.curve_users import CurveUsers
 from confide.simulation.driver import drive
 
 Curve = Callable[[NDArray[Any]], NDArray[Any]]
@@ -56,20 +52,7 @@ POPULATIONS: dict[str, Curve] = {
 }
 
 
-def campaign(
-    made: BitProcedure, curve: Curve, *, channel: Bit, n: int, seed: Any
-) -> LocalCertificate:
+def campaign(made: BitProcedure, curve: Curve, *, n: int, seed: Any) -> LocalCertificate:
     """Drive a procedure on n records whose scores have this curve."""
-    rng = np.random.default_rng(seed)
-    hit, spill = float(channel.hit), float(channel.spill)
-
-    def answer(query: BitQuery) -> BitTally:
-        parts = len(query.thresholds)
-        size = round(n * query.stop) - round(n * query.start)
-        answers = rng.multinomial(size, np.full(parts, 1 / parts))
-        rates = spill + (hit - spill) * curve(np.array(query.thresholds))
-        ones = rng.binomial(answers, rates)
-        return BitTally(tuple(answers.tolist()), tuple(ones.tolist()))
-
-    certificate: LocalCertificate = drive(made, answer)
+    certificate: LocalCertificate = drive(made, CurveUsers(n, curve, np.random.default_rng(seed)))
     return certificate

@@ -4,19 +4,22 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from confide.client.home import Home
-from confide.protocol.simulated.embedded import owned, predictions
+from confide.protocol.models.model_file import Model
+from confide.protocol.simulated.embedded import embedded_model, owned, predictions
 from confide.protocol.simulated.settings import EMBEDDED_MODEL
 from confide.simulation.federation.harness import HOME, QUIET, free_port, stop
 from tests.support.places import ROOT
@@ -25,6 +28,9 @@ TOOLS = Path(sys.executable).parent
 SCRIPTS = ROOT / "docs" / "deployment"
 # A SuperNode starts a process for every message, so a node more costs seconds a round.
 NODES, RECORDS = 2, 3_000
+SITE, BACKBONE_FILE = "site", "backbone.onnx"
+# From 16 features to 26 numbers; owners hold its file.
+BACKBONE = Model.of(embedded_model())
 
 
 # What a new clone does not hold. Flower looks at every file of a project to bundle it, and an
@@ -45,7 +51,7 @@ def write_owner(folder: Path, number: int, share: Any, aggregator: bytes) -> Non
     policy = home.policy_file.read_text()
     for old, new in (
         ("aggregators = []", f'aggregators = ["{aggregator.hex()}"]'),
-        ("\nmodels = []", f'\nmodels = ["{EMBEDDED_MODEL.hex()}"]'),
+        ("\nmodels = []", f'\nmodels = ["{EMBEDDED_MODEL.hex()}", "{BACKBONE.digest.hex()}"]'),
         (
             'methods = ["bits"]',
             'methods = ["bits", "labels", "central", "training", "full-data"]',
@@ -53,7 +59,7 @@ def write_owner(folder: Path, number: int, share: Any, aggregator: bytes) -> Non
         ("exact_counts_may_leave = false", "exact_counts_may_leave = true"),
         ("trained_models = false", "trained_models = true"),
         ("probabilities_may_leave = false", "probabilities_may_leave = true"),
-        ("epsilon_per_record = 4.0", "epsilon_per_record = 10.0"),
+        ("epsilon_per_record = 4.0", "epsilon_per_record = 20.0"),
     ):
         policy = policy.replace(old, new)
     home.policy_file.write_text(policy)
@@ -64,9 +70,13 @@ def write_owner(folder: Path, number: int, share: Any, aggregator: bytes) -> Non
 
 def environment(home: Path) -> dict[str, str]:
     home.mkdir(exist_ok=True)
-    return (
-        os.environ | QUIET | {HOME: str(home), "PATH": f"{TOOLS}{os.pathsep}{os.environ['PATH']}"}
-    )
+    own = {
+        HOME: str(home),
+        "PATH": f"{TOOLS}{os.pathsep}{os.environ['PATH']}",
+        # Packages with factories, which aggregator and owners have installed.
+        "PYTHONPATH": str(home.parent / SITE),
+    }
+    return os.environ | QUIET | own
 
 
 def flwr(folder: Path, *arguments: str) -> dict[str, Any]:
@@ -132,6 +142,8 @@ def start_node(
         str(folder / "ca.pem"),
     ]
     command.append(str(folder / f"records{number}.npz"))
+    if (folder / BACKBONE_FILE).exists():
+        command.append(str(folder / BACKBONE_FILE))
     env = environment(folder / f"flwr{number}") | {"CONFIDE_NODE_PORT": str(free_port())} | settings
     process = start(running, folder, f"node{number}", command, env)
     return process, lambda: b"SuperNode ID" in (folder / f"node{number}.log").read_bytes()
@@ -143,15 +155,42 @@ def start_run(
     *,
     project: Path | None = None,
     timeout: float = 120.0,
-    more: str = "",
+    **settings: Any,
 ) -> Any:
     """Run a project against the deployment, by default its own checkout; return the run's id."""
-    config = (
-        f'{more} campaigns="{campaigns}" epsilon=2.0 records={RECORDS} timeout={timeout} '
-        f'output="{folder}/out" key-file="{folder}/aggregator.key" model="{EMBEDDED_MODEL.hex()}"'
-    )
+    given = {
+        "campaigns": campaigns,
+        "epsilon": 2.0,
+        "records": RECORDS,
+        "timeout": timeout,
+        "output": str(folder / "out"),
+        "key-file": str(folder / "aggregator.key"),
+        "model": EMBEDDED_MODEL.hex(),
+    } | {name.replace("_", "-"): value for name, value in settings.items()}
+    config = " ".join(f"{name}={json.dumps(value)}" for name, value in given.items())
     bundled = str(project or folder / "checkout")
     return flwr(folder, "run", bundled, "own", "--run-config", config)["run-id"]
+
+
+def kill_server_app(folder: Path) -> None:
+    """Kill the process of the ServerApp that runs, without a warning (SIGKILL)."""
+    own = psutil.process_iter(["cmdline", "environ"])
+    (app,) = [
+        one
+        for one in own
+        if "flwr-serverapp" in " ".join(one.info["cmdline"] or ())
+        and (one.info["environ"] or {}).get(HOME) == str(folder / "flwr")
+    ]
+    app.kill()
+    # Its parent may not look after it, so that it stays in the table of processes.
+    with suppress(psutil.NoSuchProcess):
+        wait_for(lambda: app.status() == psutil.STATUS_ZOMBIE)
+
+
+def answers(home: Home) -> dict[bytes, bytes]:
+    """The answers that an owner's ledger holds, by the digest of the query."""
+    with closing(sqlite3.connect(home.ledger_file)) as db:
+        return dict(db.execute("SELECT digest, answer FROM queries WHERE LENGTH(answer) > 0"))
 
 
 def outcome(folder: Path, run: Any, *, seconds: float = 500) -> str:
@@ -179,3 +218,48 @@ def wait_for(ready: Callable[[], Any], seconds: float = 60) -> Any:
         assert time.monotonic() < deadline, "not ready in time"
         time.sleep(0.5)
     return found
+
+
+MISBEHAVING = """#!{python}
+import os, pathlib, time
+from confide.client import flower_app
+from confide.client.transport import pinned_launcher as pinned
+from flwr.supernode.runtime import run_clientapp as process
+
+class Garbage:
+    def answer(self, plan, query):
+        return os.urandom(500)
+
+def never(*_):
+    pathlib.Path({marker!r}).touch()
+    time.sleep(600)
+
+def twice(client, message, context, push=process.push_message):
+    push(client, message, context)
+    message.metadata.created_at += 0.001
+    push(client, message, context)
+
+{behaviour}
+pinned.launch({launchers!r})
+"""
+BEHAVIOURS = {
+    "never": "flower_app._respondent = never",
+    "killed": "flower_app._respondent = never",
+    "garbage": "flower_app._respondent = lambda *_: Garbage()",
+    "twice": "process.push_message = twice",
+}
+
+
+def misbehave(folder: Path, number: int, behaviour: str, *, asked: Path) -> None:
+    """Let an owner's node behave like this; `asked` is written when it is asked."""
+    launcher = folder / f"home{number}" / "launchers" / "flwr-clientapp"
+    launcher.parent.mkdir()
+    launcher.write_text(
+        MISBEHAVING.format(
+            python=sys.executable,
+            marker=str(asked),
+            behaviour=behaviour,
+            launchers=str(folder / "home0" / "launchers"),
+        )
+    )
+    launcher.chmod(0o755)

@@ -43,20 +43,31 @@ def batch_norm(features, labels):
 
 def no_module(features, labels):
     return 3
+
+def convolutions(features, labels, side=4, channels=4):
+    return nn.Sequential(
+        nn.Unflatten(1, (1, side, side)), nn.Conv2d(1, channels, 3, padding=1),
+        nn.GroupNorm(1, channels), nn.ReLU(), nn.Flatten(), nn.Linear(channels * features, labels),
+    )
 """
 
 
 def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Yield the folder of an installed package; its name is new, so nothing of it is imported."""
     name = f"networks_of_{folder.name.replace('-', '_')}"
-    package = folder / "site" / name
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("")
-    (package / "models.py").write_text(SOURCE)
+    package = write_package(folder / "site" / name)
     monkeypatch.syspath_prepend(str(package.parent))
     importlib.invalidate_caches()
     yield package
     forget(name)
+
+
+def write_package(folder: Path) -> Path:
+    """Write a package with these factories."""
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "models.py").write_text(SOURCE)
+    return folder
 
 
 def forget(name: str) -> None:

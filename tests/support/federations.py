@@ -7,7 +7,7 @@ NODES, RECORDS, SEED, SIZES = 12, 6_000, 3, "1 1 4"
 # The share of nodes that never answer; with this seed it is two of them.
 DROPOUT = 0.1
 CAMPAIGNS = (
-    "labels:certified bits:certified central:trusted central:owner-noised "
+    "labels:certified bits:certified pairs:class-conditional central:trusted central:owner-noised "
     "training:federated-averaging"
 )
 

@@ -5,14 +5,16 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from confide.aggregator.campaigns.driver import run_campaign
+from confide.aggregator.campaigns.admission import Sent
+from confide.aggregator.campaigns.driver import run_campaign, run_training
 from confide.aggregator.keys import create_keys, read_key
 from confide.client.home import Home
 from confide.client.records.reader import read_records
@@ -22,16 +24,23 @@ from confide.protocol.cards.card import read_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import os_entropy
-from confide.protocol.plan import open_plan
+from confide.protocol.plan import Plan, open_plan, query_digest
 from confide.protocol.simulated.dealing import deal
 from confide.protocol.simulated.embedded import predictions
 from confide.simulation.federation.harness import free_port
 from tests.support.deployments import (
+    BACKBONE,
+    BACKBONE_FILE,
+    BEHAVIOURS,
     NODES,
     RECORDS,
     SCRIPTS,
+    SITE,
+    answers,
     copy_checkout,
     environment,
+    kill_server_app,
+    misbehave,
     outcome,
     start,
     start_node,
@@ -40,8 +49,10 @@ from tests.support.deployments import (
     wait_for,
     write_owner,
 )
+from tests.support.factories import write_package
 from tests.support.owners import asking
 from tests.support.places import ROOT
+from tests.support.servers import client
 
 # The owners' own choice: the first trains by Opacus.
 ENGINES = ("hooks", "auto")
@@ -62,6 +73,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         pin(folder / f"home{number}" / "launchers", [own_bundle])
     address = f"127.0.0.1:{free_port()}"
     (folder / "address").write_text(address)
+    (folder / BACKBONE_FILE).write_bytes(BACKBONE.data)
     (folder / "out").mkdir()
     (folder / "cli").mkdir()
     own = f'[superlink.own]\naddress = "{address}"\nroot-certificates = "{folder}/ca.pem"\n'
@@ -119,20 +131,24 @@ def test_each_owner_has_spent_what_it_answered(deployment: Path) -> None:
         assert [campaign.unanswered for campaign in ledger.campaigns()] == [0, 0]
 
 
-def test_supernodes_train_a_model_and_calibrate_it(deployment: Path) -> None:
-    """A chain over real SuperNodes: the calibrated file is the trained one, which came with the
-    queries, on the records that training left out and on those that trained; the cards verify with
-    both costs, and the ledgers charged them so. One owner's gradients came from Opacus."""
-    settings = {
-        "train-share": 0.6,
-        "rounds": 2,
-        "batch": 300.0,
-        "averaged-rounds": 1,
-        "privacy-delta": 1e-6,
-    }
-    more = " ".join(f"{name}={value}" for name, value in settings.items())
+TRAINING: dict[str, Any] = {
+    "train_share": 0.6,
+    "rounds": 2,
+    "batch": 300.0,
+    "averaged_rounds": 1,
+    "privacy_delta": 1e-6,
+}
+
+
+def test_supernodes_train_a_head_and_calibrate_it(deployment: Path) -> None:
+    """A chain over real SuperNodes, on a backbone that owners hold: the calibrated file is the
+    trained one, which came with the queries, on the records that training left out and on those
+    that trained; the cards verify with both costs, and the ledgers charged them so. One owner's
+    gradients came from Opacus."""
+    head: dict[str, Any] = {"architecture": "head", "features": 26, "model": BACKBONE.digest.hex()}
+    head["backbone"] = str(deployment / BACKBONE_FILE)
     campaigns = "training:federated-averaging central:trusted full-data:certified"
-    run = start_run(deployment, campaigns, more=more)
+    run = start_run(deployment, campaigns, **TRAINING, **head)
     assert outcome(deployment, run) == "finished:completed"
     model = (deployment / "out" / "training-federated-averaging.onnx").read_bytes()
     for name in ("central-trusted", "full-data-certified"):
@@ -148,6 +164,68 @@ def test_supernodes_train_a_model_and_calibrate_it(deployment: Path) -> None:
         assert trained.records + others.records == RECORDS // NODES
         assert same.records == trained.records
         assert abs(trained.records - 0.6 * RECORDS / NODES) < 100
+
+
+def test_a_chain_of_a_factory_survives_a_kill_and_waits_for_its_owners(
+    deployment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ServerApp is killed (SIGKILL) after a round of a factory's convolutions, one owner's by
+    Opacus. Started again it asks for the rest: its weights are those of the answers in the ledgers,
+    bit for bit, and nobody pays twice. It ends for owners to list the model, and then goes on."""
+    package = write_package(deployment / SITE / "networks_of_a_package")
+    monkeypatch.syspath_prepend(str(package.parent))
+    factory, out = f"{package.name}.models:convolutions", deployment / "out"
+    homes = [Home(deployment / f"home{number}") for number in range(NODES)]
+    for home in homes:
+        assert client("allow", "architecture", factory, "--home", home.folder, "--yes")[0] == 0
+    known = [home.ledger().campaigns() for home in homes]
+    card_file = out / "central-trusted.card.json"
+    card_file.unlink(missing_ok=True)
+
+    def run(**settings: Any) -> Any:
+        campaigns, given = "training:federated-averaging central:trusted", {"architecture": factory}
+        return start_run(deployment, campaigns, **TRAINING | given | settings)
+
+    def trained() -> list[dict[bytes, bytes]]:
+        return [
+            answers(home)
+            for home, old in zip(homes, known, strict=True)
+            if len(home.ledger().campaigns()) > len(old)
+        ]
+
+    run()
+    first = wait_for(lambda: len(trained()) == NODES and trained(), 120)
+    (counted,) = wait_for(lambda: list(out.glob("unfinished/*/00000")))
+    kill_server_app(deployment)
+    stored = counted.stat().st_mtime_ns
+    assert outcome(deployment, run()) == "finished:completed"
+    assert counted.stat().st_mtime_ns == stored
+    assert not card_file.exists()
+    held = [old | new for old, new in zip(first, trained(), strict=True)]
+    name = hashlib.sha256((out / "training-federated-averaging.onnx").read_bytes()).hexdigest()
+    for home in homes:
+        assert client("allow", "model", name, "--home", home.folder, "--yes")[0] == 0
+    assert outcome(deployment, run(listed=True)) == "finished:completed"
+    assert not (out / "unfinished").exists()
+
+    card = read_card(card_file)
+    assert [found.clause for found in verify(card) if not found.holds] == []
+    assert card.formal["released"]["model"] == name
+    plan = Plan.from_bytes(bytes.fromhex(card.formal["chain"]["training"]))
+    learned, received = run_training(
+        plan,
+        lambda query: [
+            Sent(bytes([number]), one[query_digest(query)]) for number, one in enumerate(held)
+        ],
+    )
+    with np.load(out / "training-weights.npz") as weights:
+        assert np.array_equal(weights["weights"], learned.weights)
+    about = json.loads((out / "training-federated-averaging.json").read_text())
+    assert about["received"] == received == {"OK": 2 * NODES}
+    for home, old in zip(homes, known, strict=True):
+        training, calibration = home.ledger().campaigns()[len(old) :]
+        assert (training.queries, calibration.queries) == (2, 1)
+        assert training.records + calibration.records == RECORDS // NODES
 
 
 def test_a_hostile_bundle_is_not_run(deployment: Path, tmp_path: Path) -> None:
@@ -172,36 +250,6 @@ def test_a_hostile_bundle_is_not_run(deployment: Path, tmp_path: Path) -> None:
         )
 
 
-MISBEHAVING = """#!{python}
-import os, pathlib, time
-from confide.client import flower_app
-from confide.client.transport import pinned_launcher as pinned
-from flwr.supernode.runtime import run_clientapp as process
-
-class Garbage:
-    def answer(self, plan, query):
-        return os.urandom(500)
-
-def never(*_):
-    pathlib.Path({marker!r}).touch()
-    time.sleep(600)
-
-def twice(client, message, context, push=process.push_message):
-    push(client, message, context)
-    message.metadata.created_at += 0.001
-    push(client, message, context)
-
-{behaviour}
-pinned.launch({launchers!r})
-"""
-BEHAVIOURS = {
-    "never": "flower_app._respondent = never",
-    "killed": "flower_app._respondent = never",
-    "garbage": "flower_app._respondent = lambda *_: Garbage()",
-    "twice": "process.push_message = twice",
-}
-
-
 def test_misbehaving_nodes_cost_their_own_answers_only(deployment: Path, tmp_path: Path) -> None:
     """One node never answers, one is killed while it is asked, one sends garbage, one answers
     twice: the counts are right."""
@@ -212,17 +260,7 @@ def test_misbehaving_nodes_cost_their_own_answers_only(deployment: Path, tmp_pat
     with together() as running:
         for number, (name, behaviour) in enumerate(BEHAVIOURS.items(), start=NODES):
             write_owner(deployment, number, rest[number::100], aggregator)
-            launcher = deployment / f"home{number}" / "launchers" / "flwr-clientapp"
-            launcher.parent.mkdir()
-            launcher.write_text(
-                MISBEHAVING.format(
-                    python=sys.executable,
-                    marker=str(tmp_path / f"{name}-asked"),
-                    behaviour=behaviour,
-                    launchers=str(deployment / "home0" / "launchers"),
-                )
-            )
-            launcher.chmod(0o755)
+            misbehave(deployment, number, behaviour, asked=tmp_path / f"{name}-asked")
             nodes[name] = start_node(running, deployment, number)
         wait_for(lambda: all(ready() for _, ready in nodes.values()))
         run = start_run(deployment, "labels:published", timeout=45.0)

@@ -65,10 +65,11 @@ def test_a_flower_simulation_ends_in_a_table_and_a_report(run: Run) -> None:
     done, out, left = run
     assert done.returncode == 0, done.stderr
     assert "non-private" in done.stdout
-    assert done.stdout.count("verified") == 4
+    assert done.stdout.count("verified") == 5
     # A card each, and the predictions that follow.
-    assert done.stdout.count("SIMULATION ONLY") == 5
-    calibrations = ("labels-certified", "bits-certified", "central-trusted", "central-owner-noised")
+    assert done.stdout.count("SIMULATION ONLY") == 6
+    methods = ("labels-certified", "bits-certified", "pairs-class-conditional", "central-trusted")
+    calibrations = (*methods, "central-owner-noised")
     files = {
         f"{name}{kind}" for name in calibrations for kind in (".json", ".card.json", ".card.html")
     }
@@ -111,7 +112,10 @@ def test_a_model_is_trained_over_flower(run: Run) -> None:
     assert 0 < len(PRESENT) < NODES
 
 
-@pytest.mark.parametrize("name", ["labels-certified", "bits-certified", "central-owner-noised"])
+@pytest.mark.parametrize(
+    "name",
+    ["labels-certified", "bits-certified", "pairs-class-conditional", "central-owner-noised"],
+)
 def test_flower_and_the_in_process_driver_agree(
     run: Run, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,7 +134,14 @@ def test_flower_and_the_in_process_driver_agree(
         return [Sent(bytes([owner]), made(owner=owner).answer(signed, query)) for owner in PRESENT]
 
     outcome = run_campaign(plan, ask)
-    assert (row["threshold"], row["n"]) == (outcome.certificate.threshold, outcome.certificate.n)
+    certificate = outcome.certificate
+    assert (row["threshold"], row["n"]) == (certificate.threshold, certificate.n)
+    card = read_card(run[1] / f"{name}.card.json")
+    shown = card.formal.get("certificate", {}).get("strata", {}).get("parts", [])
+    assert [(one["name"], one["threshold"], one["reason"]) for one in shown] == [
+        (one.name, one.threshold, one.reason) for one in certificate.strata
+    ]
+    assert len(shown) == (26 if name.startswith("pairs") else 0)
     shares = dealt(config, owners=NODES).shares
     # Labels ask everybody; bits may be done before the last stage.
     held = sum(len(shares[owner]) for owner in PRESENT)

@@ -13,6 +13,9 @@ from confide.protocol.plan import Plan
 from confide.protocol.simulated.records import EMBEDDED_RECORDS
 from confide.protocol.simulated.settings import ALWAYS, EMBEDDED_MODEL
 
+# How long the plans of a run are valid.
+DAYS = 30
+
 
 @dataclass(frozen=True)
 class TrainedModel:
@@ -34,7 +37,20 @@ class Plans:
     The plans of a seeded simulation contain neither its time nor its id, so that it repeats.
     """
 
-    def __init__(self, config: dict[str, Any], *, run: int, owners: int) -> None:
+    def __init__(
+        self,
+        config: dict[str, Any],
+        *,
+        run: int,
+        owners: int,
+        began: datetime | None = None,
+        may_wait: bool = False,
+    ) -> None:
+        """The run began now, unless `began` says when.
+
+        `may_wait` says whether it can end after the training, and go on when owners have listed its
+        model.
+        """
         self._seeded = int(config["seed"]) >= 0
         config = config | {
             "records": int(config["records"]) or EMBEDDED_RECORDS,
@@ -52,18 +68,27 @@ class Plans:
             # Owners score with the model that the first campaign trains.
             config = config | {"model": config["model"] or bytes(32).hex()}
         self._config, self._run = config, run
-        self._valid = ALWAYS if self._seeded else valid_from(datetime.now(UTC), days=30)
+        self._valid = ALWAYS if self._seeded else valid_from(began or datetime.now(UTC), days=DAYS)
         # The plans as they can be made beforehand: the model is not trained yet.
         self.drafts: list[Plan] = []
+        # Whether owners have to list the trained model before the chain goes on.
+        self.listed_first = False
         self._chain: tuple[ChainCost, ...] = ()
         training: TrainedModel | None = None
         for name in self.names:
             self.drafts.append(self.make(name, training))
             if training is not None and not trains(name):
-                _check_accepted(self.drafts[-1], training.plan)
+                self.listed_first |= listed_first(self.drafts[-1], training.plan)
             if trains(name) and float(config["train-share"]) > 0:
                 training = TrainedModel(self.drafts[-1], b"")
         self._chain = tuple(draft.cost for draft in self.drafts if draft.training)
+        if self.listed_first and not may_wait:
+            raise BadInput(
+                "owners have to list the trained model before this chain goes on, since it is of a "
+                "factory's network or its probabilities leave them. Accepted are a run with a "
+                "key-file and an output folder, where it can wait for them, or a built-in network "
+                "and bits, counts or full-data, or a run that only trains"
+            )
 
     def make(self, name: str, trained: TrainedModel | None = None) -> Plan:
         """Make the plan of a campaign, for the trained model if there is one."""
@@ -87,14 +112,3 @@ def listed_first(plan: Plan, training: Plan) -> bool:
     leave them in clear only if it is listed.
     """
     return training.terms.code is not None or plan.terms.shows_probabilities
-
-
-def _check_accepted(plan: Plan, training: Plan) -> None:
-    """Refuse a calibration that owners would decline, after they have paid for the training."""
-    if listed_first(plan, training):
-        raise BadInput(
-            "owners have to list the trained model before this chain goes on, since it is of a "
-            "factory's network or its probabilities leave them; a run over Flower does not wait. "
-            "Accepted are a built-in network and bits, counts or full-data, a run that only "
-            "trains, or `confide-aggregator chain`"
-        )

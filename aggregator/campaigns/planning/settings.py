@@ -77,6 +77,7 @@ def _is_text(value: Any) -> bool:
 
 _TEXT = Kind(_is_text, "text of at most 200 printable characters")
 _PATH = Kind(lambda value: isinstance(value, str) and "\0" not in value, "the path of a file")
+_FLAG = Kind(lambda value: type(value) is bool, "true or false")
 _PROBABILITY = Kind(
     lambda value: type(value) in (int, float) and 0 < value < 1, "a number above 0 and below 1"
 )
@@ -103,9 +104,11 @@ KINDS = {
     # 0 is for scores of numbers, which have no labels.
     "labels": _whole(0, MOST_LABELS),
     "largest-set": _whole(0, MOST_LABELS),
-    "joint": Kind(lambda value: type(value) is bool, "true or false"),
+    "joint": _FLAG,
+    "listed": _FLAG,
     "class-floor": _whole(0, MOST_CLASS_FLOOR),
     "owner-floor": _whole(0, MOST_CLASS_FLOOR),
+    "smallest-owner": _whole(0, MOST_CLASS_FLOOR),
     "mixture": Kind(lambda value: value in MIXTURES, " or ".join(MIXTURES)),
     "bins": _or_automatic(_whole(2, MOST_BINS)),
     "guarantee": Kind(lambda value: value in (MARGINAL, PAC), f"{MARGINAL} or {PAC}"),
@@ -193,6 +196,15 @@ def check(values: Mapping[str, Any]) -> None:
             raise BadInput(f"{name} is {_shown(value)}; accepted is {KINDS[name].words}")
 
 
+# Why a setting belongs to few campaigns, where its name does not say.
+WHY = {
+    "mixture": (
+        ": one round has one mixture of owners only, variants of owners hold for any, and pairs "
+        "certify that of their last two rounds"
+    )
+}
+
+
 def check_used(
     given: Iterable[str], campaigns: Iterable[str], only: Mapping[str, tuple[str, ...]]
 ) -> None:
@@ -204,7 +216,7 @@ def check_used(
         if owners is not None and names.isdisjoint(owners):
             raise BadInput(
                 f"{name} is given, which {', '.join(asked)} does not use; it belongs to "
-                f"{', '.join(owners)}"
+                f"{', '.join(owners)}{WHY.get(name, '')}"
             )
 
 

@@ -30,6 +30,12 @@ def with_watched_card(own: dict[str, Any], *, key: bytes) -> dict[str, Any]:
             "names these"
         )
     released, contract = card.formal["released"], card.formal["contract"]
+    if strata := released.get("strata"):
+        raise BadInput(
+            f"{path} has a threshold for each of {len(strata['parts'])} parts (by {strata['by']}), "
+            "and a monitor asks every record about one; accepted is a card with one threshold for "
+            "all, which for-every-owner has, too"
+        )
     if released["threshold"] >= 1:
         raise BadInput(f"{path} has the threshold 1, which covers everything; watching is useless")
     found = {name: released[name] for name in ("score", "labels", "model", "threshold")}

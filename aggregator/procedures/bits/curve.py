@@ -33,6 +33,8 @@ _PASSES = 3
 _LEAST_WEIGHT = 0.02
 _START_SLOPES = np.geomspace(0.05, 400, 14)
 _FURTHEST = 24.0
+# Numbers that are computed at once, so that they stay near the processor.
+_TOGETHER = 1 << 14
 # Answers cannot tell how steep the curve is between two thresholds that were asked, so from one to
 # the next logit(F) rises by at most this much.
 _MOST_RISE = 4.0
@@ -116,21 +118,36 @@ class _Seen:
 
     def likelihood(self, eta: Floats, slope: Floats | float, weights: Floats | float) -> Floats:
         """The weighted logarithm, with the prior; the last axis of eta is that of the answers."""
-        rate = self._spill + (self._hit - self._spill) * expit(eta)
+        rate = expit(eta)
+        rate *= self._hit - self._spill
+        rate += self._spill
         # Bounded away from zero: at large epsilon rates round to 0 or 1.
-        rate = np.clip(rate, 1e-12, 1 - 1e-12)
-        each = self._ones * np.log(rate) + (self._n - self._ones) * np.log1p(-rate)
+        rate = np.minimum(np.maximum(rate, 1e-12, out=rate), 1 - 1e-12, out=rate)
+        each = np.log(rate)
+        each *= self._ones
+        rate = np.log1p(np.negative(rate, out=rate), out=rate)
+        rate *= self._n - self._ones
+        each += rate
+        each *= weights
         prior = 0.5 * _SLOPE_PRECISION * np.log(slope / _SLOPE) ** 2
-        return np.asarray((weights * each).sum(axis=-1) - prior)
+        return np.asarray(each.sum(axis=-1) - prior)
 
     def start(self) -> tuple[float, float]:
         """The best of a grid of curves, so that what follows climbs the right hill."""
         between = (self._asked[1:] + self._asked[:-1]) / 2
-        centres = np.concatenate([np.linspace(_GRID[0], _GRID[-1], 73), between])
-        slopes = np.minimum(_START_SLOPES, self.most_slope(centres)[:, None])
-        eta = slopes[..., None] * (self._u - centres[:, None, None])
-        row, column = divmod(int(self.likelihood(eta, slopes, 1.0).argmax()), slopes.shape[1])
-        return float(centres[row]), float(slopes[row, column])
+        rows = np.concatenate([np.linspace(_GRID[0], _GRID[-1], 73), between])
+        steep = np.minimum(_START_SLOPES, self.most_slope(rows)[:, None])
+        row, column = np.nonzero(np.diff(steep, axis=1, prepend=0.0))
+        centres, slopes = rows[row], steep[row, column]
+        parts = 1 + len(centres) * len(self._u) // _TOGETHER
+        found = [
+            self.likelihood(slope[:, None] * (self._u - centre[:, None]), slope, 1.0)
+            for centre, slope in zip(
+                np.array_split(centres, parts), np.array_split(slopes, parts), strict=True
+            )
+        ]
+        best = int(np.concatenate(found).argmax())
+        return float(centres[best]), float(slopes[best])
 
     def climbed(self, curve: Curve, target: float) -> Curve:
         """Newton steps to the best height and slope, each halved until it leads up."""

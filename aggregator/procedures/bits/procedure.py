@@ -23,16 +23,14 @@ from confide.aggregator.procedures.owners.owner_bits import per_owner
 from confide.aggregator.procedures.owners.planned_mixture import PlannedMixture, left_reason
 from confide.protocol.certificate import DROPOUTS, IID, PLANNED_MIXTURE
 from confide.protocol.channels.bit import Bit
+from confide.protocol.methods.bit_rounds import Rounds, rounds_for
 from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTally, BitTerms
 from confide.protocol.methods.owner_terms import FOR_EVERY_OWNER, OWNER_VARIANTS, PER_OWNER
 from confide.protocol.plan import Plan, digest
 
 Floats = NDArray[np.float64]
 
-# Shares of the records: two search rounds of twelve thresholds, then six certification stages, the
-# first ones small: they only make sure that something is certified.
-SEARCH_SHARES = (0.05, 0.1)
-STAGE_SHARES = (0.08, 0.09, 0.18, 0.14, 0.19, 0.17)
+# The thresholds of a round that searches.
 SEARCH_THRESHOLDS = 12
 PUBLISHED_ROUNDS = 10
 
@@ -99,27 +97,30 @@ def certified(
     n: int,
     max_corrupt: int = 0,
     mixture: bytes | None = None,
+    smallest_owner: int = 0,
 ) -> BitProcedure:
     """Search with 15 % of the records, certify with the rest; PAC at 1 - alpha with no Delta.
 
     The search narrows a window around the threshold whose certification is likely. Each stage then
-    asks one threshold that `Search` allows, placed by the curve so far. There are eight rounds.
+    asks one threshold that `Search` allows, placed by the curve so far. There are eight rounds, or
+    fewer where a small owner shall answer each.
 
     With `mixture`, a public seed, what is certified is for owners in the shares of the first round.
     """
     asked = Asked(
         variant="certified", channel=channel, alpha=alpha, delta=delta, n=n, max_corrupt=max_corrupt
     )
-    sizes = [int(n * share) for share in STAGE_SHARES]
+    rounds = rounds_for(smallest_owner)
+    sizes = [int(n * share) for share in rounds.stages]
     if asked.hopeless(sum(sizes)):
         return asked.too_few()
     answers = Answers(channel, aim_for(asked.m0, channel, alpha=alpha, answers=sum(sizes)))
-    first, arrived, start = yield from _narrowed(channel, answers)
+    first, arrived, start = yield from _narrowed(channel, answers, rounds)
     planned = None if mixture is None else PlannedMixture.of(first, mixture)
     search, rungs = asked.search(unequal=planned is not None), []
     unit = math.sqrt(asked.m0 * (1 - asked.m0) / n) / float(channel.hit - channel.spill)
     reason = None
-    for i, share in enumerate(STAGE_SHARES):
+    for i, share in enumerate(rounds.stages):
         rest = sum(sizes[i + 1 :])
         stage = Ahead(sizes[i], rest, unit)
         q = place(answers, search, stage, channel=channel, alpha=alpha)
@@ -151,7 +152,7 @@ def certified(
 
 
 def _narrowed(
-    channel: Bit, answers: Answers
+    channel: Bit, answers: Answers, rounds: Rounds
 ) -> Generator[BitQuery, BitTally, tuple[BitTally, int, float]]:
     """Run the search rounds: each asks twelve thresholds across a window that the answers narrow.
 
@@ -160,7 +161,7 @@ def _narrowed(
     """
     first, arrived, start = BitTally((), ()), 0, 0.0
     window = (-LOGIT_REACH, LOGIT_REACH)
-    for share in SEARCH_SHARES:
+    for share in rounds.search:
         thresholds = tuple(expit(np.linspace(*window, SEARCH_THRESHOLDS)).tolist())
         tally = yield BitQuery(channel, start, start + share, thresholds)
         first = first if arrived else tally
@@ -177,6 +178,8 @@ def of_plan(plan: Plan) -> BitProcedure:
     own: dict[str, Any] = {}
     if terms.planned_mixture:
         own["mixture"] = digest(plan.to_bytes())
+    if terms.smallest_owner:
+        own["smallest_owner"] = terms.smallest_owner
     if terms.variant in OWNER_VARIANTS:
         own["owner_floor"] = terms.owner_floor
     if terms.variant == PER_OWNER:

@@ -7,6 +7,7 @@ earlier reports only, whose order must be independent of their values.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +45,12 @@ class Payoffs:
     sums: Floats
     sizes: NDArray[np.int64]
     most: float
+
+    @classmethod
+    def together(cls, parts: "Sequence[Payoffs]") -> "Payoffs":
+        """Those of the same blocks of reports for several lots of hypotheses, one after another."""
+        sums = np.concatenate([one.sums for one in parts], axis=1)
+        return cls(sums, parts[0].sizes, parts[0].most)
 
 
 @dataclass
@@ -87,7 +94,7 @@ def aimed(log_share: Floats, variance: Floats, left: int) -> Floats:
     phi(Phi^-1(w)) / (w s sqrt(left)), where w is the share of the goal that the capital is: the
     hedge of a claim that pays the goal or nothing after the reports that are left.
     """
-    share = np.exp(np.clip(log_share, -700.0, -1e-12))
+    share = np.exp(np.minimum(np.maximum(log_share, -700.0), -1e-12))
     z = ndtri(share)
     # Far below the goal phi(z)/w is |z| within 1/|z|, and w would underflow in the quotient.
     ratio = np.where(z < -30, -z, np.exp(-(z**2) / 2 - np.log(share)) / math.sqrt(2 * math.pi))
@@ -107,23 +114,29 @@ def betting_evidence(
     """
     hypotheses = payoffs.sums.shape[1]
     n, goal = int(payoffs.sizes.sum()), math.log(1 / delta)
+    lies = min(max_corrupt, n)
     prior = ((1 + payoffs.most) / 2) ** 2
     nothing = np.zeros(hypotheses)
     capital = _Capital(nothing, nothing, nothing, nothing)
     best, needed = nothing.copy(), np.full(hypotheses, goal)
     margin = np.full(hypotheses, -math.inf)
-    for block, size in enumerate(payoffs.sizes.tolist()):
+    bound: Floats | float = MOST_BET
+    aim: Floats | float = goal
+    now: Floats | float = goal
+    # The sums of a block side by side.
+    blocks = np.ascontiguousarray(np.moveaxis(payoffs.sums, 2, 0))
+    for sums, size in zip(blocks, payoffs.sizes.tolist(), strict=True):
         variance = capital.variance(prior)
-        bound = np.full(hypotheses, MOST_BET)
         if max_corrupt:
-            bound = np.minimum(bound, np.sqrt(2 * goal / (n * variance)))
-        aim = goal + max_corrupt * _gain(bound, payoffs.most)
+            bound = np.minimum(MOST_BET, np.sqrt(2 * goal / (n * variance)))
+            aim = goal + max_corrupt * _gain(bound, payoffs.most)
         bets = np.minimum(aimed(capital.log - aim, variance, n - capital.seen), bound)
         # Who has won stops.
-        capital.earn(np.where(margin >= 0, 0.0, bets), payoffs.sums[:, :, block], size)
-        if capital.seen < min(max_corrupt, n):
+        capital.earn(np.where(margin >= 0, 0.0, bets), sums, size)
+        if capital.seen < lies:
             continue
-        now = goal + min(max_corrupt, n) * _gain(capital.largest_bet, payoffs.most)
+        if lies:
+            now = goal + lies * _gain(capital.largest_bet, payoffs.most)
         better = capital.log - now > margin
         best, needed = np.where(better, capital.log, best), np.where(better, now, needed)
         margin = np.maximum(margin, capital.log - now)

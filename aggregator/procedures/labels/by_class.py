@@ -11,7 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from confide.aggregator.procedures.labels.betting import Payoffs, betting_evidence, block_ends
+from confide.aggregator.procedures.labels.betting import (
+    Floats,
+    Payoffs,
+    betting_evidence,
+    block_ends,
+)
 from confide.aggregator.procedures.labels.payoffs import Changes, RungTable
 from confide.aggregator.procedures.ladder import Ladder, check_ladder, public_ladder
 from confide.aggregator.procedures.ladder_walk import check_promise, walk_down
@@ -30,6 +35,8 @@ from confide.protocol.methods.labels.in_clear import InClear
 from confide.protocol.methods.labels.query import LabelProcedure, LabelQuery, LabelTally
 
 _ROWS = 1 << 18
+# The rungs that are bet on at once: enough to keep arrays long, few enough for their sums to fit.
+_RUNGS = 1 << 12
 # The scores of one class may lie close together; only the rungs that decide go on cards.
 CLASS_RUNGS = 1_600
 
@@ -58,9 +65,9 @@ def class_conditional(
     labels = channel.k if shown is None else shown.labels
     each = delta / labels if joint else delta
     found = class_payoffs(tally, channel, ladder=ladder, alpha=alpha, labels=labels)
+    tested = _tested(found, delta=each, max_corrupt=max_corrupt)
     strata = tuple(
-        _stratum(label, one, delta=each, max_corrupt=max_corrupt, floor=class_floor)
-        for label, one in enumerate(found)
+        _stratum(label, *one, delta=each, floor=class_floor) for label, one in enumerate(tested)
     )
     trivial = all(one.threshold >= 1 for one in strata)
     return LocalCertificate(
@@ -91,15 +98,44 @@ class ClassPayoffs(NamedTuple):
     payoffs: Payoffs
 
 
+Evidence = tuple[Floats, Floats]
+
+
+def _tested(
+    found: Iterator[ClassPayoffs], *, delta: float, max_corrupt: int
+) -> Iterator[tuple[ClassPayoffs, Evidence]]:
+    """The evidence for every label; the rungs of several labels are bet on at once."""
+    for some in _together(found):
+        payoffs = Payoffs.together([one.payoffs for one in some])
+        capital, needed = betting_evidence(payoffs, delta=delta, max_corrupt=max_corrupt)
+        first = 0
+        for one in some:
+            own = slice(first, first + len(one.thresholds))
+            yield one, (capital[own], needed[own])
+            first = own.stop
+
+
+def _together(found: Iterator[ClassPayoffs]) -> Iterator[list[ClassPayoffs]]:
+    """Labels in turn, as many at a time as have some thousands of rungs."""
+    some, rungs = [], 0
+    for one in found:
+        some.append(one)
+        rungs += len(one.thresholds)
+        if rungs >= _RUNGS:
+            yield some
+            some, rungs = [], 0
+    if some:
+        yield some
+
+
 def _stratum(
-    label: int, found: ClassPayoffs, *, delta: float, max_corrupt: int, floor: int
+    label: int, found: ClassPayoffs, evidence: Evidence, *, delta: float, floor: int
 ) -> Stratum:
     """The threshold of a label, with the rungs that decide it, or the reason why it is 1."""
     about, n = f"about {max(found.records, 0.0):.0f}", int(found.payoffs.sizes.sum())
     if found.records < floor:
         reason = f"too few records: {about}, the plan asks for {floor}"
         return Stratum(name=str(label), threshold=1.0, n=n, delta=delta, reason=reason)
-    evidence = betting_evidence(found.payoffs, delta=delta, max_corrupt=max_corrupt)
     threshold, rungs = walk_down(found.thresholds, *evidence)
     reason = f"too few reports: {n} in all, of which {about} are of this label"
     return Stratum(

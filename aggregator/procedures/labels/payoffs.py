@@ -86,11 +86,12 @@ class Changes:
     def add(self, rungs: Array, blocks: Array, *, before: Floats, after: Floats) -> None:
         """Replace payoffs by others, below these rungs."""
         places = (rungs * self.blocks + blocks).reshape(-1)
+        least = int(places.min(initial=self.sums.shape[1]))
+        places -= least
         old, new = before, after
         for power in range(POWERS):
-            self.sums[power] += np.bincount(
-                places, weights=(new - old).reshape(-1), minlength=self.sums.shape[1]
-            )
+            added = np.bincount(places, weights=(new - old).reshape(-1))
+            self.sums[power, least : least + len(added)] += added
             old, new = old * before, new * after
         self.filled |= np.bincount(rungs.reshape(-1), minlength=self.rungs + 1) > 0
 
@@ -99,11 +100,12 @@ class Changes:
 
         The highest is among them in any case.
         """
-        steps = self.sums.reshape(POWERS, self.rungs + 1, self.blocks)[:, :0:-1]
-        totals = np.cumsum(steps, axis=1)[:, 1:]
         rungs = np.arange(self.rungs - 2, -1, -1)
-        kept = self.filled[rungs + 1] | (rungs == self.rungs - 2)
-        return rungs[kept], totals[:, kept]
+        rungs = rungs[self.filled[rungs + 1] | (rungs == self.rungs - 2)]
+        # What changes at the top, and then below every rung that is kept.
+        steps = np.concatenate([[self.rungs], rungs + 1])
+        sums = self.sums.reshape(POWERS, self.rungs + 1, self.blocks)[:, steps]
+        return rungs, np.cumsum(sums, axis=1)[:, 1:]
 
 
 def coverage_payoffs(

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from confide.aggregator.campaigns.admission import Came
 from confide.aggregator.campaigns.driver import RecordedTallies, TooFew, check_learned, conclude
 from confide.aggregator.campaigns.releases import read_release
 from confide.aggregator.campaigns.training_result import about_text, about_training
@@ -252,6 +253,15 @@ class CampaignRunner:
 
         return draw
 
+    def _came(self, campaign: Campaign) -> list[Came]:
+        """What every round has received."""
+        one = views.overview(self._store.engine, campaign.id)
+        assert one is not None
+        return [
+            Came(row.expected, row.reports, row.contributed, row.too_few)
+            for row in views.rounds(self._store.engine, one)
+        ]
+
     def _finish(
         self,
         campaign: Campaign,
@@ -272,6 +282,7 @@ class CampaignRunner:
             sizes=recorded.sizes or views.contributions(self._store.engine, campaign.id),
             shuffled=shuffled_rounds(self._store, campaign, recorded.crowds),
             owners=recorded.owners,
+            rounds=self._came(campaign),
         )
         card = campaign_card(
             plan,

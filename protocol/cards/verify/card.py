@@ -12,14 +12,14 @@ from confide.protocol.cards.verify.counts.central import central
 from confide.protocol.cards.verify.counts.evaluated import evaluated
 from confide.protocol.cards.verify.counts.full_data import full_data
 from confide.protocol.cards.verify.findings import Finding
-from confide.protocol.cards.verify.local import bits, labels
+from confide.protocol.cards.verify.local import bits, labels, pairs
 from confide.protocol.cards.verify.local.rules import local
 from confide.protocol.cards.verify.monitor import monitor
 from confide.protocol.cards.verify.plan import planned
 from confide.protocol.errors import ConfideError
 
 # Imported because they register their rules.
-BUILT_IN = (bits, labels)
+BUILT_IN = (bits, labels, pairs)
 TRACKS: dict[str, Callable[[Layer], Iterator[Finding]]] = {
     "central": central,
     "local": local,

@@ -49,6 +49,8 @@ def planned(card: Card) -> Iterator[Finding]:
     yield from _left_out(formal, plan)
     if formal["track"] == LOCAL:
         promised = PLANNED_MIXTURE in formal["certificate"]["assumptions"]
+        smallest = formal["certificate"].get("smallest_owner", 0)
+        yield same("certificate/smallest_owner", smallest, LocalTerms.of(plan.terms).smallest_owner)
         # A campaign that was hopeless from the start asked nobody.
         asked = formal["certificate"]["n"] > 0 and LocalTerms.of(plan.terms).planned_mixture
         yield same("certificate/mixture", promised, asked)
@@ -119,6 +121,7 @@ def _contributors(card: Card, plan: Plan) -> Iterator[Finding]:
     else:
         unit = "reports"
         yield same(f"{place}/of", of, formal["certificate"]["n"])
+    yield from _by_round(formal, found, plan)
     possible = max(largest, owners) <= of <= owners * largest
     detail = f"{owners} owners with at most {largest} each, {of} in all"
     yield Finding(f"{place}/largest", possible, detail)
@@ -127,6 +130,32 @@ def _contributors(card: Card, plan: Plan) -> Iterator[Finding]:
         left = "nothing is guaranteed"
     said = f"if the largest contributor ({largest} of {of} {unit}) lied, {left}"
     yield same(f"{place}/if_the_largest_lied", found["if_the_largest_lied"], said)
+
+
+def _by_round(formal: Layer, found: Layer, plan: Plan) -> Iterator[Finding]:
+    """Check what each round received, where the card says so, with the owners it left out.
+
+    Rounds ask disjoint slices, and the last of them are the stages that the certificate tested, of
+    a planned mixture on some of the answers.
+    """
+    rounds, place = found.get("rounds"), "provenance/contributors/rounds"
+    if rounds is None:
+        return
+    yield Finding(place, formal["track"] == LOCAL, "given for campaigns of rounds only")
+    yield same(f"{place}/reports", sum(one["reports"] for one in rounds), found["of"])
+    asked = sum(one["expected"] for one in rounds)
+    most = plan.expected_records + len(rounds)
+    yield Finding(f"{place}/expected", asked <= most, f"at most {most} in all")
+    for i, one in enumerate(rounds):
+        fits = (one["owners"] == 0) == (one["reports"] == 0)
+        held = fits and one["owners"] <= min(found["owners"], one["reports"])
+        yield Finding(f"{place}/{i}/owners", held, f"owners with {one['reports']} reports")
+    certificate = formal["certificate"]
+    tested = [rung["n"] for rung in certificate["rungs"] if "n" in rung]
+    if tested and certificate["variant"] == "certified":
+        stages = [one["reports"] for one in rounds[-len(tested) :]]
+        drawn = PLANNED_MIXTURE in certificate["assumptions"]
+        yield Finding(f"{place}/stages", drawn or stages == tested, f"{tested} were tested")
 
 
 def _local_contract(plan: Plan) -> Layer:

@@ -33,7 +33,7 @@ def test_a_threshold_is_found_where_one_can_be_certified(name: str, n: int, epsi
 
     def trivial(seed: int) -> bool:
         made = bits.certified(channel=channel, alpha=ALPHA, delta=DELTA, n=n)
-        return campaign(made, POPULATIONS[name], channel=channel, n=n, seed=seed).trivial
+        return campaign(made, POPULATIONS[name], n=n, seed=seed).trivial
 
     assert_rare(trivial, rate=0.01, other=0.03)
 
@@ -56,5 +56,5 @@ def test_certificates_say_when_liars_speak(lies: int) -> None:
     channel, n = Bit(epsilon=4.0), 5_000
     for make in (bits.certified, one_shot, bits.published):
         made = make(channel=channel, alpha=ALPHA, delta=DELTA, n=n, max_corrupt=lies)
-        found = campaign(made, POPULATIONS["uniform"], channel=channel, n=n, seed=1)
+        found = campaign(made, POPULATIONS["uniform"], n=n, seed=1)
         assert (LIARS in found.assumptions) == bool(lies)

@@ -3,7 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.guarded import Guarded
 from tests.support.open_round import OpenRound
+from tests.support.servers import Place
 
 
 @pytest.fixture
@@ -11,3 +13,12 @@ def ready(tmp_path: Path) -> Iterator[OpenRound]:
     made = OpenRound(tmp_path / "aggregator")
     yield made
     made.close()
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Guarded]:
+    place = Place(tmp_path / "aggregator")
+    made = Guarded(place)
+    yield made
+    made.stop()
+    place.close()

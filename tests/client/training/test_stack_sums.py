@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from confide.client.training.layers import Stack
+from confide.client.training.networks import open_sums
 from confide.protocol.exact.lattice import (
     CHUNK_BYTES,
     CLIP_UNITS,
@@ -19,6 +20,7 @@ from confide.protocol.exact.lattice import (
     chunk_rows,
     sensitivity,
 )
+from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.methods.training.terms import TrainingTerms
 from tests.support.exact_stack import SMALL, TERMS, Array, hostile, people
 from tests.support.lattice import length
@@ -156,3 +158,20 @@ def test_records_that_say_nothing_add_nothing() -> None:
         stack.clipped_sum(nothing, np.array([1])), stack.clipped_sum(zero, np.array([1]))
     )
     assert stack.clipped_sum(zero, np.array([1])).any()
+
+
+def test_memory_that_is_kept_between_steps_holds_nothing_of_the_last() -> None:
+    """Steps at other weights and with other records, none among them, have the sums that they have
+    in memory of their own."""
+    sums = open_sums(SMALL.network(), clip=SMALL.clip, centre=0.0, batch=20.0)
+    features, labels = people(60, 5, 3, seed=1)
+    rng = np.random.default_rng(2)
+    taken = []
+    for rows in (slice(40), slice(0), slice(30, 60), slice(0)):
+        weights = rng.normal(size=SMALL.size)
+        found = sums(weights, (features[rows], labels[rows]), os_entropy)
+        fresh = stack_at(SMALL, weights).clipped_sum(features[rows], labels[rows])
+        assert np.array_equal(found, fresh)
+        taken.append((found, fresh))
+    assert all(np.array_equal(found, fresh) for found, fresh in taken)
+    assert [bool(found.any()) for found, _ in taken] == [True, False, True, False]

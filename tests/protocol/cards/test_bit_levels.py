@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from confide.aggregator.procedures.bits import procedure as bits
 from confide.aggregator.procedures.certify import MOST_UNEQUAL, Search, null_rate
 from confide.aggregator.procedures.owners import every_owner_bits
 from confide.protocol.cards.verify.local import bits as verify_bits
 from confide.protocol.certificate import IID, MIXTURE, PLANNED_MIXTURE, BitRung
 from confide.protocol.channels.bit import Bit
+from confide.protocol.methods.bit_rounds import SCHEDULES, rounds_for
 
 ALPHA = 0.1
 BIT, PLANNED, LIES = Bit(epsilon=4.0), 1_200, 2
@@ -29,7 +29,8 @@ def walked(kind: str, seed: int) -> tuple[dict[str, Any], Search]:
     delta = float(rng.choice([0.02, 0.1, 0.4]))
     search = Search(delta=delta, m0=m0, max_corrupt=LIES, unequal=kind == "planned mixture")
     owner = kind == "for-every-owner"
-    shares = every_owner_bits.STAGE_SHARES if owner else bits.STAGE_SHARES
+    smallest = int(rng.choice([0, *(least for least, _ in SCHEDULES), 170]))
+    shares = every_owner_bits.STAGE_SHARES if owner else rounds_for(smallest).stages
     sizes, rungs = [int(PLANNED * share) for share in shares], []
     for i, size in enumerate(sizes):
         below = ASKED[search.certified > ASKED]
@@ -51,6 +52,7 @@ def walked(kind: str, seed: int) -> tuple[dict[str, Any], Search]:
         "threshold": search.certified,
         "assumptions": [IID, PLANNED_MIXTURE if kind == "planned mixture" else MIXTURE],
         "rungs": [vars(rung) for rung in rungs],
+        **({"smallest_owner": smallest} if smallest else {}),
     }, search
 
 
@@ -79,7 +81,13 @@ def test_the_verifier_finds_the_levels_of_the_search(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS[:3])
 @pytest.mark.parametrize(
-    "wrong", [{"MOST_UNEQUAL": 0.3}, {"KEPT": 0.1}, {"OWNER_SHARES": (0.15, 0.2, 0.4)}]
+    "wrong",
+    [
+        {"MOST_UNEQUAL": 0.3},
+        {"KEPT": 0.1},
+        {"OWNER_SHARES": (0.15, 0.2, 0.4)},
+        {"STAGES": verify_bits.STAGES[:2]},
+    ],
 )
 def test_a_search_of_other_rules_is_named(
     kind: str, wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -91,6 +99,7 @@ def test_a_search_of_other_rules_is_named(
         "MOST_UNEQUAL": ["planned mixture"],
         "KEPT": KINDS[:3],
         "OWNER_SHARES": ["for-every-owner"],
+        "STAGES": KINDS[:2],
     }[next(iter(wrong))]
     found = any(failed(walked(kind, seed)[0]) for seed in range(30))
     assert found == (kind in concerned)

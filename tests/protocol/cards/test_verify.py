@@ -1,4 +1,6 @@
 import copy
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from tests.support.cards import (
     infeasible,
     make_card,
 )
+from tests.support.places import ROOT
 
 
 def test_every_edit_of_a_formal_field_is_caught(tmp_path: Path) -> None:
@@ -167,3 +170,16 @@ def test_cards_with_two_readings_are_unreadable() -> None:
         assert wrong != text
         with pytest.raises(BadInput, match="accepted"):
             parse_card(wrong)
+
+
+def test_cards_of_every_local_variant_can_be_verified() -> None:
+    """In a process of its own, that verifying has rules for them does not hang on what else was
+    imported."""
+    script = (
+        "from confide.protocol.cards.verify import card\n"
+        "from confide.protocol.cards.verify.local.rules import RULES\n"
+        "from confide.protocol.methods.registry import local_variants\n"
+        "for name, variants in local_variants().items():\n"
+        "    assert {*variants} <= {*RULES[name].variants}, name\n"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, capture_output=True)

@@ -17,7 +17,6 @@ from confide.protocol.cards.verify.counts.tables import WEIGHT, Endless, both_si
 from confide.protocol.cards.verify.findings import number
 
 NOT_CERTIFIED: Final = "not certified"
-STAGE_SHARES = (0.08, 0.09, 0.18, 0.14, 0.19, 0.17)
 # The word size in which noisy comparisons express probabilities, and the least probability.
 WORD, RAREST = 1 << 64, 1 << 24
 # The largest variance of a law that is computed number by number.

@@ -14,6 +14,14 @@ from confide.protocol.cards.verify.local.rules import LocalRules, published_leve
 from confide.protocol.certificate import PLANNED_MIXTURE
 
 ROUNDS = 10
+# Shares of the records in the stages of certified, by the records of the smallest owner that they
+# are made for.
+STAGES = (
+    (600, (0.08, 0.09, 0.18, 0.14, 0.19, 0.17)),
+    (200, (0.15, 0.2, 0.25, 0.25)),
+    (150, (0.2, 0.25, 0.35)),
+    (120, (0.3, 0.45)),
+)
 # Shares of an owner's answers in the stages of for-every-owner.
 OWNER_SHARES = (0.15, 0.3, 0.4)
 # Tails of at most this lie beyond the mean + 1, where a sum of unequal bits is bounded.
@@ -48,8 +56,7 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
     """Recompute which thresholds the tallies certify, and at which levels."""
     keep = 1 / (1 + math.exp(-found["epsilon"]))
     rate = (1 - found["alpha"]) * (2 * keep - 1) + 1 - keep
-    shares = OWNER_SHARES if found["variant"] == "for-every-owner" else recompute.STAGE_SHARES
-    planned = [int(found["planned"] * share) for share in shares]
+    planned = [int(found["planned"] * share) for share in _shares(found)]
     # Answers of a planned mixture are unequal, and their levels below 1 are at most 1/4.
     unequal = PLANNED_MIXTURE in found["assumptions"]
     delta = min(found["delta"], MOST_UNEQUAL) if unequal else found["delta"]
@@ -92,6 +99,14 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
             certified = q
             levels = {at: left for at, left in levels.items() if at < q}
     yield same("certificate/threshold", found["threshold"], certified)
+
+
+def _shares(found: Layer) -> tuple[float, ...]:
+    """The shares of the stages, by the plan's smallest owner; none are for owners too small."""
+    if found["variant"] == "for-every-owner":
+        return OWNER_SHARES
+    smallest = found.get("smallest_owner", STAGES[0][0])
+    return next((shares for least, shares in STAGES if smallest >= least), ())
 
 
 def _moved(
