@@ -19,6 +19,7 @@ PLAIN = {
     "max_corrupt": "false reports withstood",
     "planned": "records planned for",
     "slack": "slack of the published method",
+    "crowd_epsilon": "epsilon in the plan's crowd",
     "unit": "whose privacy",
     "model": "SHA-256 of the model",
     "plan": "SHA-256 of the plan",
