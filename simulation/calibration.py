@@ -199,7 +199,7 @@ def calibrate_in_order(
     score, n, labels = records.score, len(records.truth), records.labels
     _check_owners(owners, method, n=n)
     if method == NON_PRIVATE:
-        check_used([_kebab(key) for key in settings], [method], belongs())
+        check_used([key.replace("_", "-") for key in settings], [method], belongs())
         own = records.own if presence is None else records.own[presence(slice(0, n))]
         return Calibration(score, split_conformal(own, alpha=alpha), labels or None)
     asked: dict[str, Any] = {"score": score.text, "epsilon": epsilon, "alpha": alpha}
@@ -295,7 +295,3 @@ def _run(
         owners=recorded.owners,
     )
     return outcome, crowd, tuple(key.decode() for key in recorded.owners.keys)
-
-
-def _kebab(name: str) -> str:
-    return name.replace("_", "-")

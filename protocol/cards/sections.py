@@ -110,10 +110,8 @@ def _rounds(provenance: Layer) -> list[tuple[str, Rows]]:
     """A row for every round: what it received, and how many owners it left out."""
     rows = []
     for number, one in enumerate(provenance.get("contributors", {}).get("rounds", []), start=1):
-        text = (
-            f"{one['reports']:,} of {one['expected']:,} expected reports, from {one['owners']:,} "
-            "owners"
-        )
+        text = f"{one['reports']:,} of {one['expected']:,} expected reports"
+        text += f", from {one['owners']:,} owners"
         if one["too_few"]:
             text += f"; {one['too_few']:,} left out, with too few records in the slice"
         rows.append((f"round {number}", text))
