@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from confide.protocol.certificate import PLANNED_MIXTURE, Certificate, LocalCertificate
+from confide.protocol.certificate import BY_OWNER, PLANNED_MIXTURE, Certificate, LocalCertificate
 from confide.protocol.methods.base import Query, Tally
 from confide.protocol.methods.parts import PartedTally, kept_apart
 
@@ -37,7 +37,7 @@ class OwnerRecord:
     def add(self, query: Query, tally: Tally) -> None:
         """Take in a round, and warn if owners of the first one have left."""
         found = kept_apart(tally)
-        if found is None:
+        if found is None or query.kept_apart != BY_OWNER:
             return
         self.rounds.append((query, found))
         if self.departed:
