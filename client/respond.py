@@ -22,6 +22,7 @@ from confide.client.ledger.ledger import Ledger
 from confide.client.model_results import ModelResults
 from confide.client.participants import Participants
 from confide.client.policy import Policy
+from confide.client.records.groups import in_groups
 from confide.client.records.records import Records
 from confide.client.training.computing import USUAL, Computing
 from confide.protocol.errors import BadInput, Refused
@@ -213,7 +214,8 @@ class Respondent:
             # Those that were charged for the training, and will be charged for this as well.
             return self._participants.only(taking, trained), positions
         # Shares keep them apart already, unless records were named otherwise during the training.
-        return self._participants.without(taking, trained), positions
+        taking = self._participants.without(taking, trained)
+        return in_groups(self._records, plan, taking), positions
 
     def _check_leaving(
         self, plan: Plan, plan_digest: bytes, query: bytes, *, policy: Policy
