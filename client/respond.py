@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,9 @@ log = logging.getLogger(__name__)
 # The most bytes of an answer in reports. They are several times in memory while it is made, and
 # SQLite takes no more than 1e9.
 MOST_ANSWER = 1 << 29
+# A query of at most so many bytes is read once for all owners of a process.
+SHORT = 1 << 16
+_read_short = lru_cache(maxsize=8)(read_query)
 
 
 class Respondent:
@@ -143,7 +147,8 @@ class Respondent:
 
     def _answer(self, signed_plan: bytes, query: bytes) -> bytes:
         plan, plan_digest, policy = self._open(signed_plan)
-        asked, round_ = read_query(query, plan=plan, plan_digest=plan_digest)
+        read = _read_short if len(query) <= SHORT else read_query
+        asked, round_ = read(query, plan=plan, plan_digest=plan_digest)
         name = query_digest(query)
         remembered = self._ledger.remembered(plan_digest, name)
         if remembered is not None:

@@ -99,6 +99,7 @@ simulation 2 0 driver: users in arrays: {USERS} planning calibration measured ev
 simulation 3 0 data: embedded, synthetic and own records
 simulation 0 1 advice: which method, and what it costs
 simulation 1 1 attackers: liars, and lower bounds on epsilon
+simulation 2 1 scale: many phones, planned and simulated
 """
 
 

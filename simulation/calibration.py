@@ -54,7 +54,8 @@ class Calibration:
 
     `outcome` and `plan` are those of the campaign that was run; a calibration without privacy has
     none. `crowd` is the number of reports of its smallest round, which a shuffler would mix; it is
-    0 where reports do not hide among each other.
+    0 where reports do not hide among each other. `owners` are those that answered, in the order in
+    which the certificate numbers them.
     """
 
     score: Score
@@ -63,6 +64,7 @@ class Calibration:
     plan: Plan | None = None
     outcome: Outcome | None = None
     crowd: int = 0
+    owners: tuple[str, ...] = ()
 
     @property
     def threshold(self) -> float:
@@ -197,7 +199,7 @@ def calibrate_in_order(
     score, n, labels = records.score, len(records.truth), records.labels
     _check_owners(owners, method, n=n)
     if method == NON_PRIVATE:
-        check_used([_kebab(key) for key in settings], [method], belongs())
+        check_used([key.replace("_", "-") for key in settings], [method], belongs())
         own = records.own if presence is None else records.own[presence(slice(0, n))]
         return Calibration(score, split_conformal(own, alpha=alpha), labels or None)
     asked: dict[str, Any] = {"score": score.text, "epsilon": epsilon, "alpha": alpha}
@@ -221,8 +223,8 @@ def calibrate_in_order(
             records = records.in_groups(plan.terms.groups)
             parts = records.groups
         users = USERS[plan.method](records, entropy, parts, presence=presence)
-    outcome, crowd = _run(plan, users, entropy)
-    return Calibration(score, outcome.certificate, labels or None, plan, outcome, crowd)
+    outcome, crowd, answered = _run(plan, users, entropy)
+    return Calibration(score, outcome.certificate, labels or None, plan, outcome, crowd, answered)
 
 
 def _check_owners(owners: Any, method: str, *, n: int) -> None:
@@ -266,10 +268,12 @@ def campaign_of(method: str) -> str:
     return f"{asked}:{variant or variants()[asked][0]}"
 
 
-def _run(plan: Plan, users: Callable[[Any], Any], entropy: Entropy) -> tuple[Outcome, int]:
+def _run(
+    plan: Plan, users: Callable[[Any], Any], entropy: Entropy
+) -> tuple[Outcome, int, tuple[str, ...]]:
     """Run the plan's procedure on users in arrays; reports count as those of one owner.
 
-    Returns the smallest number of reports of a round, too.
+    Returns the smallest number of reports of a round, too, and the owners that answered.
     """
 
     def draw(mechanism: Any, counts: Any, rank: Any) -> Any:
@@ -281,7 +285,7 @@ def _run(plan: Plan, users: Callable[[Any], Any], entropy: Entropy) -> tuple[Out
     if not certificate.n:
         # So few records certify nothing whatever they say, and were not asked.
         seen = replace(certificate, randomness=randomness(entropy))
-        return Outcome(seen, received={}, contributors=0, largest=0), crowd
+        return Outcome(seen, received={}, contributors=0, largest=0), crowd, ()
     outcome = conclude(
         plan,
         certificate,
@@ -290,8 +294,4 @@ def _run(plan: Plan, users: Callable[[Any], Any], entropy: Entropy) -> tuple[Out
         sizes=recorded.sizes or [certificate.n],
         owners=recorded.owners,
     )
-    return outcome, crowd
-
-
-def _kebab(name: str) -> str:
-    return name.replace("_", "-")
+    return outcome, crowd, tuple(key.decode() for key in recorded.owners.keys)

@@ -40,22 +40,22 @@ class Measured(NamedTuple):
 
 def of_owners(made: Calibration, records: ArrayRecords, trial: Trial) -> tuple[PartMeasured, ...]:
     """What was measured of every owner, at its own threshold if it has one; none if unknown."""
-    if trial.tested is None or trial.owners is None or trial.u is None:
+    if trial.tested is None or trial.u is None:
         return ()
     certificate, parts = made.certificate, []
-    # As cards number owners: in the order of their names, of those that answered.
-    names = sorted({str(one).encode() for one in trial.owners.tolist()})
-    found = dict(zip(names, certificate.strata, strict=True)) if certificate.strata else {}
+    numbers = enumerate(made.owners, start=1)
+    of_number = {one.name: one for one in certificate.strata}
+    found = {name: of_number.get(str(number)) for number, name in numbers}
     for name in np.unique(trial.tested).tolist():
         rows = trial.test[trial.tested == name]
-        own = found.get(str(name).encode())
+        own = found.get(name)
         threshold, reason = made.threshold, None
         if certificate.strata and not certificate.together:
             threshold = 1.0 if own is None else own.threshold
         if own is not None:
             reason = own.reason
         coverage, size, *_ = _at(threshold, made, records=records, trial=trial, rows=rows)
-        parts.append(PartMeasured(str(name), len(rows), threshold, coverage, size, reason))
+        parts.append(PartMeasured(name, len(rows), threshold, coverage, size, reason))
     return tuple(parts)
 
 

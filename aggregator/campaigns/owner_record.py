@@ -44,7 +44,8 @@ class OwnerRecord:
             log.warning("confide: round %d: %s", len(self.rounds), self.departure)
 
     @property
-    def _keys(self) -> list[bytes]:
+    def keys(self) -> list[bytes]:
+        """The owners that answered any round, in the order in which cards number them."""
         return sorted({key for _, tally in self.rounds for key in tally.keys})
 
     @property
@@ -83,7 +84,7 @@ class OwnerRecord:
         tests have their evidence there.
         """
         rows: list[Row] = []
-        for number, key in enumerate(self._keys, start=1):
+        for number, key in enumerate(self.keys, start=1):
             reports = [tally.of(key).size for _, tally in self.rounds]
             rows.append({"owner": str(number), "reports": reports})
             if not certificate.strata and certificate.threshold < 1:

@@ -19,6 +19,7 @@ PLAIN = {
     "max_corrupt": "false reports withstood",
     "planned": "records planned for",
     "slack": "slack of the published method",
+    "crowd_epsilon": "epsilon in the plan's crowd",
     "unit": "whose privacy",
     "model": "SHA-256 of the model",
     "plan": "SHA-256 of the plan",
@@ -109,10 +110,8 @@ def _rounds(provenance: Layer) -> list[tuple[str, Rows]]:
     """A row for every round: what it received, and how many owners it left out."""
     rows = []
     for number, one in enumerate(provenance.get("contributors", {}).get("rounds", []), start=1):
-        text = (
-            f"{one['reports']:,} of {one['expected']:,} expected reports, from {one['owners']:,} "
-            "owners"
-        )
+        text = f"{one['reports']:,} of {one['expected']:,} expected reports"
+        text += f", from {one['owners']:,} owners"
         if one["too_few"]:
             text += f"; {one['too_few']:,} left out, with too few records in the slice"
         rows.append((f"round {number}", text))
