@@ -41,8 +41,9 @@ def kept_owner(
     """Return the owner opened last on this thread, with its scores, if no source of it changed.
 
     Otherwise the owner is opened again: after a change of the records, the model, the secret or the
-    columns that may leave, after the ledger's file was replaced, and after another process wrote to the ledger, which may
-    have assigned records to persons. The policy is read for every answer in any case.
+    columns that may leave, after the ledger's file was replaced, and after another process wrote to
+    the ledger, which may have assigned records to persons. The policy is read for every answer in
+    any case.
 
     It is for Flower, where nobody sends receipts: a training asks a round when the one before is
     stored (`confide.aggregator.campaigns.unfinished`), and that answer is not kept any longer.
