@@ -40,9 +40,10 @@ def kept_owner(
 ) -> Respondent:
     """Return the owner opened last on this thread, with its scores, if no source of it changed.
 
-    Otherwise the owner is opened again: after a change of the records, the model or the secret,
-    after the ledger's file was replaced, and after another process wrote to the ledger, which may
-    have assigned records to persons. The policy is read for every answer in any case.
+    Otherwise the owner is opened again: after a change of the records, the model, the secret or the
+    columns that may leave, after the ledger's file was replaced, and after another process wrote to
+    the ledger, which may have assigned records to persons. The policy is read for every answer in
+    any case.
 
     It is for Flower, where nobody sends receipts: a training asks a round when the one before is
     stored (`confide.aggregator.campaigns.unfinished`), and that answer is not kept any longer.
@@ -99,29 +100,27 @@ def _model(model: Path | bytes | None) -> Model | None:
 
 @dataclass(frozen=True)
 class _Source:
-    """The files that an owner is opened from, with stamps that change when a file changes."""
+    """The files that an owner is opened from, with stamps that change when a file changes.
+
+    Columns that its policy lets out are no features of the records.
+    """
 
     home: Home
     records: Path
     model: Path | bytes | None
     computing: Computing
     stamps: tuple[Stamp, ...]
+    public: frozenset[str]
 
     @staticmethod
     def of(
         home: Home, records: Path, model: Path | bytes | None, *, computing: Computing
     ) -> "_Source":
-        # The policy says which columns of the records are no features.
-        files = [
-            records,
-            home.secret_file,
-            home.policy_file,
-            *([model] if isinstance(model, Path) else []),
-        ]
+        files = [records, home.secret_file, *([model] if isinstance(model, Path) else [])]
         # Answers change the ledger's file, so only its device and inode are compared.
         ledger = _stamp(home.ledger_file)
         stamps = (ledger and ledger[:2], *map(_stamp, files))
-        return _Source(home, records, model, computing, stamps)
+        return _Source(home, records, model, computing, stamps, home.policy().columns_may_leave)
 
 
 def _stamp(path: Path) -> Stamp:

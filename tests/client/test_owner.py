@@ -144,6 +144,12 @@ def test_a_changed_policy_holds_for_the_next_message(node: Node) -> None:
     node.home.policy_file.write_text(policy)
     assert node.ask(0.5, 1.0).code == wire.Code.EPSILON_PER_RECORD
     assert node.counts["read"] == 1
+    # A column that may leave is no feature any more, so the records are read again.
+    node.home.policy_file.write_text(
+        policy.replace("columns_may_leave = []", 'columns_may_leave = ["ward"]')
+    )
+    assert node.ask(0.5, 1.0).code == wire.Code.EPSILON_PER_RECORD
+    assert node.counts["read"] == 2
 
 
 def test_persons_that_another_process_noted_are_seen(node: Node) -> None:

@@ -39,7 +39,7 @@ def command(*arguments: str | Path) -> Result:
 
 
 def ranking(**given: object) -> Advice:
-    asked: dict[str, object] = {"records": 4_000, "epsilon": 2.0, "score": "hps", **given}
+    asked: dict[str, object] = {"records": 4_000, "epsilon": 4.0, "score": "hps", **given}
     return ranked(ScoreCurves(population()), AdviceQuestion(**asked))  # type: ignore[arg-type]
 
 
