@@ -78,11 +78,11 @@ def failure_markdown(rows: list[Row]) -> str:
         lines.append(
             [method]
             + [", ".join(failure_rate(places[name, path]) for path in paths) for name in names]
-            + [f"{worst['failures']} ({worst['score']}, {worst['path']})"]
+            + [f"{worst['failures']} of {worst['campaigns']} ({worst['score']}, {worst['path']})"]
+            + [f"{worst['low']:.3f} to {worst['high']:.3f}"]
         )
     populations = [f"{name}: {', '.join(paths)}" for name in names]
-    last = f"worst cell: failures of {rows[0]['campaigns']}"
     return (
-        table(["method", *populations, last], lines)
+        table(["method", *populations, "worst cell", "its limits"], lines)
         + f"\n\nOf {never:,} campaigns of the other methods none failed."
     )

@@ -5,7 +5,7 @@ records together and, by `keys` and `of`, for each part on its own.
 """
 
 from abc import abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -96,8 +96,8 @@ class PartCounter:
     """Counts bits by part and threshold, until there are more parts than a tally keeps apart."""
 
     def __init__(self) -> None:
-        self._answers: dict[bytes, Counter[int]] = {}
-        self._ones: dict[bytes, Counter[int]] = {}
+        self._answers: defaultdict[bytes, Counter[int]] = defaultdict(Counter)
+        self._ones: defaultdict[bytes, Counter[int]] = defaultdict(Counter)
         self._many = False
 
     def add(self, divided: Divided, asked: Array, bits: Array) -> None:
@@ -110,8 +110,8 @@ class PartCounter:
         for code, count in zip(found.tolist(), counts.tolist(), strict=True):
             part, place, one = code // (2 * width), code // 2 % width, code % 2
             key = divided.keys[part]
-            self._answers.setdefault(key, Counter())[place] += count
-            self._ones.setdefault(key, Counter())[place] += count * one
+            self._answers[key][place] += count
+            self._ones[key][place] += count * one
         self._many = len(self._answers) > MOST_PARTS
 
     def parts(self) -> dict[bytes, PartBits]:

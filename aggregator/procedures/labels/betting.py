@@ -7,6 +7,7 @@ earlier reports only, whose order must be independent of their values.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +45,12 @@ class Payoffs:
     sums: Floats
     sizes: NDArray[np.int64]
     most: float
+
+    @classmethod
+    def together(cls, parts: "Sequence[Payoffs]") -> "Payoffs":
+        """Those of the same blocks of reports for several lots of hypotheses, one after another."""
+        sums = np.concatenate([one.sums for one in parts], axis=1)
+        return cls(sums, parts[0].sizes, parts[0].most)
 
 
 @dataclass

@@ -7,7 +7,6 @@ covered.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -107,8 +106,7 @@ def _tested(
 ) -> Iterator[tuple[ClassPayoffs, Evidence]]:
     """The evidence for every label; the rungs of several labels are bet on at once."""
     for some in _together(found):
-        sums = np.concatenate([one.payoffs.sums for one in some], axis=1)
-        payoffs = replace(some[0].payoffs, sums=sums)
+        payoffs = Payoffs.together([one.payoffs for one in some])
         capital, needed = betting_evidence(payoffs, delta=delta, max_corrupt=max_corrupt)
         first = 0
         for one in some:

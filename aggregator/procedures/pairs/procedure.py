@@ -27,7 +27,7 @@ from confide.aggregator.procedures.labels.betting import POWERS, Payoffs, block_
 from confide.aggregator.procedures.ladder import LOGIT_REACH
 from confide.aggregator.procedures.ladder_walk import check_promise
 from confide.aggregator.procedures.pairs.curve import ClassCurve, Estimates, class_curve
-from confide.aggregator.procedures.pairs.stages import STAGE_SHARES, StageTests
+from confide.aggregator.procedures.pairs.stages import STAGE_SHARES, StageTests, decide_all
 from confide.protocol.certificate import (
     BY_CLASS,
     DROPOUTS,
@@ -100,10 +100,12 @@ def class_conditional(
         ]
         stop = min(start + share, 1.0)
         tally = yield PairQuery(channel, start, stop, (tuple(placed),))
+        last, due = share == STAGE_SHARES[-1], []
         for test, one, q in zip(tests, seen, placed, strict=True):
             payoffs = one.add(tally, (q,))
-            if q < 1:
-                test.take(q, payoffs, last=share == STAGE_SHARES[-1])
+            if q < 1 and (whole := test.due(payoffs, last=last)) is not None:
+                due.append((test, q, whole))
+        decide_all(due)
         curves, start = _curves(seen, level), stop
     return _certificate(
         seen, tests, rare, alpha=alpha, delta=delta, joint=joint, max_corrupt=max_corrupt

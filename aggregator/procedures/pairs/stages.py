@@ -1,6 +1,7 @@
 """The two stages in which the threshold of one label is tested on pairs of label and bit."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -63,18 +64,34 @@ class StageTests:
         place = int(good.argmax()) if good.any() else int(np.flatnonzero(q < 1)[-1])
         return float(q[place]), bool(wanted[place] <= most)
 
-    def take(self, q: float, payoffs: Payoffs, *, last: bool) -> None:
-        """Decide a threshold on the payoffs of a stage, or keep them for the test of both."""
+    def due(self, payoffs: Payoffs, *, last: bool) -> Payoffs | None:
+        """The payoffs that decide a threshold now; None if they are kept for both stages."""
         self.kept.append(payoffs)
         if self.whole is not None and not last:
-            return
+            return None
         stages, self.kept = self.kept, []
-        payoffs = Payoffs(
+        return Payoffs(
             np.concatenate([one.sums for one in stages], axis=2),
             np.concatenate([one.sizes for one in stages]),
             payoffs.most,
         )
-        capital, needed = betting_evidence(payoffs, delta=self.level, max_corrupt=self.max_corrupt)
-        self.rungs.append(LabelRung(q, float(capital[0]), float(needed[0])))
+
+    def decide(self, q: float, capital: float, needed: float) -> None:
+        """Take in the evidence for a threshold."""
+        self.rungs.append(LabelRung(q, capital, needed))
         if self.rungs[-1].passed:
             self.threshold = q
+
+
+def decide_all(due: Iterable[tuple[StageTests, float, Payoffs]]) -> None:
+    """Test a threshold of every label; labels that are tested alike are bet on at once."""
+    alike: dict[tuple[float, int, int], list[tuple[StageTests, float, Payoffs]]] = {}
+    for one, q, payoffs in due:
+        key = one.level, one.max_corrupt, len(payoffs.sizes)
+        alike.setdefault(key, []).append((one, q, payoffs))
+    for (level, lies, _), some in alike.items():
+        payoffs = Payoffs.together([own for _, _, own in some])
+        evidence = betting_evidence(payoffs, delta=level, max_corrupt=lies)
+        capital, needed = (column.tolist() for column in evidence)
+        for (one, q, _), found, least in zip(some, capital, needed, strict=True):
+            one.decide(q, found, least)

@@ -21,32 +21,36 @@ from tests.support.hostile import Wire
 from tests.support.owners import KEY, NOW, PLAN, POLICY, asking, changed, owner, signed
 from tests.support.servers import Place, aggregator, contribution, eventually, plan_now, together
 
-DECLINED = wire.Answer(version=VERSION, code=wire.Code.METHOD_NOT_ALLOWED).SerializeToString()
+DECLINED = {
+    name: wire.Answer(version=VERSION, code=name).SerializeToString()
+    for name in ("METHOD_NOT_ALLOWED", "GROUP_TOO_SMALL")
+}
 
 
 @pytest.mark.parametrize("end", ["close", "owners", "expiry"])
 def test_too_few_contributors_give_no_card(end: str, place: Place, tmp_path: Path) -> None:
     """One owner sends, two decline, and the plan asks for three: however the campaign ends, it
-    fails and says why."""
-    plan = plan_now(variant="one-shot", minimum_owners=3)
+    fails and says why. The page says how many were left out for too few records."""
+    server, plan = place.serve("--http", "0"), plan_now(variant="one-shot", minimum_owners=3)
     if end == "expiry":
         plan = changed(
-            plan, expires=datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=25)
+            plan, expires=datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=15)
         )
     campaign = place.campaign(
         plan, owners=3 if end == "owners" else 0, round_seconds=1.0, enough=10
     )
     tokens = [place.enrol(f"owner {i}") for i in range(3)]
-    server = place.serve("--http", "0")
     eventually(lambda: place.store.rounds(campaign))
     part = contribution(server.access(tokens[0]), plan, tmp_path / "one", seed=1, n=2_000)
     eventually(lambda: part.once().reports == 2_000)
     # More than enough reports, and the round is over: it waits for the others.
-    for token in tokens[1:]:
+    for token, (code, declined) in zip(tokens[1:], DECLINED.items(), strict=True):
         assert place.store.rounds(campaign)[0].closed is None
-        assert Wire(server, campaign, token).announced(DECLINED) == "METHOD_NOT_ALLOWED"
+        assert Wire(server, campaign, token).announced(declined) == code
     page = next(event["address"] for event in server.events() if event["event"] == "page")
     metrics = urllib.request.urlopen(f"{page}metrics", timeout=30).read().decode()
+    shown = urllib.request.urlopen(f"{page}campaigns/{campaign}", timeout=30).read().decode()
+    assert "1 left out: too few records in the slice" in shown
     assert f'confide_owners_contributed{{campaign="{campaign}"}} 1.0' in metrics
     assert f'confide_owners_minimum{{campaign="{campaign}"}} 3.0' in metrics
     if end == "close":
@@ -156,5 +160,6 @@ def test_the_floor_is_signed_and_on_the_card(place: Place, tmp_path: Path) -> No
         "largest": 2_000,
         "of": 6_000,
         "if_the_largest_lied": "",
+        "rounds": [{"expected": 6_000, "reports": 6_000, "owners": 3, "too_few": 0}],
     }
     assert all(finding.holds for finding in verify(card))
