@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from scipy.stats import beta as beta_law
 
-from confide.protocol.methods.bits import BitTally
 from confide.protocol.methods.monitor import E_DETECTOR, E_PROCESS, MonitorTerms
+from confide.protocol.methods.parts import BitTally
 
 ALPHA, DELTA, QUIET_ROUNDS, BEFORE = 0.1, 0.1, 400, 50
 EACH = {1.0: 225, 4.0: 25}

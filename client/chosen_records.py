@@ -16,7 +16,7 @@ from confide.protocol.wire.columns import Array
 
 @dataclass(frozen=True)
 class ChosenRecords:
-    """Some records of an owner (`confide.protocol.methods.base.Subjects`).
+    """Some records of an owner (`confide.protocol.methods.subjects.Subjects`).
 
     `results` holds the model's results for all records, if the plan uses a model: probabilities,
     predicted numbers, or the inputs of a head that is trained. `units` gives each record at these
@@ -57,6 +57,10 @@ class ChosenRecords:
         score = find_score(self.plan.score)
         u = self.units(self.places) if score.randomized else None
         return score.owned_scores(self.probabilities(), self.labels, u=u)
+
+    def public(self, column: str) -> NDArray[np.str_]:
+        """Return the values of a column that the policy lets out."""
+        return self.records.public[column][self.places]
 
     def train(self, weights: Array) -> Array:
         """Return the weights after this owner's private steps of DP-SGD."""

@@ -20,6 +20,9 @@ REASONS: dict[int, str] = {
     wire.Code.FEATURES_MAY_NOT_LEAVE: (
         "it needs the records' features in clear, and `features_may_leave` is false"
     ),
+    wire.Code.COLUMN_MAY_NOT_LEAVE: (
+        "it needs a column of the records in clear that is not among `columns_may_leave`"
+    ),
     wire.Code.MODEL_NOT_ALLOWED: "its model is not among `models`",
     wire.Code.CODE_NOT_ALLOWED: (
         "its network is not among `architectures` with these arguments, has other files here, or "

@@ -9,7 +9,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from confide.client.ledger.ledger import Ledger
-from confide.client.policy import TEMPLATE, Policy, read_policy
+from confide.client.policy import Policy, read_policy
+from confide.client.policy_template import TEMPLATE
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.files import write_new

@@ -73,6 +73,12 @@ class ModelResults:
                 f"the plan's score {score.text!r} reads {wanted}; accepted is a file with these, "
                 "or with features on which the plan's model can run"
             )
+        column = plan.terms.group_column
+        if column and column not in own.public:
+            return (
+                f"the plan groups records by {column!r}; accepted is a file with that column, "
+                "which the policy lists among `columns_may_leave`"
+            )
         return None
 
     def check(self, plan: Plan) -> None:
@@ -81,8 +87,9 @@ class ModelResults:
         Truths must be labels or numbers, as the plan's score has it. Results must be of the plan's
         model, and probabilities over as many labels. For training, records must have features: as
         many as the network has inputs, unless a model makes the inputs of them. Where the
-        aggregator scores, they must have as many features as the plan asks for. Records of which a
-        plan would make more numbers than fit into memory are too large.
+        aggregator scores, they must have as many features as the plan asks for. Where the plan
+        names groups, they must have their column. Records of which a plan would make more numbers
+        than fit into memory are too large.
         """
         records, terms = self._records, plan.terms
         if records.task != plan.task:
@@ -104,6 +111,7 @@ class ModelResults:
                 len(records),
                 terms.features,
             )
+        fits &= not terms.group_column or terms.group_column in records.public
         if not fits or (terms.features is not None and records.features is None):
             raise Refused(wire.Code.MODEL_NOT_ALLOWED)
         if terms.features is not None and len(records) > MOST_BATCH:

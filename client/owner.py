@@ -75,7 +75,7 @@ def _open(
     receipts: bool = True,
 ) -> Respondent:
     respondent = Respondent(
-        records=read_records(records),
+        records=read_records(records, public=home.policy().columns_may_leave),
         policy=home.policy,
         ledger=ledger,
         secret=home.secret(),
@@ -111,7 +111,13 @@ class _Source:
     def of(
         home: Home, records: Path, model: Path | bytes | None, *, computing: Computing
     ) -> "_Source":
-        files = [records, home.secret_file, *([model] if isinstance(model, Path) else [])]
+        # The policy says which columns of the records are no features.
+        files = [
+            records,
+            home.secret_file,
+            home.policy_file,
+            *([model] if isinstance(model, Path) else []),
+        ]
         # Answers change the ledger's file, so only its device and inode are compared.
         ledger = _stamp(home.ledger_file)
         stamps = (ledger and ledger[:2], *map(_stamp, files))

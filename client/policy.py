@@ -12,72 +12,11 @@ from confide.protocol.architectures.base import canonical
 from confide.protocol.architectures.factories import is_factory
 from confide.protocol.architectures.registry import read_architecture
 from confide.protocol.errors import BadInput, Refused, check_epsilon
+from confide.protocol.methods.partition import check_name
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.plan import Plan
+from confide.protocol.record_columns import TRUTHS
 from confide.protocol.wire import wire_pb2 as wire
-
-TEMPLATE = """\
-# What this machine may answer. Only you edit this file; nothing that arrives over the network can
-# change it.
-
-# The most privacy a record may lose over all campaigns together, and in any one campaign. All
-# campaigns that one aggregator gives the same name count as one.
-epsilon_per_record = 4.0
-epsilon_per_campaign = 2.0
-
-# The same for delta, the probability that an epsilon does not hold (campaigns with Gaussian noise).
-delta_per_record = 1e-5
-delta_per_campaign = 1e-6
-
-# bits: one randomised bit a record. labels: the randomised label, with the model's probabilities
-# or the record's features in clear. central: counts of records, with noise of this machine's own,
-# or exact if you allow it below. training: a model's weights after steps of DP-SGD. full-data:
-# such counts of the records that trained the model, which pay for the training and for the
-# calibration.
-methods = ["bits"]
-
-# Whether a model's probabilities may leave in clear; method labels needs it where this machine
-# scores. Whoever made the model decides what these numbers say: they may spell out the features.
-probabilities_may_leave = false
-
-# Whether the features themselves, all numbers of a record but its label, may leave in clear; method
-# labels needs it where the aggregator scores. No epsilon covers them. Neither clause allows the
-# other.
-features_may_leave = false
-
-# Whether exact counts may leave, to an aggregator you trust to add the noise.
-exact_counts_may_leave = false
-
-# A query that concerns fewer of your records than this is refused.
-minimum_group = 20
-
-# Public keys (hexadecimal) of the aggregators whose plans are answered: `confide-client allow
-# aggregator KEY`.
-aggregators = []
-
-# SHA-256 digests (hexadecimal) of the models that may score your records, or make the inputs of a
-# network that is trained on top of them: `confide-client allow model FILE`. A model sees one record
-# at a time, so what it returns for a record can depend on that record only.
-models = []
-
-# Models of the list above that you have looked into and trust to treat records one by one. They get
-# many records at once, which is faster. A model made for it can let one record speak through all
-# the others, and no epsilon bounds that.
-vetted_models = []
-
-# Whether a model may score your records that is not listed above, if it comes from a training that
-# this machine took part in: same aggregator, and the file is the built-in network that was trained.
-# It runs like any other: one record at a time. Only the aggregator knows that its weights are those
-# that were trained, so the probabilities of an unlisted model never leave in clear; exact counts of
-# its scores do if you allow exact counts.
-trained_models = false
-
-# Networks of packages on this machine that may be trained on your records, each as "module:factory
-# argument=value digest of the package's files": `confide-client allow architecture NETWORK`. It is
-# code that you installed and that sees your records, run with these arguments and no others;
-# built-in networks need no entry.
-architectures = []
-"""
 
 # Clauses that list keys or digests, and what they list.
 KEYS = {
@@ -105,6 +44,7 @@ class Policy:
     exact_counts_may_leave: bool = False
     architectures: frozenset[tuple[str, str, bytes]] = frozenset()
     trained_models: bool = False
+    columns_may_leave: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon_per_record)
@@ -126,6 +66,12 @@ class Policy:
                 raise BadInput(
                     f"{name} holds a value that is not {wanted}: 64 hexadecimal digits are accepted"
                 )
+        private = self.columns_may_leave & {*TRUTHS, "id", "person"}
+        if private:
+            raise BadInput(
+                f"columns_may_leave holds {', '.join(sorted(private))}; accepted are columns that "
+                "say neither what was observed nor whose record it is"
+            )
         if not self.vetted_models <= self.models:
             raise BadInput(
                 "vetted_models holds a digest that is not among models; list it there too"
@@ -145,6 +91,8 @@ class Policy:
             and not self.probabilities_may_leave,
             wire.Code.FEATURES_MAY_NOT_LEAVE: plan.terms.sent_features > 0
             and not self.features_may_leave,
+            wire.Code.COLUMN_MAY_NOT_LEAVE: plan.terms.group_column != ""
+            and plan.terms.group_column not in self.columns_may_leave,
             wire.Code.CODE_NOT_ALLOWED: plan.terms.code is not None
             and plan.terms.code not in self.architectures,
             wire.Code.MODEL_NOT_ALLOWED: plan.terms.uses_model
@@ -190,6 +138,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "methods": (list,),
     "probabilities_may_leave": (bool,),
     "features_may_leave": (bool,),
+    "columns_may_leave": (list,),
     "exact_counts_may_leave": (bool,),
     "minimum_group": (int,),
     "aggregators": (list,),
@@ -230,7 +179,15 @@ def _policy(values: dict[str, Any]) -> Policy:
         exact_counts_may_leave=values["exact_counts_may_leave"],
         architectures=frozenset(map(_architecture, values["architectures"])),
         trained_models=values["trained_models"],
+        columns_may_leave=frozenset(map(_name, values["columns_may_leave"])),
     )
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str):
+        raise BadInput(f"columns_may_leave holds {value!r}; accepted are names of columns")
+    check_name("columns_may_leave", value)
+    return value
 
 
 def _architecture(value: Any) -> tuple[str, str, bytes]:

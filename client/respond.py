@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from confide.client.ledger.ledger import Ledger
 from confide.client.model_results import ModelResults
 from confide.client.participants import Participants
 from confide.client.policy import Policy
+from confide.client.records.groups import in_groups
 from confide.client.records.records import Records
 from confide.client.training.computing import USUAL, Computing
 from confide.protocol.errors import BadInput, Refused
@@ -40,6 +42,9 @@ log = logging.getLogger(__name__)
 # The most bytes of an answer in reports. They are several times in memory while it is made, and
 # SQLite takes no more than 1e9.
 MOST_ANSWER = 1 << 29
+# A query of at most so many bytes is read once for all owners of a process.
+SHORT = 1 << 16
+_read_short = lru_cache(maxsize=8)(read_query)
 
 
 class Respondent:
@@ -142,7 +147,8 @@ class Respondent:
 
     def _answer(self, signed_plan: bytes, query: bytes) -> bytes:
         plan, plan_digest, policy = self._open(signed_plan)
-        asked, round_ = read_query(query, plan=plan, plan_digest=plan_digest)
+        read = _read_short if len(query) <= SHORT else read_query
+        asked, round_ = read(query, plan=plan, plan_digest=plan_digest)
         name = query_digest(query)
         remembered = self._ledger.remembered(plan_digest, name)
         if remembered is not None:
@@ -208,7 +214,8 @@ class Respondent:
             # Those that were charged for the training, and will be charged for this as well.
             return self._participants.only(taking, trained), positions
         # Shares keep them apart already, unless records were named otherwise during the training.
-        return self._participants.without(taking, trained), positions
+        taking = self._participants.without(taking, trained)
+        return in_groups(self._records, plan, taking), positions
 
     def _check_leaving(
         self, plan: Plan, plan_digest: bytes, query: bytes, *, policy: Policy

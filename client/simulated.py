@@ -139,11 +139,13 @@ def _made(
         None if data.features is None else data.features[mine],
         None if data.persons is None else tuple(map(normal_id, data.persons[mine].tolist())),
         data.columns if given else (),
+        {name: values[mine] for name, values in data.public.items()},
     )
     named = {_secret_digest()} if config["scoring"] == AGGREGATOR and not config["data"] else set()
     if scorer is not None:
         named.add(scorer.digest)
-    policy = replace(SIMULATION_POLICY, models=SIMULATION_POLICY.models | named)
+    models = SIMULATION_POLICY.models | named
+    policy = replace(SIMULATION_POLICY, models=models, columns_may_leave=frozenset(data.public))
     ledger = Ledger(folder / f"{owner}.sqlite", synced=False)
     respondent = Respondent(
         records=records,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from confide.simulation.calibration import Calibration
     from confide.simulation.evaluation import Evaluation
 
-__all__ = ["against_epsilon", "by_class", "by_owner", "intervals", "set_sizes", "trail"]
+__all__ = ["against_epsilon", "by_class", "by_group", "by_owner", "intervals", "set_sizes", "trail"]
 
 
 def set_sizes(sets: Any, labels: Any = None, *, axes: "Axes | None" = None) -> "Axes":
@@ -50,9 +50,15 @@ def by_owner(
 ) -> "Axes":
     """Draw the coverage of the records of every owner, with a line at 1 - alpha."""
     found = group_coverage(predicted, truth, owners)
-    return _bars(
-        {str(name): value for name, value in found.items()}, "owner", alpha=alpha, axes=axes
-    )
+    return _bars(found, "owner", alpha=alpha, axes=axes)
+
+
+def by_group(
+    predicted: Any, truth: Any, groups: Any, *, alpha: float, axes: "Axes | None" = None
+) -> "Axes":
+    """Draw the coverage of the records of every group, with a line at 1 - alpha."""
+    found = group_coverage(predicted, truth, groups)
+    return _bars(found, "group", alpha=alpha, axes=axes)
 
 
 def intervals(
@@ -125,9 +131,9 @@ def trail(calibration: "Calibration", *, axes: "Axes | None" = None) -> "Axes":
     return drawn
 
 
-def _bars(shares: dict[str, float], what: str, *, alpha: float, axes: "Axes | None") -> "Axes":
+def _bars(shares: dict[Any, float], what: str, *, alpha: float, axes: "Axes | None") -> "Axes":
     drawn = _axes(axes)
-    drawn.bar(list(shares), list(shares.values()), color="tab:blue")
+    drawn.bar([str(name) for name in shares], list(shares.values()), color="tab:blue")
     drawn.axhline(1 - alpha, color="black", linewidth=1)
     low = np.nanmin(list(shares.values()))
     drawn.set(xlabel=what, ylabel="coverage (line: promised)")

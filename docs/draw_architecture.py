@@ -62,7 +62,7 @@ client 1 0 flower_app: a node of Flower: flower_app simulated
 client 0 1 transport: gRPC, retries, launcher
 client 1 1 owner: folder and records opened: owner home
 client 0 2 respond: one query, one answer: respond chosen_records model_results participants
-client 1 2 policy: what the owner allows: policy explain
+client 1 2 policy: what the owner allows: policy policy_template explain
 client 0 3 ledger: what each record has spent
 client 1 3 records: files, cached scores
 client 0 4 training: DP-SGD at the owner
@@ -95,10 +95,11 @@ shuffler 2 0 mixing: a whole round in random order, signed
 shuffler 3 0 storage: mixed rounds, until they are held
 simulation 0 0 commands: confide: cli federation defaults predict_command
 simulation 1 0 evaluate: what a method costs; experiments; papers: evaluate experiments reproduce
-simulation 2 0 driver: users in arrays: {USERS} planning calibration evaluation trial
+simulation 2 0 driver: users in arrays: {USERS} planning calibration measured evaluation trial
 simulation 3 0 data: embedded, synthetic and own records
 simulation 0 1 advice: which method, and what it costs
 simulation 1 1 attackers: liars, and lower bounds on epsilon
+simulation 2 1 scale: many phones, planned and simulated
 """
 
 

@@ -92,24 +92,46 @@ BY_CLASS, BY_OWNER, BY_GROUP = "class", "owner", "group"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stratum:
-    """A part of the records, its own threshold, and what certifies that.
+class RecordPart:
+    """A part of the records and its own threshold; a threshold of 1 has a reason.
 
-    With probability at least 1 - `delta`, coverage of the records of this part is at least the
-    level of the certificate. `n` is the number of reports that its test used. `rungs` are those
-    that decide: the lowest threshold that passed, and the one below it that did not. A threshold of
-    1 has a reason. A part that is not `covered` had too few reports to be tested, by a rule of the
-    plan, and nothing is claimed of it. `planned` is the number of reports that its stages were
-    planned for, if it has stages.
+    A part that is not `covered` had too few reports to be tested, by a rule of the plan, and
+    nothing is claimed of it.
     """
 
     name: str
     threshold: float
+    reason: str | None = None
+    covered: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedPart(RecordPart):
+    """A part whose threshold was released from counts of its own.
+
+    Where the number `n` of its records is public, it has a rank and an inflation as certificates
+    do. That of a class is private, and so are these.
+    """
+
+    bin: int
+    n: int | None = None
+    rank: int | None = None
+    inflation: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stratum(RecordPart):
+    """A part of the records, its own threshold, and the reports that certify that.
+
+    With probability at least 1 - `delta`, coverage of the records of this part is at least the
+    level of the certificate. `n` is the number of reports that its test used. `rungs` are those
+    that decide: the lowest threshold that passed, and the one below it that did not. `planned` is
+    the number of reports that its stages were planned for, if it has stages.
+    """
+
     n: int
     delta: float
     rungs: tuple[BitRung | LabelRung, ...] = ()
-    reason: str | None = None
-    covered: bool = True
     planned: int | None = None
 
 
@@ -146,7 +168,7 @@ class Certificate:
     by: str | None = None
     joint: bool = False
     together: bool = False
-    strata: tuple[Stratum, ...] = ()
+    strata: tuple[RecordPart, ...] = ()
 
     @classmethod
     def of(cls, certificate: "Certificate") -> Self:
@@ -163,6 +185,12 @@ class Certificate:
         """Whether no threshold is below 1: useless sets that hold every label, for any model."""
         each = [] if self.together else [one.threshold for one in self.strata]
         return min(each or [self.threshold]) >= 1.0
+
+    @property
+    def group_thresholds(self) -> dict[str, float]:
+        """The threshold of every group by its name, if each has its own."""
+        own = {} if self.together else {one.name: one.threshold for one in self.strata}
+        return own if self.by == BY_GROUP else {}
 
     @property
     def class_thresholds(self) -> tuple[float, ...]:
@@ -189,6 +217,7 @@ class LocalCertificate(Certificate):
     max_corrupt: int = 0
     planned: int | None = None
     rungs: tuple[BitRung | LabelRung, ...] = ()
+    strata: tuple[Stratum, ...] = ()
 
     @property
     def mechanism(self) -> str:
@@ -202,7 +231,8 @@ class CentralCertificate(Certificate):
     `rank` is the rank that the release aimed at, and `inflation` is the number of ranks by which it
     may be too high; each side fails with probability at most `beta`. `bin` is the released one of
     `bins` of the public `grid`, and `owners` is the number of owners counted. `delta` is the
-    probability with which a PAC promise fails.
+    probability with which a PAC promise fails. With `strata`, bin, rank and inflation are those of
+    the largest threshold, and of a part that had all records.
     """
 
     release: str
@@ -214,6 +244,7 @@ class CentralCertificate(Certificate):
     inflation: int | None = None
     owners: int
     delta: float | None = None
+    strata: tuple[CountedPart, ...] = ()
     assumptions: tuple[str, ...] = MARGINAL_ASSUMPTIONS
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,14 +37,26 @@ class Columns:
     first: int
 
 
-def read_columns(path: Path, *, accepted: str, named: tuple[str, ...] = ()) -> Columns:
-    """Read a file; `named` are columns that stand for themselves, and are no features."""
+class Named(NamedTuple):
+    """Columns that stand for themselves: those that a file needs, and those that it may have."""
+
+    needed: tuple[str, ...]
+    beside: tuple[str, ...] = ()
+
+
+def read_columns(
+    path: Path, *, accepted: str, named: tuple[str, ...] = (), beside: Collection[str] = ()
+) -> Columns:
+    """Read a file; `named` are columns that stand for themselves, and are no features.
+
+    So do columns `beside` the others, which a file need not have.
+    """
     if path.suffix not in READERS:
         raise BadInput(f"{path} ends in {path.suffix or 'nothing'!r}; {accepted}")
     if not path.exists():
         raise BadInput(f"{path} does not exist; {accepted}")
     try:
-        return READERS[path.suffix](path, named)
+        return READERS[path.suffix](path, Named(named, tuple(beside)))
     except BadInput as error:
         raise type(error)(f"{path}: {error}") from None
     except (
@@ -153,7 +165,7 @@ def check_features(features: Array) -> None:
         )
 
 
-def _npz(path: Path, named: tuple[str, ...]) -> Columns:
+def _npz(path: Path, named: Named) -> Columns:
     renamed = {
         "labels": "label",
         "ids": "id",
@@ -169,7 +181,7 @@ def _npz(path: Path, named: tuple[str, ...]) -> Columns:
     return Columns({renamed.get(name, name): array for name, array in found.items()}, "row", 1)
 
 
-def _csv(path: Path, named: tuple[str, ...]) -> Columns:
+def _csv(path: Path, named: Named) -> Columns:
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = list(csv.reader(file))
     if len(rows) < 2:
@@ -185,7 +197,7 @@ def _csv(path: Path, named: tuple[str, ...]) -> Columns:
     return Columns(_table(columns, named), "line", 2)
 
 
-def _parquet(path: Path, named: tuple[str, ...]) -> Columns:
+def _parquet(path: Path, named: Named) -> Columns:
     try:
         import pyarrow.parquet
     except ModuleNotFoundError:
@@ -214,15 +226,13 @@ def _check_once(names: list[str]) -> None:
         raise BadInput(f"it has the column {twice!r} twice")
 
 
-def _check_named(named: tuple[str, ...], columns: Mapping[str, Any]) -> None:
-    missing = [name for name in named if name not in columns]
+def _check_named(named: Named, columns: Mapping[str, Any]) -> None:
+    missing = [name for name in named.needed if name not in columns]
     if missing:
         raise BadInput(f"it has columns {sorted(columns)}; missing: {', '.join(missing)}")
 
 
-def _table(
-    columns: Mapping[str, Sequence[Any] | Array], named: tuple[str, ...]
-) -> dict[str, Array]:
+def _table(columns: Mapping[str, Sequence[Any] | Array], named: Named) -> dict[str, Array]:
     """Columns `id`, `person`, truths, predictions, named ones; others as one array.
 
     Predictions of numbers have the names in `PREDICTED`; in a file that has labels and no targets,
@@ -231,7 +241,9 @@ def _table(
     """
     _check_named(named, columns)
     single: dict[str, Array] = {
-        name: np.asarray(columns[name]) for name in ("id", "person", *named) if name in columns
+        name: np.asarray(columns[name])
+        for name in ("id", "person", *named.needed, *named.beside)
+        if name in columns
     }
     if "label" in columns:
         single["label"] = np.asarray(columns["label"]).astype(np.float64)
@@ -278,7 +290,7 @@ def _present(values: Sequence[Any] | Array) -> Array:
     return np.where(np.char.strip(found) == "", "nan", found) if found.dtype.kind == "U" else found
 
 
-READERS: dict[str, Callable[[Path, tuple[str, ...]], Columns]] = {
+READERS: dict[str, Callable[[Path, Named], Columns]] = {
     ".npz": _npz,
     ".csv": _csv,
     ".parquet": _parquet,

@@ -15,8 +15,6 @@ from confide.aggregator.campaigns.planning.settings import belongs, check_used
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.procedures.nonprivate import split_conformal
 from confide.aggregator.procedures.registry import plan_procedure
-from confide.aggregator.quantiles.base import Mechanism, Release
-from confide.aggregator.quantiles.histogram import Histogram
 from confide.protocol.cards.card import Card
 from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput, check_choice
@@ -28,7 +26,7 @@ from confide.protocol.plan import Plan
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.base import Score
 from confide.protocol.simulated.settings import ALWAYS
-from confide.simulation.arrays import ArrayRecords, draw_order, read_records
+from confide.simulation.arrays import ArrayRecords, draw_order, read_records, with_groups
 from confide.simulation.driver import (
     BitUsers,
     CountingOwner,
@@ -56,7 +54,8 @@ class Calibration:
 
     `outcome` and `plan` are those of the campaign that was run; a calibration without privacy has
     none. `crowd` is the number of reports of its smallest round, which a shuffler would mix; it is
-    0 where reports do not hide among each other.
+    0 where reports do not hide among each other. `owners` are those that answered, in the order in
+    which the certificate numbers them.
     """
 
     score: Score
@@ -65,6 +64,7 @@ class Calibration:
     plan: Plan | None = None
     outcome: Outcome | None = None
     crowd: int = 0
+    owners: tuple[str, ...] = ()
 
     @property
     def threshold(self) -> float:
@@ -74,8 +74,14 @@ class Calibration:
     @property
     def predictor(self) -> Predictor:
         """The predictor of this threshold, which takes what the model returns."""
-        own = self.certificate.class_thresholds
-        return Predictor(self.score, self.threshold, self.label_count, class_thresholds=own)
+        made = self.certificate
+        return Predictor(
+            self.score,
+            self.threshold,
+            self.label_count,
+            class_thresholds=made.class_thresholds,
+            group_thresholds=made.group_thresholds,
+        )
 
     def card(self, key: Ed25519PrivateKey, *, diagnostic: dict[str, Any] | None = None) -> Card:
         """Issue the signed card of this calibration, which anybody can verify and predict with.
@@ -112,6 +118,7 @@ def calibrate(
     name: str = "calibration in process",
     seed: int | None = None,
     owners: Any = None,
+    groups: Any = None,
     **settings: Any,
 ) -> Calibration:
     """Calibrate a model on records that are all here, as a campaign would on many owners'.
@@ -123,8 +130,10 @@ def calibrate(
 
     `method` is one of these, or one with a variant, such as `bits:one-shot`:
 
-    - `labels`: certified, class-conditional, for-every-owner, per-owner, published, published-star
-    - `bits`: certified, one-shot, for-every-owner, per-owner, published, published-star
+    - `labels`: certified, class-conditional, for-every-owner, per-owner, for-every-group,
+      per-group, published, published-star
+    - `bits`: certified, one-shot, for-every-owner, per-owner, for-every-group, per-group,
+      published, published-star
     - `pairs`: class-conditional
     - `central`: trusted; owner-noised, where `owners` is how many owners share the records evenly,
       and each noise their counts
@@ -133,22 +142,26 @@ def calibrate(
     `settings` are the method's own; those not given have the defaults of a federation:
 
     - `labels`, `bits` and `pairs`: `failure_probability`, `max_corrupt`
+    - variants of owners and groups: `owner_floor`, `group_floor`, `joint` (per-owner, per-group)
     - `labels`: `channel`; certified: `provider_data`, `largest_set`; class-conditional:
       `provider_data`, `joint`, `class_floor`
     - `pairs`: `channel`, `joint`, `class_floor`
     - `central`: `bins`, `grid`, `provider_data` (grid `even`), `edges_file` (grid `given`), `beta`,
       `guarantee` (`marginal`, or `PAC` with a `failure_probability`), `privacy_delta`; trusted:
-      `mechanism`
+      `mechanism`, and `by` (`class` or `group`) for a threshold of each
 
     `model` is the ONNX file that cards shall name, and `name` the title of the campaign on them.
 
     Otherwise `owners` names the owner of every record, for the variants that test owners one by
-    one; cards number them in the order of their names.
+    one; cards number them in the order of their names. `groups` holds the public group of every
+    record, for what is divided by groups; plans name the values that occur, of the column
+    `group_column` ("group").
 
     Randomness is the operating system's. A `seed` repeats a run, and makes its card a simulation.
     """
-    records = read_records(results, truth, score)
+    records = read_records(results, truth, score, groups=groups)
     _check_owners(owners, method, n=len(records.truth))
+    settings = with_groups(records, settings)
     order, u = draw_order(len(records.truth), seed)
     held = owners if owners is None or isinstance(owners, int) else np.asarray(owners)[order]
     return calibrate_in_order(
@@ -186,7 +199,7 @@ def calibrate_in_order(
     score, n, labels = records.score, len(records.truth), records.labels
     _check_owners(owners, method, n=n)
     if method == NON_PRIVATE:
-        check_used([_kebab(key) for key in settings], [method], belongs())
+        check_used([key.replace("_", "-") for key in settings], [method], belongs())
         own = records.own if presence is None else records.own[presence(slice(0, n))]
         return Calibration(score, split_conformal(own, alpha=alpha), labels or None)
     asked: dict[str, Any] = {"score": score.text, "epsilon": epsilon, "alpha": alpha}
@@ -199,12 +212,19 @@ def calibrate_in_order(
         plan = replace(plan, issued=ALWAYS[0], expires=ALWAYS[1])
     if method == _NOISED:
         assert presence is None, "noising owners are all there"
-        users: Any = NoisingOwners(records.own, 1 if owners is None else owners, entropy)
+        key = CentralTerms.of(plan.terms).key
+        records = records.in_groups(plan.terms.groups) if plan.terms.groups else records
+        places = None if key is None else key.places(CountingOwner(*records.counted))
+        dealt = 1 if owners is None else owners
+        users: Any = NoisingOwners(records.own, dealt, entropy, places)
     else:
         parts = None if isinstance(owners, int) else owners
+        if plan.terms.groups:
+            records = records.in_groups(plan.terms.groups)
+            parts = records.groups
         users = USERS[plan.method](records, entropy, parts, presence=presence)
-    outcome, crowd = _run(plan, users, entropy)
-    return Calibration(score, outcome.certificate, labels or None, plan, outcome, crowd)
+    outcome, crowd, answered = _run(plan, users, entropy)
+    return Calibration(score, outcome.certificate, labels or None, plan, outcome, crowd, answered)
 
 
 def _check_owners(owners: Any, method: str, *, n: int) -> None:
@@ -235,7 +255,7 @@ USERS: dict[str, Callable[..., Callable[[Any], Any]]] = {
     "pairs": lambda records, entropy, *_, presence: PairUsers(
         records.own, records.truth, entropy, presence=presence
     ),
-    "central": lambda records, *_, presence: CountingOwner(records.own, presence=presence),
+    "central": lambda records, *_, presence: CountingOwner(*records.counted, presence=presence),
 }
 
 
@@ -248,13 +268,15 @@ def campaign_of(method: str) -> str:
     return f"{asked}:{variant or variants()[asked][0]}"
 
 
-def _run(plan: Plan, users: Callable[[Any], Any], entropy: Entropy) -> tuple[Outcome, int]:
+def _run(
+    plan: Plan, users: Callable[[Any], Any], entropy: Entropy
+) -> tuple[Outcome, int, tuple[str, ...]]:
     """Run the plan's procedure on users in arrays; reports count as those of one owner.
 
-    Returns the smallest number of reports of a round, too.
+    Returns the smallest number of reports of a round, too, and the owners that answered.
     """
 
-    def draw(mechanism: Mechanism, counts: Histogram, rank: int) -> Release:
+    def draw(mechanism: Any, counts: Any, rank: Any) -> Any:
         return mechanism.release(counts, rank, entropy)
 
     recorded = RecordedTallies(plan, lambda query, _: users(query))
@@ -263,7 +285,7 @@ def _run(plan: Plan, users: Callable[[Any], Any], entropy: Entropy) -> tuple[Out
     if not certificate.n:
         # So few records certify nothing whatever they say, and were not asked.
         seen = replace(certificate, randomness=randomness(entropy))
-        return Outcome(seen, received={}, contributors=0, largest=0), crowd
+        return Outcome(seen, received={}, contributors=0, largest=0), crowd, ()
     outcome = conclude(
         plan,
         certificate,
@@ -272,8 +294,4 @@ def _run(plan: Plan, users: Callable[[Any], Any], entropy: Entropy) -> tuple[Out
         sizes=recorded.sizes or [certificate.n],
         owners=recorded.owners,
     )
-    return outcome, crowd
-
-
-def _kebab(name: str) -> str:
-    return name.replace("_", "-")
+    return outcome, crowd, tuple(key.decode() for key in recorded.owners.keys)

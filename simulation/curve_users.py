@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.protocol.methods.bits import BitQuery, BitTally
+from confide.protocol.methods.bits import BitQuery
+from confide.protocol.methods.parts import BitTally
 
 Floats = NDArray[np.float64]
 

@@ -15,7 +15,8 @@ from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.sampling import Entropy, randomness
-from confide.protocol.methods.bits import BitQuery, BitTally
+from confide.protocol.methods.bits import BitQuery
+from confide.protocol.methods.counts.noised_parts import PartCountQuery, PartCountTally
 from confide.protocol.methods.counts.queries import (
     CountQuery,
     CountTally,
@@ -24,7 +25,8 @@ from confide.protocol.methods.counts.queries import (
 )
 from confide.protocol.methods.labels.query import LabelQuery, LabelTally
 from confide.protocol.methods.pairs import PairQuery, PairTally
-from confide.protocol.methods.parts import Divided, PartCounter
+from confide.protocol.methods.partition import spelled
+from confide.protocol.methods.parts import BitTally, PartCounter
 from confide.simulation.presence import Presence
 
 # Users by their places, all in a row or one by one.
@@ -66,15 +68,19 @@ class BitUsers:
     def __call__(self, query: BitQuery) -> BitTally:
         places = _answering(len(self.scores), query, self.presence)
         numbers = _numbers(places)
-        part = query.part((numbers + 0.5) / len(self.scores))
+        divided = None
+        if self.parts is not None:
+            divided = query.division.divided(self.parts[places])
+        groups = None if divided is None else divided.places
+        part = query.part((numbers + 0.5) / len(self.scores), groups)
         bits = self.scores[places] <= np.asarray(query.thresholds, dtype=np.float64)[part]
         reports = self.reports(bits, query.channel, places)
         count = len(query.thresholds)
         answers = np.bincount(part, minlength=count)
         ones = np.bincount(part[reports], minlength=count)
         counter = PartCounter()
-        if self.parts is not None:
-            counter.add(_divided(self.parts[places]), part, reports)
+        if divided is not None:
+            counter.add(divided, part, reports)
         return BitTally(tuple(answers.tolist()), tuple(ones.tolist()), counter.parts())
 
     def reports(self, bits: NDArray[np.bool_], channel: Bit, asked: Places) -> NDArray[np.bool_]:
@@ -109,7 +115,7 @@ class LabelUsers:
         reports = self.reports(query.channel, places)
         if self.parts is None:
             return LabelTally(self.scores[places], reports)
-        return LabelTally(self.scores[places], reports, *_divided(self.parts[places]))
+        return LabelTally(self.scores[places], reports, *query.division.divided(self.parts[places]))
 
     def reports(self, channel: LabelChannel, asked: Places) -> NDArray[Any]:
         """What the users at these places say."""
@@ -137,31 +143,44 @@ class PairUsers:
 class CountingOwner:
     """One owner of the records, who trusts the aggregator with exact counts of their scores.
 
-    Records that are not present are not counted.
+    Records that are not present are not counted. `truth` holds their labels, and `groups` the value
+    of the public column by which they are grouped, if they are counted apart by these.
     """
 
     scores: NDArray[Any]
+    truth: NDArray[Any] | None = None
+    groups: NDArray[Any] | None = None
     _: KW_ONLY
     presence: Presence | None = None
 
+    @property
+    def labels(self) -> NDArray[Any]:
+        assert self.truth is not None, "counts by class need labels"
+        return self.truth
+
+    def public(self, column: str) -> NDArray[np.str_]:
+        assert self.groups is not None, "counts by group need groups"
+        return spelled(self.groups.tolist())
+
     def __call__(self, query: HistogramQuery) -> HistogramTally:
         every = slice(0, len(self.scores))
-        scores = self.scores[every if self.presence is None else self.presence(every)]
-        return HistogramTally(query.count(scores), 1, (len(scores),))
-
-
-def _divided(parts: NDArray[Any]) -> Divided:
-    names, places = np.unique(parts, return_inverse=True)
-    return Divided(tuple(str(name).encode() for name in names.tolist()), places.astype(np.int64))
+        there = every if self.presence is None else self.presence(every)
+        scores = self.scores[there]
+        parts = None if query.key is None else query.key.places(self)[there]
+        return HistogramTally(query.shaped(query.count(scores, parts)), 1, (len(scores),))
 
 
 @dataclass(frozen=True)
 class NoisingOwners:
-    """Owners who deal the records out evenly, and each add noise of their own to every count."""
+    """Owners who deal the records out evenly, and each add noise of their own to every count.
+
+    `places` says for every record which part of a plan it is in, where parts are counted apart.
+    """
 
     scores: NDArray[Any]
     owners: int
     entropy: Entropy
+    places: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.owners <= len(self.scores):
@@ -170,7 +189,18 @@ class NoisingOwners:
                 "many as records"
             )
 
-    def __call__(self, query: CountQuery) -> CountTally:
+    def __call__(self, query: Any) -> Any:
+        return self._whole(query) if self.places is None else self._apart(query, self.places)
+
+    def _apart(self, query: PartCountQuery, places: NDArray[np.int64]) -> PartCountTally:
+        dealt = (np.array_split(given, self.owners) for given in (self.scores, places))
+        answers = (
+            query.read(query.counted(scores, parts, self.entropy))
+            for scores, parts in zip(*dealt, strict=True)
+        )
+        return PartCountTally({i.to_bytes(8): one for i, one in enumerate(answers)})
+
+    def _whole(self, query: CountQuery) -> CountTally:
         noise = discrete_gaussian(Fraction(query.variance), self.owners, self.entropy).tolist()
         answers = {}
         for i, part in enumerate(np.array_split(self.scores, self.owners)):

@@ -1,61 +1,34 @@
 """What a method would cost on one's own arrays: repeated calibrations, each on a fresh split."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.certificate import BY_CLASS, BY_OWNER
 from confide.protocol.errors import BadInput
-from confide.protocol.prediction.predictor import Predictor
-from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, REGRESSION
-from confide.protocol.scores.probabilities import check_labels
-from confide.protocol.scores.risk import risk
 from confide.protocol.tensors import as_array
-from confide.simulation.arrays import ArrayRecords, draw_order, read_records
+from confide.simulation.arrays import ArrayRecords, draw_order, read_records, with_groups
 from confide.simulation.calibration import (
     NON_PRIVATE,
     Calibration,
     calibrate_in_order,
     seeded,
 )
+from confide.simulation.measured import Measured, PartMeasured, measured_on, of_groups, of_owners
 from confide.simulation.trial import Trial
 
 # What `compare` runs: both local methods, and a trusted curator.
 METHODS = ("bits", "labels", "central")
 
 
-class PartMeasured(NamedTuple):
-    """What was measured of an owner or a label on its test records; labels have no size."""
-
-    name: str
-    records: int
-    threshold: float
-    coverage: float
-    size: float | None = None
-    reason: str | None = None
-
-
-class Measured(NamedTuple):
-    """What was measured of a predictor on records that took no part in its calibration.
-
-    `least_class_coverage` is the coverage of the label that is covered least; numbers have none.
-    `parts` are the labels, or the owners where they are known.
-    """
-
-    coverage: float
-    size: float
-    least_class_coverage: float | None = None
-    parts: tuple[PartMeasured, ...] = ()
-
-
 @dataclass(frozen=True)
 class MeasuredTrial:
     """One calibration, and what was measured of it.
 
-    `parts` are labels if the promise is for each of them, else owners if they are known.
+    `parts` are labels if the promise is for each of them, else groups or owners if they are known.
     """
 
     calibration: Calibration
@@ -154,13 +127,15 @@ def measured_trials(
     seed: int | None,
     score: str = "hps",
     owners: Any = None,
+    groups: Any = None,
     **arguments: Any,
 ) -> Iterator[MeasuredTrial]:
     """Yield one trial after the other: a fresh split, a calibration, and what was measured.
 
     The other arguments are those of `calibrate`.
     """
-    records = read_records(results, truth, score)
+    records = read_records(results, truth, score, groups=groups)
+    arguments = with_groups(records, arguments)
     total, counted = len(records.truth), isinstance(owners, int)
     named = None if owners is None or counted else np.array([str(one) for one in owners])
     if counted:
@@ -209,41 +184,22 @@ def measured_trial(records: ArrayRecords, trial: Trial, **arguments: Any) -> Mea
         **asked,
         **arguments,
     )
-    found = measured_on(made.predictor, records.results[rest], records.truth[rest], u=trial.u[rest])
+    groups = None if records.groups is None else records.groups[rest]
+    own = groups if made.certificate.group_thresholds else None
+    results, truth = records.results[rest], records.truth[rest]
+    found = measured_on(made.predictor, results, truth, u=trial.u[rest], groups=own)
     if made.certificate.by == BY_CLASS:
         reasons = {one.name: one.reason for one in made.certificate.strata}
         parts = tuple(one._replace(reason=reasons.get(one.name)) for one in found.parts)
         return MeasuredTrial(made, *found[:3], parts)
-    parts = _owners(made, records, trial)
+    if groups is not None:
+        return MeasuredTrial(made, *found[:3], of_groups(made, records, trial, names=groups))
+    parts = of_owners(made, records, trial)
     if parts and made.certificate.by == BY_OWNER and not made.certificate.together:
         weights = np.array([one.records for one in parts]) / len(rest)
         coverage = float(weights @ [one.coverage for one in parts])
         found = Measured(coverage, float(weights @ [float(one.size or 0) for one in parts]))
     return MeasuredTrial(made, *found[:3], parts)
-
-
-def _owners(made: Calibration, records: ArrayRecords, trial: Trial) -> tuple[PartMeasured, ...]:
-    """What was measured of every owner, at its own threshold if it has one; none if unknown."""
-    if trial.tested is None or trial.owners is None or trial.u is None:
-        return ()
-    certificate, parts = made.certificate, []
-    # As cards number owners: in the order of their names, of those that answered.
-    names = sorted({str(one).encode() for one in trial.owners.tolist()})
-    found = dict(zip(names, certificate.strata, strict=True)) if certificate.strata else {}
-    for name in np.unique(trial.tested).tolist():
-        rows = trial.test[trial.tested == name]
-        own = found.get(str(name).encode())
-        threshold, reason = made.threshold, None
-        if certificate.strata and not certificate.together:
-            threshold = 1.0 if own is None else own.threshold
-        if own is not None:
-            reason = own.reason
-        predictor = replace(made.predictor, threshold=threshold)
-        coverage, size, *_ = measured_on(
-            predictor, records.results[rows], records.truth[rows], u=trial.u[rows]
-        )
-        parts.append(PartMeasured(str(name), len(rows), threshold, coverage, size, reason))
-    return tuple(parts)
 
 
 def compare(
@@ -268,26 +224,3 @@ def compare(
             for epsilon in budgets
         ),
     ]
-
-
-def measured_on(predictor: Predictor, results: Any, truth: Any, *, u: Any) -> Measured:
-    """Measure a predictor; `u` holds the uniform numbers of records, for randomised scores."""
-    score, threshold = predictor.score, predictor.threshold
-    if score.task in (MULTI_LABEL, OWN_LOSS):
-        loss = risk(score).losses(results, truth, threshold).mean()
-        size = predictor.sizes(results).mean() if score.task == MULTI_LABEL else threshold
-        return Measured(float(1 - loss), float(size))
-    if score.task == REGRESSION:
-        low, high = predictor.predict_interval(results).T
-        covered = (low <= truth) & (truth <= high)
-        return Measured(float(covered.mean()), float(np.maximum(high - low, 0).mean()))
-    sets = predictor.predict_set(results, u=u if predictor.score.randomized else None)
-    labels = check_labels(truth, n=len(sets), k=sets.shape[1])
-    covered = sets[np.arange(len(sets)), labels]
-    counts = np.bincount(labels, minlength=sets.shape[1])
-    by_class = np.bincount(labels[covered], minlength=sets.shape[1]) / np.maximum(counts, 1)
-    limits = predictor.class_thresholds or (threshold,) * len(counts)
-    rows = zip(counts.tolist(), limits, by_class.tolist(), strict=True)
-    parts = tuple(PartMeasured(str(y), *row) for y, row in enumerate(rows) if row[0])
-    least = min(one.coverage for one in parts)
-    return Measured(float(covered.mean()), float(sets.sum(axis=1).mean()), least, parts)

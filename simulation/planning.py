@@ -5,7 +5,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from confide.aggregator.campaigns.planning.plans import check_delta_used, make_plan, valid_from
+from confide.aggregator.campaigns.planning.plans import (
+    check_delta_used,
+    check_groups_used,
+    make_plan,
+    valid_from,
+)
 from confide.aggregator.campaigns.planning.provider_files import with_provider_files
 from confide.aggregator.campaigns.planning.settings import KINDS, belongs, check_used, promising
 from confide.protocol.errors import BadInput
@@ -52,6 +57,7 @@ def plan(
     valid = valid_from(datetime.now(UTC), days=days)
     made = make_plan(campaign, config, title=title or campaign, valid=valid)
     check_delta_used(given.get("privacy-delta"), [made])
+    check_groups_used(given.get("groups"), made)
     return made
 
 

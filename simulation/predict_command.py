@@ -36,6 +36,14 @@ def predict_command(
     model: Annotated[
         Path | None, typer.Option(help="the card's model (.onnx), if the records are features")
     ] = None,
+    part: Annotated[
+        str | None,
+        typer.Option(help="the owner or group whose threshold is used [the largest of all]"),
+    ] = None,
+    group_column: Annotated[
+        str | None,
+        typer.Option(help="column of --data with the group of each record, for its own threshold"),
+    ] = None,
     explain: Annotated[
         int, typer.Option(min=0, help="print why, for so many of the first records")
     ] = 0,
@@ -53,21 +61,29 @@ def predict_command(
         with warnings.catch_warnings():
             # They are printed below.
             warnings.simplefilter("ignore", CardWarning)
-            predictor = Predictor.from_card(card, key=key, model=model, simulation=simulation)
+            predictor = Predictor.from_card(
+                card, key=key, model=model, simulation=simulation, part=part
+            )
         for remark in predictor.remarks:
             print(f"WARNING: {remark}", file=sys.stderr)
-        records = read_new_records(data, predictor.score, features=model is not None)
+        records = read_new_records(
+            data, predictor.score, features=model is not None, group_column=group_column
+        )
         results = _results(predictor, records, name=str(data))
         # The sets that are written are those that are explained.
         u = np.random.default_rng().random(len(records)) if predictor.score.randomized else None
         plain = replace(predictor, model=None)
         rows = (
-            plain.predict_set(results, u=u) if plain.of_labels else plain.predict_interval(results)
+            plain.predict_set(results, u=u, groups=records.groups)
+            if plain.of_labels
+            else plain.predict_interval(results, groups=records.groups)
         )
         said = _summary(rows, records)
         write_predicted(out, Predicted(rows, records.ids))
         if explain:
-            first = plain.explain(results[:explain], u=None if u is None else u[:explain])
+            some = None if records.groups is None else records.groups[:explain]
+            drawn = None if u is None else u[:explain]
+            first = plain.explain(results[:explain], u=drawn, groups=some)
             print("\n".join(map(str, first)))
         print(f"wrote {out}: {said}")
 

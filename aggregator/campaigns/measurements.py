@@ -74,6 +74,7 @@ class Measurements:
     def _on(self, rows: Array, certificate: Certificate, results: Array | None) -> Measured:
         found = (self._own_results if results is None else results)[rows]
         u, truth, threshold = self._u[rows], self._data.truth[rows], certificate.threshold
+        of_groups = self._of_groups(rows, certificate)
         own = self._score.owned_scores(found, truth, u=u)
         if self._score.task in (MULTI_LABEL, OWN_LOSS):
             chosen = risk(self._score)
@@ -83,16 +84,28 @@ class Measurements:
             size = float(inside.sum(axis=1).mean()) if sets else None
             return {"coverage": 1 - lost, "mean_size": size}
         if self._score.task == REGRESSION:
-            width = _mean_width(residual(self._score), found, threshold)
-            return {"coverage": float(np.mean(own <= np.float64(threshold))), "mean_width": width}
+            limits = threshold if of_groups is None else of_groups
+            width = _mean_width(residual(self._score), found, limits)
+            return {"coverage": float(np.mean(own <= limits)), "mean_width": width}
         every = LabelScore.of(self._score).all_scores(found, u=u)
         # One threshold, or that of each label; labels that the plan does not have score 1.
         most = np.array(certificate.class_thresholds or [threshold])
         limits = most[np.clip(truth, 0, len(most) - 1)] if len(most) > 1 else most
+        if of_groups is not None:
+            limits, most = of_groups, of_groups[:, None]
         return {
             "coverage": float(np.mean(own <= limits)),
             "mean_size": float((every <= most).sum(axis=1).mean()),
         }
+
+    def _of_groups(self, rows: Array, certificate: Certificate) -> Array | None:
+        """The threshold of the group of every record; the largest where the plan names none."""
+        each = certificate.group_thresholds
+        if not each:
+            return None
+        (groups,) = self._data.public.values()
+        found = [each.get(str(name), certificate.threshold) for name in groups[rows].tolist()]
+        return np.array(found, dtype=np.float64)
 
     def of(self, certificate: Certificate, results: Array | None = None) -> Measured:
         """Measure a threshold on all test records."""
@@ -140,8 +153,13 @@ class Measurements:
         return {"campaign": "non-private", **asdict(certificate), "channel": None, **measured}
 
 
-def _mean_width(score: Residual, results: Array, threshold: float) -> float | None:
+def _mean_width(score: Residual, results: Array, threshold: float | Array) -> float | None:
     """Return the mean width of intervals in the target's unit, of records that have results."""
-    low, high = score.interval(results[np.isfinite(results).all(axis=1)], threshold)
-    width = float(np.maximum(high - low, 0).mean()) if len(low) else math.inf
-    return width if math.isfinite(width) else None
+    known = np.isfinite(results).all(axis=1)
+    limits = np.broadcast_to(threshold, len(results))[known]
+    width, results = np.zeros(len(limits)), results[known]
+    for limit in np.unique(limits).tolist():
+        low, high = score.interval(results[limits == limit], limit)
+        width[limits == limit] = np.maximum(high - low, 0)
+    found = float(width.mean()) if len(width) else math.inf
+    return found if math.isfinite(found) else None

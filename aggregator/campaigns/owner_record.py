@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from confide.protocol.certificate import PLANNED_MIXTURE, Certificate, LocalCertificate
+from confide.protocol.certificate import BY_OWNER, PLANNED_MIXTURE, Certificate, LocalCertificate
 from confide.protocol.methods.base import Query, Tally
 from confide.protocol.methods.parts import PartedTally, kept_apart
 
@@ -37,14 +37,15 @@ class OwnerRecord:
     def add(self, query: Query, tally: Tally) -> None:
         """Take in a round, and warn if owners of the first one have left."""
         found = kept_apart(tally)
-        if found is None:
+        if found is None or query.kept_apart != BY_OWNER:
             return
         self.rounds.append((query, found))
         if self.departed:
             log.warning("confide: round %d: %s", len(self.rounds), self.departure)
 
     @property
-    def _keys(self) -> list[bytes]:
+    def keys(self) -> list[bytes]:
+        """The owners that answered any round, in the order in which cards number them."""
         return sorted({key for _, tally in self.rounds for key in tally.keys})
 
     @property
@@ -83,7 +84,7 @@ class OwnerRecord:
         tests have their evidence there.
         """
         rows: list[Row] = []
-        for number, key in enumerate(self._keys, start=1):
+        for number, key in enumerate(self.keys, start=1):
             reports = [tally.of(key).size for _, tally in self.rounds]
             rows.append({"owner": str(number), "reports": reports})
             if not certificate.strata and certificate.threshold < 1:

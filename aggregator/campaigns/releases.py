@@ -1,6 +1,7 @@
 """Releases that are drawn only once.
 
-A second draw from the same counts would cost the privacy budget a second time.
+A second draw from the same counts would cost the privacy budget a second time. A draw is given a
+mechanism with a histogram and a rank, or a divided one with those of all parts.
 """
 
 import json
@@ -11,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from confide.aggregator.procedures.central import Draw
-from confide.aggregator.quantiles.base import REPLACE_ONE, Mechanism, Privacy, Release
-from confide.aggregator.quantiles.histogram import Histogram
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy
 
@@ -23,7 +22,7 @@ class Kept:
     def __init__(self, path: Path, entropy: Entropy) -> None:
         self._path, self._entropy = path, entropy
 
-    def __call__(self, mechanism: Mechanism, histogram: Histogram, rank: int) -> Release:
+    def __call__(self, mechanism: Any, histogram: Any, rank: Any) -> Any:
         if not self._path.exists():
             drawn = asdict(mechanism.release(histogram, rank, self._entropy))
             handle, partial = tempfile.mkstemp(dir=self._path.parent)
@@ -42,7 +41,7 @@ class Kept:
             _sync(self._path.parent)
         return self._read(mechanism, rank)
 
-    def _read(self, mechanism: Mechanism, rank: int) -> Release:
+    def _read(self, mechanism: Any, rank: Any) -> Any:
         try:
             text = self._path.read_text()
         except (OSError, ValueError) as error:
@@ -52,24 +51,16 @@ class Kept:
         return read_release(text, mechanism, rank, where=str(self._path))
 
 
-def read_release(text: str, mechanism: Mechanism, rank: int, *, where: str) -> Release:
+def read_release(text: str, mechanism: Any, rank: Any, *, where: str) -> Any:
     """Read a stored release, and check that it has this mechanism and rank."""
     try:
-        values: dict[str, Any] = json.loads(text)
-        release = Release(**values | {"privacy": Privacy(**values["privacy"])})
+        return mechanism.read(json.loads(text), rank)
+    except BadInput as error:
+        raise BadInput(f"{where} holds {error}") from None
     except (ValueError, TypeError, KeyError) as error:
         raise BadInput(
             f"{where} cannot be read as a release: {error}; a lost release must not be drawn again"
         ) from None
-    if (release.mechanism, release.rank) != (
-        mechanism.name,
-        rank if mechanism.adjacency == REPLACE_ONE else None,
-    ):
-        raise BadInput(
-            f"{where} holds a release of {release.mechanism} at rank {release.rank}; this campaign "
-            f"asks for {mechanism.name} at rank {rank}"
-        )
-    return release
 
 
 class Audited:
@@ -82,12 +73,9 @@ class Audited:
         self._draw = draw
         self.diagnostic: dict[str, float] = {}
 
-    def __call__(self, mechanism: Mechanism, histogram: Histogram, rank: int) -> Release:
+    def __call__(self, mechanism: Any, histogram: Any, rank: Any) -> Any:
         release = self._draw(mechanism, histogram, rank)
-        exact = float(histogram.grid[histogram.bin_of(rank)])
-        self.diagnostic = {"observed_inflation": release.threshold - exact}
-        if mechanism.beta is not None and release.inflation is not None:
-            self.diagnostic["width"] = mechanism.width(histogram, rank)
+        self.diagnostic = mechanism.observed(histogram, rank, release)
         return release
 
 

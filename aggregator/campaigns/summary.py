@@ -18,8 +18,14 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "promised": lambda row: f"{row['level']:.3f} {row['kind']}",
     "test coverage": lambda row: f"{row['coverage']:.4f}" if "coverage" in row else "-",
     MEAN_SIZE: lambda row: _size(row) if "coverage" in row else "-",
-    "trivial": lambda row: "yes" if row["threshold"] >= 1 else "no",
+    "trivial": lambda row: "yes" if _least(row) >= 1 else "no",
 }
+
+
+def _least(row: Row) -> float:
+    """The threshold, or the least of those of the parts that have one each."""
+    parts = [] if row.get("together") else row.get("strata", ())
+    return min([one["threshold"] for one in parts] or [row["threshold"]])
 
 
 def _size(row: Row) -> str:

@@ -15,7 +15,8 @@ NO_SHUFFLER = "none: reports did not go through a shuffler"
 BY_SHUFFLER = "by a shuffler"
 ASSUMPTION = (
     "the shuffler tells nobody who sent what, and hands over what owners sent and nothing else; n "
-    "counts the reports of the smallest round, less those that may be false"
+    "counts the reports of the smallest round, less those that may be false; crowd_epsilon is that "
+    "of a round of the crowd alone, which holds for rounds that the card does not show, too"
 )
 
 
@@ -106,20 +107,28 @@ def _part(one: Stratum) -> Layer:
 def _shuffle(plan: Plan, outcome: Outcome) -> Layer:
     """The privacy that a shuffler has added; none where reports did not go through one.
 
-    A record answers in one round, and the crowd that hides it is that whole round.
+    A record answers in one round, and the crowd that hides it is that whole round. Of a round that
+    is not here only the plan's crowd is known, which the shuffler kept to in every round.
     """
     certificate, rounds, shuffling = outcome.certificate, outcome.shuffled, plan.shuffling
     if not plan.terms.row_bytes:
         return {"amplification": NO_AMPLIFICATION}
-    if shuffling is None or not rounds or certificate.epsilon is None:
+    local = certificate.epsilon
+    if shuffling is None or not rounds or local is None:
         return {"amplification": NO_SHUFFLER}
     n = max(1, min(one.opened for one in rounds) - plan.max_corrupt)
+    least = max(1, shuffling.crowd - plan.max_corrupt)
+
+    def amplified(count: int) -> float:
+        return shuffled_epsilon(local_epsilon=local, n=count, delta=SHUFFLE_DELTA)
+
     return {
         "amplification": BY_SHUFFLER,
         "shuffler": shuffling.key.hex(),
         "crowd": shuffling.crowd,
         "n": n,
-        "epsilon": shuffled_epsilon(local_epsilon=certificate.epsilon, n=n, delta=SHUFFLE_DELTA),
+        "epsilon": amplified(n),
+        "crowd_epsilon": amplified(least),
         "delta": SHUFFLE_DELTA,
         "assumption": ASSUMPTION,
         "rounds": [_handed_over(one) for one in rounds],

@@ -12,6 +12,7 @@ import typer
 from confide.aggregator.campaigns.planning.plans import (
     Validity,
     check_delta_used,
+    check_groups_used,
     make_plan,
     valid_from,
 )
@@ -29,12 +30,12 @@ from confide.aggregator.cli.plan_options import (
     DEFAULTS,
     SETTINGS,
     PlanOptions,
-    TrainingPlanOptions,
     given_settings,
     read_settings,
     with_defaults,
 )
 from confide.aggregator.cli.stored import Database, open_store
+from confide.aggregator.cli.training_options import TrainingPlanOptions
 from confide.aggregator.keys import read_key
 from confide.aggregator.storage import views
 from confide.aggregator.storage.database import DEFAULT
@@ -104,6 +105,7 @@ def _new_plan(own: dict[str, Any], *, key: bytes) -> tuple[Plan, bytes | None]:
     plan = make_plan(name, values, title=_title(values, name), valid=_validity(values))
     check_used(own, promising([name], values["guarantee"]), belongs())
     check_delta_used(own.get("privacy-delta"), [plan])
+    check_groups_used(own.get("groups") or own.get("group-column"), plan)
     return plan, model
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from confide.aggregator.campaigns.planning.settings import belongs, read_bins, read_number
+from confide.aggregator.campaigns.planning.settings import belongs, read_bins
 from confide.aggregator.campaigns.planning.shuffler_file import USUAL_CROWD
 from confide.aggregator.storage.stored_campaign import Settings
 from confide.protocol.certificate import MARGINAL, PAC
@@ -34,6 +34,10 @@ DEFAULTS: dict[str, Any] = {
     "joint": False,
     "class-floor": CLASS_FLOOR,
     "owner-floor": 0,
+    "group-floor": 0,
+    "by": "",
+    "group-column": "",
+    "groups": "",
     "mixture": AS_ANSWERED,
     "smallest-owner": 0,
     "max-corrupt": 0,
@@ -107,7 +111,9 @@ class PlanOptions:
     ] = None
     joint: Annotated[
         bool | None,
-        typer.Option(help="class-conditional, per-owner: the promise holds for all at once"),
+        typer.Option(
+            help="class-conditional, per-owner, -group: the promise holds for all at once"
+        ),
     ] = None
     class_floor: Annotated[
         int | None,
@@ -116,6 +122,19 @@ class PlanOptions:
     owner_floor: Annotated[
         int | None,
         typer.Option(help="variants of owners: fewer reports leave one out; 0: by the rule"),
+    ] = None
+    group_floor: Annotated[
+        int | None,
+        typer.Option(help="variants of groups: fewer reports leave one out; 0: by the rule"),
+    ] = None
+    by: Annotated[
+        str | None, typer.Option(help="central: class or group, for a threshold of each")
+    ] = None
+    group_column: Annotated[
+        str | None, typer.Option(help="column of owners' records that LEAVES IN CLEAR, as group")
+    ] = None
+    groups: Annotated[
+        str | None, typer.Option(help="its values, as A,B,C; other records take no part")
     ] = None
     mixture: Annotated[
         str | None,
@@ -190,54 +209,6 @@ class PlanOptions:
     enough: Annotated[
         int | None, typer.Option(help="a round ends early with so many reports; 0: never")
     ] = None
-
-
-@dataclass(frozen=True)
-class TrainingPlanOptions:
-    """The terms of a training, which needs most of these; only a head has a model."""
-
-    architecture: Annotated[
-        str | None, typer.Option(help="network and its arguments, such as 'mlp hidden=64'")
-    ] = None
-    features: Annotated[
-        int | None, typer.Option(help="numbers that a record has; of a head: outputs of its model")
-    ] = None
-    rounds: Annotated[int | None, typer.Option(help="times that owners answer")] = None
-    local_steps: Annotated[int | None, typer.Option(help="steps of DP-SGD in a round")] = None
-    sampling_rate: Annotated[
-        float | None, typer.Option(help="share of its records that an owner uses in a step")
-    ] = None
-    clip: Annotated[float | None, typer.Option(help="the most that a record moves a step")] = None
-    batch: Annotated[
-        Any,
-        typer.Option(
-            parser=read_number,
-            metavar="FLOAT",
-            help="public number that the sum of a step is divided by; auto: by records and owners",
-        ),
-    ] = None
-    learning_rate: Annotated[
-        Any,
-        typer.Option(
-            parser=read_number, metavar="FLOAT", help="length of a step; auto: by the noise"
-        ),
-    ] = None
-    momentum: Annotated[
-        float | None, typer.Option(help="share of a round's movement that the next one repeats")
-    ] = None
-    averaged_rounds: Annotated[
-        int | None, typer.Option(help="last rounds whose weights are averaged in the end")
-    ] = None
-    centre: Annotated[
-        float | None, typer.Option(help="the feature in [0, 1] that the network sees as 0")
-    ] = None
-    loss_share: Annotated[
-        float | None, typer.Option(help="share of the budget for a noised error rate a round")
-    ] = None
-    target_low: Annotated[
-        float | None, typer.Option(help="of numbers: the public least target; others are clipped")
-    ] = None
-    target_high: Annotated[float | None, typer.Option(help="of numbers: the largest target")] = None
 
 
 def given_settings(*options: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -38,15 +39,14 @@ from confide.protocol.methods.counts.queries import (
     CountTally,
     HistogramProcedure,
 )
-from confide.protocol.plan import Plan
-from confide.protocol.privacy.zcdp import zcdp_epsilon
 
 # Procedures draw a release through this function, so that the driver can keep it: a retry must
-# never draw again.
-Draw = Callable[[Mechanism, Histogram, int], Release]
+# never draw again. It is given a mechanism, a histogram and a rank, and returns a release; or a
+# divided mechanism with those of every part.
+Draw = Callable[[Any, Any, Any], Any]
 
 
-def draw_afresh(mechanism: Mechanism, histogram: Histogram, rank: int) -> Release:
+def draw_afresh(mechanism: Any, histogram: Any, rank: Any) -> Any:
     """Draw from the operating system's randomness and store nothing.
 
     This is for campaigns that are never retried.
@@ -61,14 +61,6 @@ Ranked = tuple[int | None, str | None]
 _FOURIER_ERROR = 1e-13
 # The largest variance of a sum of noise whose law is computed as a table; a few seconds.
 MOST_TABLE = 1 << 32
-
-
-def of_plan(plan: Plan, draw: Draw) -> HistogramProcedure | CountProcedure:
-    """Make the procedure of a plan of this method; `draw` makes a trusted release and keeps it."""
-    terms = CentralTerms.of(plan.terms)
-    if terms.shows_exact_counts:
-        return trusted(terms, alpha=plan.alpha, draw=draw)
-    return owner_noised(terms, alpha=plan.alpha)
 
 
 def trusted(terms: CentralTerms, *, alpha: float, draw: Draw) -> HistogramProcedure:
@@ -90,10 +82,10 @@ def trusted(terms: CentralTerms, *, alpha: float, draw: Draw) -> HistogramProced
     tally = yield terms.histogram_query
     n = int(tally.counts.sum())
     rank, reason = counted_rank(n, lambda: planned_rank(mechanism, terms, n=n, alpha=alpha))
-    made = _Certified(terms, alpha=alpha, epsilon=epsilon, n=n, owners=tally.owners)
+    made = CentralResult(terms, alpha=alpha, epsilon=epsilon, n=n, owners=tally.owners)
     if rank is None:
         return made.certificate(bin_=terms.bins - 1, reason=reason)
-    release = draw(mechanism, Histogram(tally.counts, terms.edges), rank)
+    release: Release = draw(mechanism, Histogram(tally.counts, terms.edges), rank)
     return made.certificate(
         bin_=release.bin,
         reason=top_reason(release),
@@ -110,7 +102,7 @@ def planned_rank(mechanism: Mechanism, terms: CentralTerms, *, n: int, alpha: fl
     return check_rank(mechanism.pac_rank(n=n, alpha=alpha, delta=terms.delta), n)
 
 
-def _searched_rank(terms: CentralTerms, *, n: int, alpha: float) -> int:
+def searched_rank(terms: CentralTerms, *, n: int, alpha: float) -> int:
     """The rank of a search that ends below it with probability beta."""
     if not terms.delta:
         return certified_rank(n=n, alpha=alpha, beta=terms.beta)
@@ -136,11 +128,12 @@ def owner_noised(terms: CentralTerms, *, alpha: float) -> CountProcedure:
     """
     found = yield from noised_search(
         terms,
-        rank=lambda n: counted_rank(n, lambda: _searched_rank(terms, n=n, alpha=alpha)),
+        rank=lambda n: counted_rank(n, lambda: searched_rank(terms, n=n, alpha=alpha)),
         beta=terms.beta,
     )
-    epsilon = zcdp_epsilon(terms.rounds / (2 * terms.noise_variance), terms.privacy_delta)
-    made = _Certified(terms, alpha=alpha, epsilon=epsilon, n=found.n, owners=found.owners)
+    made = CentralResult(
+        terms, alpha=alpha, epsilon=terms.noise_epsilon, n=found.n, owners=found.owners
+    )
     return made.certificate(
         bin_=found.bin, reason=found.reason, rank=found.rank, inflation=found.inflation
     )
@@ -254,7 +247,7 @@ def counted_rank(n: int, rank: Callable[[], int]) -> Ranked:
 
 
 @dataclass(frozen=True)
-class _Certified:
+class CentralResult:
     """The values that all certificates of a campaign have in common, for any release."""
 
     terms: CentralTerms

@@ -7,8 +7,9 @@ none was raised in the rounds of the plan.
 from collections.abc import Generator
 
 from confide.protocol.certificate import WATCH, MonitorCertificate, WatchedRound
-from confide.protocol.methods.bits import BitQuery, BitTally
+from confide.protocol.methods.bits import BitQuery
 from confide.protocol.methods.monitor import MonitorTerms
+from confide.protocol.methods.parts import BitTally
 from confide.protocol.plan import Plan
 
 MonitorProcedure = Generator[BitQuery, BitTally, MonitorCertificate]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator
 from typing import Any
 
-from confide.aggregator.procedures import averaging, central, monitor
+from confide.aggregator.procedures import averaging, central_parts, monitor
 from confide.aggregator.procedures.bits import procedure as bits
 from confide.aggregator.procedures.central import Draw
 from confide.aggregator.procedures.full_data import procedure as full_data
@@ -34,7 +34,7 @@ def plan_procedure(plan: Plan, draw: Draw) -> Procedure:
 register("bits", lambda plan, _: bits.of_plan(plan))
 register("labels", lambda plan, _: labels.of_plan(plan))
 register("pairs", lambda plan, _: pairs.of_plan(plan))
-register("central", central.of_plan)
+register("central", central_parts.of_plan)
 register("full-data", full_data.of_plan)
 register("monitor", lambda plan, _: monitor.of_plan(plan))
 register("training", lambda plan, _: averaging.of_plan(plan))

@@ -209,6 +209,25 @@ class Mechanism(ABC):
             randomness=randomness(entropy),
         )
 
+    def read(self, values: dict[str, Any], rank: int) -> Release:
+        """Read a release that was stored, and check that it is of this mechanism and rank."""
+        release = Release(**values | {"privacy": Privacy(**values["privacy"])})
+        expected = self.name, rank if self.adjacency == REPLACE_ONE else None
+        if (release.mechanism, release.rank) != expected:
+            raise BadInput(
+                f"a release of {release.mechanism} at rank {release.rank}; this campaign asks for "
+                f"{expected[0]} at rank {expected[1]}"
+            )
+        return release
+
+    def observed(self, histogram: Histogram, rank: int, release: Release) -> dict[str, float]:
+        """A release measured in thresholds, for a trusted auditor: it depends on exact counts."""
+        exact = float(histogram.grid[histogram.bin_of(rank)])
+        found = {"observed_inflation": release.threshold - exact}
+        if self.beta is not None and release.inflation is not None:
+            found["width"] = self.width(histogram, rank)
+        return found
+
     def width(self, histogram: Histogram, rank: int) -> float:
         """W of CARD Proposition 5.2: the inflation bound as a difference of thresholds.
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 
-from sqlalchemy import ColumnElement, Connection, Engine, LargeBinary, func, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, LargeBinary, case, func, select, update
 
 from confide.aggregator.storage.database import insert, writing
 from confide.aggregator.storage.schema import batches, campaigns, parts, queries, round_data
@@ -129,12 +129,11 @@ class RoundStore:
         """How many owners and reports a round has so far."""
         columns = parts.c
         mine = (columns.campaign == campaign) & (columns.round == number)
+        # Added up by the database, because there may be a row for each of many owners.
+        counted = [case((flag, 1), else_=0) for flag in (columns.finished, columns.reports > 0)]
+        sums = (func.coalesce(func.sum(one), 0) for one in (*counted, columns.reports))
         with self.engine.connect() as db:
-            rows = db.execute(select(columns.finished, columns.reports).where(mine)).all()
-        contributed = sum(row.reports > 0 for row in rows)
-        return Turnout(
-            sum(row.finished for row in rows), contributed, sum(row.reports for row in rows)
-        )
+            return Turnout(*(int(one) for one in db.execute(select(*sums).where(mine)).one()))
 
     def batches(self, campaign: str, number: int) -> int:
         """How many batches of a round are stored."""

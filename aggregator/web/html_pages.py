@@ -27,7 +27,7 @@ from confide.aggregator.web.search_progress import (
     points,
 )
 from confide.aggregator.web.words import MEANINGS
-from confide.protocol.cards.card import PUBLIC, Card, parse_card
+from confide.protocol.cards.card import PUBLIC, Card, parse_card, strata_of
 from confide.protocol.cards.in_words import verdict
 from confide.protocol.cards.page import as_html, card_article
 from confide.protocol.cards.picture import card_picture, scatter
@@ -64,6 +64,12 @@ class VerifiedCard:
         """The parts of the records that have a threshold each; None if there are none."""
         found: dict[str, Any] | None = self.card.formal["released"].get("strata")
         return found
+
+    @property
+    def parts(self) -> list[dict[str, Any]]:
+        """Those parts one by one, with the reason of each threshold of 1."""
+        found = strata_of(self.card.formal)
+        return [] if found is None else list(found["parts"])
 
     @property
     def level(self) -> float:

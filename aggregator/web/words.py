@@ -14,6 +14,7 @@ MEANINGS = {
     "EPSILON_PER_CAMPAIGN": "more than the owner spends in one campaign",
     "FEATURES_MAY_NOT_LEAVE": "the owner does not send features",
     "PROBABILITIES_MAY_NOT_LEAVE": "the owner does not send the model's probabilities",
+    "COLUMN_MAY_NOT_LEAVE": "the owner does not send this column of its records",
     "MODEL_NOT_ALLOWED": "the owner has not approved the model",
     "GROUP_TOO_SMALL": "too few records of the owner were asked",
     "ALREADY_SPENT": "the records have answered something else",

@@ -1,4 +1,4 @@
-"""`allow`: add aggregators, models and networks to the policy."""
+"""`allow`: add aggregators, models, networks and public columns to the policy."""
 
 import re
 from pathlib import Path
@@ -16,10 +16,11 @@ from confide.protocol.commands.command_line import CommandLine
 from confide.protocol.commands.terminal import clear_errors
 from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
+from confide.protocol.methods.partition import check_name
 from confide.protocol.models.model_file import Model
 from confide.protocol.models.scorer import check_model
 
-allow_app = CommandLine("Add an aggregator, a model or a network to the policy.")
+allow_app = CommandLine("Add an aggregator, a model, a network or a column to the policy.")
 
 
 @allow_app.command("aggregator")
@@ -104,6 +105,20 @@ def allow_architecture(
         print("Its package has files with the digest", digest)
         value = " ".join([*network.split(), digest])
         _add_to_policy(Home(home), {"architectures": value}, yes=yes)
+
+
+@allow_app.command("column")
+def allow_column(
+    name: Annotated[str, typer.Argument(help="the column of your records, such as ward")],
+    home: Folder = DEFAULT_HOME,
+    yes: Yes = False,
+) -> None:
+    """Let the values of a column of your records leave in clear, as the group of each record."""
+    with clear_errors():
+        check_name("the column", name)
+        print(f"The {name} of your records may leave in clear. No epsilon covers it.")
+        print("From now on it is no feature: no model sees it.")
+        _add_to_policy(Home(home), {"columns_may_leave": name}, yes=yes)
 
 
 def _add_to_policy(place: Home, values: dict[str, str], *, yes: bool) -> None:

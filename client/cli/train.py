@@ -51,9 +51,9 @@ def train(files: FileOptions, network: NetworkOptions) -> None:
     with clear_errors():
         files.check()
         show_training()
-        records = read_records(files.records)
-        training = network.training(records)
         place = Home(files.home)
+        records = read_records(files.records, public=place.policy().columns_may_leave)
+        training = network.training(records)
         ledger, limits = place.ledger(), place.policy().limits
         asked = _question(training, records)
         found = ledger.remembered(asked.plan, asked.query)

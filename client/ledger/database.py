@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from confide.client.ledger.schema import CREATE, FORMAT, UPGRADES
+from confide.client.ledger.schema import ASKED, CREATE, FORMAT, UPGRADES
 from confide.protocol.errors import BadInput
 
 # How long a process waits for another one's commit; longer than any commit takes.
@@ -46,6 +46,8 @@ def open_database(path: Path, *, synced: bool = True) -> sqlite3.Connection:
             )
         if found != FORMAT:
             _upgrade(db)
+        # In memory, and of this connection alone.
+        db.execute(ASKED)
         return db
     except (sqlite3.Error, OSError) as error:
         raise BadInput(f"{path} cannot be used as a ledger: {error}") from None

@@ -17,7 +17,8 @@ def admit(
     new: bool,
 ) -> None:
     """Note the records of a file, and the persons they belong to; see `Ledger.admit`."""
-    number_payers(db, [(record,) for record in records])
+    with transaction(db, "DEFERRED"):
+        number_payers(db, [(record,) for record in records])
     with transaction(db):
         (before,) = db.execute("SELECT COUNT(*) FROM known").fetchone()
         (strange,) = db.execute(

@@ -24,7 +24,8 @@ Draw = Callable[[list[int]], bytes]
 class Ledger:
     """A SQLite file, synced in full unless it is of a simulation.
 
-    One process at a time writes; others wait.
+    One process at a time writes; others wait. A ledger that ends with its simulation has no mark,
+    because nobody puts an older copy in its place.
     """
 
     def __init__(self, path: Path, *, synced: bool = True) -> None:
@@ -96,14 +97,17 @@ class Ledger:
         failure, which may depend on the records.
         """
         able = partial(spending.able_places, self._db, asked, cost=cost, limits=limits)
-        spending.number_payers(self._db, payers)
-        seen, places = self._changes(), able()
+        # One transaction, which is over before anything is drawn, reads the file once.
+        with transaction(self._db, "DEFERRED"):
+            spending.number_payers(self._db, payers)
+            seen, places = self._changes(), able()
         if places:
             prepare()
         while places:
             drawn = _try(draw, places)
             with transaction(self._db):
-                check_mark(self._db, self._path)
+                if self._synced:
+                    check_mark(self._db, self._path)
                 earlier = spending.answered(self._db, asked.plan, asked.query)
                 if earlier is not None:
                     return earlier.answer
@@ -113,7 +117,6 @@ class Ledger:
                     spending.charge(self._db, asked, cost=cost, answer=drawn.answer, now=now)
             if still == places:
                 if self._synced:
-                    # A ledger that ends with its simulation is not put back by anybody.
                     raise_mark(self._db, self._path)
                 return drawn.result()
             # Another process spent some of these records meanwhile: draw again without them.

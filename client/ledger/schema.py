@@ -51,6 +51,8 @@ _BATCHES = "ALTER TABLE queries ADD COLUMN together INTEGER NOT NULL DEFAULT 0"
 CREATE = (
     f"BEGIN;{_SPENDS}{_IDENTITIES}{_TRAININGS};{_BATCHES};PRAGMA user_version = {FORMAT};COMMIT;"
 )
+# The payers of a query, by the place of their record.
+ASKED = "CREATE TEMP TABLE asked (place INTEGER NOT NULL, record BLOB NOT NULL)"
 # By the format that the changes start from.
 UPGRADES = {
     1: (

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from confide.client.ledger.charges import Cost, Question, SpendingLimits
-from confide.client.ledger.database import transaction
 from confide.protocol.errors import BadInput
 from confide.protocol.wire import wire_pb2 as wire
 
@@ -92,16 +91,15 @@ def training(db: sqlite3.Connection, plan: bytes, aggregator: bytes) -> bytes | 
 
 
 def number_payers(db: sqlite3.Connection, payers: Sequence[Iterable[bytes]]) -> None:
-    """Put the payers of every place into a table in memory, without a lock on the file."""
-    db.execute(
-        "CREATE TEMP TABLE IF NOT EXISTS asked (place INTEGER NOT NULL, record BLOB NOT NULL)"
+    """Put the payers of every place into a table in memory, without a lock on the file.
+
+    It belongs into a transaction: outside, every row would be one.
+    """
+    db.execute("DELETE FROM asked")
+    db.executemany(
+        "INSERT INTO asked VALUES (?, ?)",
+        ((place, payer) for place, each in enumerate(payers) for payer in each),
     )
-    with transaction(db, "DEFERRED"):
-        db.execute("DELETE FROM asked")
-        db.executemany(
-            "INSERT INTO asked VALUES (?, ?)",
-            ((place, payer) for place, each in enumerate(payers) for payer in each),
-        )
 
 
 def able_places(
@@ -158,14 +156,17 @@ def charge(
 
     A plan of several rounds is charged with its first query.
     """
-    db.execute(
-        "INSERT OR IGNORE INTO plans (digest, campaign, epsilon, training) VALUES (?, ?, ?, ?)",
-        (asked.plan, asked.campaign, cost.epsilon, asked.training),
-    )
     plan = _plan_id(db, asked.plan)
+    if plan < 0:
+        db.execute(
+            "INSERT INTO plans (digest, campaign, epsilon, training) VALUES (?, ?, ?, ?)",
+            (asked.plan, asked.campaign, cost.epsilon, asked.training),
+        )
+        plan = _plan_id(db, asked.plan)
     db.execute("INSERT OR IGNORE INTO signers VALUES (?, ?)", (plan, asked.aggregator))
-    earlier = db.execute("SELECT 1 FROM queries WHERE plan = ?", (plan,)).fetchone()
+    earlier = None
     if asked.rounds:
+        earlier = db.execute("SELECT 1 FROM queries WHERE plan = ?", (plan,)).fetchone()
         # Earlier rounds are over, and these answers are held elsewhere: a training would keep all
         # weights that ever left. Their rows stay, so that no round is answered twice.
         db.execute(
@@ -177,7 +178,7 @@ def charge(
         "INSERT INTO queries (plan, digest, round, at, answer, together) VALUES (?, ?, ?, ?, ?, ?)",
         (plan, asked.query, asked.round_, now.isoformat(), answer, asked.together),
     ).lastrowid
-    if asked.rounds and earlier is not None:
+    if earlier is not None:
         return
     # Sorted by the table's primary key, so that the file is written from front to back.
     db.execute(

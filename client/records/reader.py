@@ -1,5 +1,6 @@
 """Reads a file of records, and refuses one whose ids, labels or features cannot be used."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from confide.client.records.ids import EXACT, WHY_ID, normal_id
 from confide.client.records.records import Records
 from confide.protocol.errors import BadInput
+from confide.protocol.methods.partition import spelled
 from confide.protocol.record_columns import (
     Columns,
     check_features,
@@ -26,18 +28,18 @@ ACCEPTED = (
 )
 
 
-def read_records(path: Path) -> Records:
-    """Read a file of records."""
-    columns = read_columns(path, accepted=ACCEPTED)
+def read_records(path: Path, *, public: Collection[str] = ()) -> Records:
+    """Read a file of records; columns named `public` are no features, and may leave in clear."""
+    columns = read_columns(path, accepted=ACCEPTED, beside=public)
     try:
-        return _records(columns)
+        return _records(columns, public)
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
     except (ValueError, TypeError) as error:
         raise BadInput(f"{path} cannot be read: {error}; {ACCEPTED}") from None
 
 
-def _records(columns: Columns) -> Records:
+def _records(columns: Columns, public: Collection[str]) -> Records:
     arrays = columns.arrays
     if "id" not in arrays:
         raise BadInput(f"it has columns {sorted(arrays)}; missing: id ({WHY_ID})")
@@ -50,7 +52,8 @@ def _records(columns: Columns) -> Records:
     names = _ids(columns, "id")
     _check_different(names, columns)
     persons = _ids(columns, "person") if "person" in arrays else None
-    return Records(names, results, truth, None, features, persons, named)
+    groups = {name: spelled(arrays[name].tolist()) for name in public if name in arrays}
+    return Records(names, results, truth, None, features, persons, named, groups)
 
 
 def _ids(columns: Columns, which: str) -> tuple[bytes, ...]:

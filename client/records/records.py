@@ -1,9 +1,10 @@
 """The owner's records in memory."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
@@ -22,7 +23,8 @@ class Records:
     booleans says which labels are true, and a row of floats holds losses, which need no results.
     Results of labels are probabilities; those of targets are numbers under the names in `columns`.
     `model` is the digest of the model behind the results where it is known; `persons` holds the
-    person that each record belongs to.
+    person that each record belongs to. `public` holds the columns that the owner's policy lets out
+    in clear, as plans name their values.
     """
 
     names: Sequence[bytes]
@@ -32,6 +34,7 @@ class Records:
     features: Array | None = None
     persons: tuple[bytes, ...] | None = None
     columns: tuple[str, ...] = ()
+    public: Mapping[str, NDArray[np.str_]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         kinds = "iuf" if self.truth.ndim == 1 else "bf" if self.truth.ndim == 2 else ""
@@ -48,6 +51,7 @@ class Records:
             "results": self.results,
             "features": self.features,
             "persons": self.persons,
+            **{f"column {name!r}": values for name, values in self.public.items()},
         }.items():
             if rows is not None and len(rows) != n:
                 raise BadInput(

@@ -22,13 +22,17 @@ class Unreachable(ConfideError):
 
 @dataclass
 class Patience:
-    """How long to try again, the longest pause between two tries, and where to report it."""
+    """How long to try again, the longest pause between two tries, and where to report it.
+
+    `uniform` draws a number between two others: by how much a pause is shortened.
+    """
 
     seconds: float
     longest_pause: float = 30.0
     tell: Callable[[str], None] = log.info
     now: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
+    uniform: Callable[[float, float], float] = random.uniform
     _told: float = field(default=-math.inf, init=False)
 
     def tries(self) -> "Tries":
@@ -57,5 +61,5 @@ class Tries:
         if left <= 0:
             raise Unreachable(f"{why}, for {self._patience.seconds:g} s")
         self._patience.say(f"{why}; trying again for {left:.0f} s")
-        self._patience.pause(random.uniform(self._pause / 2, self._pause))
+        self._patience.pause(self._patience.uniform(self._pause / 2, self._pause))
         self._pause = min(2 * self._pause, self._patience.longest_pause)

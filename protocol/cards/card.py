@@ -94,6 +94,12 @@ class Card:
         return json.dumps(self.content() | {"signed": signed}, indent=2, allow_nan=False) + "\n"
 
 
+def strata_of(formal: Layer) -> Layer | None:
+    """The parts of the records that a formal layer keeps apart; None if there are none."""
+    found: Layer | None = formal.get("strata", formal.get("certificate", {}).get("strata"))
+    return found
+
+
 def canonical(value: Any) -> bytes:
     """Serialise values so that equal values have one spelling.
 

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 
 from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Card, Layer
-from confide.protocol.cards.promise_words import interval, promise
+from confide.protocol.cards.promise_words import interval, promise, within_parts
 from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.cards.watch_words import (
     NOT_PROMISED,
@@ -287,7 +287,7 @@ def _not_promised(card: Card) -> tuple[str, ...]:
     if _watches(formal):
         return NOT_PROMISED
     said = [
-        "Coverage for every class, owner or group: the promise is for all records together.",
+        within_parts(formal),
         "Coverage of records that differ from those that were calibrated on.",
     ]
     if formal["contract"]["kind"] != PAC:

@@ -1,6 +1,6 @@
 """A drawing of a card: SVG that needs nothing outside its page."""
 
-from confide.protocol.cards.card import Layer
+from confide.protocol.cards.card import Layer, strata_of
 
 # An inflation by all records is as bad as any: the threshold may be the largest score.
 _ALL = 1.0
@@ -8,6 +8,9 @@ _ALL = 1.0
 
 def card_picture(formal: Layer, diagnostic: Layer) -> str:
     """Draw what was measured, the searched configurations, or the tested thresholds."""
+    strata = strata_of(formal)
+    if strata is not None:
+        return _divided(formal, strata)
     if formal["track"] == "central":
         return _measured(formal, diagnostic) or _searched(formal)
     if formal["track"] == "full-data":
@@ -19,9 +22,6 @@ def card_picture(formal: Layer, diagnostic: Layer) -> str:
         )
     if formal["track"] == "monitor":
         return _watched(formal["certificate"]["rounds"])
-    strata = formal["certificate"].get("strata")
-    if strata is not None:
-        return _divided(formal, strata)
     rungs = formal["certificate"]["rungs"]
     points = [(float(i + 1), rung["threshold"], _passed(rung)) for i, rung in enumerate(rungs)]
     return _figure(
@@ -58,7 +58,7 @@ def _divided(formal: Layer, strata: Layer) -> str:
     return _figure(
         scatter(
             [(float(i), q, q < 1) for i, q in each],
-            line=formal["certificate"]["threshold"],
+            line=formal["released"]["threshold"],
             x=f"{strata['by']}, in the order of the card",
             y="threshold",
         ),

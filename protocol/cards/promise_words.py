@@ -1,7 +1,7 @@
 """The promise of a card in words, and the interval that its threshold stands for."""
 
-from confide.protocol.cards.card import Layer
-from confide.protocol.certificate import PAC
+from confide.protocol.cards.card import Layer, strata_of
+from confide.protocol.certificate import BY_OWNER, PAC
 from confide.protocol.errors import BadInput
 from confide.protocol.scores.base import CLASSIFICATION, MULTI_LABEL, OWN_LOSS, REGRESSION
 from confide.protocol.scores.registry import find_score
@@ -23,7 +23,7 @@ def promise(formal: Layer) -> str:
         else "the predicted set holds the true label"
     )
     share = f"at least {100 * contract['coverage']:.6g} % of new records like the calibrated ones"
-    strata = formal.get("certificate", {}).get("strata")
+    strata = strata_of(formal)
     if strata is not None:
         return _of_each(contract, strata, inside)
     if contract["kind"] == PAC:
@@ -53,13 +53,19 @@ def _of_each(contract: Layer, strata: Layer, inside: str) -> str:
     if "together" in strata:
         return _of_all(contract, strata, inside)
     share = f"at least {100 * contract['coverage']:.6g} % of new records"
-    fails = "any of them" if strata["joint"] else f"each {whom}, on its own, not jointly,"
     trivial = sum(part["threshold"] >= 1 for part in parts)
     shift = " Label frequencies may change: it holds given the label." if whom == "class" else ""
     rest = f" {trivial} of {len(parts)} have threshold 1, which covers anything." if trivial else ""
+    if contract["kind"] != PAC:
+        return (
+            f"On average over calibrations and new records, in every {whom}, for {share} like the "
+            f"calibrated ones, {inside}.{shift}{rest}"
+        )
+    fails = "any of them" if strata.get("joint") else f"each {whom}, on its own, not jointly,"
+    failure = contract.get("failure_probability") or contract["delta"]
     return (
         f"In every {whom}, for {share} like the calibrated ones, {inside}. The calibration fails "
-        f"to deliver that for {fails} with probability at most {contract['delta']:g}.{shift}{rest}"
+        f"to deliver that for {fails} with probability at most {failure:g}.{shift}{rest}"
     )
 
 
@@ -75,6 +81,16 @@ def _of_all(contract: Layer, strata: Layer, inside: str) -> str:
         f"like those of the same {whom}, {inside}. The calibration fails to deliver that for any "
         f"of them with probability at most {contract['delta']:g}.{rest}{more}"
     )
+
+
+def within_parts(formal: Layer) -> str:
+    """What a promise for all records, or for all of a part, does not say of some of them."""
+    strata = strata_of(formal)
+    if strata is None:
+        return "Coverage for every class, owner or group: the promise is for all records together."
+    if strata["by"] == BY_OWNER:
+        return "Coverage for a part of an owner's records: the promise is for all that it has."
+    return f"Coverage for a part of a {strata['by']}: the promise is for all of its records."
 
 
 def interval(formal: Layer) -> tuple[tuple[str, str], ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from confide.protocol.cards.card import Card, Layer
+from confide.protocol.cards.card import Card, Layer, strata_of
 from confide.protocol.cards.verify.findings import Finding
 
 Rows = list[tuple[str, str]]
@@ -19,6 +19,7 @@ PLAIN = {
     "max_corrupt": "false reports withstood",
     "planned": "records planned for",
     "slack": "slack of the published method",
+    "crowd_epsilon": "epsilon in the plan's crowd",
     "unit": "whose privacy",
     "model": "SHA-256 of the model",
     "plan": "SHA-256 of the plan",
@@ -49,7 +50,7 @@ def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
     counted = card.provenance.get("contributors", {})
     shown = {name: value for name, value in counted.items() if name != "rounds"}
     origin = _rows(card.provenance | ({"contributors": shown} if counted else {}))
-    released = _rows(formal["released"] or {"threshold": "none yet"})
+    released = _rows(formal["released"] or {"threshold": "none yet"}, but="strata")
     return [
         ("Contract", _rows(formal["contract"])),
         ("Released", released),
@@ -77,7 +78,11 @@ def _central(formal: Layer) -> list[tuple[str, Rows]]:
         ("selected by", formal["selected_by"]),
         ("privacy in all", _text(formal["total"])),
     ]
+    strata = strata_of(formal)
+    if strata is not None:
+        title = f"Configuration of a {strata['by']}, as if all records were its own"
     found = [
+        *([] if strata is None else [(_head(strata), _parts(strata))]),
         (title, chosen),
         ("Clauses", _rows(shown["flags"])),
         ("Search", looked),
@@ -105,10 +110,8 @@ def _rounds(provenance: Layer) -> list[tuple[str, Rows]]:
     """A row for every round: what it received, and how many owners it left out."""
     rows = []
     for number, one in enumerate(provenance.get("contributors", {}).get("rounds", []), start=1):
-        text = (
-            f"{one['reports']:,} of {one['expected']:,} expected reports, from {one['owners']:,} "
-            "owners"
-        )
+        text = f"{one['reports']:,} of {one['expected']:,} expected reports"
+        text += f", from {one['owners']:,} owners"
         if one["too_few"]:
             text += f"; {one['too_few']:,} left out, with too few records in the slice"
         rows.append((f"round {number}", text))
@@ -213,10 +216,18 @@ def _parts(strata: Layer) -> Rows:
     return [
         (
             f"{strata['by']} {part['name']}",
-            f"{part['threshold']:.6f}" + (f" ({part['reason']})" if part["reason"] else ""),
+            f"{part['threshold']:.6f}{_of_records(part)}"
+            + (f" ({part['reason']})" if part["reason"] else ""),
         )
         for part in strata["parts"]
     ]
+
+
+def _of_records(part: Layer) -> str:
+    """The records or reports that a part has, where their number is public."""
+    if part["n"] is None:
+        return ""
+    return f" from {part['n']:,} {'records' if 'bin' in part else 'reports'}"
 
 
 # The parts of a full-data card, in the order in which they are shown.

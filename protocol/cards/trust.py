@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Card, Layer, read_card
-from confide.protocol.certificate import BY_CLASS, WATCH
+from confide.protocol.certificate import BY_CLASS, BY_GROUP, WATCH
 from confide.protocol.errors import BadInput
 
 Key = bytes | str
@@ -77,6 +77,13 @@ def thresholds_of(released: Layer, part: str | None) -> tuple[float, tuple[float
         raise BadInput(f"part is {part!r}; accepted: {known[:500]}")
     threshold = float(released["threshold"] if part is None else named[part])
     return threshold, tuple(named.values()) if by_class else ()
+
+
+def group_thresholds_of(released: Layer) -> dict[str, float]:
+    """Return the threshold of every group by its name, if each has its own."""
+    strata = released.get("strata", {"by": None, "parts": []})
+    each = {one["name"]: float(one["threshold"]) for one in strata["parts"]}
+    return each if strata["by"] == BY_GROUP else {}
 
 
 def public_key(key: Key) -> bytes:

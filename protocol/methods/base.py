@@ -3,14 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
-import numpy as np
 from google.protobuf.message import Message
-from numpy.typing import NDArray
 
+from confide.protocol.certificate import BY_OWNER
 from confide.protocol.errors import BadInput, check_choice, check_epsilon
-from confide.protocol.exact.sampling import Entropy
+from confide.protocol.methods.subjects import Subjects
 from confide.protocol.methods.thresholds import Alarm, Evidence
 from confide.protocol.wire.columns import Array
 from confide.protocol.wire.encoding import parse, serialise
@@ -32,36 +31,6 @@ class Explanation:
     purpose: str
     leaves: str
     caveats: tuple[str, ...] = ()
-
-
-class Subjects(Protocol):
-    """The records that answer a query, as their owner shows them to the method."""
-
-    @property
-    def entropy(self) -> Entropy: ...
-    def __len__(self) -> int: ...
-    @property
-    def labels(self) -> Array:
-        """The true labels, also those that the plan does not have."""
-
-    @property
-    def positions(self) -> NDArray[np.float64]:
-        """The positions of the records in [0, 1)."""
-
-    def scores(self) -> Array:
-        """Return the scores of the true labels; a label that the plan does not have scores 1."""
-
-    def probabilities(self) -> Array:
-        """Return the model's probabilities of every label."""
-
-    def features(self) -> Array:
-        """Return the features as finite float32, a row per record."""
-
-    def train(self, weights: Array) -> Array:
-        """Return the weights after this owner's private steps."""
-
-    def noised_errors(self, weights: Array) -> int:
-        """Return the noised number of records that a network of these weights predicts wrongly."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +82,11 @@ class Query(ABC):
     # The slice of positions in [0, 1) whose records are asked.
     start: float
     stop: float
+
+    @property
+    def kept_apart(self) -> str:
+        """What the parts are that a tally keeps apart, if it keeps any."""
+        return BY_OWNER
 
     @abstractmethod
     def to_body(self) -> bytes:
@@ -223,6 +197,16 @@ class Terms(ABC):
     def sent_features(self) -> int:
         """How many numbers of a record leave in clear, for the aggregator to score; 0: none."""
         return 0
+
+    @property
+    def group_column(self) -> str:
+        """The column of records whose value leaves in clear, as the record's group; empty: none."""
+        return ""
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The values of that column whose records take part."""
+        return ()
 
     @property
     def shows_exact_counts(self) -> bool:

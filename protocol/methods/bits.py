@@ -7,7 +7,7 @@ every record answers at most once.
 
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,24 +17,22 @@ from numpy.typing import NDArray
 from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput, Refused
-from confide.protocol.methods.base import (
-    Batch,
-    Columns,
-    Explanation,
-    Query,
-    ReportScores,
-    Subjects,
-)
+from confide.protocol.methods.base import Batch, Columns, Explanation, ReportScores
 from confide.protocol.methods.bit_rounds import check_smallest_owner
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.methods.owner_terms import (
-    OWNER_VARIANTS,
-    PER_OWNER,
-    owner_settings,
+    EACH,
+    PART_SETTINGS,
+    PART_VARIANTS,
+    check_groups,
+    in_clear,
+    part_settings,
     plans_mixture,
 )
-from confide.protocol.methods.parts import Division, PartBits, PartCounter, PartedTally, by_owner
+from confide.protocol.methods.partition import GROUPS, Division, by_owner
+from confide.protocol.methods.parts import BitTally, PartBits, PartCounter
 from confide.protocol.methods.sealed import SealableQuery
+from confide.protocol.methods.subjects import Subjects
 from confide.protocol.methods.thresholds import (
     BitEvidence,
     calibrates,
@@ -52,66 +50,11 @@ ROW_BYTES = 3
 
 
 @dataclass(frozen=True)
-class BitTally(PartedTally):
-    """For every threshold of a query: the number of answers, and how many of them were one.
-
-    `parts` holds the same by owner or group, and adds up to the whole, or is empty.
-    """
-
-    answers: tuple[int, ...]
-    ones: tuple[int, ...]
-    parts: Mapping[bytes, PartBits] = field(default_factory=dict, hash=False)
-
-    def __post_init__(self) -> None:
-        if len(self.answers) != len(self.ones) or not all(
-            0 <= k <= n for k, n in zip(self.ones, self.answers, strict=True)
-        ):
-            raise BadInput(
-                f"tally of {self.answers} answers with {self.ones} ones; ones must lie between 0 "
-                "and the answers"
-            )
-        for name, whole in (("answers", self.answers), ("ones", self.ones)):
-            of_parts = Counter[int]()
-            for one in self.parts.values():
-                of_parts.update(getattr(one, name))
-            if self.parts and of_parts != Counter({q: n for q, n in enumerate(whole) if n}):
-                raise BadInput(f"{name} of parts do not add up; accepted is {whole} in all")
-
-    @property
-    def keys(self) -> tuple[bytes, ...]:
-        return tuple(sorted(self.parts))
-
-    def of(self, key: bytes) -> Self:
-        return replace(self, **self.parts.get(key, PartBits({}, {})).dense(len(self.answers)))
-
-    @property
-    def size(self) -> int:
-        return sum(self.answers)
-
-    def lower_bound(self, query: Query, threshold: float, *, delta: float) -> float | None:
-        """Clopper and Pearson's bound, through the channel, of the answers at this threshold."""
-        found = [one for one in query.evidence(self) if one.threshold == threshold and one.answers]
-        if not found:
-            return None
-        low, high = 0.0, 1.0
-        for _ in range(40):
-            middle = (low + high) / 2
-            low, high = (middle, high) if found[0].above(middle) <= delta else (low, middle)
-        return low
-
-    def crowd(self) -> int:
-        return sum(self.answers)
-
-    def to_json(self) -> Any:
-        parts = {key.hex(): self.parts[key].to_json() for key in self.keys}
-        return {"answers": self.answers, "ones": self.ones, "parts": parts}
-
-
-@dataclass(frozen=True)
 class BitQuery(SealableQuery):
     """Ask the records of a slice for one randomised bit 1{S <= q} each.
 
-    The slice is cut into equal parts, one for each threshold.
+    The slice is cut into equal parts, one for each threshold. With `each`, every group has
+    thresholds of its own, as many as the others, one group after the other.
     """
 
     channel: Bit
@@ -120,40 +63,70 @@ class BitQuery(SealableQuery):
     thresholds: tuple[float, ...]
     # What its tally keeps apart.
     division: Division = by_owner
+    each: bool = False
 
     row_bytes = ROW_BYTES
 
     def __post_init__(self) -> None:
         check_slice(self.start, self.stop)
         check_thresholds(self.thresholds)
+        if self.each and (not self.division.parts or len(self.thresholds) % self.division.parts):
+            raise BadInput(
+                f"{len(self.thresholds)} thresholds for {self.division.parts} groups; accepted are "
+                "as many for each"
+            )
 
-    def part(self, positions: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the index of the threshold that each position of the slice is asked about."""
-        return slice_part(positions, self.start, self.stop, count=len(self.thresholds))
+    @property
+    def cuts(self) -> int:
+        """The parts that the slice is cut into."""
+        return len(self.thresholds) // (self.division.parts if self.each else 1)
+
+    @property
+    def kept_apart(self) -> str:
+        return self.division.by
+
+    def part(
+        self, positions: NDArray[np.float64], groups: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
+        """Return the index of the threshold that each record of the slice is asked about.
+
+        Positions, and groups if each has its own thresholds, are those of the records.
+        """
+        found = slice_part(positions, self.start, self.stop, count=self.cuts)
+        return found + groups * self.cuts if self.each and groups is not None else found
 
     def to_body(self) -> bytes:
-        return serialise(
-            wire.BitQuery(start=self.start, stop=self.stop, thresholds=self.thresholds)
-        )
+        message = wire.BitQuery(start=self.start, stop=self.stop, thresholds=self.thresholds)
+        message.each = self.each
+        return serialise(message)
 
     def answer(self, subjects: Subjects) -> Columns:
-        parts = self.part(subjects.positions)
+        beside = self.division.columns(subjects)
+        parts = self.part(subjects.positions, beside.get(GROUPS))
         bits = subjects.scores() <= np.asarray(self.thresholds, dtype=np.float64)[parts]
-        return {"parts": parts, "reports": self.channel.randomize(bits, subjects.entropy)}
+        own = {"parts": parts, "reports": self.channel.randomize(bits, subjects.entropy)}
+        return own | beside
 
     def pack(self, columns: Columns) -> bytes:
         parts, reports = columns["parts"].astype(U2), self.channel.pack(columns["reports"])
-        return serialise(wire.BitReports(parts=parts.tobytes(), reports=reports))
+        beside = self.division.packed(columns)
+        return serialise(wire.BitReports(parts=parts.tobytes(), reports=reports, **beside))
 
     def check(self, body: bytes, n: int, *, most: int) -> None:
         message = parse(wire.BitReports, body)
         self.channel.check(message.reports, n)
         check_numbers(message.parts, n, below=len(self.thresholds))
+        self.division.check(message, n)
+        if self.each:
+            found = self.unpack(body, n)
+            if (found["parts"] // self.cuts != found[GROUPS]).any():
+                raise Refused(wire.Code.OUT_OF_ALPHABET)
 
     def unpack(self, body: bytes, n: int) -> Columns:
         message = wire.BitReports.FromString(body)
         reports = self.channel.unpack(message.reports, n)
-        return {"parts": column(message.parts, U2, n), "reports": reports}
+        own = {"parts": column(message.parts, U2, n), "reports": reports}
+        return own | self.division.unpack(message, n)
 
     def to_rows(self, columns: Columns) -> Array:
         parts = np.ascontiguousarray(columns["parts"], dtype=U2)
@@ -183,7 +156,12 @@ class BitQuery(SealableQuery):
         return BitTally(tuple(values["answers"]), tuple(values["ones"]), parts)
 
     def evidence(self, tally: BitTally | None) -> list[BitEvidence]:
-        """A threshold may stand in a query several times; its answers are pooled."""
+        """A threshold may stand in a query several times; its answers are pooled.
+
+        Those of groups with thresholds of their own say nothing of all records.
+        """
+        if self.each:
+            return []
         answers, ones = Counter(dict.fromkeys(self.thresholds, 0)), Counter[float]()
         if tally is not None:
             for q, n, k in zip(self.thresholds, tally.answers, tally.ones, strict=True):
@@ -196,30 +174,32 @@ class BitQuery(SealableQuery):
 class BitTerms(LocalTerms):
     """The terms of a campaign of bits.
 
-    Variants for-every-owner and per-owner test each owner of `owner_floor` answers or more on its
-    own; `joint` divides delta among owners with a threshold each. With `planned_mixture`, what the
-    variant certified claims is for the owners in the shares in which they answered its first round.
+    Variants of owners and groups test each part of `part_floor` answers or more on its own; `joint`
+    divides delta among parts with a threshold each. With `planned_mixture`, what the variant
+    certified claims is for the owners in the shares in which they answered its first round.
     Its rounds are made so that an owner of `smallest_owner` records can answer each.
     """
 
     joint: bool = False
-    owner_floor: int = 0
+    part_floor: int = 0
     planned_mixture: bool = False
     smallest_owner: int = 0
+    group_column: str = ""
+    groups: tuple[str, ...] = ()
 
     method: ClassVar[str] = "bits"
     of_risks: ClassVar[bool] = True
     variants: ClassVar[tuple[str, ...]] = (
         "certified",
-        *OWNER_VARIANTS,
+        *PART_VARIANTS,
         "published",
         "published-star",
         "one-shot",
     )
     settings: ClassVar[dict[str, tuple[str, ...]]] = {
         **LocalTerms.settings,
-        "joint": (PER_OWNER,),
-        "owner-floor": OWNER_VARIANTS,
+        "joint": EACH,
+        **PART_SETTINGS,
         "mixture": ("certified",),
         "smallest-owner": ("certified",),
         "shuffler": (),
@@ -230,16 +210,17 @@ class BitTerms(LocalTerms):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_groups(self.variant, self.group_column, self.groups)
         check_smallest_owner(self.smallest_owner)
 
     @classmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
         own: dict[str, Any] = {}
-        if variant in OWNER_VARIANTS:
+        if variant in PART_VARIANTS:
             # Answers at coverage 1 - alpha, of which a third plan.
             level = 1 - float(settings["alpha"])
             deviation = Bit(epsilon=float(settings["epsilon"])).deviation(level)
-            own = owner_settings(variant, settings, deviation=deviation, tested=2 / 3)
+            own = part_settings(variant, settings, deviation=deviation, tested=2 / 3)
         if variant == "certified":
             own["planned_mixture"] = plans_mixture(settings)
             own["smallest_owner"] = int(settings.get("smallest-owner", 0))
@@ -253,8 +234,8 @@ class BitTerms(LocalTerms):
 
     @property
     def row_bytes(self) -> int:
-        """Who tests owners one by one must know whose reports they are."""
-        return 0 if self.variant in OWNER_VARIANTS or self.planned_mixture else ROW_BYTES
+        """Who tests owners or groups one by one must know whose reports they are."""
+        return 0 if self.variant in PART_VARIANTS or self.planned_mixture else ROW_BYTES
 
     def make_channel(self, *, labels: int) -> Bit:
         return Bit(epsilon=self.epsilon)
@@ -264,7 +245,8 @@ class BitTerms(LocalTerms):
         if len(message.thresholds) > MOST_THRESHOLDS:
             raise Refused(wire.Code.MALFORMED)
         channel = self.make_channel(labels=labels)
-        return BitQuery(channel, message.start, message.stop, tuple(message.thresholds))
+        asked, own = tuple(message.thresholds), (self.division, message.each)
+        return BitQuery(channel, message.start, message.stop, asked, *own)
 
     def explain(self, *, labels: int, alpha: float) -> Explanation:
         channel = self.make_channel(labels=labels)
@@ -273,10 +255,11 @@ class BitTerms(LocalTerms):
             calibrates(labels=labels, alpha=alpha),
             "From each record, at most once, leaves one bit: whether the record's score is below a "
             f"threshold, told truly with probability {float(channel.hit):.1%}.",
+            in_clear(self.group_column, self.groups),
         )
 
     def row_bits(self, *, labels: int) -> dict[str, int]:
-        return {"parts": 16, "reports": 1}
+        return {"parts": 16, "reports": 1, **self.division.row_bits}
 
 
 BitProcedure = Generator[BitQuery, BitTally, LocalCertificate]

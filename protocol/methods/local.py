@@ -8,6 +8,8 @@ from confide.protocol.channels.base import Channel
 from confide.protocol.errors import check_probability
 from confide.protocol.methods.base import LOCAL, Terms
 from confide.protocol.methods.labels.in_clear import OWNER
+from confide.protocol.methods.owner_terms import division_of
+from confide.protocol.methods.partition import Division
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +54,14 @@ class LocalTerms(Terms):
         return 0
 
     @property
-    def owner_floor(self) -> int:
-        """The reports from which on an owner is tested on its own; 0 if none is."""
+    def part_floor(self) -> int:
+        """The reports from which on an owner or group is tested on its own; 0 if none is."""
         return 0
+
+    @property
+    def division(self) -> Division:
+        """What tallies keep apart: groups if the plan names some, else owners."""
+        return division_of(self.group_column, self.groups)
 
     @abstractmethod
     def make_channel(self, *, labels: int) -> Channel:

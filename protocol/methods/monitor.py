@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.base import MONITOR, Explanation
-from confide.protocol.methods.bits import BitQuery, BitTally
+from confide.protocol.methods.bits import BitQuery
 from confide.protocol.methods.local import LocalTerms
+from confide.protocol.methods.parts import BitTally
 from confide.protocol.methods.thresholds import Alarm, check_thresholds
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse

@@ -16,18 +16,11 @@ from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.base import MOST_LABELS, LabelChannel
 from confide.protocol.channels.registry import AUTO, LABEL_CHANNELS, auto
 from confide.protocol.errors import BadInput, Refused, check_choice
-from confide.protocol.methods.base import (
-    Batch,
-    Columns,
-    Explanation,
-    Query,
-    ReportScores,
-    Subjects,
-    Tally,
-)
+from confide.protocol.methods.base import Batch, Columns, Explanation, Query, ReportScores, Tally
 from confide.protocol.methods.labels.in_clear import check_any_labels
 from confide.protocol.methods.labels.terms import CLASS_CONDITIONAL, CLASS_FLOOR
 from confide.protocol.methods.local import LocalTerms
+from confide.protocol.methods.subjects import Subjects
 from confide.protocol.methods.thresholds import (
     calibrates,
     check_slice,

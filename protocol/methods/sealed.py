@@ -9,7 +9,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from confide.protocol.errors import BadInput, Refused
-from confide.protocol.methods.base import Batch, Columns, Query, ReportScores, Subjects
+from confide.protocol.methods.base import Batch, Columns, Query, ReportScores
+from confide.protocol.methods.subjects import Subjects
 from confide.protocol.sealing import AROUND, seal, unseal
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import Array

@@ -1,6 +1,6 @@
 """Reads a file of records to predict: results of a model, or features; a truth is not needed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
+from confide.protocol.methods.partition import spelled
 from confide.protocol.record_columns import (
     TRUE_LABELS,
     check_features,
@@ -27,28 +28,42 @@ class NewRecords:
     """Records of a file, by row.
 
     `given` is what a predictor takes: results of the model, or features if it has a model. `ids`
-    and `truth` are None where the file has none; a truth serves to measure coverage.
+    and `truth` are None where the file has none; a truth serves to measure coverage. `groups` has
+    the values of the column that groups them, if one was named.
     """
 
     given: Array
     ids: list[Any] | None
     truth: Array | None
+    groups: Array | None = None
 
     def __len__(self) -> int:
         return len(self.given)
 
 
 def read_new_records(
-    path: Path, score: Score, *, features: bool, named: tuple[str, ...] = ()
+    path: Path,
+    score: Score,
+    *,
+    features: bool,
+    group_column: str | None = None,
+    named: tuple[str, ...] = (),
 ) -> NewRecords:
     """Read the records of a file: their features, or the results that this score reads.
 
-    `named` are columns that are neither.
+    `named` are columns that are neither, and so is the one that groups the records.
     """
     accepted = f"accepted are .npz, .csv and .parquet with {_wanted(score, features=features)}"
+    named = named if group_column is None else (*named, group_column)
     columns = read_columns(path, accepted=accepted, named=named)
     try:
-        return _records(columns.arrays, score, features=features)
+        found = _records(columns.arrays, score, features=features)
+        if group_column is None:
+            return found
+        groups = spelled(columns.arrays[group_column].tolist())
+        if groups.shape != (len(found),):
+            raise BadInput(f"{group_column} has shape {groups.shape} for {len(found)} records")
+        return replace(found, groups=groups)
     except BadInput as error:
         raise BadInput(f"{path}: {error}; {accepted}") from None
 

@@ -4,7 +4,8 @@ Numpy arrays and torch tensors are accepted; torch is not imported.
 """
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.cards.card import Card
-from confide.protocol.cards.trust import Key, thresholds_of, trusted_release
+from confide.protocol.cards.trust import Key, group_thresholds_of, thresholds_of, trusted_release
 from confide.protocol.errors import BadInput
+from confide.protocol.methods.partition import spelled
 from confide.protocol.prediction.batches import BatchModel, Progress, checked_model
 from confide.protocol.prediction.explanation import (
     RecordExplanation,
@@ -47,7 +49,8 @@ class Predictor:
 
     `label_count` is the number of labels that a card names, None for any; `remarks` are the
     limits of the card that the predictor was made from. With `class_thresholds` every label has its
-    own, and the threshold is the largest of them.
+    own, and the threshold is the largest of them. With `group_thresholds` every group has its own,
+    by name: methods that are given the `groups` of records use these, else the largest of them.
     """
 
     score: Score
@@ -56,9 +59,11 @@ class Predictor:
     model: BatchModel | None = None
     remarks: tuple[str, ...] = ()
     class_thresholds: tuple[float, ...] = ()
+    group_thresholds: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        if not all(0.0 <= q <= 1.0 for q in (self.threshold, *self.class_thresholds)):
+        each = (self.threshold, *self.class_thresholds, *self.group_thresholds.values())
+        if not all(0.0 <= q <= 1.0 for q in each):
             raise BadInput(f"threshold is {self.threshold!r}; it must lie in [0, 1]")
         if len(self.class_thresholds) not in (0, self.label_count):
             raise BadInput(
@@ -83,7 +88,8 @@ class Predictor:
         what `confide.read_model` returns) that the card does not name. The card of a simulation is
         refused unless `simulation` accepts it. A trivial threshold, or a contract that was not
         kept, is a `CardWarning`. Where owners or groups have a threshold each, `part` names whose
-        is used; without it the largest is, which covers each of them.
+        is used; without it the largest is, which covers each of them, unless methods are given the
+        groups of records.
         """
         released, remarks = trusted_release(card, key=key, simulation=simulation)
         named = bytes.fromhex(released["model"])
@@ -92,12 +98,14 @@ class Predictor:
             warnings.warn(remark, CardWarning, stacklevel=2)
         score, labels = find_score(released["score"]), released["labels"]
         threshold, by_class = thresholds_of(released, part)
-        return cls(score, threshold, labels or None, chosen, remarks, by_class)
+        by_group = group_thresholds_of(released) if part is None else {}
+        return cls(score, threshold, labels or None, chosen, remarks, by_class, by_group)
 
     @property
     def trivial(self) -> bool:
         """Whether the threshold is 1: sets hold every label, and intervals are the whole line."""
-        return min(self.class_thresholds or (self.threshold,)) >= 1.0
+        each = self.class_thresholds or (*self.group_thresholds.values(),) or (self.threshold,)
+        return min(each) >= 1.0
 
     @property
     def _limits(self) -> Any:
@@ -109,36 +117,49 @@ class Predictor:
         """Whether it predicts sets of labels, not intervals of numbers."""
         return self.score.task in (CLASSIFICATION, MULTI_LABEL)
 
-    def predict_set(self, x: Any, *, u: Any = None) -> Any:
+    def predict_set(self, x: Any, *, u: Any = None, groups: Any = None) -> Any:
         """Return (n, K) booleans: the labels of every set.
 
         An array gives an array; a tensor gives a tensor on the same device. `u` holds the uniform
-        number of each record, for randomised scores; without it they are drawn.
+        number of each record, for randomised scores; without it they are drawn. `groups` holds the
+        group of each record, as the card names them, where groups have a threshold each.
         """
-        return like(x, self._mask(x, u))
+        return like(x, self._mask(x, u, groups))
 
-    def predict_labels(self, x: Any, *, u: Any = None) -> list[list[int]]:
+    def predict_labels(self, x: Any, *, u: Any = None, groups: Any = None) -> list[list[int]]:
         """Return the labels of every set, in order of their index."""
-        return [np.flatnonzero(row).tolist() for row in self._mask(x, u)]
+        return [np.flatnonzero(row).tolist() for row in self._mask(x, u, groups)]
 
-    def predict_interval(self, x: Any) -> Any:
+    def predict_interval(self, x: Any, *, groups: Any = None) -> Any:
         """Return (n, 2) numbers, the ends of every interval; those of the whole line are infinite.
 
         An interval whose low end is above its high one is empty.
         """
-        low, high = residual(self.score).interval(self.results(x), self.threshold)
-        return like(x, np.stack([low, high], axis=1))
+        score, results = residual(self.score), self.results(x)
+        found = np.empty((len(results), 2))
+        for rows, own in self._grouped(groups, len(results)):
+            ends = score.interval(results[rows], own.threshold)
+            found[rows] = np.stack(ends, axis=1)
+        return like(x, found)
 
-    def sizes(self, x: Any, *, u: Any = None) -> Array:
+    def sizes(self, x: Any, *, u: Any = None, groups: Any = None) -> Array:
         """Return the number of labels in every set, or the width of every interval."""
         if not self.of_labels:
-            low, high = as_array(self.predict_interval(x)).T
+            low, high = as_array(self.predict_interval(x, groups=groups)).T
             return np.maximum(high - low, 0.0)
-        return self._mask(x, u).sum(axis=1, dtype=np.int64)
+        return self._mask(x, u, groups).sum(axis=1, dtype=np.int64)
 
-    def explain(self, x: Any, *, u: Any = None) -> list[RecordExplanation]:
+    def explain(self, x: Any, *, u: Any = None, groups: Any = None) -> list[RecordExplanation]:
         """Say of every record why each label is in its set or not, or how its interval was made."""
         results = self.results(x)
+        if groups is not None:
+            uniforms = self._uniforms(len(results), u)
+            found: dict[int, RecordExplanation] = {}
+            for rows, own in self._grouped(groups, len(results)):
+                some = None if uniforms is None else uniforms[rows]
+                for row, one in zip(rows, own.explain(results[rows], u=some), strict=True):
+                    found[int(row)] = replace(one, record=int(row))
+            return [found[row] for row in range(len(results))]
         if not self.of_labels:
             return explain_intervals(residual(self.score), results, threshold=self.threshold)
         if self.score.task == MULTI_LABEL:
@@ -171,11 +192,42 @@ class Predictor:
             return None
         return self.score.width(self.label_count or 0)
 
-    def _mask(self, x: Any, u: Any) -> NDArray[np.bool_]:
+    def _mask(self, x: Any, u: Any, groups: Any = None) -> NDArray[np.bool_]:
+        if self.score.task != MULTI_LABEL:
+            LabelScore.of(self.score)
+        results = self.results(x)
+        uniforms = self._uniforms(len(results), u)
+        found = np.empty(results.shape, dtype=np.bool_)
+        for rows, own in self._grouped(groups, len(results)):
+            some = None if uniforms is None else uniforms[rows]
+            found[rows] = own._inside(results[rows], some)
+        return found
+
+    def _inside(self, results: Array, u: Array | None) -> NDArray[np.bool_]:
         if self.score.task == MULTI_LABEL:
-            return FalseNegatives.label_scores(self.results(x)) <= np.asarray(self._limits)
-        score, results = LabelScore.of(self.score), self.results(x)
-        return labels_within(score, results, self._limits, u=self._uniforms(len(results), u))
+            return FalseNegatives.label_scores(results) <= np.asarray(self._limits)
+        return labels_within(LabelScore.of(self.score), results, self._limits, u=u)
+
+    def _grouped(self, groups: Any, n: int) -> Iterator[tuple[Any, Self]]:
+        """Yield rows of n records, and the predictor of their group, which takes results."""
+        plain = replace(self, model=None, group_thresholds={})
+        if groups is None:
+            yield slice(None), plain
+            return
+        if not self.group_thresholds:
+            raise BadInput("groups are given, and no group has a threshold of its own here")
+        given = spelled(as_array(groups).tolist())
+        if given.shape != (n,):
+            raise BadInput(f"{len(given)} groups for {n} records; accepted is one each")
+        unknown = sorted({*given.tolist()} - {*self.group_thresholds})
+        if unknown:
+            raise BadInput(
+                f"groups hold {', '.join(unknown)[:200]}; accepted are those of the card: "
+                f"{', '.join(self.group_thresholds)[:500]}"
+            )
+        for name in np.unique(given).tolist():
+            threshold = self.group_thresholds[name]
+            yield np.flatnonzero(given == name), replace(plain, threshold=threshold)
 
     def _uniforms(self, n: int, u: Any) -> Array | None:
         if u is not None:

@@ -52,12 +52,23 @@ def search_steps(bins: int) -> int:
     return (bins - 1).bit_length()
 
 
-def search_variance(*, bins: int, epsilon: float, delta: float) -> int:
+def search_variance(*, bins: int, epsilon: float, delta: float, moved: int = 1) -> int:
     """The least whole variance with which all counts of a bisection stay within the budget.
 
-    The budget is (epsilon, delta) for all of them together.
+    The budget is (epsilon, delta) for all of them together. Replacing a record moves so many counts
+    in every round.
     """
-    variance = math.ceil(search_steps(bins) / (2 * Fraction(zcdp_within(epsilon, delta))))
-    while zcdp_epsilon(search_steps(bins) / (2 * variance), delta) > epsilon:
+    counts = moved * search_rounds(bins, moved=moved)
+    variance = math.ceil(counts / (2 * Fraction(zcdp_within(epsilon, delta))))
+    while zcdp_epsilon(counts / (2 * variance), delta) > epsilon:
         variance += 1
     return variance
+
+
+def search_rounds(bins: int, *, moved: int = 1) -> int:
+    """The rounds of a bisection.
+
+    If a record may move two counts, those of private parts, there is one more: how many records
+    each part has is counted with noise, too.
+    """
+    return search_steps(bins) + (moved > 1)

@@ -62,6 +62,8 @@ class LabelScore(Score):
         return {**self.parameters, **tempered}
 
     def with_constants(self, given: Mapping[str, float]) -> Self:
+        if not given:
+            return self
         limits = {name: self.limits.get(name, ANY) for name in self.parameters}
         check_constants(self.name, given, limits | {"temperature": TEMPERATURE})
         own = {name: given.get(name, value) for name, value in self.parameters.items()}

@@ -7,6 +7,7 @@ over when it arrives.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -61,10 +62,12 @@ class Attendance:
         found: Flags = np.random.default_rng(self.seed).random(self.owners) < self.dropout
         return found
 
+    @lru_cache(maxsize=4)  # noqa: B019 - a frozen value, of which a process has one or two
     def missing(self, round_: int) -> Flags:
         """The owners that do not hear of this round, or of any."""
         return self.away | (self._drawn("missing", round_) < self.round_dropout)
 
+    @lru_cache(maxsize=4)  # noqa: B019
     def late(self, round_: int) -> Flags:
         """The owners whose answer to this round, if they give one, is late."""
         slow = self._drawn("slow", 0) < self.stragglers

@@ -4,7 +4,7 @@ Nodes and ServerApp of a simulation read the same run configuration and come to 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
+from confide.protocol.methods.partition import spelled
 from confide.protocol.record_columns import (
     Columns,
     TextColumn,
@@ -45,7 +46,7 @@ class SimulatedData:
     Truths are labels, or targets as floats; results are probabilities, or numbers under the names
     in `columns`. `owners` are the names in the column of owners, and `holders` the number of its
     owner for each record; without such a column the simulation deals the records. Ids are made up
-    if there are none.
+    if there are none. `public` has the column that groups the records, if one is named.
     """
 
     name: str
@@ -57,6 +58,7 @@ class SimulatedData:
     owners: tuple[str, ...] = ()
     holders: Array | None = None
     columns: tuple[str, ...] = ()
+    public: Mapping[str, Array] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.truth)
@@ -82,10 +84,12 @@ class SimulatedData:
 
 def simulated_data(config: Config) -> SimulatedData:
     """Return the records that a run configuration names, read once per process."""
-    path, column = str(config["data"]), str(config["owner-column"])
-    if column and not path:
-        raise BadInput(f"owner-column is {column!r} without data; accepted is both, or neither")
-    return _read(path, column) if path else _embedded()
+    path = str(config["data"])
+    columns = {name: str(config.get(name, "")) for name in ("owner-column", "group-column")}
+    stray = next((name for name, column in columns.items() if column and not path), None)
+    if stray:
+        raise BadInput(f"{stray} is {columns[stray]!r} without data; accepted is both, or neither")
+    return _read(path, *columns.values()) if path else _embedded()
 
 
 @cache
@@ -95,13 +99,14 @@ def _embedded() -> SimulatedData:
 
 
 @cache
-def _read(path: str, column: str) -> SimulatedData:
+def _read(path: str, column: str, group: str) -> SimulatedData:
     if not Path(path).is_absolute():
         raise BadInput(
             f"data is {path!r}; accepted is an absolute path: the app runs in a folder of Flower's"
         )
     try:
-        columns = read_columns(Path(path), accepted=ACCEPTED, named=(column,) if column else ())
+        named = tuple(filter(None, (column, group)))
+        columns = read_columns(Path(path), accepted=ACCEPTED, named=named)
     except TextColumn as error:
         if column:
             raise
@@ -109,7 +114,8 @@ def _read(path: str, column: str) -> SimulatedData:
             f"{error}; if it names the owner of each record, owner-column (--owner-column) says so"
         ) from None
     try:
-        return _checked(Path(path).name, columns, column)
+        found = _checked(Path(path).name, columns, column)
+        return _grouped(found, columns.arrays[group], group) if group else found
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
 
@@ -136,6 +142,13 @@ def _checked(name: str, columns: Columns, column: str) -> SimulatedData:
         name, truth, results, features, arrays.get("id"), arrays.get("person"), columns=named
     )
     return _held(data, arrays[column]) if column else data
+
+
+def _grouped(data: SimulatedData, values: Array, column: str) -> SimulatedData:
+    """Return the data with the public column by which records are grouped."""
+    if values.shape != (len(data),):
+        raise BadInput(f"it has {len(data)} records and {column} of shape {values.shape}")
+    return replace(data, public={column: spelled(values.tolist())})
 
 
 def _held(data: SimulatedData, column: Array) -> SimulatedData:
@@ -166,7 +179,9 @@ def dealt_records(config: Config) -> int:
 
 def dealt(config: Config, *, owners: int) -> Dealt:
     """Deal the records to so many owners, once per process."""
-    rules = {name: config[name] for name in (*_RULES, "data", "owner-column", "seed")}
+    rules = {
+        name: config[name] for name in (*_RULES, "data", "owner-column", "group-column", "seed")
+    }
     return _dealt(tuple(rules.items()), dealt_records(config), owners)
 
 

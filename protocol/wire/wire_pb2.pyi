@@ -43,6 +43,7 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CODE_NOT_ALLOWED: _ClassVar[Code]
     PROBABILITIES_MAY_NOT_LEAVE: _ClassVar[Code]
     SHUFFLER_ONLY: _ClassVar[Code]
+    COLUMN_MAY_NOT_LEAVE: _ClassVar[Code]
 OK: Code
 MALFORMED: Code
 WRONG_VERSION: Code
@@ -77,6 +78,7 @@ UNAVAILABLE: Code
 CODE_NOT_ALLOWED: Code
 PROBABILITIES_MAY_NOT_LEAVE: Code
 SHUFFLER_ONLY: Code
+COLUMN_MAY_NOT_LEAVE: Code
 
 class Plan(_message.Message):
     __slots__ = ("version", "campaign", "method", "terms", "score", "labels", "alpha", "expected_records", "minimum_reports", "minimum_owners", "model", "issued", "expires", "training", "share", "chain", "shuffling")
@@ -139,24 +141,28 @@ class ChainCost(_message.Message):
     def __init__(self, campaign: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ...) -> None: ...
 
 class BitTerms(_message.Message):
-    __slots__ = ("variant", "epsilon", "delta", "max_corrupt", "joint", "owner_floor", "planned_mixture", "smallest_owner")
+    __slots__ = ("variant", "epsilon", "delta", "max_corrupt", "joint", "part_floor", "planned_mixture", "smallest_owner", "group_column", "groups")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
     MAX_CORRUPT_FIELD_NUMBER: _ClassVar[int]
     JOINT_FIELD_NUMBER: _ClassVar[int]
-    OWNER_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    PART_FLOOR_FIELD_NUMBER: _ClassVar[int]
     PLANNED_MIXTURE_FIELD_NUMBER: _ClassVar[int]
     SMALLEST_OWNER_FIELD_NUMBER: _ClassVar[int]
+    GROUP_COLUMN_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     variant: str
     epsilon: float
     delta: float
     max_corrupt: int
     joint: bool
-    owner_floor: int
+    part_floor: int
     planned_mixture: bool
     smallest_owner: int
-    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., joint: _Optional[bool] = ..., owner_floor: _Optional[int] = ..., planned_mixture: _Optional[bool] = ..., smallest_owner: _Optional[int] = ...) -> None: ...
+    group_column: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., joint: _Optional[bool] = ..., part_floor: _Optional[int] = ..., planned_mixture: _Optional[bool] = ..., smallest_owner: _Optional[int] = ..., group_column: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PairTerms(_message.Message):
     __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "joint", "class_floor")
@@ -195,7 +201,7 @@ class MonitorTerms(_message.Message):
     def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., threshold: _Optional[float] = ..., card: _Optional[bytes] = ..., periods: _Optional[int] = ...) -> None: ...
 
 class LabelTerms(_message.Message):
-    __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "sent_features", "ladder", "largest_set", "joint", "class_floor", "owner_floor")
+    __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "sent_features", "ladder", "largest_set", "joint", "class_floor", "part_floor", "group_column", "groups")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
@@ -206,7 +212,9 @@ class LabelTerms(_message.Message):
     LARGEST_SET_FIELD_NUMBER: _ClassVar[int]
     JOINT_FIELD_NUMBER: _ClassVar[int]
     CLASS_FLOOR_FIELD_NUMBER: _ClassVar[int]
-    OWNER_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    PART_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    GROUP_COLUMN_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     variant: str
     channel: str
     epsilon: float
@@ -217,11 +225,13 @@ class LabelTerms(_message.Message):
     largest_set: int
     joint: bool
     class_floor: int
-    owner_floor: int
-    def __init__(self, variant: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., sent_features: _Optional[int] = ..., ladder: _Optional[_Iterable[float]] = ..., largest_set: _Optional[int] = ..., joint: _Optional[bool] = ..., class_floor: _Optional[int] = ..., owner_floor: _Optional[int] = ...) -> None: ...
+    part_floor: int
+    group_column: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, variant: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., sent_features: _Optional[int] = ..., ladder: _Optional[_Iterable[float]] = ..., largest_set: _Optional[int] = ..., joint: _Optional[bool] = ..., class_floor: _Optional[int] = ..., part_floor: _Optional[int] = ..., group_column: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CentralTerms(_message.Message):
-    __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "grid", "delta", "given_edges")
+    __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "grid", "delta", "given_edges", "by", "parts", "group_column", "groups")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     MECHANISM_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
@@ -232,6 +242,10 @@ class CentralTerms(_message.Message):
     GRID_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
     GIVEN_EDGES_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_COLUMN_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     variant: str
     mechanism: str
     epsilon: float
@@ -242,10 +256,14 @@ class CentralTerms(_message.Message):
     grid: str
     delta: float
     given_edges: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., grid: _Optional[str] = ..., delta: _Optional[float] = ..., given_edges: _Optional[_Iterable[float]] = ...) -> None: ...
+    by: str
+    parts: int
+    group_column: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., grid: _Optional[str] = ..., delta: _Optional[float] = ..., given_edges: _Optional[_Iterable[float]] = ..., by: _Optional[str] = ..., parts: _Optional[int] = ..., group_column: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FullDataTerms(_message.Message):
-    __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "training_noise", "training_rate", "training_steps", "training_delta", "grid", "delta", "given_edges")
+    __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "training_noise", "training_rate", "training_steps", "training_delta", "grid", "delta", "given_edges", "by", "parts", "group_column", "groups")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     MECHANISM_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
@@ -260,6 +278,10 @@ class FullDataTerms(_message.Message):
     GRID_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
     GIVEN_EDGES_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_COLUMN_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     variant: str
     mechanism: str
     epsilon: float
@@ -274,7 +296,11 @@ class FullDataTerms(_message.Message):
     grid: str
     delta: float
     given_edges: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., training_noise: _Optional[float] = ..., training_rate: _Optional[float] = ..., training_steps: _Optional[int] = ..., training_delta: _Optional[float] = ..., grid: _Optional[str] = ..., delta: _Optional[float] = ..., given_edges: _Optional[_Iterable[float]] = ...) -> None: ...
+    by: str
+    parts: int
+    group_column: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, variant: _Optional[str] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., privacy_delta: _Optional[float] = ..., bins: _Optional[int] = ..., beta: _Optional[float] = ..., noise_variance: _Optional[int] = ..., training_noise: _Optional[float] = ..., training_rate: _Optional[float] = ..., training_steps: _Optional[int] = ..., training_delta: _Optional[float] = ..., grid: _Optional[str] = ..., delta: _Optional[float] = ..., given_edges: _Optional[_Iterable[float]] = ..., by: _Optional[str] = ..., parts: _Optional[int] = ..., group_column: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TrainingTerms(_message.Message):
     __slots__ = ("variant", "epsilon", "privacy_delta", "architecture", "arguments", "source", "parameters", "size", "features", "outputs", "noise_multiplier", "sampling_rate", "rounds", "local_steps", "clip", "batch", "learning_rate", "momentum", "averaged_rounds", "centre", "loss_share", "loss_noise", "target_low", "target_high")
@@ -351,14 +377,16 @@ class Query(_message.Message):
     def __init__(self, version: _Optional[int] = ..., plan: _Optional[bytes] = ..., round: _Optional[int] = ..., body: _Optional[bytes] = ...) -> None: ...
 
 class BitQuery(_message.Message):
-    __slots__ = ("start", "stop", "thresholds")
+    __slots__ = ("start", "stop", "thresholds", "each")
     START_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     THRESHOLDS_FIELD_NUMBER: _ClassVar[int]
+    EACH_FIELD_NUMBER: _ClassVar[int]
     start: float
     stop: float
     thresholds: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, start: _Optional[float] = ..., stop: _Optional[float] = ..., thresholds: _Optional[_Iterable[float]] = ...) -> None: ...
+    each: bool
+    def __init__(self, start: _Optional[float] = ..., stop: _Optional[float] = ..., thresholds: _Optional[_Iterable[float]] = ..., each: _Optional[bool] = ...) -> None: ...
 
 class PairQuery(_message.Message):
     __slots__ = ("start", "stop", "thresholds", "labels")
@@ -381,10 +409,12 @@ class LabelQuery(_message.Message):
     def __init__(self, start: _Optional[float] = ..., stop: _Optional[float] = ...) -> None: ...
 
 class CountQuery(_message.Message):
-    __slots__ = ("threshold",)
+    __slots__ = ("threshold", "thresholds")
     THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLDS_FIELD_NUMBER: _ClassVar[int]
     threshold: float
-    def __init__(self, threshold: _Optional[float] = ...) -> None: ...
+    thresholds: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, threshold: _Optional[float] = ..., thresholds: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class TrainingQuery(_message.Message):
     __slots__ = ("weights",)
@@ -445,12 +475,14 @@ class SealedReports(_message.Message):
     def __init__(self, sealed: _Optional[bytes] = ...) -> None: ...
 
 class BitReports(_message.Message):
-    __slots__ = ("parts", "reports")
+    __slots__ = ("parts", "reports", "groups")
     PARTS_FIELD_NUMBER: _ClassVar[int]
     REPORTS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     parts: bytes
     reports: bytes
-    def __init__(self, parts: _Optional[bytes] = ..., reports: _Optional[bytes] = ...) -> None: ...
+    groups: bytes
+    def __init__(self, parts: _Optional[bytes] = ..., reports: _Optional[bytes] = ..., groups: _Optional[bytes] = ...) -> None: ...
 
 class PairReports(_message.Message):
     __slots__ = ("parts", "reports")
@@ -461,14 +493,16 @@ class PairReports(_message.Message):
     def __init__(self, parts: _Optional[bytes] = ..., reports: _Optional[bytes] = ...) -> None: ...
 
 class LabelReports(_message.Message):
-    __slots__ = ("reports", "probabilities", "features")
+    __slots__ = ("reports", "probabilities", "features", "groups")
     REPORTS_FIELD_NUMBER: _ClassVar[int]
     PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     reports: bytes
     probabilities: bytes
     features: bytes
-    def __init__(self, reports: _Optional[bytes] = ..., probabilities: _Optional[bytes] = ..., features: _Optional[bytes] = ...) -> None: ...
+    groups: bytes
+    def __init__(self, reports: _Optional[bytes] = ..., probabilities: _Optional[bytes] = ..., features: _Optional[bytes] = ..., groups: _Optional[bytes] = ...) -> None: ...
 
 class Counts(_message.Message):
     __slots__ = ("counts",)

@@ -63,16 +63,12 @@ class Candidate:
     shows: str
     law: Law
     channel: Callable[[Case], str]
-    # Thresholds that stand for the law in advice: as many as take a second at most.
+    # The most thresholds that stand for the law in advice, and while a size is sought.
     campaigns: int
+    few: int
     needs_model: bool = False
     needs_features: bool = False
     needs_trust: bool = False
-
-    @property
-    def few(self) -> int:
-        """Thresholds that stand for the law while a size is sought."""
-        return self.campaigns // 4
 
     def refusal(self, asked: AdviceQuestion) -> str | None:
         """Why the method is not allowed; None if it is."""
@@ -94,7 +90,8 @@ CANDIDATES = (
         "one randomised bit of a record leaves; label and features stay hidden",
         lambda case, campaigns: bit_law(case.bits, "certified", campaigns=campaigns),
         lambda _: Bit.name,
-        campaigns=48,
+        campaigns=200,
+        few=12,
         needs_model=True,
     ),
     Candidate(
@@ -103,7 +100,8 @@ CANDIDATES = (
         "one randomised bit of a record leaves, in a single round; label and features stay hidden",
         lambda case, campaigns: bit_law(case.bits, "one-shot", campaigns=campaigns),
         lambda _: Bit.name,
-        campaigns=48,
+        campaigns=200,
+        few=12,
         needs_model=True,
     ),
     Candidate(
@@ -113,6 +111,7 @@ CANDIDATES = (
         lambda case, campaigns: label_law(case.labels, campaigns=campaigns),
         lambda case: case.label_channel.name,
         campaigns=240,
+        few=60,
         needs_features=True,
     ),
     Candidate(
@@ -122,6 +121,7 @@ CANDIDATES = (
         lambda case, campaigns: central_law(case.counts, campaigns=campaigns),
         lambda _: DEFAULT,
         campaigns=400,
+        few=100,
         needs_model=True,
         needs_trust=True,
     ),

@@ -123,7 +123,9 @@ def advise_command(*, asked: AskedOptions, curve: CurveOptions, output: OutputOp
                 f"records is {question.records}; --simulate draws them from {population.name}, "
                 f"which has {len(population)}, so accepted are fewer"
             )
-        advice = advise(population, question)
+        # Shown on a terminal only.
+        with Console(stderr=True).status("computing what to expect"):
+            advice = advise(population, question)
         if output.simulated:
             advice = _simulated(advice, population, output)
         show_advice(advice, made_up=curve.data is None)

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
-from confide.protocol.scores.registry import find_label_score
-from confide.protocol.scores.scoring import all_scores
 from confide.protocol.simulated.embedded import predictions
+from confide.simulation.arrays import read_records
 from confide.simulation.data.population import Predictions
 from confide.simulation.data.synthetic import SPREAD, softmax_records
 
@@ -72,10 +71,14 @@ class SizeCurve:
 
 
 def curve_of(population: Predictions, score: str) -> SizeCurve:
-    """Score a population; a randomised score gets its numbers from a fixed seed."""
+    """Score a population as owners do, in their precision.
+
+    Beyond it, near a score of 1, thresholds would tell labels apart that are ties in campaigns. A
+    randomised score gets its numbers from a fixed seed.
+    """
+    records = read_records(population.results, population.truth, score)
     u = np.random.default_rng(0).random(len(population))
-    every = all_scores(find_label_score(score), population.results, u=u)
-    return SizeCurve(score, every, population.truth)
+    return SizeCurve(score, records.taken(np.arange(len(u)), u=u).every, records.truth)
 
 
 def assumed(classes: int | None) -> Predictions:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from confide.protocol.methods.labels.terms import CLASS_CONDITIONAL
-from confide.protocol.methods.owner_terms import OWNER_VARIANTS
+from confide.protocol.methods.owner_terms import PART_VARIANTS
 from confide.protocol.scores.base import CLASSIFICATION
 from confide.protocol.scores.registry import find_score
 from confide.simulation.advice.candidates import CANDIDATES, Case
@@ -17,8 +17,8 @@ _ALLOWED: dict[str, dict[str, Any]] = {
     "labels": {"owner_has_model": True, "features_may_leave": True},
     "central": {"owner_has_model": True, "trusted_aggregator": True},
 }
-# What is not compared: no privacy, and promises for owners or labels, which cost larger sets.
-UNLIKE = ("non-private", CLASS_CONDITIONAL, *OWNER_VARIANTS)
+# What is not compared: no privacy, and promises for owners, groups or labels: they cost more.
+UNLIKE = ("non-private", CLASS_CONDITIONAL, *PART_VARIANTS)
 # A share of the size that is worth a line.
 MATTERS = 0.05
 
@@ -29,7 +29,8 @@ def hint(records: Any, result: dict[str, Any]) -> str | None:
     `result` is what `run_trials` returns.
     """
     given, size = result["arguments"], result["mean"]["mean_size"]
-    plain = given["variant"] in UNLIKE or given.get("max_corrupt")
+    own = result["trials"][0].get("certificate", {}).get("by")
+    plain = given["variant"] in UNLIKE or given.get("max_corrupt") or own
     if not isinstance(records, Predictions) or given["method"] not in _ALLOWED or plain:
         return None
     if find_score(str(given["score"])).task != CLASSIFICATION:

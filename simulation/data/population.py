@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from confide.client.training.scaling import public_scaling
 from confide.protocol.errors import BadInput
+from confide.protocol.methods.partition import spelled
 from confide.protocol.prediction.known_records import check_task, read_known_records
 from confide.protocol.record_columns import TextColumn, read_columns
 from confide.protocol.scores.base import CLASSIFICATION, REGRESSION, Score
@@ -27,12 +28,16 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model returned for every record, what was observed, and whose it is, if known."""
+    """What a model returned for every record, what was observed, and whose it is, if known.
+
+    `groups` holds the public group of every record, if records are grouped.
+    """
 
     name: str
     results: Array
     truth: Array
     owners: Array | None = None
+    groups: Array | None = None
 
     def __len__(self) -> int:
         return len(self.truth)
@@ -56,32 +61,39 @@ def embedded() -> Predictions:
     return Predictions("letter (embedded)", *predictions())
 
 
-def predicted(path: Path | None, score: Score, owner_column: str = "") -> Predictions:
+def predicted(
+    path: Path | None, score: Score, *, owner_column: str = "", group_column: str = ""
+) -> Predictions:
     """Records with results as this score reads them: from a file, or what the project has.
 
-    The column that names owners is in a file of one's own only.
+    The columns that name owners and groups are in a file of one's own only.
     """
     check_task(score)
-    if path is not None and owner_column:
-        known = read_known_records(path, score, named=(owner_column,))
-        return Predictions(str(path), *known, _owners(path, owner_column, n=len(known[1])))
+    named = tuple(filter(None, (owner_column, group_column)))
+    if path is not None and named:
+        known = read_known_records(path, score, named=named)
+        n = len(known[1])
+        owners, groups = (
+            _names(path, name, n=n) if name else None for name in (owner_column, group_column)
+        )
+        return Predictions(str(path), *known, owners, None if groups is None else spelled(groups))
     if path is not None:
         try:
             return Predictions(str(path), *read_known_records(path, score))
         except TextColumn as error:
             raise BadInput(
-                f"{error}; if it names the owner of each record, --owner-column says so"
+                f"{error}; if it names the owner of each record, --owner-column says so, and of "
+                "its group --group-column"
             ) from None
-    if owner_column:
-        raise BadInput(
-            f"--owner-column is {owner_column!r} without --data; accepted is both, or neither"
-        )
+    if named:
+        which = "--owner-column" if owner_column else "--group-column"
+        raise BadInput(f"{which} is {named[0]!r} without --data; accepted is both, or neither")
     return embedded() if score.task != REGRESSION else _made_up(residual(score))
 
 
-def _owners(path: Path, name: str, *, n: int) -> Array:
+def _names(path: Path, name: str, *, n: int) -> Array:
     """The names in a column of a file, one for each of n records."""
-    accepted = "accepted is a column with the name of an owner for each record"
+    accepted = "accepted is a column with the name of an owner or group for each record"
     found = read_columns(path, accepted=accepted, named=(name,)).arrays.get(name)
     if found is None or found.shape != (n,):
         raise BadInput(f"{path} has no column {name!r} of {n} rows; {accepted}")

@@ -10,7 +10,7 @@ from confide.protocol.errors import check_choice
 from confide.protocol.privacy.amplification import SHUFFLE_DELTA, shuffled_epsilon
 from confide.protocol.scores.base import REGRESSION
 from confide.protocol.scores.registry import find_score
-from confide.simulation.arrays import ArrayRecords, read_records
+from confide.simulation.arrays import ArrayRecords, read_records, with_groups
 from confide.simulation.calibration import NON_PRIVATE, variants
 from confide.simulation.data.population import Predictions
 from confide.simulation.evaluate.trials import NamedRecords, Repeated, Row, measured
@@ -38,7 +38,7 @@ class Calibrated(Repeated):
         find_score(self.score)
 
     def prepared(self, records: Predictions, rng: np.random.Generator) -> ArrayRecords:
-        return read_records(records.results, records.truth, self.score)
+        return read_records(records.results, records.truth, self.score, groups=records.groups)
 
     def splits(self, records: NamedRecords, rng: np.random.Generator) -> Iterator[Trial]:
         owners = records.owners if isinstance(records, Predictions) else None
@@ -49,7 +49,7 @@ class Calibrated(Repeated):
     def row(self, prepared: ArrayRecords, trial: Trial) -> Row:
         method = NON_PRIVATE if self.variant == NON_PRIVATE else f"{self.method}:{self.variant}"
         asked = {"method": method, "epsilon": self.epsilon, "alpha": self.alpha}
-        found = measured_trial(prepared, trial, **asked, **self.settings)
+        found = measured_trial(prepared, trial, **asked, **with_groups(prepared, self.settings))
         return self._row(found)
 
     def _row(self, trial: MeasuredTrial) -> Row:

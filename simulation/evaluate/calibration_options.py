@@ -41,7 +41,7 @@ class CalibrationOptions:
     ] = None
     joint: Annotated[
         bool | None,
-        typer.Option("--joint", help="class-conditional, per-owner: promise all at once"),
+        typer.Option("--joint", help="class-conditional, per-owner, -group: promise all at once"),
     ] = None
     class_floor: Annotated[
         int | None,
@@ -67,6 +67,19 @@ class CalibrationOptions:
     ] = None
     edges_file: Annotated[
         str | None, typer.Option(help="central, grid given: file with the thresholds")
+    ] = None
+    by: Annotated[
+        str | None, typer.Option(help="central trusted: class or group, a threshold of each")
+    ] = None
+    group_column: Annotated[
+        str | None,
+        typer.Option(help="by group, per-group, for-every-group: column of --data, PUBLIC"),
+    ] = None
+    group_floor: Annotated[
+        int | None,
+        typer.Option(
+            help="per-group, for-every-group: fewer reports leave a group out [by a rule]"
+        ),
     ] = None
     owner_floor: Annotated[
         int | None,

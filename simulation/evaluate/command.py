@@ -90,7 +90,12 @@ def evaluate_command(
             setting = full_data.setting(shared, curator, model, records=len(records))
         else:
             score = find_score(shared.asked_score)
-            records = predicted(shared.data, score, calibration.owner_column or "")
+            records = predicted(
+                shared.data,
+                score,
+                owner_column=calibration.owner_column or "",
+                group_column=calibration.group_column or "",
+            )
             setting = calibration.setting(shared, curator, len(records))
         (result,), complete = run_all(records, [setting])
         result["advice"] = hint(records, result) if complete else None

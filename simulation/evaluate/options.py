@@ -94,7 +94,8 @@ class SharedOptions:
         str | None,
         typer.Option(
             help="labels and bits: certified, published, published-star, one-shot (bits only), "
-            "class-conditional (labels, pairs), for-every-owner, per-owner, non-private; central: "
+            "class-conditional (labels, pairs), for-every-owner, per-owner, for-every-group, "
+            "per-group, non-private; central: "
             "trusted, owner-noised, non-private; full-data: certified, dpcp, scp-f, scp-a, split, "
             "split-certified, pscp, differential, split-cp or naive [default: the first]"
         ),

@@ -105,13 +105,14 @@ def _why_trivial(result: dict[str, Any]) -> list[str]:
 
 
 def _parts(result: dict[str, Any]) -> Table | None:
-    """Every owner, or label if the promise is for each, over the trials; None if none is known."""
+    """Every owner, group or label that is known, over the trials; None if none is."""
     means = _by_part(result)
     if not means:
         return None
     of_labels = next(iter(means.values()))[0]["size"] is None
     ordered = sorted(means, key=lambda name: np.mean([one["coverage"] for one in means[name]]))
-    what = "label" if of_labels else "owner"
+    grouped = result["arguments"]["settings"].get("group_column")
+    what = "label" if of_labels else "group" if grouped else "owner"
     title = f"{COLUMNS['method'](result['arguments'], result['mean'], result['std'])}: each {what}"
     if len(ordered) > MOST_PARTS:
         title += f", the {MOST_PARTS} of {len(ordered)} that are covered least"

@@ -22,7 +22,7 @@ from confide.protocol.scores.base import REGRESSION
 from confide.protocol.scores.registry import find_score
 from confide.simulation.data.population import Predictions
 from confide.simulation.evaluate.trials import Repeated, Row, measured
-from confide.simulation.evaluation import measured_on
+from confide.simulation.measured import measured_on
 from confide.simulation.trial import Trial
 
 

@@ -86,6 +86,13 @@ class CampaignOptions:
         typer.Option(help="labels, bits, PAC: probability, over calibration, that it fails"),
     ] = 0.1
     delta: Renamed = None
+    by: Annotated[str, typer.Option(help="central: class or group, for a threshold of each")] = ""
+    groups: Annotated[
+        str, typer.Option(help="values of --group-column, as A,B,C [those of the file]")
+    ] = ""
+    group_floor: Annotated[
+        int, typer.Option(help="fewer reports leave a group out; 0: by a rule")
+    ] = 0
     scoring: Annotated[
         str,
         typer.Option(

@@ -30,6 +30,10 @@ class OwnerOptions:
     owner_column: Annotated[
         str | None, typer.Option(help="column of --data that names the owner of each record")
     ] = None
+    group_column: Annotated[
+        str | None,
+        typer.Option(help="column of --data that says the public group of each record"),
+    ] = None
     model: Annotated[
         Path | None, typer.Option(help="model that scores the features of --data (.onnx)")
     ] = None
@@ -106,6 +110,7 @@ class OwnerOptions:
         return {
             "data": _absolute(self.data),
             "owner-column": self.owner_column or "",
+            "group-column": self.group_column or "",
             "model-file": _absolute(self.model),
             "test-share": 0.25 if self.test_share is None else self.test_share,
             "records": self.records,

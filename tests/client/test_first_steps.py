@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from confide.aggregator.keys import create_keys
-from confide.client.policy import TEMPLATE, read_policy
+from confide.client.policy import read_policy
+from confide.client.policy_template import TEMPLATE
 from confide.protocol.errors import BadInput
 from tests.support.owners import PLAN, PUBLIC, signed
 from tests.support.places import ROOT
@@ -30,6 +31,8 @@ def test_the_owner_is_led_from_init_to_explain(tmp_path: Path) -> None:
     assert (home / "secret.key").read_bytes() == secret
     assert client("doctor", "--home", home).returncode == 0
     plan.write_bytes(signed(PLAN))
+    assert client("allow", "column", "ward", "--home", home, "--yes").returncode == 0
+    assert read_policy(home / "policy.toml").columns_may_leave == {"ward"}
     stranger = client("explain", plan, "--home", home)
     assert stranger.returncode == 1
     assert PUBLIC.hex() in stranger.stdout
@@ -60,6 +63,8 @@ def test_the_owner_is_led_from_init_to_explain(tmp_path: Path) -> None:
         ('methods = ["bits"]', 'methods = ["votes"]', "accepted: labels, bits"),
         ("aggregators = []", 'aggregators = ["zz"]', "64 hexadecimal digits"),
         ("aggregators = []", 'aggregators = ["00"]', "64 hexadecimal digits"),
+        ("columns_may_leave = []", "columns_may_leave = [7]", "accepted are names of columns"),
+        ("columns_may_leave = []", 'columns_may_leave = ["label"]', "nor whose record it is"),
         ("epsilon_per_record = 4.0", "epsilon_per_record = 0.0", "epsilon is 0.0"),
         ("epsilon_per_record = 4.0", "epsilon_per_record = ", "cannot be read as TOML"),
     ],

@@ -24,16 +24,9 @@ from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.randomized_response import KaryRR
 from confide.protocol.errors import BadInput, Refused, check_probability
 from confide.protocol.methods import registry as methods
-from confide.protocol.methods.base import (
-    Batch,
-    Columns,
-    Explanation,
-    Query,
-    ReportScores,
-    Subjects,
-    Tally,
-)
+from confide.protocol.methods.base import Batch, Columns, Explanation, Query, ReportScores, Tally
 from confide.protocol.methods.local import LocalTerms
+from confide.protocol.methods.subjects import Subjects
 from confide.protocol.methods.thresholds import BitEvidence
 from confide.protocol.plan import Plan
 from confide.protocol.scores import registry as scores

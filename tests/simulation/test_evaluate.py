@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from confide.protocol.errors import BadInput
-from confide.protocol.methods.owner_terms import OWNER_VARIANTS
+from confide.protocol.methods.owner_terms import PART_VARIANTS
 from confide.protocol.methods.registry import local_variants
 from confide.protocol.scores.registry import find_score
 from confide.simulation.data.population import Predictions, embedded, predicted
@@ -32,8 +32,8 @@ from tests.support.simulation import in_process, simulation
         (method, variant)
         for method, names in local_variants().items()
         for variant in (*names, "non-private")
-        # The file has no column of owners: see test_evaluate_owners.
-        if variant not in OWNER_VARIANTS
+        # The file has no column of owners (see test_evaluate_owners) or groups.
+        if variant not in PART_VARIANTS
     ],
 )
 def test_json_holds_what_was_asked_and_what_came_out(
@@ -92,12 +92,17 @@ def test_trivial_campaigns_say_why(method: str, why: str, records: Path) -> None
     assert f"trivial in 2 of 2 campaigns; {why}" in shown
 
 
-def test_a_promise_for_every_label_shows_the_label_that_is_covered_least(records: Path) -> None:
+def test_a_promise_for_every_label_shows_the_coverage_of_each(records: Path) -> None:
     """Below the table; and its options reach the campaign: below the floor a threshold is 1, which
     predicts the label always."""
     given = ("--data", records, "--variant", "class-conditional", "--epsilon", "6")
     more = ("--trials", "2", "--seed", "1")
-    assert "covered least 0.9" in in_process(*given, *more).stdout
+    shown = in_process(*given, *more).stdout
+    assert "labels class-conditional: each label" in shown
+    assert "covered least 0.9" in shown
+    rows = [line.split() for line in shown.splitlines() if line.strip()[:1].isdigit()]
+    assert sorted(row[0] for row in rows) == ["0", "1", "2", "3", "4"]
+    assert all(0.88 <= float(row[3]) <= 1 for row in rows)
     found = [
         json.loads(in_process(*given, *more, *options, "--json", "-").stdout)["trials"][0]
         for options in ((), ("--joint",), ("--class-floor", "100000"))
@@ -105,6 +110,42 @@ def test_a_promise_for_every_label_shows_the_label_that_is_covered_least(records
     plain, joint, floored = (trial["mean_size"] for trial in found)
     assert plain < joint < floored == 5
     assert [trial["least_class_coverage"] for trial in found][2] == 1
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("labels", "--variant", "per-group"),
+        ("bits", "--variant", "for-every-group", "--group-floor", "50"),
+        ("central", "--by", "group"),
+    ],
+    ids="-".join,
+)
+def test_groups_of_a_file_are_calibrated_and_shown_one_by_one(
+    records: Path, tmp_path: Path, asked: tuple[str, ...]
+) -> None:
+    """By a column of the file, which is no feature; without the column, or with one that is not
+    there, nothing is run."""
+    with np.load(records) as archive:
+        arrays = {name: archive[name] for name in archive}
+    n = len(arrays["labels"])
+    wards = np.random.default_rng(3).choice(np.array(["7", "north", "south"]), n, p=(0.2, 0.4, 0.4))
+    path = tmp_path / "grouped.npz"
+    np.savez(path, ward=wards, **arrays)
+    given: tuple[str | Path, ...] = ("--data", path, "--method", *asked, "--epsilon", "6")
+    given += ("--trials", "2", "--seed", "1")
+    shown = in_process(*given, "--group-column", "ward")
+    assert shown.exit_code == 0, shown.stderr
+    rows = [line.split() for line in shown.stdout.splitlines() if "±" in line][1:]
+    assert sorted(row[0] for row in rows) == ["7", "north", "south"]
+    assert "each group" in shown.stdout
+    assert all(0.85 <= float(row[3]) <= 1 for row in rows)
+    missing = in_process(*given)
+    assert (missing.exit_code, missing.stdout) == (2, "")
+    assert "group" in missing.stderr
+    absent = in_process(*given, "--group-column", "clinic")
+    assert absent.exit_code == 2
+    assert "missing: clinic" in absent.stderr
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

@@ -119,3 +119,23 @@ def test_owners_that_do_not_fit_are_named(
         confide.evaluate(probs, labels, owners=owners[:5], trials=1)
     with pytest.raises(BadInput, match="owners is not given; accepted is the owner of every"):
         confide.evaluate(probs, labels, method="bits:for-every-owner", trials=1)
+
+
+def test_an_owner_that_few_rounds_reach_is_named_itself() -> None:
+    """A tiny owner may have no record in what a search asks; reasons stay with their owners."""
+    probs, labels = label_population(6_000, K, np.random.default_rng(4), ties=False)
+    found = confide.evaluate(
+        probs,
+        labels,
+        owners=["a"] * 4 + ["b"] * 2_996 + ["c"] * 3_000,
+        method="bits:for-every-owner",
+        epsilon=8.0,
+        n=4_000,
+        trials=4,
+        seed=1,
+    )
+    for trial in found.trials:
+        reasons = {one.name: one.reason for one in trial.parts}
+        assert reasons["b"] is None
+        assert reasons["c"] is None
+        assert "too few reports" in (reasons.get("a") or "too few reports")

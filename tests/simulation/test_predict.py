@@ -30,7 +30,8 @@ def predict(folder: Path, **options: Any) -> subprocess.CompletedProcess[str]:
     words: list[str | Path] = []
     for name, value in given.items():
         if value is not None and value is not False:
-            at = value if name in ("key", "explain") or value is True else folder / value
+            plain = name in ("key", "explain", "group-column") or value is True
+            at = value if plain else folder / value
             words += [f"--{name}"] if value is True else [f"--{name}", str(at)]
     return run_main(confide_main, "predict", *words)
 
@@ -42,6 +43,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     probs, labels = predictions()
     card = calibrated_card(probs[:4000], labels[:4000])
     (place / "card.json").write_text(card.to_json())
+    wards = np.random.default_rng(2).choice(np.array(["north", "south"]), 4300)
+    grouped = {"method": "labels:per-group", "epsilon": 8.0, "groups": wards[:4000]}
+    by_ward = calibrated_card(probs[:4000], labels[:4000], **grouped)
+    (place / "wards.json").write_text(by_ward.to_json())
     (place / "unsigned.json").write_text(replace(card, key=b"", signature=b"").to_json())
     (place / "foreign.json").write_text(card.sign(OTHER).to_json())
     (place / "seeded.json").write_text(
@@ -56,6 +61,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows = csv.writer(file)
         rows.writerow(["id", *columns])
         rows.writerows([name, *row] for name, row in zip(names, new.tolist(), strict=True))
+    with (place / "wards.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["id", "ward", *columns])
+        pairs = zip(names, wards[4000:].tolist(), new.tolist(), strict=True)
+        rows.writerows([name, ward, *row] for name, ward, row in pairs)
     (place / "model.onnx").write_bytes(PLAIN.data)
     (place / "other.onnx").write_bytes(PLAIN.data + b"\x00")
     scored = softmax(FEATURES @ WEIGHTS)
@@ -128,6 +138,36 @@ def test_a_model_turns_features_into_sets(folder: Path) -> None:
     plain = confide.Predictor(predictor.score, predictor.threshold)
     scored = softmax(FEATURES[:100] @ WEIGHTS)
     assert plain.predict_labels(scored) == predictor.predict_labels(FEATURES[:100])
+
+
+def test_records_are_predicted_by_the_column_of_their_group(folder: Path) -> None:
+    """Or all with the threshold of one group, or with the largest, and not by a group that the card
+    does not name."""
+    asked = {"card": "wards.json", "data": "wards.csv"}
+    done = predict(folder, out="w.npz", explain=2, **asked, **{"group-column": "ward"})
+    assert done.returncode == 0, done.stderr
+    predictor = confide.Predictor.from_card(folder / "wards.json", key=PUBLIC)
+    probs, wards = read_wards(folder)
+    wanted = predictor.predict_labels(probs, groups=wards)
+    assert read(folder / "w.npz")[1] == wanted
+    assert len(set(predictor.group_thresholds.values())) == 2
+    whole = predict(folder, out="all.npz", data="new.npz", card="wards.json")
+    assert whole.returncode == 0, whole.stderr
+    assert read(folder / "all.npz")[1] == predictor.predict_labels(probs)
+    wrong = run_main(
+        confide_main,
+        *("predict", "--card", str(folder / "wards.json"), "--key", PUBLIC, "--part", "east"),
+        *("--data", str(folder / "new.npz"), "--out", str(folder / "never.csv")),
+    )
+    assert (wrong.returncode, (folder / "never.csv").exists()) == (2, False)
+    assert "part is 'east'; accepted: north, south" in wrong.stderr
+
+
+def read_wards(folder: Path) -> tuple[Any, list[str]]:
+    with (folder / "wards.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    probs = np.array([[float(row[f"p{k}"]) for k in range(26)] for row in rows])
+    return probs.astype(np.float32), [row["ward"] for row in rows]
 
 
 def test_intervals_are_written(folder: Path) -> None:

@@ -12,9 +12,10 @@ from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.protocol.cards.card import Card
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SeededEntropy
-from confide.protocol.methods.bits import BitQuery, BitTally
+from confide.protocol.methods.bits import BitQuery
 from confide.protocol.methods.counts.queries import CountQuery, CountTally, HistogramTally
 from confide.protocol.methods.labels.query import LabelQuery, LabelTally
+from confide.protocol.methods.parts import BitTally
 from confide.protocol.plan import Plan
 from confide.protocol.scores.registry import find_label_score
 from confide.protocol.scores.scoring import all_scores

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.aggregator.keys import SIGNING_KEY
-from confide.client.policy import TEMPLATE
+from confide.client.policy_template import TEMPLATE
 from confide.protocol.cards.card import Card, read_card
 from tests.support.owners import PUBLIC
 from tests.support.places import ROOT

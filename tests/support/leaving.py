@@ -5,8 +5,9 @@ import math
 import numpy as np
 
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.bits import BitQuery, BitTally
-from confide.protocol.methods.parts import Divided, PartCounter
+from confide.protocol.methods.bits import BitQuery
+from confide.protocol.methods.partition import Divided
+from confide.protocol.methods.parts import BitTally, PartCounter
 
 # The owner that leaves has so much of the records, and uniform scores; those of the other are
 # squares of uniform ones, so that its coverage at q is the square root.

@@ -16,8 +16,8 @@ from confide.protocol.cards.card import Card
 from confide.protocol.certificate import MonitorCertificate
 from confide.protocol.exact.sampling import OPERATING_SYSTEM
 from confide.protocol.methods import monitor
-from confide.protocol.methods.bits import BitTally
 from confide.protocol.methods.monitor import E_PROCESS, MonitorTerms
+from confide.protocol.methods.parts import BitTally
 from confide.protocol.plan import Plan
 from tests.support.campaign_cards import issued
 from tests.support.owners import PLAN

@@ -27,12 +27,16 @@ KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 PUBLIC = KEY.public_key().public_bytes_raw()
 MODEL = bytes(32)
 K = 5
+# The public groups of records.
+WARDS = ("north", "south", "west")
+BY_WARD: dict[str, Any] = {"group_column": "ward", "groups": WARDS}
 
 POLICY = Policy(
     epsilon_per_record=8.0,
     epsilon_per_campaign=4.0,
     methods=frozenset({"bits", "labels", "pairs"}),
     probabilities_may_leave=True,
+    columns_may_leave=frozenset({"ward"}),
     minimum_group=5,
     aggregators=frozenset({PUBLIC}),
     models=frozenset({MODEL}),
@@ -83,7 +87,8 @@ def signed(plan: Plan = PLAN, **changes: Any) -> bytes:
 def records(n: int, seed: int) -> Records:
     probs, labels = label_population(n, K, np.random.default_rng(seed), ties=False)
     names = tuple(f"{seed}/{i}".encode() for i in range(n))
-    return Records(names, probs.astype(np.float32), labels, MODEL)
+    wards = np.random.default_rng([seed, 1]).choice(np.array(WARDS), n, p=(0.5, 0.4, 0.1))
+    return Records(names, probs.astype(np.float32), labels, MODEL, public={"ward": wards})
 
 
 def scored(given: Records) -> Any:

@@ -11,13 +11,14 @@ import pytest
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import run_campaign
 from confide.client.simulated import simulated_owner
+from confide.protocol.cards.card import parse_card
 from confide.protocol.plan import open_plan
 from confide.protocol.simulated.embedded import embedded_model
 from confide.protocol.simulated.settings import RUN_FOLDER, SIMULATION_PUBLIC
 from tests.support.own_data import HOSPITALS, SIZES, N, config, write_features, write_model
 from tests.support.places import ROOT
 
-CAMPAIGNS = "labels:certified bits:certified central:owner-noised"
+CAMPAIGNS = "labels:certified bits:certified central:owner-noised labels:per-group"
 
 
 def test_twelve_owners_of_a_file_end_in_a_table_by_owner(
@@ -29,7 +30,7 @@ def test_twelve_owners_of_a_file_end_in_a_table_by_owner(
     data, model = write_features(tmp_path / "mine.csv"), write_model(tmp_path / "model.onnx")
     given = ["--data", data, "--owner-column", "hospital", "--model", model, "--seed", 5]
     given += ["--campaigns", CAMPAIGNS, "--scoring", "aggregator", "--epsilon", 4, "--score", "aps"]
-    given += ["--out", tmp_path / "out"]
+    given += ["--out", tmp_path / "out", "--group-column", "hospital", "--group-floor", 300]
     done = subprocess.run(
         [
             sys.executable,
@@ -50,7 +51,13 @@ def test_twelve_owners_of_a_file_end_in_a_table_by_owner(
     assert "12 nodes, 1,875 records dealt, mine.csv" in done.stdout
     lines = [line for line in done.stdout.splitlines() if line.startswith("hospital ")]
     assert [line[: len(HOSPITALS[0])] for line in lines] == list(HOSPITALS)
-    assert done.stdout.count("verified") == 3
+    assert done.stdout.count("verified") == 4
+    grouped = parse_card((tmp_path / "out" / "labels-per-group.card.json").read_text())
+    parts = grouped.formal["certificate"]["strata"]["parts"]
+    assert [part["name"] for part in parts] == list(HOSPITALS)
+    # Each hospital is a group, too: the smallest are left out by the floor, the largest are not.
+    assert [part.get("covered", True) for part in (parts[0], parts[-1])] == [False, True]
+    assert parts[-1]["threshold"] < 1
     page = (tmp_path / "out" / "report.html").read_text()
     assert all(name in page for name in HOSPITALS)
     for name in ("labels-certified", "bits-certified", "central-owner-noised"):

@@ -147,6 +147,14 @@ def _expected(records: int, share: tuple[float, ...]) -> int:
     return max(1, round(records * (last - first)))
 
 
+def check_groups_used(given: Any, plan: Plan) -> None:
+    """Refuse groups that are given for a campaign which counts all records together."""
+    if given and not plan.terms.groups:
+        raise BadInput(
+            "groups are given, and no threshold is for a group; accepted is by 'group' with them"
+        )
+
+
 def check_delta_used(given: float | None, plans: Iterable[Plan]) -> None:
     """Refuse a given privacy-delta that no plan spends: pure mechanisms have none."""
     if given and not any(plan.privacy_delta for plan in plans):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from confide.protocol.architectures.base import MOST_TARGET
-from confide.protocol.certificate import MARGINAL, PAC
+from confide.protocol.certificate import BY_CLASS, BY_GROUP, MARGINAL, PAC
 from confide.protocol.channels.base import MOST_LABELS
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import GRID_NAMES, MOST_BINS
@@ -13,6 +13,7 @@ from confide.protocol.methods.base import AUTOMATIC
 from confide.protocol.methods.labels.in_clear import MOST_SENT_FEATURES
 from confide.protocol.methods.monitor import MOST_PERIODS
 from confide.protocol.methods.owner_terms import MIXTURES
+from confide.protocol.methods.partition import MOST_GROUPS
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.methods.training.noised_errors import MOST_SHARE
 from confide.protocol.methods.training.terms import LIMITS
@@ -75,6 +76,12 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= 200 and value.isprintable()
 
 
+def _are_names(value: Any) -> bool:
+    """Text with commas between names, or a list of them; names are checked where terms are made."""
+    listed = value.split(",") if isinstance(value, str) else value
+    return isinstance(listed, list | tuple) and len(listed) <= MOST_GROUPS
+
+
 _TEXT = Kind(_is_text, "text of at most 200 printable characters")
 _PATH = Kind(lambda value: isinstance(value, str) and "\0" not in value, "the path of a file")
 _FLAG = Kind(lambda value: type(value) is bool, "true or false")
@@ -108,6 +115,10 @@ KINDS = {
     "listed": _FLAG,
     "class-floor": _whole(0, MOST_CLASS_FLOOR),
     "owner-floor": _whole(0, MOST_CLASS_FLOOR),
+    "group-floor": _whole(0, MOST_CLASS_FLOOR),
+    "by": Kind(lambda value: value in ("", BY_CLASS, BY_GROUP), f"{BY_CLASS} or {BY_GROUP}"),
+    "group-column": _TEXT,
+    "groups": Kind(_are_names, f"at most {MOST_GROUPS:,} names, as 'A,B,C'"),
     "smallest-owner": _whole(0, MOST_CLASS_FLOOR),
     "mixture": Kind(lambda value: value in MIXTURES, " or ".join(MIXTURES)),
     "bins": _or_automatic(_whole(2, MOST_BINS)),

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from confide.aggregator.campaigns.planning.provider_files import with_provider_files
 from confide.aggregator.campaigns.planning.run_plans import trains
 from confide.protocol.errors import BadInput
@@ -28,6 +30,9 @@ def simulated_settings(
     _check_task(str(config["score"]), data)
     config = config | {"records": dealt_records(config)}
     dealt(config, owners=owners)
+    for values in data.public.values():
+        # All groups of the file, unless some are named.
+        config = config | {"groups": config["groups"] or np.unique(values).tolist()}
     if not config["data"]:
         if config["scoring"] == AGGREGATOR:
             return with_provider_files(config, model=embedded_model())

@@ -5,7 +5,6 @@ target, and its budgets and inflation stay within the contract's.
 """
 
 import math
-from dataclasses import asdict
 from fractions import Fraction
 
 from confide.aggregator.cards.contracts.contract import Configuration, Contract, decimal
@@ -15,7 +14,7 @@ from confide.aggregator.quantiles.histogram import tail_rank
 from confide.aggregator.quantiles.registry import within_budget
 from confide.protocol.cards.card import Layer
 from confide.protocol.errors import BadInput
-from confide.protocol.privacy.zcdp import search_steps, search_variance
+from confide.protocol.privacy.zcdp import search_rounds, search_variance
 
 
 def judge(contract: Contract, configuration: Configuration) -> Layer:
@@ -37,7 +36,7 @@ def judge(contract: Contract, configuration: Configuration) -> Layer:
         "inflation": contract.max_inflation is None
         or (share is not None and share <= contract.max_inflation),
     }
-    return asdict(configuration) | {
+    return configuration.layer() | {
         "rank": rank,
         "level": level,
         "inflation_ranks": inflation,
@@ -75,7 +74,9 @@ def _certified(contract: Contract, configuration: Configuration) -> tuple[bool, 
     try:
         if configuration.noised_by == "owners":
             offset = _owners_offset(contract, configuration)
-            return offset is not None, rank, None if offset is None or rank > n else 2 * offset
+            # The number of records of a private part is counted with noise, too.
+            times = 4 if configuration.moved > 1 else 2
+            return offset is not None, rank, None if offset is None or rank > n else times * offset
         mechanism = within_budget(
             configuration.mechanism,
             bins=configuration.bins,
@@ -101,9 +102,10 @@ def _owners_offset(contract: Contract, configuration: Configuration) -> int | No
         bins=configuration.bins,
         epsilon=configuration.epsilon_calibration,
         delta=configuration.delta_calibration,
+        moved=configuration.moved,
     )
     variance = configuration.noise_variance or least
     if not contract.beta or contract.adjacency != REPLACE_ONE or variance < least:
         return None
-    each = contract.beta / search_steps(configuration.bins)
+    each = contract.beta / search_rounds(configuration.bins, moved=configuration.moved)
     return noise_offset(variance, configuration.owners, each)

@@ -1,7 +1,7 @@
 """The contract of a central calibration, and the configurations that are tried for it."""
 
 import math
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -88,6 +88,15 @@ class Configuration:
     owners: int = 1
     noise_variance: int = 0
     grid: str = MIXED
+    # How many of the owners' counts a record may move, where they count parts of records apart.
+    moved: int = 1
+
+    def layer(self) -> dict[str, Any]:
+        """The fields, as cards show them."""
+        shown = asdict(self)
+        if self.moved == 1:
+            del shown["moved"]
+        return shown
 
     def __post_init__(self) -> None:
         check_choice("mechanism", self.mechanism, MECHANISMS)
@@ -139,10 +148,9 @@ def read_grid(values: dict[str, Any]) -> list[Configuration]:
 
     Grids whose edges stand in a plan are not accepted: a contract has no such edges.
     """
-    names = [field.name for field in fields(Configuration)]
-    defaults = {
-        field.name: field.default for field in fields(Configuration) if field.default is not MISSING
-    }
+    own = [field for field in fields(Configuration) if field.name != "moved"]
+    names = [field.name for field in own]
+    defaults = {field.name: field.default for field in own if field.default is not MISSING}
     optional: dict[str, list[Any]] = {
         name: [value] for name, value in (defaults | {"delta_train": 0.0}).items()
     }

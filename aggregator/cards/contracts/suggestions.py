@@ -30,7 +30,7 @@ def suggestions(contract: Contract, configurations: Sequence[Configuration]) -> 
                 {
                     "change": kind,
                     "contract": asdict(changed),
-                    "configuration": asdict(configuration),
+                    "configuration": configuration.layer(),
                 }
             )
     return found

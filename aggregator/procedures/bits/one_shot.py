@@ -8,7 +8,8 @@ from confide.aggregator.procedures.bits.search import Answers, aim_for
 from confide.aggregator.procedures.ladder import Ladder, check_ladder, public_ladder
 from confide.protocol.certificate import BitRung
 from confide.protocol.channels.bit import Bit
-from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTally
+from confide.protocol.methods.bits import BitProcedure, BitQuery
+from confide.protocol.methods.parts import BitTally
 
 ONE_SHOT_RUNGS = 200
 # Every rung is asked in so many slices: the answers of the first plan, those of the others test.

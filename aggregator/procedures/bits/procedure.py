@@ -18,14 +18,16 @@ from confide.aggregator.procedures.bits.asked import Asked
 from confide.aggregator.procedures.bits.one_shot import one_shot
 from confide.aggregator.procedures.bits.search import Ahead, Answers, aim_for, narrow, place
 from confide.aggregator.procedures.ladder import LOGIT_REACH
-from confide.aggregator.procedures.owners.every_owner_bits import for_every_owner
+from confide.aggregator.procedures.owners.every_owner_bits import for_every_part
+from confide.aggregator.procedures.owners.group_bits import per_group
 from confide.aggregator.procedures.owners.owner_bits import per_owner
 from confide.aggregator.procedures.owners.planned_mixture import PlannedMixture, left_reason
 from confide.protocol.certificate import DROPOUTS, IID, PLANNED_MIXTURE
 from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.bit_rounds import Rounds, rounds_for
-from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTally, BitTerms
-from confide.protocol.methods.owner_terms import FOR_EVERY_OWNER, OWNER_VARIANTS, PER_OWNER
+from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTerms
+from confide.protocol.methods.owner_terms import EACH, PART_VARIANTS, PER_GROUP, PER_OWNER, TOGETHER
+from confide.protocol.methods.parts import BitTally
 from confide.protocol.plan import Plan, digest
 
 Floats = NDArray[np.float64]
@@ -180,9 +182,9 @@ def of_plan(plan: Plan) -> BitProcedure:
         own["mixture"] = digest(plan.to_bytes())
     if terms.smallest_owner:
         own["smallest_owner"] = terms.smallest_owner
-    if terms.variant in OWNER_VARIANTS:
-        own["owner_floor"] = terms.owner_floor
-    if terms.variant == PER_OWNER:
+    if terms.variant in PART_VARIANTS:
+        own |= {"part_floor": terms.part_floor, "division": terms.division}
+    if terms.variant in EACH:
         own["joint"] = terms.joint
     return procedure(
         variant=terms.variant,
@@ -201,8 +203,10 @@ def procedure(*, variant: str, n: int, **asked: Any) -> BitProcedure:
         return certified(n=n, **asked)
     if variant == "one-shot":
         return one_shot(n=n, **asked)
-    if variant == FOR_EVERY_OWNER:
-        return for_every_owner(n=n, **asked)
+    if variant in TOGETHER:
+        return for_every_part(variant=variant, n=n, **asked)
+    if variant == PER_GROUP:
+        return per_group(n=n, **asked)
     if variant == PER_OWNER:
         return per_owner(n=n, **asked)
     return published(n=n, star=variant == "published-star", **asked)

@@ -10,7 +10,7 @@ from scipy.special import expit, logit, ndtr, ndtri
 from confide.aggregator.procedures.bits.curve import Curve, fit_curve
 from confide.aggregator.procedures.certify import Search
 from confide.protocol.channels.bit import Bit
-from confide.protocol.methods.bits import BitTally
+from confide.protocol.methods.parts import BitTally
 
 Floats = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from confide.aggregator.procedures.labels.payoffs import coverage_payoffs, x_ran
 from confide.aggregator.procedures.labels.sweep import noise_aware_threshold
 from confide.aggregator.procedures.ladder import Ladder, check_ladder, public_ladder
 from confide.aggregator.procedures.ladder_walk import check_promise, walk_down
-from confide.aggregator.procedures.owners.owner_labels import by_owners
+from confide.aggregator.procedures.owners.owner_labels import by_parts
 from confide.protocol.certificate import (
     DROPOUTS,
     IID,
@@ -31,7 +31,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.methods.labels.in_clear import InClear
 from confide.protocol.methods.labels.query import LabelProcedure, LabelQuery, LabelTally
 from confide.protocol.methods.labels.terms import CLASS_CONDITIONAL, LabelTerms
-from confide.protocol.methods.owner_terms import OWNER_VARIANTS
+from confide.protocol.methods.owner_terms import PART_VARIANTS
 from confide.protocol.plan import Plan
 
 BISECTION_STEPS = 20
@@ -200,8 +200,8 @@ def of_plan(plan: Plan) -> LabelProcedure:
         own["largest_set"] = terms.largest_set
     if terms.variant == CLASS_CONDITIONAL:
         own |= {"joint": terms.joint, "class_floor": terms.class_floor}
-    if terms.variant in OWNER_VARIANTS:
-        own |= {"joint": terms.joint, "owner_floor": terms.owner_floor}
+    if terms.variant in PART_VARIANTS:
+        own |= {"joint": terms.joint, "part_floor": terms.part_floor, "division": terms.division}
     return procedure(
         variant=terms.variant,
         channel=terms.make_channel(labels=plan.labels),
@@ -219,6 +219,6 @@ def procedure(*, variant: str, **asked: Any) -> LabelProcedure:
         return certified(**asked)
     if variant == CLASS_CONDITIONAL:
         return class_conditional(**asked)
-    if variant in OWNER_VARIANTS:
-        return by_owners(variant=variant, **asked)
+    if variant in PART_VARIANTS:
+        return by_parts(variant=variant, **asked)
     return published(star=variant == "published-star", **asked)

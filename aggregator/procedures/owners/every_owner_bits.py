@@ -1,4 +1,4 @@
-"""Bits for every owner: all are asked about one threshold at a time, and each tests it for itself.
+"""Bits for every owner or group: all are asked about one threshold at a time, and each tests it.
 
 Two rounds search, three certify. A stage asks the threshold of the owner that needs the highest.
 Every owner whose own threshold is still above it tests it on its own answers, in a search of its
@@ -18,12 +18,12 @@ from confide.aggregator.procedures.bits.asked import Asked
 from confide.aggregator.procedures.bits.search import Ahead, Answers, aim_for, narrow, place
 from confide.aggregator.procedures.certify import Search
 from confide.aggregator.procedures.ladder import LOGIT_REACH
-from confide.aggregator.procedures.owners.owner_parts import Wanted, named, put_together
+from confide.aggregator.procedures.owners.owner_parts import Wanted, put_together
 from confide.protocol.certificate import BitRung, Stratum
 from confide.protocol.channels.bit import Bit
-from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTally
-from confide.protocol.methods.owner_terms import FOR_EVERY_OWNER
-from confide.protocol.methods.parts import Division, by_owner
+from confide.protocol.methods.bits import BitProcedure, BitQuery
+from confide.protocol.methods.partition import Division, by_owner
+from confide.protocol.methods.parts import BitTally
 
 # Shares of the records: of the two rounds that search, and of the stages. An owner has few answers,
 # and all owners must pass, so there are fewer stages than where all answers count together.
@@ -33,7 +33,7 @@ SEARCH_THRESHOLDS = 12
 
 
 @dataclass
-class _Owner:
+class PartSearch:
     """An owner under test: its answers, its search, and the answers that its stages expect."""
 
     answers: Answers
@@ -50,22 +50,23 @@ class _Owner:
         return Ahead(sizes[stage], sum(sizes[stage + 1 :]), unit, among_many=True)
 
 
-def for_every_owner(
+def for_every_part(
     *,
+    variant: str,
     channel: Bit,
     alpha: float,
     delta: float,
     n: int,
     max_corrupt: int = 0,
-    owner_floor: int = 1,
+    part_floor: int = 1,
     division: Division = by_owner,
 ) -> BitProcedure:
-    """Certify the threshold that every owner's own answers certify; delta is not divided.
+    """Certify the threshold that the answers of every part certify; delta is not divided.
 
-    How many answers an owner will give is taken from the rounds of search, whose shares are known.
+    How many answers a part will give is taken from the rounds of search, whose shares are known.
     """
     asked = Asked(
-        variant=FOR_EVERY_OWNER,
+        variant=variant,
         channel=channel,
         alpha=alpha,
         delta=delta,
@@ -73,7 +74,7 @@ def for_every_owner(
         max_corrupt=max_corrupt,
     )
     arrived, owners = yield from _searched(asked, division)
-    tested = {key: one for key, one in owners.items() if one.planned >= owner_floor}
+    tested = {key: one for key, one in owners.items() if one.planned >= part_floor}
     start = sum(SEARCH_SHARES)
     for i, share in enumerate(STAGE_SHARES):
         q = _highest(tested, i, asked)
@@ -83,34 +84,34 @@ def for_every_owner(
         tally = yield BitQuery(channel, start, stop, (q,), division=division)
         start, arrived = stop, arrived + tally.answers[0]
         for key in tally.keys:
-            owners.setdefault(key, _owner(asked, 0))
+            owners.setdefault(key, part_search(asked, 0))
         for key, one in owners.items():
-            _take(one, tally.of(key), threshold=q, stage=i)
-    wanted = Wanted(variant=FOR_EVERY_OWNER, delta=delta, floor=owner_floor)
+            take(one, tally.of(key), threshold=q, stage=i)
+    wanted = Wanted(variant=variant, delta=delta, floor=part_floor, division=division)
     parts = [
-        _stratum(number, owners[key], delta=delta, floor=owner_floor)
-        for number, key in named(owners)
+        stratum(name, owners.get(key) or part_search(asked, 0), wanted)
+        for name, key in division.named(owners)
     ]
     pooled = asked.finish(arrived=arrived, rungs=(), threshold=1.0, reason=None)
     return put_together(pooled, wanted, parts)
 
 
-def _owner(asked: Asked, planned: int) -> _Owner:
+def part_search(asked: Asked, planned: int) -> PartSearch:
     aim = aim_for(asked.m0, asked.channel, alpha=asked.alpha, answers=max(planned, 1))
-    return _Owner(Answers(asked.channel, aim), asked.search(), planned)
+    return PartSearch(Answers(asked.channel, aim), asked.search(), planned)
 
 
 def _searched(
     asked: Asked, division: Division
-) -> Generator[BitQuery, BitTally, tuple[int, dict[bytes, _Owner]]]:
+) -> Generator[BitQuery, BitTally, tuple[int, dict[bytes, PartSearch]]]:
     """Ask twelve thresholds twice, across windows that hold what every owner may need.
 
     Returns how many answers arrived, and the owners.
     """
     window, start, arrived = (-LOGIT_REACH, LOGIT_REACH), 0.0, 0
     seen: list[tuple[tuple[float, ...], BitTally]] = []
-    together = _owner(asked, asked.n)
-    owners: dict[bytes, _Owner] = {}
+    together = part_search(asked, asked.n)
+    owners: dict[bytes, PartSearch] = {}
     for share in SEARCH_SHARES:
         thresholds = tuple(expit(np.linspace(*window, SEARCH_THRESHOLDS)).tolist())
         tally = yield BitQuery(asked.channel, start, start + share, thresholds, division=division)
@@ -118,7 +119,7 @@ def _searched(
         together.answers.add(thresholds, tally)
         start, arrived = start + share, arrived + sum(tally.answers)
         counts = {key: sum(sum(one.of(key).answers) for _, one in seen) for key in _keys(seen)}
-        owners = {key: _owner(asked, int(count / start)) for key, count in counts.items()}
+        owners = {key: part_search(asked, int(count / start)) for key, count in counts.items()}
         for key, one in owners.items():
             one.arrived = counts[key]
             for asked_at, found in seen:
@@ -133,7 +134,7 @@ def _keys(seen: list[tuple[tuple[float, ...], BitTally]]) -> set[bytes]:
     return {key for _, tally in seen for key in tally.keys}
 
 
-def _highest(tested: Mapping[bytes, _Owner], stage: int, asked: Asked) -> float | None:
+def _highest(tested: Mapping[bytes, PartSearch], stage: int, asked: Asked) -> float | None:
     """The threshold of the owner that needs the highest; None if no threshold would help.
 
     That is so once an owner, whose threshold is the largest, can go no lower.
@@ -160,7 +161,7 @@ def _highest(tested: Mapping[bytes, _Owner], stage: int, asked: Asked) -> float 
     return max(wanted)
 
 
-def _take(one: _Owner, tally: BitTally, *, threshold: float, stage: int) -> None:
+def take(one: PartSearch, tally: BitTally, *, threshold: float, stage: int) -> None:
     """Give an owner its answers at a threshold, which it tests unless it has a lower one."""
     n, ones = tally.answers[0], tally.ones[0]
     one.arrived += n
@@ -170,21 +171,24 @@ def _take(one: _Owner, tally: BitTally, *, threshold: float, stage: int) -> None
         one.rungs.append(one.search.test(threshold, n=n, ones=ones, rest=one.ahead(stage).rest))
 
 
-def _stratum(number: int, one: _Owner, *, delta: float, floor: int) -> Stratum:
-    """What an owner's answers certify, or why nothing is claimed of it."""
-    covered = one.planned >= floor and not one.left
+def stratum(name: str, one: PartSearch, wanted: Wanted) -> Stratum:
+    """What the answers of a part certify, or why nothing is claimed of it."""
+    covered = one.planned >= wanted.floor and not one.left
     reason = None
-    if one.planned < floor:
-        reason = f"too few reports: about {one.planned}, the plan asks for {floor} of an owner"
+    if one.planned < wanted.floor:
+        reason = (
+            f"too few reports: about {one.planned}, the plan asks for {wanted.floor} of "
+            f"{wanted.one_part}"
+        )
     elif one.left:
         reason = "left: it answered none of the reports of a stage"
     elif one.search.certified >= 1:
         reason = f"no threshold below 1 passed on its {one.arrived} reports"
     return Stratum(
-        name=str(number),
+        name=name,
         threshold=one.search.certified if covered else 1.0,
         n=one.arrived,
-        delta=delta,
+        delta=wanted.delta,
         rungs=tuple(one.rungs) if covered else (),
         reason=reason,
         covered=covered,

@@ -10,9 +10,10 @@ from confide.aggregator.procedures.bits.one_shot import REPEATS, ladder_below_1,
 from confide.aggregator.procedures.ladder import Ladder
 from confide.aggregator.procedures.owners.owner_parts import Found, Wanted, divided
 from confide.protocol.channels.bit import Bit
-from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTally
+from confide.protocol.methods.bits import BitProcedure, BitQuery
 from confide.protocol.methods.owner_terms import PER_OWNER
-from confide.protocol.methods.parts import Division, by_owner
+from confide.protocol.methods.partition import Division, by_owner
+from confide.protocol.methods.parts import BitTally
 
 
 def per_owner(
@@ -24,7 +25,7 @@ def per_owner(
     max_corrupt: int = 0,
     ladder: Ladder | None = None,
     joint: bool = False,
-    owner_floor: int = 1,
+    part_floor: int = 1,
     division: Division = by_owner,
 ) -> BitProcedure:
     """Test the rungs on the answers of each owner, as `one_shot` does on those of all."""
@@ -40,5 +41,5 @@ def per_owner(
         return Found(sum(own.answers), threshold, rungs)
 
     pooled = asked.finish(arrived=sum(tally.answers), rungs=(), threshold=1.0, reason=None)
-    wanted = Wanted(variant=PER_OWNER, delta=delta, joint=joint, floor=owner_floor)
+    wanted = Wanted(variant=PER_OWNER, delta=delta, joint=joint, floor=part_floor)
     return divided(tally, pooled, wanted, size=lambda own: sum(own.answers), test=test)

@@ -1,4 +1,4 @@
-"""Labels for every owner, or for each: the ladder is walked down once on each owner's reports."""
+"""Labels for every owner or group, or for each: the ladder is walked down once on each part."""
 
 from typing import Any
 
@@ -18,10 +18,10 @@ from confide.protocol.certificate import (
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.methods.labels.in_clear import InClear
 from confide.protocol.methods.labels.query import LabelProcedure, LabelQuery, LabelTally
-from confide.protocol.methods.parts import Division, by_owner
+from confide.protocol.methods.partition import Division, by_owner
 
 
-def by_owners(
+def by_parts(
     *,
     variant: str,
     channel: LabelChannel,
@@ -30,14 +30,13 @@ def by_owners(
     max_corrupt: int = 0,
     ladder: Ladder | None = None,
     joint: bool = False,
-    owner_floor: int = 1,
+    part_floor: int = 1,
     shown: InClear | None = None,
     division: Division = by_owner,
 ) -> LabelProcedure:
-    """Test every rung on the reports of each owner, at delta for each of them.
+    """Test every rung on the reports of each part, at delta for each of them.
 
-    The order of an owner's reports is that of all, and its blocks are its own. `division` may keep
-    other parts apart than owners.
+    The order of a part's reports is that of all, and its blocks are its own.
     """
     check_promise(alpha, delta, max_corrupt)
     rungs_at = public_ladder() if ladder is None else check_ladder(ladder)
@@ -62,5 +61,5 @@ def by_owners(
         assumptions=(IID, MIXTURE, DROPOUTS, *((LIARS_IN_ORDER,) if max_corrupt else ())),
         **stated,
     )
-    wanted = Wanted(variant=variant, delta=delta, joint=joint, floor=owner_floor)
+    wanted = Wanted(variant=variant, delta=delta, joint=joint, floor=part_floor, division=division)
     return divided(tally, pooled, wanted, size=lambda own: len(own.reports), test=test)

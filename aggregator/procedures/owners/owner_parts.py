@@ -1,14 +1,15 @@
-"""A certificate for every owner, or for each: what owners' own reports certify, put together.
+"""A certificate for every part of the records, or for each: what their own reports certify.
 
-Each owner's own reports certify a threshold at level delta. Per owner, that is its threshold. For
-every owner, the largest of them is everybody's. If it covers too little at some owner, it does so
-at the owner that needs the highest threshold; that owner is fixed by the population, and its own
-test must have certified something false: probability delta at most, undivided (METHODS 13).
+Parts are owners, or groups that the plan names. Each one's own reports certify a threshold at level
+delta. Per part, that is its threshold. For every part, the largest of them is everybody's. If it
+covers too little in some part, it does so in the one that needs the highest threshold; that part is
+fixed by the population, and its own test must have certified something false: probability delta at
+most, undivided.
 
-Owners with fewer reports than the plan's floor are named as not covered. Sizes alone decide that.
+Parts with fewer reports than the plan's floor are named as not covered. Sizes alone decide that.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, Self, TypeVar
 
@@ -23,7 +24,8 @@ from confide.protocol.certificate import (
     LocalCertificate,
     Stratum,
 )
-from confide.protocol.methods.owner_terms import FOR_EVERY_OWNER, PER_OWNER
+from confide.protocol.methods.owner_terms import TOGETHER
+from confide.protocol.methods.partition import Division, by_owner
 from confide.protocol.methods.parts import MOST_PARTS
 
 AnyTally = TypeVar("AnyTally", bound="Divisible")
@@ -39,36 +41,45 @@ class Divisible(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What a plan asks of owners: the variant, its claim, and the reports that an owner needs."""
+    """What a plan asks of parts: the variant, its claim, and the reports that a part needs."""
 
     variant: str
     delta: float
     joint: bool = False
     floor: int = 1
+    division: Division = by_owner
 
     @property
     def together(self) -> bool:
         """Whether one threshold is everybody's."""
-        return self.variant == FOR_EVERY_OWNER
+        return self.variant in TOGETHER
+
+    @property
+    def by(self) -> str:
+        """What a part is."""
+        return self.division.by
 
     def share(self, parts: int) -> float:
         """The level of each test: delta is divided only where each has a threshold, and jointly."""
-        return (
-            self.delta / max(parts, 1) if self.joint and self.variant == PER_OWNER else self.delta
-        )
+        return self.delta / max(parts, 1) if self.joint and not self.together else self.delta
+
+    @property
+    def one_part(self) -> str:
+        """A part, in words."""
+        return f"{'an' if self.by == BY_OWNER else 'a'} {self.by}"
+
+    def too_few(self, name: str, n: int, delta: float) -> Stratum:
+        """A part with fewer reports than the floor."""
+        reason = f"too few reports: {n}, the plan asks for {self.floor} of {self.one_part}"
+        return Stratum(name=name, threshold=1.0, n=n, delta=delta, reason=reason, covered=False)
 
 
 class Found(NamedTuple):
-    """What an owner's reports certify; `rungs` are those that decide."""
+    """What the reports of a part certify; `rungs` are those that decide."""
 
     n: int
     threshold: float
     rungs: Sequence[BitRung | LabelRung]
-
-
-def named(keys: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """The numbers under which cards name parts: from 1, in the order of their keys."""
-    return enumerate(sorted(keys), start=1)
 
 
 def divided(
@@ -79,22 +90,18 @@ def divided(
     size: Callable[[AnyTally], int],
     test: Callable[[AnyTally, float], Found],
 ) -> LocalCertificate:
-    """Test the reports of every owner, and put what they certify on the certificate.
+    """Test the reports of every part, and put what they certify on the certificate.
 
     `pooled` has what all certificates of the campaign state. `size` counts the reports of a tally;
     `test` finds what they certify at a level.
     """
-    level = wanted.share(len(tally.keys))
-    parts = []
-    for number, key in named(tally.keys):
+    named = wanted.division.named(tally.keys)
+    level, parts = wanted.share(len(named)), []
+    for name, key in named:
         one = tally.of(key)
-        name, n = str(number), size(one)
+        n = size(one)
         if n < wanted.floor:
-            reason = f"too few reports: {n}, the plan asks for {wanted.floor} of an owner"
-            left_out = Stratum(
-                name=name, threshold=1.0, n=n, delta=level, reason=reason, covered=False
-            )
-            parts.append(left_out)
+            parts.append(wanted.too_few(name, n, level))
             continue
         found = test(one, level)
         reason = f"no threshold below 1 passed on its {found.n} reports"
@@ -129,15 +136,15 @@ def put_together(
     trivial = threshold >= 1 if wanted.together else min(relevant) >= 1
     if trivial:
         high = [one.name for one in parts if one.threshold >= 1 and one.covered]
-        reason = f"no threshold below 1 at owner {', '.join(high[:20])}"
+        reason = f"no threshold below 1 at {wanted.by} {', '.join(high[:20])}"
         if not high:
-            reason = f"no owner has the {wanted.floor} reports that the plan asks of one"
+            reason = f"no {wanted.by} has the {wanted.floor} reports that the plan asks of one"
     liars = [one for one in pooled.assumptions if one in (LIARS, LIARS_IN_ORDER)]
     return replace(
         pooled,
         threshold=threshold,
         reason=reason,
-        by=BY_OWNER,
+        by=wanted.by,
         joint=wanted.joint and not wanted.together,
         together=wanted.together,
         strata=tuple(parts),

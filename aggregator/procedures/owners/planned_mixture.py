@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.channels.bit import Bit
-from confide.protocol.methods.bits import BitTally
+from confide.protocol.methods.parts import BitTally
 
 # Below so many trials the bound of Hoeffding's theorem is not relied on.
 FEWEST = 20

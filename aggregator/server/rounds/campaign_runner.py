@@ -8,9 +8,9 @@ work: two processes that advance the same campaign write the same rows.
 
 import json
 import logging
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -22,8 +22,7 @@ from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.clock import Clock
 from confide.aggregator.logs import place_of
 from confide.aggregator.procedures.averaging import Learned
-from confide.aggregator.quantiles.base import Mechanism, Release
-from confide.aggregator.quantiles.histogram import Histogram
+from confide.aggregator.procedures.central import Draw
 from confide.aggregator.server.rounds.handover import ShuffledReports, shuffled_rounds
 from confide.aggregator.server.rounds.stored_rounds import (
     OtherVersion,
@@ -241,10 +240,10 @@ class CampaignRunner:
             return None
         return self._store.campaign(campaign_id(plan.training)).plan
 
-    def _draw(self, campaign: Campaign) -> Callable[[Mechanism, Histogram, int], Release]:
+    def _draw(self, campaign: Campaign) -> Draw:
         """Make a draw that stores a release before use, and never draws a stored one again."""
 
-        def draw(mechanism: Mechanism, histogram: Histogram, rank: int) -> Release:
+        def draw(mechanism: Any, histogram: Any, rank: Any) -> Any:
             kept = self._store.release(campaign.id)
             if kept is None:
                 drawn = json.dumps(asdict(mechanism.release(histogram, rank, self._entropy)))

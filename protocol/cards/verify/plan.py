@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from confide.protocol.cards.card import Card, Layer
 from confide.protocol.cards.verify.chain import chain
+from confide.protocol.cards.verify.counts.divided import MOVED
 from confide.protocol.cards.verify.findings import Finding, number, same
 from confide.protocol.cards.verify.local.rules import RULES
 from confide.protocol.certificate import PLANNED_MIXTURE
@@ -67,20 +68,32 @@ def _edges(formal: Layer, plan: Plan) -> Iterator[Finding]:
     if formal["track"] not in (CENTRAL, FULL_DATA):
         return
     terms, released = CentralTerms.of(plan.terms), formal["released"]
-    if terms.given_edges:
-        edge = terms.given_edges[min(released["bin"], terms.bins - 1)]
-        yield same("released/threshold", released["threshold"], edge)
+    parts = formal.get("strata", {}).get("parts", [])
+    for place, one in [
+        ("released", released),
+        *((f"strata/{part['name']}", part) for part in parts),
+    ]:
+        if terms.given_edges:
+            edge = terms.given_edges[min(one["bin"], terms.bins - 1)]
+            yield same(f"{place}/threshold", one["threshold"], edge)
+    yield same("strata/by", formal.get("strata", {}).get("by", ""), terms.by)
+    if terms.by:
+        names = [*map(str, range(plan.labels))] if terms.by == "class" else [*terms.groups]
+        yield same("strata/names", [part["name"] for part in parts], names)
 
 
 def _left_out(formal: Layer, plan: Plan) -> Iterator[Finding]:
-    """Check that the plan's floor, and nothing else, decides which owners are covered.
+    """Check that the plan's floor, and nothing else, decides which owners or groups are covered.
 
-    An owner that left while it was tested is not.
+    One that left while it was tested is not. Groups are those of the plan, in its order.
     """
     strata = formal.get("certificate", {}).get("strata")
-    if strata is None or strata["by"] != "owner":
+    if strata is None or strata["by"] == "class":
         return
-    floor = LocalTerms.of(plan.terms).owner_floor
+    if strata["by"] == "group":
+        named = [part["name"] for part in strata["parts"]]
+        yield same("certificate/strata/names", named, [*plan.terms.groups])
+    floor = LocalTerms.of(plan.terms).part_floor
     for i, part in enumerate(strata["parts"]):
         size, name = part.get("planned", part["n"]), f"certificate/strata/parts/{i}/covered"
         few = size < floor or part["name"] == "all"
@@ -212,6 +225,7 @@ def _central(plan: Plan) -> dict[str, Layer]:
     terms, coverage = CentralTerms.of(plan.terms), 1 - number(plan.alpha)
     part = 0.0 if terms.delta else terms.beta
     nothing = {"epsilon_train": 0.0}
+    shared = MOVED.get(terms.by, 1) if terms.shows_exact_counts else 1
     return {
         "contract": nothing
         | {
@@ -232,8 +246,8 @@ def _central(plan: Plan) -> dict[str, Layer]:
             "bins": terms.bins,
             "grid": terms.grid,
             "delta_train": 0.0,
-            "epsilon_calibration": plan.epsilon,
-            "delta_calibration": plan.privacy_delta,
+            "epsilon_calibration": plan.epsilon / shared,
+            "delta_calibration": plan.privacy_delta / shared,
             "noised_by": "aggregator" if terms.shows_exact_counts else "owners",
             "noise_variance": terms.noise_variance,
         },

@@ -30,12 +30,15 @@ def on_grid(released: Layer, shown: Layer) -> Iterator[Finding]:
 
     Edges that stand in the plan are compared where the plan is (`plan.py`).
     """
-    if shown["grid"] in ("even", "given"):
-        yield Finding("released/bin", released["bin"] < shown["bins"], f"of {shown['bins']} bins")
-        return
-    edge = _edge(shown["grid"], shown["bins"], min(released["bin"] + 1, shown["bins"]))
-    yield same("released/threshold", released["threshold"], edge)
+    yield from edge_of(released, shown, "released")
     yield Finding("released/bin", released["bin"] < shown["bins"], f"of {shown['bins']} bins")
+
+
+def edge_of(one: Layer, shown: Layer, place: str) -> Iterator[Finding]:
+    """Check that a threshold is the edge of its bin, on a grid that has a definition."""
+    if shown["grid"] not in ("even", "given"):
+        edge = _edge(shown["grid"], shown["bins"], min(one["bin"] + 1, shown["bins"]))
+        yield same(f"{place}/threshold", one["threshold"], edge)
 
 
 def _edge(grid: str, bins: int, j: int) -> float:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 from google.protobuf.message import Message
 
-from confide.protocol.certificate import MARGINAL, PAC
+from confide.protocol.certificate import BY_CLASS, MARGINAL, PAC
 from confide.protocol.errors import BadInput, Refused, check_choice, check_delta, check_probability
 from confide.protocol.exact.grids import (
     EVEN,
@@ -29,9 +29,13 @@ from confide.protocol.methods.base import (
     Explanation,
     Terms,
 )
+from confide.protocol.methods.counts.noised_parts import PartCountQuery
+from confide.protocol.methods.counts.parts import MOVED, check_parts, parts_of
 from confide.protocol.methods.counts.queries import CountQuery, HistogramQuery
+from confide.protocol.methods.owner_terms import counted_by
+from confide.protocol.methods.partition import Classes, Groups, Partition
 from confide.protocol.methods.thresholds import calibrates
-from confide.protocol.privacy.zcdp import search_steps, search_variance, zcdp_epsilon
+from confide.protocol.privacy.zcdp import search_rounds, search_variance, zcdp_epsilon
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
 
@@ -40,6 +44,7 @@ TRUSTED, OWNER_NOISED = "trusted", "owner-noised"
 SEARCH = "gaussian-search"
 # More noise would hide any number of records that an owner may have.
 MOST_VARIANCE = 1 << 52
+CountingQuery = HistogramQuery | CountQuery | PartCountQuery
 
 
 def planned_edges(settings: Mapping[str, Any]) -> tuple[float, ...]:
@@ -61,6 +66,11 @@ class CentralTerms(Terms):
     a part of alpha. A `beta` of 0 leaves no part of it to the mechanism of a trusted aggregator:
     coverage is then averaged over the mechanism's draws. `delta` is the probability, over
     calibration, that a PAC promise fails, of which `beta` is then a part; 0 promises an average.
+
+    With `by` every class, or every group that the plan names, has a threshold of its own; `parts`
+    is their number. Replacing a record by another may move it to another class, and so two of the
+    thresholds: each is then released at half of epsilon and delta, as one record more or less. The
+    group of a record is public, so replacing a record moves one threshold, at the whole epsilon.
     """
 
     mechanism: str
@@ -71,6 +81,10 @@ class CentralTerms(Terms):
     grid: str = UNIFORM
     delta: float = 0.0
     given_edges: tuple[float, ...] = ()
+    by: str = ""
+    parts: int = 0
+    group_column: str = ""
+    groups: tuple[str, ...] = ()
 
     method: ClassVar[str] = "central"
     of_risks: ClassVar[bool] = True
@@ -87,6 +101,9 @@ class CentralTerms(Terms):
         "privacy-delta": (),
         "guarantee": (),
         "failure-probability": (PAC,),
+        "by": (),
+        "group-column": (),
+        "groups": (),
     }
 
     def __post_init__(self) -> None:
@@ -104,6 +121,7 @@ class CentralTerms(Terms):
         check_bins(self.bins)
         check_choice("grid", self.grid, GRID_NAMES)
         check_edges(self.grid, self.bins, self.given_edges)
+        check_parts(self)
         if self.shows_exact_counts:
             if self.noise_variance:
                 raise BadInput(f"noise_variance is {self.noise_variance}; exact counts have none")
@@ -114,14 +132,20 @@ class CentralTerms(Terms):
                 f"noise_variance is {self.noise_variance}; owners add noise of variance 1 to "
                 f"{MOST_VARIANCE}"
             )
-        spent = zcdp_epsilon(self.rounds / (2 * self.noise_variance), self.privacy_delta)
+        spent = self.noise_epsilon
         if spent > self.epsilon:
             raise BadInput(
-                f"{self.rounds} counts with noise of variance {self.noise_variance} cost epsilon "
-                f"{spent:.6g} at delta {self.privacy_delta}; the plan says {self.epsilon}"
+                f"{self.moved * self.rounds} counts with noise of variance {self.noise_variance} "
+                f"cost epsilon {spent:.6g} at delta {self.privacy_delta}; the plan says "
+                f"{self.epsilon}"
             )
 
     def check(self, *, labels: int, alpha: float) -> None:
+        if self.by == BY_CLASS and (self.parts != labels or not labels):
+            raise BadInput(
+                f"by is class with {self.parts} classes, and the plan has {labels} labels; "
+                "accepted is a score of labels, and a class for each"
+            )
         whole = {"delta": self.delta} if self.delta else {"alpha": alpha}
         for name, value in whole.items():
             if self.beta >= value:
@@ -133,11 +157,14 @@ class CentralTerms(Terms):
     @classmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
         """A trusted mechanism that needs no delta is requested with a privacy-delta of 0."""
-        edges = planned_edges(settings)
+        edges, own = planned_edges(settings), parts_of(settings)
         bins = len(edges) or int(settings["bins"])
         delta = float(settings["privacy-delta"])
         epsilon, noised = float(settings["epsilon"]), variant == OWNER_NOISED
-        variance = search_variance(bins=bins, epsilon=epsilon, delta=delta) if noised else 0
+        moved = MOVED.get(own["by"], 1)
+        variance = 0
+        if noised:
+            variance = search_variance(bins=bins, epsilon=epsilon, delta=delta, moved=moved)
         return cls(
             variant=variant,
             mechanism=SEARCH if noised else str(settings["mechanism"]),
@@ -149,6 +176,7 @@ class CentralTerms(Terms):
             grid=str(settings["grid"]),
             given_edges=edges,
             delta=float(settings["failure-probability"]) if settings["guarantee"] == PAC else 0.0,
+            **own,
         )
 
     @property
@@ -162,9 +190,32 @@ class CentralTerms(Terms):
         return grid_edges(self.grid, self.bins, self.given_edges)
 
     @property
+    def key(self) -> Partition | None:
+        """What has a threshold each; None if there is one for all records."""
+        if self.by == BY_CLASS:
+            return Classes(self.parts)
+        return Groups(self.group_column, self.groups) if self.groups else None
+
+    @property
+    def moved(self) -> int:
+        """How many thresholds a record may move when another takes its place."""
+        return MOVED.get(self.by, 1)
+
+    @property
+    def shares(self) -> int:
+        """How many releases the budget pays for; noise of owners pays for all counts together."""
+        return self.moved if self.shows_exact_counts else 1
+
+    @property
+    def noise_epsilon(self) -> float:
+        """The epsilon that all noised counts cost a record, of which another takes the place."""
+        rho = self.moved * self.rounds / (2 * self.noise_variance)
+        return zcdp_epsilon(rho, self.privacy_delta)
+
+    @property
     def histogram_query(self) -> HistogramQuery:
         """The question for exact counts on the plan's grid."""
-        return HistogramQuery(self.bins, self.grid, self.given_edges)
+        return HistogramQuery(self.bins, self.grid, self.given_edges, self.key)
 
     @property
     def shows_exact_counts(self) -> bool:
@@ -177,19 +228,22 @@ class CentralTerms(Terms):
 
     @property
     def rounds(self) -> int:
-        return 1 if self.shows_exact_counts else search_steps(self.bins)
+        return 1 if self.shows_exact_counts else search_rounds(self.bins, moved=self.moved)
 
     @property
     def answer_bytes(self) -> int:
-        return 8 * self.bins if self.shows_exact_counts else 0
+        return 8 * self.histogram_query.rows * self.bins if self.shows_exact_counts else 0
 
-    def read_query(self, body: bytes, *, labels: int) -> HistogramQuery | CountQuery:
+    def read_query(self, body: bytes, *, labels: int) -> CountingQuery:
         message = parse(wire.CountQuery, body)
-        if message.HasField("threshold") == self.shows_exact_counts:
-            raise Refused(wire.Code.MALFORMED)
-        if self.shows_exact_counts:
+        asked = len(message.thresholds), message.HasField("threshold")
+        if self.shows_exact_counts and asked == (0, False):
             return self.histogram_query
-        return CountQuery(message.threshold, self.noise_variance)
+        if not self.shows_exact_counts and self.key is None and asked == (0, True):
+            return CountQuery(message.threshold, self.noise_variance)
+        if not self.shows_exact_counts and self.key is not None and asked == (self.parts, False):
+            return PartCountQuery(tuple(message.thresholds), self.noise_variance, self.key)
+        raise Refused(wire.Code.MALFORMED)
 
     def explain(self, *, labels: int, alpha: float) -> Explanation:
         purpose = calibrates(labels=labels, alpha=alpha)
@@ -197,18 +251,23 @@ class CentralTerms(Terms):
             return Explanation(
                 self.epsilon,
                 purpose,
-                f"Once leave the EXACT counts of your records' scores in {self.bins:,} bins. The "
-                f"aggregator promises to publish one threshold, drawn by {self.mechanism}.",
+                f"Once leave the EXACT counts of your records' scores in {self.bins:,} bins"
+                f"{f', for every {self.by}' if self.by else ''}. The aggregator promises to "
+                f"publish {'a threshold for each, all' if self.by else 'one threshold,'} drawn by "
+                f"{self.mechanism}.",
                 (
                     "That bound is for what the aggregator publishes. The aggregator itself sees "
                     "your exact counts.",
+                    *counted_by(self.group_column, self.groups),
                 ),
             )
         return Explanation(
             self.epsilon,
             purpose,
-            f"Up to {self.rounds} times leaves the number of your records whose score is below a "
-            "threshold, each time with fresh noise of standard deviation "
-            f"{math.sqrt(self.noise_variance):.1f} added here; and, once, how many records you "
-            "have.",
+            f"Up to {self.rounds} times leaves the number of your records "
+            f"{f'of every {self.by} ' if self.by else ''}whose score is below a threshold, each "
+            f"time with fresh noise of standard deviation {math.sqrt(self.noise_variance):.1f} "
+            "added here; and, once, how many records you have"
+            f"{', of every group' if self.groups else ''}.",
+            counted_by(self.group_column, self.groups),
         )

@@ -12,7 +12,9 @@ from confide.protocol.certificate import CentralCertificate
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.grids import UNIFORM, bin_indices, grid_edges
-from confide.protocol.methods.base import Batch, Columns, ReportScores, Subjects, Tally, WholeQuery
+from confide.protocol.methods.base import Batch, Columns, ReportScores, Tally, WholeQuery
+from confide.protocol.methods.partition import Partition
+from confide.protocol.methods.subjects import Subjects
 from confide.protocol.methods.thresholds import CountEvidence, check_thresholds
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import I8, Array, column
@@ -24,7 +26,11 @@ DEVIATIONS = 8
 
 @dataclass(frozen=True)
 class HistogramTally(Tally):
-    """The summed counts of all owners that answered, and the number of records of each."""
+    """The summed counts of all owners that answered, and the number of records of each.
+
+    Where parts of the records are counted apart, there is a row for every part, and a last one for
+    records that are in none.
+    """
 
     counts: NDArray[np.int64]
     owners: int
@@ -47,7 +53,7 @@ class CountTally(Tally):
         return {"owners": {name.hex(): pair for name, pair in self.answers.items()}}
 
 
-class _Counts(WholeQuery):
+class Counting(WholeQuery):
     """The part that both count queries share: answers are rows of integers."""
 
     def pack(self, columns: Columns) -> bytes:
@@ -58,45 +64,63 @@ class _Counts(WholeQuery):
         return {"counts": np.frombuffer(message.counts, dtype=I8).astype(np.int64)[None, :]}
 
 
-def _check_owned(counts: Array, most: int) -> None:
+def check_owned(counts: Array, most: int) -> None:
     """Refuse numbers of records that an owner of at most `most` records cannot have."""
     if counts.min() < 0 or counts.max() > most or int(counts.sum()) > most:
         raise Refused(wire.Code.OUT_OF_ALPHABET)
 
 
 @dataclass(frozen=True)
-class HistogramQuery(_Counts):
-    """Ask every owner for the exact counts of its scores on a public grid."""
+class HistogramQuery(Counting):
+    """Ask every owner for the exact counts of its scores on a public grid.
+
+    With a `key` there are counts for each part of the records.
+    """
 
     bins: int
     grid: str = UNIFORM
     given_edges: tuple[float, ...] = ()
+    key: Partition | None = None
+
+    @property
+    def rows(self) -> int:
+        """The parts that are counted; records in none are counted too, as the last one."""
+        return 1 if self.key is None else len(self.key.names) + 1
 
     def to_body(self) -> bytes:
         return serialise(wire.CountQuery())
 
-    def count(self, scores: Array) -> NDArray[np.int64]:
-        """Return how many of the scores fall into each bin."""
+    def count(self, scores: Array, parts: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """Return how many of the scores fall into each bin, of each part if these are given."""
         edges = grid_edges(self.grid, self.bins, self.given_edges)
-        return np.bincount(bin_indices(scores, edges), minlength=self.bins)
+        bins = bin_indices(scores, edges)
+        if parts is not None:
+            # NO_PART is the number of the last row, from the end.
+            bins = parts % self.rows * self.bins + bins
+        return np.bincount(bins, minlength=self.rows * self.bins)
+
+    def shaped(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return counts with a row for each part, if parts are counted apart."""
+        return counts if self.key is None else counts.reshape(self.rows, self.bins)
 
     def answer(self, subjects: Subjects) -> Columns:
-        return {"counts": self.count(subjects.scores())}
+        parts = None if self.key is None else self.key.places(subjects)
+        return {"counts": self.count(subjects.scores(), parts)}
 
     def check(self, body: bytes, n: int, *, most: int) -> None:
         message = parse(wire.Counts, body)
-        _check_owned(column(message.counts, I8, self.bins), most)
+        check_owned(column(message.counts, I8, self.rows * self.bins), most)
 
     def tally(self, batches: Sequence[Batch], scores: ReportScores) -> HistogramTally:
-        total = np.zeros(self.bins, dtype=np.int64)
+        total = np.zeros(self.rows * self.bins, dtype=np.int64)
         for batch in batches:
             total += batch.columns["counts"][0]
         sizes = tuple(int(batch.columns["counts"].sum()) for batch in batches)
-        return HistogramTally(total, len(batches), sizes)
+        return HistogramTally(self.shaped(total), len(batches), sizes)
 
 
 @dataclass(frozen=True)
-class CountQuery(_Counts):
+class CountQuery(Counting):
     """Ask every owner for the noised number of its scores at or below a threshold.
 
     Every owner adds its own noise.
@@ -125,14 +149,14 @@ class CountQuery(_Counts):
         sub-Gaussian, Canonne, Kamath, Steinke 2020).
         """
         counts = column(parse(wire.Counts, body).counts, I8, 2)
-        _check_owned(counts[:1], most)
+        check_owned(counts[:1], most)
         size, count = (int(number) for number in counts)
         beyond = max(-count, count - size, 0)
         if beyond**2 > DEVIATIONS**2 * self.variance:
             raise Refused(wire.Code.OUT_OF_ALPHABET)
 
     def tally(self, batches: Sequence[Batch], scores: ReportScores) -> CountTally:
-        found = {batch.sender: batch.columns["counts"][0] for batch in _in_order(batches)}
+        found = {batch.sender: batch.columns["counts"][0] for batch in in_order(batches)}
         return CountTally({name: (int(pair[0]), int(pair[1])) for name, pair in found.items()})
 
     def tally_from_json(self, values: Any) -> CountTally:
@@ -145,7 +169,7 @@ class CountQuery(_Counts):
         return [CountEvidence(self.threshold, n, count, self.variance * len(pairs))]
 
 
-def _in_order(batches: Sequence[Batch]) -> list[Batch]:
+def in_order(batches: Sequence[Batch]) -> list[Batch]:
     """Sort batches by the ids that owners give, so that the order does not depend on arrival."""
     return sorted(batches, key=lambda batch: (batch.ids.tobytes(), batch.sender))
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from confide.protocol.errors import BadInput
-from confide.protocol.methods.base import Subjects
+from confide.protocol.methods.subjects import Subjects
 from confide.protocol.scores.probabilities import check_probabilities
 from confide.protocol.wire.columns import Array
 

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.errors import BadInput, Refused
-from confide.protocol.methods.base import Batch, Columns, Query, ReportScores, Subjects
+from confide.protocol.methods.base import Batch, Columns, Query, ReportScores
 from confide.protocol.methods.labels.in_clear import InClear, Probabilities
-from confide.protocol.methods.parts import Division, PartedTally, by_owner, joined
+from confide.protocol.methods.partition import GROUPS, Division, by_owner
+from confide.protocol.methods.parts import PartedTally, joined
+from confide.protocol.methods.subjects import Subjects
 from confide.protocol.methods.thresholds import check_slice
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import F4, rows
@@ -93,6 +95,10 @@ class LabelQuery(Query):
         check_slice(self.start, self.stop)
 
     @property
+    def kept_apart(self) -> str:
+        return self.division.by
+
+    @property
     def clear(self) -> InClear:
         return self.shown or Probabilities(self.channel.k)
 
@@ -105,18 +111,22 @@ class LabelQuery(Query):
         known = (labels >= 0) & (labels < self.clear.labels)
         reported = np.where(known, labels, self.clear.foreign(rows_))
         reports = self.channel.randomize(reported, subjects.entropy)
-        return {"reports": reports, self.clear.name: rows_}
+        own = {"reports": reports, self.clear.name: rows_}
+        return own | self.division.columns(subjects)
 
     def pack(self, columns: Columns) -> bytes:
         reports = self.channel.pack(columns["reports"])
         clear = {self.clear.name: columns[self.clear.name].astype(F4).tobytes()}
+        clear |= self.division.packed(columns)
         return serialise(wire.LabelReports(reports=reports, **clear))
 
     def check(self, body: bytes, n: int, *, most: int) -> None:
         message = parse(wire.LabelReports, body)
         self.channel.check(message.reports, n)
-        if {field.name for field, _ in message.ListFields()} - {"reports", self.clear.name}:
+        known = {"reports", self.clear.name, GROUPS}
+        if {field.name for field, _ in message.ListFields()} - known:
             raise Refused(wire.Code.MALFORMED)
+        self.division.check(message, n)
         try:
             self.clear.check(self._rows(message, n))
         except BadInput:
@@ -125,7 +135,8 @@ class LabelQuery(Query):
     def unpack(self, body: bytes, n: int) -> Columns:
         message = wire.LabelReports.FromString(body)
         reports = self.channel.unpack(message.reports, n)
-        return {"reports": reports, self.clear.name: self._rows(message, n)}
+        own = {"reports": reports, self.clear.name: self._rows(message, n)}
+        return own | self.division.unpack(message, n)
 
     def _rows(self, message: wire.LabelReports, n: int) -> NDArray[Any]:
         return rows(getattr(message, self.clear.name), n, self.clear.width)

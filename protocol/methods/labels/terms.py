@@ -31,10 +31,16 @@ from confide.protocol.methods.labels.in_clear import (
 from confide.protocol.methods.labels.query import LabelQuery
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.methods.owner_terms import (
+    EACH,
+    FOR_EVERY_GROUP,
     FOR_EVERY_OWNER,
-    OWNER_VARIANTS,
+    PART_SETTINGS,
+    PART_VARIANTS,
+    PER_GROUP,
     PER_OWNER,
-    owner_settings,
+    check_groups,
+    in_clear,
+    part_settings,
 )
 from confide.protocol.methods.thresholds import calibrates, check_thresholds
 from confide.protocol.wire import wire_pb2 as wire
@@ -64,12 +70,14 @@ MOST_PLANNED_RUNGS = 4096
 MANY_LABELS, LARGEST_SET = 500, 50
 CLASS_CONDITIONAL = "class-conditional"
 # The variants that test the thresholds of a ladder.
-LADDERED = ("certified", CLASS_CONDITIONAL, *OWNER_VARIANTS)
+LADDERED = ("certified", CLASS_CONDITIONAL, *PART_VARIANTS)
 # Whose coverage a variant calibrates, in words.
 OF_EACH = {
     CLASS_CONDITIONAL: " of every label",
     FOR_EVERY_OWNER: " at every owner",
     PER_OWNER: " at each owner",
+    FOR_EVERY_GROUP: " in every group",
+    PER_GROUP: " in each group",
 }
 # The labels of a set, as expected where nothing is known of the model.
 USUAL_SET = 2.0
@@ -88,8 +96,8 @@ class LabelTerms(LocalTerms):
 
     Variant class-conditional gives every label its own threshold: 1 where the records of the label,
     estimated from reports, are fewer than `class_floor`. `delta` is for each label, or for all
-    together if `joint`. Variants for-every-owner and per-owner test each owner of `owner_floor`
-    reports or more on its own; `joint` divides delta among owners with a threshold each.
+    together if `joint`. Variants of owners and groups test each part of `part_floor` reports or
+    more on its own; `joint` divides delta among parts with a threshold each.
     """
 
     channel: str
@@ -98,13 +106,15 @@ class LabelTerms(LocalTerms):
     largest_set: int = 0
     joint: bool = False
     class_floor: int = 0
-    owner_floor: int = 0
+    part_floor: int = 0
+    group_column: str = ""
+    groups: tuple[str, ...] = ()
 
     method: ClassVar[str] = "labels"
     variants: ClassVar[tuple[str, ...]] = (
         "certified",
         CLASS_CONDITIONAL,
-        *OWNER_VARIANTS,
+        *PART_VARIANTS,
         "published",
         "published-star",
     )
@@ -117,14 +127,15 @@ class LabelTerms(LocalTerms):
         "sent-features": (),
         "provider-data": LADDERED,
         "largest-set": ("certified",),
-        "joint": (CLASS_CONDITIONAL, PER_OWNER),
-        "owner-floor": OWNER_VARIANTS,
+        "joint": (CLASS_CONDITIONAL, *EACH),
+        **PART_SETTINGS,
         "class-floor": (CLASS_CONDITIONAL,),
     }
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("channel of labels", self.channel, LABEL_CHANNELS)
+        check_groups(self.variant, self.group_column, self.groups)
         if not 0 <= self.sent_features <= MOST_SENT_FEATURES:
             raise BadInput(
                 f"a record sends {self.sent_features} features; accepted are 0 to "
@@ -185,10 +196,10 @@ class LabelTerms(LocalTerms):
                 "joint": bool(settings.get("joint", False)),
                 "class_floor": int(settings.get("class-floor", CLASS_FLOOR)),
             }
-        if variant in OWNER_VARIANTS:
+        if variant in PART_VARIANTS:
             made = LABEL_CHANNELS[channel](k=int(settings["labels"]), epsilon=epsilon)
             deviation = math.sqrt(made.variance(min(USUAL_SET, made.k)))
-            own |= owner_settings(variant, settings, deviation=deviation, tested=1.0)
+            own |= part_settings(variant, settings, deviation=deviation, tested=1.0)
         return cls(
             variant=variant,
             channel=channel,
@@ -214,7 +225,8 @@ class LabelTerms(LocalTerms):
     def query(self, *, labels: int, start: float = 0.0, stop: float = 1.0) -> LabelQuery:
         """Return the question to the records of a slice."""
         clear = self.clear(labels=labels)
-        return LabelQuery(self.make_channel(labels=labels), start, stop, clear)
+        channel = self.make_channel(labels=labels)
+        return LabelQuery(channel, start, stop, clear, self.division)
 
     def explain(self, *, labels: int, alpha: float) -> Explanation:
         channel = self.make_channel(labels=labels)
@@ -228,7 +240,8 @@ class LabelTerms(LocalTerms):
             f"From each record, at most once, leaves its label through the channel {self.channel} "
             f"(the true label is supported with probability {float(channel.hit):.1%}), and "
             f"{shown}",
-            FEATURES_CAVEAT if self.sent_features else CAVEAT,
+            (FEATURES_CAVEAT if self.sent_features else CAVEAT)
+            + in_clear(self.group_column, self.groups),
         )
 
     def row_bits(self, *, labels: int) -> dict[str, int]:
@@ -236,6 +249,7 @@ class LabelTerms(LocalTerms):
         return {
             "reports": self.make_channel(labels=labels).report_bits,
             clear.name: 32 * clear.width,
+            **self.division.row_bits,
         }
 
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from confide.protocol.architectures.base import Weights
 from confide.protocol.errors import Refused
-from confide.protocol.methods.base import Batch, Columns, ReportScores, Subjects, WholeQuery
+from confide.protocol.methods.base import Batch, Columns, ReportScores, WholeQuery
+from confide.protocol.methods.subjects import Subjects
 from confide.protocol.methods.training.mean_weights import WEIGHT_BOUND, TrainingTally, packed
 from confide.protocol.methods.training.noised_errors import check_errors
 from confide.protocol.wire import wire_pb2 as wire

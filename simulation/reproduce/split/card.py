@@ -102,7 +102,7 @@ TARGETS = (
                 answer=_exactly,
             ),
         ),
-        differences=("None: feasibility is a formula.",),
+        differences=("Nothing differs: feasibility is a formula.",),
     ),
     *card_figure.TARGETS,
 )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from confide.aggregator.campaigns.admission import Admission, Sent
 from confide.aggregator.campaigns.report_ids import ReportIds
 from confide.aggregator.storage import views
-from confide.protocol.methods.bits import BitTally
+from confide.protocol.methods.parts import BitTally
 from confide.protocol.plan import digest, read_query
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.answers import counts, reports

@@ -12,7 +12,8 @@ from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTally
+from confide.protocol.methods.bits import BitProcedure, BitQuery
+from confide.protocol.methods.parts import BitTally
 from confide.simulation.driver import BitUsers, drive
 from tests.support.known import assert_rate_at_most
 

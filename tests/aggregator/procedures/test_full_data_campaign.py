@@ -89,6 +89,7 @@ class _Part:
     entropy: Entropy
     labels: Any = None
     positions: Any = None
+    public: Any = None
 
     def __len__(self) -> int:
         return len(self.own)

@@ -98,13 +98,13 @@ def test_small_owners_are_left_out_by_their_size_alone(method: str) -> None:
     scores, owners = np.where(owners == 0, 1.0, scores)[order], owners[order]
     asked: dict[str, Any] = {"variant": "for-every-owner", "alpha": ALPHA, "delta": DELTA}
     if method == "bits":
-        made = bits.procedure(n=len(scores), channel=BIT, owner_floor=200, **asked)
+        made = bits.procedure(n=len(scores), channel=BIT, part_floor=200, **asked)
         certificate = drive(made, BitUsers(scores, SeededEntropy(2), owners))
     else:
         every = np.column_stack([scores, *(1 + 0 * scores for _ in range(K - 1))])
         truth = np.zeros(len(scores), dtype=np.int64)
         channel = KaryRR(k=K, epsilon=4.0)
-        made_ = labels.procedure(channel=channel, ladder=LADDER, owner_floor=200, **asked)
+        made_ = labels.procedure(channel=channel, ladder=LADDER, part_floor=200, **asked)
         certificate = drive(made_, LabelUsers(every, truth, SeededEntropy(2), owners))
     left_out = [one for one in certificate.strata if not one.covered]
     assert [one.name for one in left_out] == ["1"]
@@ -129,7 +129,7 @@ def test_an_owner_that_leaves_is_named_and_nothing_is_claimed_of_it() -> None:
         )
 
     made = bits.procedure(
-        variant="for-every-owner", n=N, channel=BIT, alpha=ALPHA, delta=DELTA, owner_floor=100
+        variant="for-every-owner", n=N, channel=BIT, alpha=ALPHA, delta=DELTA, part_floor=100
     )
     certificate: LocalCertificate = drive(made, answer)
     gone = certificate.strata[2]

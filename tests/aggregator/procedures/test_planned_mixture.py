@@ -13,8 +13,7 @@ from confide.aggregator.procedures.certify import MOST_UNEQUAL, Search, design_s
 from confide.aggregator.procedures.owners.planned_mixture import PlannedMixture
 from confide.protocol.certificate import MIXTURE, PLANNED_MIXTURE, LocalCertificate
 from confide.protocol.channels.bit import Bit
-from confide.protocol.methods.bits import BitTally
-from confide.protocol.methods.parts import PartBits
+from confide.protocol.methods.parts import BitTally, PartBits
 from confide.simulation.driver import drive
 from tests.support.campaign_cards import forged
 from tests.support.cards import KEY, broken, campaign

@@ -11,9 +11,10 @@ from confide.aggregator.procedures.central import Draw
 from confide.aggregator.quantiles.base import Mechanism, Release
 from confide.aggregator.quantiles.histogram import Histogram
 from confide.aggregator.storage import views
-from confide.protocol.cards.card import AUDITOR, PUBLIC, parse_card
+from confide.protocol.cards.card import AUDITOR, PUBLIC, parse_card, strata_of
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.plan import Plan, digest
+from confide.protocol.privacy.zcdp import search_variance
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION
 from confide.protocol.wire.service import MESSAGES, PIECE_BYTES
@@ -22,7 +23,7 @@ from tests.support.answers import answer as packed
 from tests.support.answers import bit_batch, one_part, owner_counts
 from tests.support.central import NOISED, OPEN_POLICY, TRUSTED
 from tests.support.hostile import Wire
-from tests.support.owners import LABEL_PLAN, PLAN, asking, changed, owner, signed
+from tests.support.owners import BY_WARD, LABEL_PLAN, PLAN, K, asking, changed, owner, signed
 from tests.support.servers import (
     Place,
     aggregator,
@@ -54,32 +55,43 @@ def repeated(kept: str | None) -> Draw:
     return draw
 
 
+NOISED_CLASSES = changed(
+    NOISED,
+    bins=16,
+    by="class",
+    parts=K,
+    epsilon=4.0,
+    noise_variance=search_variance(bins=16, epsilon=4.0, delta=1e-6, moved=2),
+)
 EDGES = (0.5, 0.8, 0.9, 0.95, 1.0)
 
 
 def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path: Path) -> None:
-    """Bits, labels, owners one by one, trusted counts (also without a beta, and PAC on a given
-    grid) and noised ones, all at once on one server: the certificates of the same reports in
-    process."""
+    """Bits, labels, owners and groups one by one, trusted counts (also without a beta, PAC on a
+    given grid, and by class) and noised ones, all at once on one server: the certificates of the
+    same reports in process."""
     randomised = changed(LABEL_PLAN, score="aps-randomized")
     plans = {
         name: plan_now(base, campaign=name)
         for name, base in {
             "bits": PLAN,
             "labels": LABEL_PLAN,
-            "every owner": changed(PLAN, variant="for-every-owner", owner_floor=500),
-            "each owner": changed(LABEL_PLAN, variant="per-owner", owner_floor=500),
+            "every owner": changed(PLAN, variant="for-every-owner", part_floor=500),
+            "each owner": changed(LABEL_PLAN, variant="per-owner", part_floor=500),
+            "each group": changed(PLAN, variant="per-group", part_floor=400, **BY_WARD),
             "planned mixture": changed(PLAN, planned_mixture=True),
             "randomised": randomised,
             "trusted": TRUSTED,
             "averaged": changed(TRUSTED, beta=0.0),
             "PAC": changed(TRUSTED, beta=0.0, delta=0.1, bins=5, grid="given", given_edges=EDGES),
+            "classes": changed(TRUSTED, beta=0.0, bins=64, epsilon=1.5, by="class", parts=K),
             "noised": NOISED,
+            "noised classes": NOISED_CLASSES,
         }.items()
     }
     ids = {name: place.campaign(plan, owners=3) for name, plan in plans.items()}
     # Every owner is in all campaigns at once, each with a call that watches and one that sends.
-    server = place.serve("--open-calls", "64")
+    server = place.serve("--open-calls", "104")
     tokens = [place.enrol(f"owner {i}") for i in range(3)]
 
     def take_part(job: int) -> int:
@@ -102,7 +114,7 @@ def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path:
         assert card.provenance["received"] == outcome.received, name
         assert card.formal["released"]["threshold"] == outcome.certificate.threshold, name
         found = [(one.name, one.threshold) for one in outcome.certificate.strata]
-        shown = card.formal.get("certificate", {}).get("strata", {}).get("parts", [])
+        shown = (strata_of(card.formal) or {"parts": []})["parts"]
         assert [(one["name"], one["threshold"]) for one in shown] == found, name
         assert outcome.certificate.n == 6_000
     assert place.store.card(ids["trusted"], AUDITOR) is not None

@@ -13,7 +13,8 @@ from confide.aggregator.storage.stored_campaign import ENOUGH, Settings
 from confide.aggregator.storage.views import overview
 from confide.aggregator.web.html_pages import Pages
 from confide.aggregator.web.metrics import metrics
-from confide.protocol.methods.bits import BitQuery, BitTally, BitTerms
+from confide.protocol.methods.bits import BitQuery, BitTerms
+from confide.protocol.methods.parts import BitTally
 from confide.protocol.plan import digest, sign_plan, write_query
 from confide.simulation.driver import drive
 from tests.support.leaving import Leaving

@@ -16,6 +16,7 @@ from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.cards.verify.card import verify
 from tests.support.hostile import Wire
 from tests.support.owners import PUBLIC as PUBLIC_KEY
+from tests.support.owners import WARDS
 from tests.support.pages import get, needs_browser
 from tests.support.servers import (
     Place,
@@ -90,6 +91,25 @@ def test_every_page_is_read_only_escaped_and_guarded(shown: Shown) -> None:
     assert get(server, "/static/../pages.py")[0] == 404
     assert get(server, "/static/%2e%2e/pages.py")[0] == 404
     assert get(server, "/static/..%2fpages.py")[0] == 404
+
+
+def test_every_group_has_a_row_with_its_threshold_or_the_reason(
+    shown: Shown, tmp_path: Path
+) -> None:
+    """On the page of the campaign and of its card; the name of a group stays text, too."""
+    groups = {"group_column": "ward", "groups": (*WARDS[:2], EVIL), "part_floor": 100}
+    campaign = answered(shown.place, shown.server, tmp_path, variant="per-group", **groups)
+    card = parse_card(shown.place.store.card(campaign, PUBLIC) or "")
+    each = {one["name"]: one for one in card.formal["certificate"]["strata"]["parts"]}
+    for path in (f"/campaigns/{campaign}", f"/campaigns/{campaign}/card"):
+        status, _, body = get(shown.server, path)
+        page = body.decode()
+        assert status == 200
+        assert "Threshold of every group" in page
+        assert all(f"{each[name]['threshold']:.6f}" in page for name in WARDS[:2])
+        assert "the plan asks for 100 of a group" in page
+        assert "<script>window" not in page
+        assert "<img" not in page
 
 
 def test_what_is_downloaded_is_what_was_stored(shown: Shown) -> None:

@@ -9,7 +9,8 @@ from confide.aggregator.procedures.registry import plan_procedure
 from confide.aggregator.storage.stored_campaign import Campaign, Round, Settings
 from confide.aggregator.web.drawing import search_picture
 from confide.aggregator.web.search_progress import DOUBT, Bracket, Point, bracket, points
-from confide.protocol.methods.bits import BitQuery, BitTally
+from confide.protocol.methods.bits import BitQuery
+from confide.protocol.methods.parts import BitTally
 from confide.protocol.plan import Plan, digest, query_digest, sign_plan, write_query
 from tests.support.owners import KEY
 from tests.support.servers import plan_now

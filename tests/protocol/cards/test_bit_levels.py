@@ -85,7 +85,7 @@ def test_the_verifier_finds_the_levels_of_the_search(kind: str) -> None:
     [
         {"MOST_UNEQUAL": 0.3},
         {"KEPT": 0.1},
-        {"OWNER_SHARES": (0.15, 0.2, 0.4)},
+        {"PART_SHARES": (0.15, 0.2, 0.4)},
         {"STAGES": verify_bits.STAGES[:2]},
     ],
 )
@@ -98,7 +98,7 @@ def test_a_search_of_other_rules_is_named(
     concerned = {
         "MOST_UNEQUAL": ["planned mixture"],
         "KEPT": KINDS[:3],
-        "OWNER_SHARES": ["for-every-owner"],
+        "PART_SHARES": ["for-every-owner"],
         "STAGES": KINDS[:2],
     }[next(iter(wrong))]
     found = any(failed(walked(kind, seed)[0]) for seed in range(30))

@@ -29,7 +29,7 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Car
     folder = tmp_path_factory.mktemp("owners")
     return {
         (method, variant): campaign(
-            folder / f"{method}-{variant}", method=method, variant=variant, owner_floor=500
+            folder / f"{method}-{variant}", method=method, variant=variant, part_floor=500
         )
         for method, variant in KINDS
     }
@@ -100,7 +100,7 @@ def test_cards_that_allow_for_lies_of_owners_say_when_liars_speak(
     tmp_path: Path, kind: tuple[str, str]
 ) -> None:
     """In rounds for bits, in the order of bets for labels; a card that says it otherwise fails."""
-    card = campaign(tmp_path, method=kind[0], variant=kind[1], owner_floor=500, max_corrupt=2)
+    card = campaign(tmp_path, method=kind[0], variant=kind[1], part_floor=500, max_corrupt=2)
     stated = card.formal["certificate"]["assumptions"]
     expected, other = (LIARS, LIARS_IN_ORDER) if kind[0] == "bits" else (LIARS_IN_ORDER, LIARS)
     assert stated[-1] == expected
@@ -112,7 +112,7 @@ def test_cards_that_allow_for_lies_of_owners_say_when_liars_speak(
 
 def test_owners_below_the_floor_are_named_and_left_out(tmp_path: Path) -> None:
     """With a floor that no owner reaches nothing is certified, and the card says why."""
-    card = campaign(tmp_path, variant="for-every-owner", owner_floor=5_000)
+    card = campaign(tmp_path, variant="for-every-owner", part_floor=5_000)
     assert [part["covered"] for part in parts(card)] == [False] * 3
     assert broken(card, key=PUBLIC) == []
     assert "the 5000 reports that the plan asks of one" in card.formal["certificate"]["reason"]

@@ -47,6 +47,7 @@ ROUND = ("shuffle", "rounds", 0)
     ("place", "value", "clause"),
     [
         (("shuffle", "epsilon"), 0.2, "shuffle/epsilon"),
+        (("shuffle", "crowd_epsilon"), 0.4, "shuffle/crowd_epsilon"),
         (("shuffle", "delta"), 1e-5, "shuffle"),
         (("shuffle", "n"), 7_000, "shuffle/n"),
         (("shuffle", "crowd"), 99, "shuffle/crowd"),

@@ -11,9 +11,10 @@ from confide.protocol.channels.randomized_response import KaryRR
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.base import Batch
-from confide.protocol.methods.bits import BitQuery, BitTally
+from confide.protocol.methods.bits import BitQuery
 from confide.protocol.methods.labels.query import LabelQuery
-from confide.protocol.methods.parts import MOST_PARTS, Divided, PartBits
+from confide.protocol.methods.partition import Groups
+from confide.protocol.methods.parts import MOST_PARTS, BitTally, PartBits
 from confide.protocol.wire.columns import Array
 from confide.simulation.driver import BitUsers, LabelUsers
 
@@ -108,11 +109,15 @@ def test_reports_of_labels_keep_their_owner_and_their_order() -> None:
 
 
 def test_a_division_of_its_own_keeps_other_parts_apart() -> None:
-    """A query may divide reports by anything that their batches say."""
-    halves = lambda one: Divided((b"low", b"high"), one.columns["parts"])  # noqa: E731
-    tally = replace(QUERY, division=halves).tally(BATCHES, nothing)
-    assert tally.of(b"low").answers == (tally.answers[0], 0)
-    assert tally.of(b"high").ones == (0, tally.ones[1])
+    """Groups are told apart by a column of the reports, whoever sent them."""
+    groups = Groups("ward", ("low", "high"))
+    named = [
+        replace(one, columns=one.columns | {"groups": one.columns["parts"]}) for one in BATCHES
+    ]
+    tally = replace(QUERY, division=groups).tally(named, nothing)
+    low, high = (key for _, key in groups.named(tally.keys))
+    assert tally.of(low).answers == (tally.answers[0], 0)
+    assert tally.of(high).ones == (0, tally.ones[1])
 
 
 def test_populations_in_arrays_keep_their_parts_apart() -> None:

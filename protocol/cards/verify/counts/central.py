@@ -6,6 +6,7 @@ from fractions import Fraction
 
 from confide.protocol.cards.card import BY_SIZE, Layer
 from confide.protocol.cards.verify.counts import recompute
+from confide.protocol.cards.verify.counts.divided import divided, of_a_part, shares
 from confide.protocol.cards.verify.findings import Finding, number, same
 from confide.protocol.cards.verify.released import (
     decided,
@@ -16,10 +17,12 @@ from confide.protocol.cards.verify.released import (
 
 
 def central(formal: Layer) -> Iterator[Finding]:
-    contract, searched = formal["contract"], formal["searched"]
-    promised = "PAC" if contract["failure_probability"] else "marginal"
-    yield same("contract/kind", contract["kind"], promised)
-    yield from _unit(contract)
+    whole, searched = formal["contract"], formal["searched"]
+    promised = "PAC" if whole["failure_probability"] else "marginal"
+    yield same("contract/kind", whole["kind"], promised)
+    yield from _unit(whole)
+    # What is judged is one release; several parts have one each.
+    contract = of_a_part(whole, formal)
     for i, entry in enumerate(searched):
         expected = _judged(contract, entry)
         for name, value in expected.items():
@@ -48,10 +51,15 @@ def central(formal: Layer) -> Iterator[Finding]:
     )
     yield same("margin", formal["margin"], margin)
     for name in ("epsilon", "delta"):
-        total = float(number(shown[f"{name}_train"]) + number(shown[f"{name}_calibration"]))
+        spent = number(shown[f"{name}_calibration"]) * shares(formal)
+        total = float(number(shown[f"{name}_train"]) + spent)
         yield same(f"total/{name}", formal["total"][name], total)
     yield same("total/composition", formal["total"]["composition"], "sequential")
-    yield from _suggestions(formal, shortlist)
+    if "strata" in formal:
+        yield same("suggestions", formal["suggestions"], [])
+        yield from divided(formal, shown, lambda entry: _judged(contract, entry))
+    else:
+        yield from _suggestions(formal, shortlist)
     if formal["released"] is not None:
         yield from _released(formal, shown, feasible=bool(shortlist))
 
@@ -95,9 +103,11 @@ def _released(formal: Layer, shown: Layer, *, feasible: bool) -> Iterator[Findin
         "only where the inflation has a bound; always so where nobody can stay away",
     )
     top = released["bin"] == shown["bins"] - 1
+    # A private part has a rank for any number of records, and what it releases is drawn by its law.
+    private = formal.get("strata", {}).get("by") == "class"
     yield Finding(
         "released",
-        feasible or top,
+        feasible or top or private,
         "an infeasible contract can release the top of the grid only",
     )
 

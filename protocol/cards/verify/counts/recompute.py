@@ -209,20 +209,23 @@ def _owner_noised_search(claim: Claim) -> Bound:
     sub-Gaussian one. The proof is for replace-one adjacency.
     """
     entry, beta = claim.entry, float(claim.beta)
-    steps, variance = math.ceil(math.log2(entry["bins"])), entry["noise_variance"]
+    moved = entry.get("moved", 1)
+    # Private parts: one more round counts their records, and its noise moves the rank as well.
+    steps, ends = math.ceil(math.log2(entry["bins"])) + (moved > 1), 4 if moved > 1 else 2
+    variance = entry["noise_variance"]
     if claim.adjacency != "replace-one" or not 0 < entry["delta_calibration"] < 1:
         return NOT_CERTIFIED
     if not variance:
         rho = zcdp(entry["epsilon_calibration"], entry["delta_calibration"])
-        variance = math.ceil(steps / (2 * rho) * (1 - 1e-12)) if rho >= 1e-9 else 0
+        variance = math.ceil(moved * steps / (2 * rho) * (1 - 1e-12)) if rho >= 1e-9 else 0
     if (
         not variance
-        or zcdp_cost(steps / (2 * variance), entry["delta_calibration"])
+        or zcdp_cost(moved * steps / (2 * variance), entry["delta_calibration"])
         > entry["epsilon_calibration"]
     ):
         return NOT_CERTIFIED
     owners, each = entry["owners"], beta / steps
-    loose = 2 * math.ceil(math.sqrt(2 * owners * variance * math.log(1 / each)))
+    loose = ends * math.ceil(math.sqrt(2 * owners * variance * math.log(1 / each)))
     if owners * variance > MOST_SPREAD:
         return loose
     # This part of scipy takes longer to load than most cards to verify.
@@ -240,7 +243,7 @@ def _owner_noised_search(claim: Claim) -> Bound:
     above = np.append(np.cumsum(total[:reach:-1])[::-1], 0.0) + FOURIER * reach
     rare = above <= each
     if rare[:-1].any():
-        return 2 * int(np.argmax(rare))
+        return ends * int(np.argmax(rare))
     return loose
 
 

@@ -11,6 +11,7 @@ from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify.counts import recompute
 from confide.protocol.cards.verify.findings import CLOSE, Finding, same
 from confide.protocol.cards.verify.local.rules import LocalRules, published_level, register
+from confide.protocol.cards.verify.local.strata import PARTS, TOGETHER
 from confide.protocol.certificate import PLANNED_MIXTURE
 
 ROUNDS = 10
@@ -22,8 +23,9 @@ STAGES = (
     (150, (0.2, 0.25, 0.35)),
     (120, (0.3, 0.45)),
 )
-# Shares of an owner's answers in the stages of for-every-owner.
-OWNER_SHARES = (0.15, 0.3, 0.4)
+# The variants whose parts are certified in stages, and the shares of a part's answers in these.
+STAGED = (*TOGETHER, "per-group")
+PART_SHARES = (0.15, 0.3, 0.4)
 # Tails of at most this lie beyond the mean + 1, where a sum of unequal bits is bounded.
 MOST_UNEQUAL = 0.25
 # The share of its level that a threshold keeps after a stage that others follow.
@@ -103,8 +105,8 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
 
 def _shares(found: Layer) -> tuple[float, ...]:
     """The shares of the stages, by the plan's smallest owner; none are for owners too small."""
-    if found["variant"] == "for-every-owner":
-        return OWNER_SHARES
+    if found["variant"] in STAGED:
+        return PART_SHARES
     smallest = found.get("smallest_owner", STAGES[0][0])
     return next((shares for least, shares in STAGES if smallest >= least), ())
 
@@ -132,12 +134,12 @@ def _rest(found: Layer, planned: list[int], last: tuple[int, int]) -> tuple[int,
     """The answers planned after a stage, and its number, which is above that of the stage before.
 
     `last` are the answers that the card states, and the number of the stage before.
-    An owner may skip stages of for-every-owner, so the stage is the first whose rest is as stated.
+    A part may skip stages of others, so the stage is the first whose rest is as stated.
     """
     stated, before = last
     if found["variant"] == "certified":
         return sum(planned[before + 2 :]), before + 1
-    if found["variant"] != "for-every-owner":
+    if found["variant"] not in STAGED:
         return 0, before + 1
     later = [sum(planned[i + 1 :]) for i in range(len(planned))]
     fits = [i for i in range(before + 1, len(planned)) if later[i] == stated]
@@ -212,8 +214,7 @@ register(
     LocalRules(
         variants=(
             "certified",
-            "for-every-owner",
-            "per-owner",
+            *PARTS,
             "published",
             "published-star",
             "one-shot",
@@ -222,8 +223,8 @@ register(
         evidence=evidence,
         planned=True,
         shuffled=True,
-        strata={"for-every-owner": "owner", "per-owner": "owner"},
-        together=("for-every-owner",),
+        strata=PARTS,
+        together=TOGETHER,
         adaptive=True,
     ),
 )

@@ -7,6 +7,7 @@ from statistics import NormalDist
 from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify.findings import CLOSE, Finding, same
 from confide.protocol.cards.verify.local.rules import LocalRules, published_level, register
+from confide.protocol.cards.verify.local.strata import PARTS, TOGETHER
 from confide.protocol.channels.registry import label_channels
 
 
@@ -91,19 +92,14 @@ register(
         variants=(
             "certified",
             "class-conditional",
-            "for-every-owner",
-            "per-owner",
+            *PARTS,
             "published",
             "published-star",
         ),
         channels=lambda variant: label_channels(uniform_noise=variant.startswith("published")),
         evidence=evidence,
-        strata={
-            "class-conditional": "class",
-            "for-every-owner": "owner",
-            "per-owner": "owner",
-        },
-        together=("for-every-owner",),
-        in_order=("certified", "class-conditional", "for-every-owner", "per-owner"),
+        strata={"class-conditional": "class", **PARTS},
+        together=TOGETHER,
+        in_order=("certified", "class-conditional", *PARTS),
     ),
 )

@@ -22,8 +22,8 @@ def shuffled(formal: Layer, *, hidden: bool) -> Iterator[Finding]:
 
     `hidden` tells whether reports of the method carry nothing that identifies them. There must be a
     shuffler in the plan, which signed every round; each round must be as large as the plan asks
-    for; together they must be the reports of the certificate; and the epsilon must be one that the
-    smallest of them gives at the delta that cards state.
+    for; together they must be the reports of the certificate; and the epsilons must be those that
+    the smallest of them, and the plan's crowd, give at the delta that cards state.
     """
     shuffle, found = formal["shuffle"], formal["certificate"]
     plan = Plan.from_bytes(bytes.fromhex(formal["plan"]))
@@ -55,12 +55,14 @@ def shuffled(formal: Layer, *, hidden: bool) -> Iterator[Finding]:
     if shuffle["n"] != max(1, least):
         # The epsilon of another crowd may take long to decide, and says nothing.
         return
-    divergence = shuffle_divergence(shuffle["epsilon"], local=found["epsilon"], n=shuffle["n"])
-    yield Finding(
-        "shuffle/epsilon",
-        divergence <= shuffle["delta"] * (1 + 1e-3) or shuffle["epsilon"] >= found["epsilon"],
-        f"delta at {shuffle['epsilon']} is {divergence:.3g} of {shuffle['delta']:.3g}",
-    )
+    crowd = max(1, named.crowd - formal["contract"]["max_corrupt"])
+    for name, n in (("epsilon", shuffle["n"]), ("crowd_epsilon", crowd)):
+        divergence = shuffle_divergence(shuffle[name], local=found["epsilon"], n=n)
+        yield Finding(
+            f"shuffle/{name}",
+            divergence <= shuffle["delta"] * (1 + 1e-3) or shuffle[name] >= found["epsilon"],
+            f"delta at {shuffle[name]} is {divergence:.3g} of {shuffle['delta']:.3g}",
+        )
 
 
 def _round(one: Layer, number: int, key: bytes, *, plan: bytes) -> Iterator[Finding]:

@@ -5,6 +5,15 @@ from collections.abc import Callable, Iterator
 from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify.findings import Finding, same
 
+# Variants that test parts of the records on reports of their own, and those with one threshold.
+PARTS = {
+    "for-every-owner": "owner",
+    "per-owner": "owner",
+    "for-every-group": "group",
+    "per-group": "group",
+}
+TOGETHER = ("for-every-owner", "for-every-group")
+
 Evidence = Callable[[Layer, int], Iterator[Finding]]
 
 

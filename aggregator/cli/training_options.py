@@ -1,0 +1,56 @@
+"""The settings of a training that an operator gives as options."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from confide.aggregator.campaigns.planning.settings import read_number
+
+
+@dataclass(frozen=True)
+class TrainingPlanOptions:
+    """The terms of a training, which needs most of these; only a head has a model."""
+
+    architecture: Annotated[
+        str | None, typer.Option(help="network and its arguments, such as 'mlp hidden=64'")
+    ] = None
+    features: Annotated[
+        int | None, typer.Option(help="numbers that a record has; of a head: outputs of its model")
+    ] = None
+    rounds: Annotated[int | None, typer.Option(help="times that owners answer")] = None
+    local_steps: Annotated[int | None, typer.Option(help="steps of DP-SGD in a round")] = None
+    sampling_rate: Annotated[
+        float | None, typer.Option(help="share of its records that an owner uses in a step")
+    ] = None
+    clip: Annotated[float | None, typer.Option(help="the most that a record moves a step")] = None
+    batch: Annotated[
+        Any,
+        typer.Option(
+            parser=read_number,
+            metavar="FLOAT",
+            help="public number that the sum of a step is divided by; auto: by records and owners",
+        ),
+    ] = None
+    learning_rate: Annotated[
+        Any,
+        typer.Option(
+            parser=read_number, metavar="FLOAT", help="length of a step; auto: by the noise"
+        ),
+    ] = None
+    momentum: Annotated[
+        float | None, typer.Option(help="share of a round's movement that the next one repeats")
+    ] = None
+    averaged_rounds: Annotated[
+        int | None, typer.Option(help="last rounds whose weights are averaged in the end")
+    ] = None
+    centre: Annotated[
+        float | None, typer.Option(help="the feature in [0, 1] that the network sees as 0")
+    ] = None
+    loss_share: Annotated[
+        float | None, typer.Option(help="share of the budget for a noised error rate a round")
+    ] = None
+    target_low: Annotated[
+        float | None, typer.Option(help="of numbers: the public least target; others are clipped")
+    ] = None
+    target_high: Annotated[float | None, typer.Option(help="of numbers: the largest target")] = None

@@ -1,0 +1,247 @@
+"""What an aggregator spends on a phone, measured: the costs that `scale.py` plans with.
+
+`python benchmarks/scale.py measure` runs this on SQLite and on PostgreSQL. Phones are owners of one
+record each, who visit a real server over TLS with the real client, each over a connection of its
+own. Times of visits are processor seconds of the server process; times of transactions are by the
+clock, because they hold a round.
+"""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
+from typing import Any
+
+import numpy as np
+import psutil
+from ingest import answers
+from sqlalchemy import insert, select, text
+
+from confide.aggregator.campaigns.report_scores import report_scores
+from confide.aggregator.server.rounds.stored_batches import StoredBatches
+from confide.aggregator.storage.database import writing
+from confide.aggregator.storage.enrolment import Enrolment
+from confide.aggregator.storage.reports.deposit import store_all
+from confide.aggregator.storage.reports.ids import StoredIds
+from confide.aggregator.storage.reports.submissions import Packed, Submission
+from confide.aggregator.storage.schema import owners
+from confide.client.transport.grpc_client import Access, Aggregator
+from confide.client.transport.retry import Patience, Unreachable
+from confide.protocol.methods.bits import BitQuery
+from confide.protocol.plan import digest, read_query
+from confide.protocol.wire import wire_pb2 as wire
+from tests.support.owners import PLAN, changed
+from tests.support.servers import Place, eventually, plan_now
+
+# One commit holds so many answers in turn; the line through the medians has two costs.
+GROUPS, TURNS = (1, 16, 64, 256), 15
+PHONES = changed(PLAN, variant="one-shot", expected_records=1_000_000_000)
+UNKNOWN = "0" * 16
+
+
+class Aggregating:
+    """A server with an open campaign of one round, and phones that are enrolled."""
+
+    def __init__(self, place: Place, *, phones: int) -> None:
+        self.place, self.plan = place, plan_now(PHONES)
+        self.campaign = place.campaign(self.plan)
+        self.tokens = [place.enrol(f"phone {i}") for i in range(phones)]
+        self.server = place.serve()
+        (asked,) = eventually(lambda: place.store.queries(self.campaign))
+        self.digest = digest(self.plan.to_bytes())
+        found, _ = read_query(asked, plan=self.plan, plan_digest=self.digest)
+        assert isinstance(found, BitQuery)
+        self.query = found
+        self.process = psutil.Process(self.server.process.pid)
+
+    def messages(self, count: int, rng: np.random.Generator) -> list[bytes]:
+        """Answers of phones, with one report each."""
+        return list(answers(self.digest, count, 1, rng, self.query))
+
+    def visit(self, token: str, answer: bytes, *, access: Access | None = None) -> None:
+        """What a phone does once a week, as `confide-client` does it."""
+        remote = Aggregator(access or self.server.access(token), self.campaign, patience=_ONCE)
+        try:
+            remote.plan()
+            remote.query()
+            receipt = remote.submit([answer], ask=lambda: None)
+            assert receipt.code == wire.Code.OK, receipt
+        finally:
+            remote.close()
+
+    def processor(self) -> float:
+        """The processor seconds of the server so far."""
+        spent = self.process.cpu_times()
+        return float(spent.user + spent.system)
+
+
+_ONCE = Patience(0.0)
+
+
+def costs(place: Place, *, phones: int) -> dict[str, float]:
+    """All costs of one database, measured one after the other."""
+    rng = np.random.default_rng(1)
+    server = Aggregating(place, phones=phones)
+    idle = _idle(server)
+    visits = dict(zip(server.tokens, server.messages(phones, rng), strict=True))
+
+    def come() -> None:
+        for token, answer in visits.items():
+            server.visit(token, answer)
+
+    def refused() -> None:
+        for token in server.tokens:
+            remote = Aggregator(server.server.access(token), UNKNOWN, patience=_ONCE)
+            try:
+                remote.plan()
+            except Unreachable:
+                remote.close()
+
+    found = {
+        "visit": _spent(server, come, idle),
+        "refused": _spent(server, refused, idle),
+    }
+    found = {name: seconds / phones for name, seconds in found.items()}
+    found["wire"] = wire_bytes(server, rng)
+    server.server.stop()
+    return found | stored(server, rng) | growing(place)
+
+
+def _idle(server: Aggregating, seconds: float = 4.0) -> float:
+    """The processor seconds that the server takes in a second without visits."""
+    before = server.processor()
+    time.sleep(seconds)
+    return (server.processor() - before) / seconds
+
+
+def _spent(server: Aggregating, work: Callable[[], Any], idle: float) -> float:
+    before, began = server.processor(), time.monotonic()
+    work()
+    return server.processor() - before - idle * (time.monotonic() - began)
+
+
+def wire_bytes(server: Aggregating, rng: np.random.Generator) -> float:
+    """The bytes of a visit in both directions, TLS with them, as a relay counts them."""
+    token = server.place.enrol("phone behind a relay")
+    (answer,) = server.messages(1, rng)
+    with relay(server.server.port) as (port, passed):
+        access = server.server.access(token)
+        there = Access(f"127.0.0.1:{port}", token, access.authority)
+        server.visit(token, answer, access=there)
+    return float(sum(passed))
+
+
+@contextmanager
+def relay(port: int) -> Iterator[tuple[int, list[int]]]:
+    """A port that passes one connection on to another port, and the sizes of what passed."""
+    passed: list[int] = []
+
+    def pump(source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(1 << 16):
+                passed.append(len(data))
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            return
+
+    def serve() -> None:
+        near, _ = listener.accept()
+        far = socket.create_connection(("127.0.0.1", port))
+        back = threading.Thread(target=pump, args=(far, near), daemon=True)
+        back.start()
+        pump(near, far)
+        back.join()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listener.getsockname()[1], passed
+        thread.join(timeout=10)
+
+
+def stored(server: Aggregating, rng: np.random.Generator) -> dict[str, float]:
+    """Seconds and bytes of answers in the database: written, read by others, and tallied."""
+    engine, place = writing(server.place.store.engine), server.place
+    count = sum(GROUPS) * TURNS
+    own, other = StoredIds(), StoredIds()
+    with engine.begin() as db:
+        other.of(db, server.campaign)
+    before = _bytes(engine)
+    phones = _enrolled(place, count)
+    enrolled = (_bytes(engine) - before) / count
+    waiting = iter(zip(phones, server.messages(count, rng), strict=True))
+    before, times = _bytes(engine), dict[int, list[float]]()
+    for _ in range(TURNS):
+        for size in GROUPS:
+            items = [submission(server.campaign, *next(waiting)) for _ in range(size)]
+            began = time.perf_counter()
+            with engine.begin() as db:
+                results = store_all(db, items, own)
+            times.setdefault(size, []).append(time.perf_counter() - began)
+            assert all(one.accepted == 1 for one in results)
+    slope, start = np.polyfit(GROUPS, [median(times[size]) for size in GROUPS], 1)
+    began = time.perf_counter()
+    with engine.begin() as db:
+        other.of(db, server.campaign)
+    foreign = time.perf_counter() - began
+    began = time.perf_counter()
+    campaign = place.store.campaign(server.campaign)
+    held = list(StoredBatches(place.store, campaign, server.query, number=0))
+    server.query.tally(held, report_scores(server.plan, None))
+    tally = (time.perf_counter() - began) / len(held)
+    return {
+        "transaction": max(float(start), 0.0),
+        "batch": float(slope),
+        "foreign": foreign / count,
+        "tally": tally,
+        "disk": (_bytes(engine) - before) / count,
+        "enrolled": enrolled,
+    }
+
+
+def submission(campaign: str, owner: int, answer: bytes) -> Submission:
+    batch = wire.Answer.FromString(answer).batch
+    name = batch.ids + batch.ids
+    return Submission(campaign, 0, owner, [Packed(name, 1, answer, batch.ids)], finished=True)
+
+
+def _enrolled(place: Place, count: int) -> list[int]:
+    """Enrol so many owners in one transaction; `owner add` commits each by itself."""
+    rng = np.random.default_rng(2)
+    rows = [{"name": f"stored {i}", "token": rng.bytes(32)} for i in range(count)]
+    with place.store.engine.begin() as db:
+        db.execute(insert(owners), rows)
+        return list(db.execute(select(owners.c.id).where(owners.c.name.like("stored %"))).scalars())
+
+
+def _bytes(engine: Any) -> float:
+    """The bytes of the database on disk, indexes with them."""
+    with engine.connect() as db:
+        if db.dialect.name == "sqlite":
+            (pages,), (size,) = (db.execute(text(f"PRAGMA {name}")).one() for name in _PAGES)
+            return float(pages * size)
+        return float(db.execute(text("SELECT pg_database_size(current_database())")).scalar_one())
+
+
+_PAGES = ("page_count", "page_size")
+
+
+def growing(place: Place) -> dict[str, float]:
+    """Seconds for every enrolled owner and every owner of a round that a server reads again."""
+    enrolment, store = Enrolment(place.store.engine), place.store
+    (campaign,) = (one.id for one in store.campaigns())
+    found = {}
+    for name, work, count in (
+        ("directory", enrolment.everybody, len(enrolment.everybody())),
+        ("turnout", lambda: store.turnout(campaign, 0), store.turnout(campaign, 0).contributed),
+    ):
+        times = []
+        for _ in range(9):
+            began = time.perf_counter()
+            work()
+            times.append(time.perf_counter() - began)
+        found[name] = median(times) / count
+    return found

@@ -1,0 +1,1 @@
+"""Many phones and one aggregator, as a queueing model with measured costs."""
