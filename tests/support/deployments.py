@@ -113,7 +113,7 @@ def start(
     running: Running, folder: Path, name: str, command: list[str], env: dict[str, str]
 ) -> subprocess.Popen[bytes]:
     """Start a process that logs into the folder."""
-    with (folder / f"{name}.log").open("wb") as log:
+    with (folder / f"{name}.log").open("ab") as log:
         process = subprocess.Popen(
             command,
             cwd=folder,
@@ -172,19 +172,36 @@ def start_run(
     return flwr(folder, "run", bundled, "own", "--run-config", config)["run-id"]
 
 
-def kill_server_app(folder: Path) -> None:
-    """Kill the process of the ServerApp that runs, without a warning (SIGKILL)."""
-    own = psutil.process_iter(["cmdline", "environ"])
-    (app,) = [
+def start_superlink(running: Running, folder: Path) -> None:
+    """Start the SuperLink of a folder, at its address, and wait until it answers."""
+    log = folder / "superlink.log"
+    known = log.stat().st_size if log.exists() else 0
+    command = [str(SCRIPTS / "superlink.sh"), str(folder)]
+    command += (folder / "address").read_text().split(":")
+    start(running, folder, "superlink", command, environment(folder / "flwr"))
+    wait_for(lambda: b"Uvicorn running" in log.read_bytes()[known:])
+
+
+def kill_superlink(folder: Path) -> None:
+    """Kill the SuperLink of a folder and its ServerApps, without a warning (SIGKILL)."""
+    home = str(folder / "flwr")
+    own = [
         one
-        for one in own
-        if "flwr-serverapp" in " ".join(one.info["cmdline"] or ())
-        and (one.info["environ"] or {}).get(HOME) == str(folder / "flwr")
+        for one in psutil.process_iter(["environ"])
+        if (one.info["environ"] or {}).get(HOME) == home
     ]
-    app.kill()
-    # Its parent may not look after it, so that it stays in the table of processes.
-    with suppress(psutil.NoSuchProcess):
-        wait_for(lambda: app.status() == psutil.STATUS_ZOMBIE)
+    for one in own:
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
+    wait_for(lambda: all(map(_ended, own)))
+
+
+def _ended(process: psutil.Process) -> bool:
+    """Whether a process has ended, also if its parent has not taken note of it."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def answers(home: Home) -> dict[bytes, bytes]:

@@ -34,17 +34,16 @@ from tests.support.deployments import (
     BEHAVIOURS,
     NODES,
     RECORDS,
-    SCRIPTS,
     SITE,
+    Running,
     answers,
     copy_checkout,
-    environment,
-    kill_server_app,
+    kill_superlink,
     misbehave,
     outcome,
-    start,
     start_node,
     start_run,
+    start_superlink,
     together,
     wait_for,
     write_owner,
@@ -59,7 +58,14 @@ ENGINES = ("hooks", "auto")
 
 
 @pytest.fixture(scope="module")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def links() -> Iterator[Running]:
+    """SuperLinks, which end after the nodes."""
+    with together() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def deployment(links: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A SuperLink over TLS with node authentication, two SuperNodes, and a run of one bits and
     one labels campaign."""
     folder = tmp_path_factory.mktemp("deployment")
@@ -78,10 +84,8 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "cli").mkdir()
     own = f'[superlink.own]\naddress = "{address}"\nroot-certificates = "{folder}/ca.pem"\n'
     (folder / "cli" / "config.toml").write_text(f'[superlink]\ndefault = "own"\n\n{own}')
-    with together() as links, together() as running:
-        superlink = [str(SCRIPTS / "superlink.sh"), str(folder), *address.split(":")]
-        start(links, folder, "superlink", superlink, environment(folder / "flwr"))
-        wait_for(lambda: b"Uvicorn running" in (folder / "superlink.log").read_bytes())
+    with together() as running:
+        start_superlink(links, folder)
         nodes = [
             start_node(running, folder, number, CONFIDE_ENGINE=engine)
             for number, engine in enumerate(ENGINES)
@@ -167,11 +171,12 @@ def test_supernodes_train_a_head_and_calibrate_it(deployment: Path) -> None:
 
 
 def test_a_chain_of_a_factory_survives_a_kill_and_waits_for_its_owners(
-    deployment: Path, monkeypatch: pytest.MonkeyPatch
+    deployment: Path, links: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ServerApp is killed (SIGKILL) after a round of a factory's convolutions, one owner's by
-    Opacus. Started again it asks for the rest: its weights are those of the answers in the ledgers,
-    bit for bit, and nobody pays twice. It ends for owners to list the model, and then goes on."""
+    """SuperLink and ServerApp are killed (SIGKILL) after a round of a factory's convolutions, one
+    owner's by Opacus. Started again the run asks for the rest: its weights are those of the answers
+    in the ledgers, bit for bit, and nobody pays twice. It ends for owners to list the model, and
+    then goes on."""
     package = write_package(deployment / SITE / "networks_of_a_package")
     monkeypatch.syspath_prepend(str(package.parent))
     factory, out = f"{package.name}.models:convolutions", deployment / "out"
@@ -196,7 +201,8 @@ def test_a_chain_of_a_factory_survives_a_kill_and_waits_for_its_owners(
     run()
     first = wait_for(lambda: len(trained()) == NODES and trained(), 120)
     (counted,) = wait_for(lambda: list(out.glob("unfinished/*/00000")))
-    kill_server_app(deployment)
+    kill_superlink(deployment)
+    start_superlink(links, deployment)
     stored = counted.stat().st_mtime_ns
     assert outcome(deployment, run()) == "finished:completed"
     assert counted.stat().st_mtime_ns == stored
