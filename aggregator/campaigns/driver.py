@@ -12,7 +12,7 @@ from confide.aggregator.procedures.registry import plan_procedure
 from confide.protocol.certificate import NOT_STATED, Certificate
 from confide.protocol.errors import ConfideError
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SEEDED
-from confide.protocol.methods.base import LOCAL, Query, Tally
+from confide.protocol.methods.base import Query, Tally
 from confide.protocol.methods.training.mean_weights import TrainingTally
 from confide.protocol.plan import Plan, digest, write_query
 from confide.protocol.shuffling import Handover
@@ -194,7 +194,7 @@ def conclude(
     check_owners(plan, counted)
     if certificate.randomness == NOT_STATED:
         certificate = replace(certificate, randomness=SEEDED if seeded else OPERATING_SYSTEM)
-    known = plan.terms.track == LOCAL and plan.shuffling is None
+    known = plan.terms.calibrates_by_reports and plan.shuffling is None
     return Outcome(
         certificate,
         received,

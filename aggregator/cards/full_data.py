@@ -17,6 +17,7 @@ from confide.aggregator.quantiles.rank_exponential import RankExponential
 from confide.protocol.cards.card import Layer
 from confide.protocol.certificate import MARGINAL
 from confide.protocol.errors import BadInput, check_epsilon, check_probability
+from confide.protocol.methods.base import FULL_DATA
 from confide.protocol.privacy.losses import Pure, SampledGaussian
 from confide.protocol.privacy.profiles import Profile
 from confide.protocol.privacy.transfer import best_point
@@ -84,7 +85,7 @@ def full_data_formal(
     }
     failed = [name for name, holds in flags.items() if not holds]
     return {
-        "track": "full-data",
+        "track": FULL_DATA,
         "contract": {"kind": MARGINAL, "adjacency": ADD_REMOVE, "unit": "record"}
         | asdict(contract),
         "training": asdict(training) | {"batch": training.sampling_rate * n},

@@ -35,7 +35,7 @@ def full_data_campaign_formal(plan: Plan, outcome: Outcome) -> Layer:
     }
     failed = [name for name, holds in flags.items() if not holds]
     return {
-        "track": "full-data",
+        "track": terms.track,
         "plan": plan.to_bytes().hex(),
         "contract": {
             "kind": MARGINAL,

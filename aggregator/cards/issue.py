@@ -37,7 +37,6 @@ def campaign_card(
     `diagnostic` is measured on records that took no part in the campaign; `training` is the plan of
     the campaign that trained its model, if the plan names one.
     """
-    assert plan.terms.track is not None
     origin = provenance(
         plan=digest(plan.to_bytes()),
         issued=issued.replace(microsecond=0).isoformat(),

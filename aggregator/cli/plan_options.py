@@ -234,7 +234,7 @@ def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
         values.setdefault("model", "")
     method = str(values.get("campaign", "")).partition(":")[0]
     terms = METHODS.get(method)
-    if terms is not None and terms.track is None:
+    if terms is not None and terms.trains:
         values.setdefault("model", NO_MODEL)
     own = () if terms is None else terms.settings
     missing = [name for name in (*NEEDED, *own) if name not in values]

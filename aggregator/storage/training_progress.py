@@ -9,7 +9,7 @@ from confide.protocol.plan import Plan
 
 def error_rates(store: RoundStore, campaign: str, plan: Plan) -> dict[int, ErrorRate]:
     """Return the error rates by round; none of a plan that is no training, or has no loss."""
-    if plan.terms.track is not None or not (terms := TrainingTerms.of(plan.terms)).loss_share:
+    if not plan.terms.trains or not (terms := TrainingTerms.of(plan.terms)).loss_share:
         return {}
     found = {}
     for number, head in store.tally_heads(campaign, HEAD.size).items():

@@ -30,7 +30,9 @@ from confide.aggregator.web.words import MEANINGS
 from confide.protocol.cards.card import PUBLIC, Card, parse_card, strata_of
 from confide.protocol.cards.in_words import verdict
 from confide.protocol.cards.page import as_html, card_article
-from confide.protocol.cards.picture import card_picture, scatter
+from confide.protocol.cards.picture import card_picture
+from confide.protocol.cards.scatter import scatter
+from confide.protocol.cards.tracks.registry import track_of
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.certificate import WATCH
@@ -74,12 +76,7 @@ class VerifiedCard:
     @property
     def level(self) -> float:
         """The guaranteed coverage; 0 if there is no guarantee."""
-        formal = self.card.formal
-        if formal["track"] == "central":
-            shown = formal["searched"][formal["best"]]
-        else:
-            shown = formal["certificate" if formal["track"] == "local" else "promise"]
-        return float(shown["level"] or 0.0)
+        return float(track_of(self.card.formal).level(self.card.formal) or 0.0)
 
 
 @lru_cache(maxsize=1024)

@@ -83,7 +83,7 @@ Asked = tuple[Campaign, Sequence[Round], Sequence[bytes]]
 def asked_of(store: Store, campaign: str) -> Asked:
     """A campaign with its rounds and their queries; a training has long ones, and none is read."""
     one = store.campaign(campaign)
-    rounds = store.rounds(campaign) if one.plan.terms.track is not None else []
+    rounds = [] if one.plan.terms.trains else store.rounds(campaign)
     return one, rounds, [store.query(campaign, row.number) for row in rounds]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from confide.protocol.cards.card import Card, Layer
 from confide.protocol.cards.in_words import campaign_name, counted_owners, in_words, spent
+from confide.protocol.cards.tracks.registry import track_of
 from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.certificate import WATCH
 from confide.protocol.commands.terminal import printable
@@ -80,14 +81,14 @@ def registry(card: Card, _: list[Finding], curator: Curator) -> str:
     """Write the entry of a registry, as YAML."""
     formal, contract = card.formal, card.formal["contract"]
     epsilon, delta = spent(formal)
-    local = formal["track"] == "local"
+    track = track_of(formal)
     parameters = {"epsilon": epsilon} | ({"delta": delta} if delta else {})
     entry = {
         "deployment": {
             "basic": _basic(card, curator),
             "dp_variant": {
                 "variant_name": "Approximate DP" if delta else "Pure DP",
-                "unprotected_quantities": _unprotected(formal),
+                "unprotected_quantities": track.unprotected(formal),
             },
             "privacy_loss": {
                 "privacy_unit": contract["unit"],
@@ -95,12 +96,12 @@ def registry(card: Card, _: list[Finding], curator: Curator) -> str:
                 "privacy_parameters": parameters,
             },
             "deployment_model": {
-                "model_name": "Local" if local or _noised(formal) else "Central",
+                "model_name": "Local" if track.noised_by_owners(formal) else "Central",
                 "release_type": "Single release",
                 "access_type": "Non-interactive",
             },
             "implementation": {
-                "mechanisms": _mechanism(formal),
+                "mechanisms": track.mechanism(formal),
                 "composition": _composition(formal),
                 "post_processing": "Predictions are made with the released threshold.",
             },
@@ -149,31 +150,10 @@ def _owners(card: Card) -> str:
     return "one place" if counted is None else counted_owners(counted["owners"], "data owner")
 
 
-def _noised(formal: Layer) -> bool:
-    return formal["track"] == "central" and formal["searched"][0]["noised_by"] == "owners"
-
-
-def _mechanism(formal: Layer) -> str:
-    if formal["track"] == "local":
-        certificate = formal["certificate"]
-        return f"Channel {certificate['channel']} at every record ({certificate['method']})"
-    part = formal["calibration"] if formal["track"] == "full-data" else formal["searched"][0]
-    training = "; DP-SGD" if formal["track"] == "full-data" or "chain" in formal else ""
-    return f"{part['mechanism']} on counts of scores{training}"
-
-
 def _composition(formal: Layer) -> str:
     if "chain" in formal:
         return f"Training and calibration: {formal['chain']['records']}"
-    if formal["track"] == "local":
-        return "Every record answers once."
-    return str(formal["total"]["composition"])
-
-
-def _unprotected(formal: Layer) -> str:
-    if formal["track"] == "local" and formal["certificate"]["method"] == "labels":
-        return "What leaves with a label (the model's probabilities, or the features) is in clear."
-    return "The numbers of records and of owners are public."
+    return track_of(formal).composition(formal)
 
 
 def _yaml(value: Any, depth: int = 0) -> Iterator[str]:

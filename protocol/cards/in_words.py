@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Card, Layer
 from confide.protocol.cards.promise_words import interval, promise, within_parts
+from confide.protocol.cards.tracks.registry import track_of
 from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.cards.watch_words import (
     NOT_PROMISED,
@@ -182,10 +183,7 @@ def spent(formal: Layer) -> tuple[float | None, float]:
     """Return the epsilon and delta that a record paid: both together, if it also trained."""
     if "chain" in formal:
         return formal["chain"]["epsilon"], formal["chain"]["delta"]
-    if formal["track"] in ("local", "monitor"):
-        return formal["certificate"]["epsilon"], 0.0
-    total = formal["total"]
-    return (None, 0.0) if total is None else (total["epsilon"], total["delta"])
+    return track_of(formal).spent(formal)
 
 
 def _privacy(formal: Layer) -> str:
@@ -215,7 +213,7 @@ def _took_part(card: Card) -> str:
         if card.formal["released"] is None:
             return f"Nobody yet: no owner was asked.{_tried(card)}"
         return "Not stated: no campaign of owners stands behind this card."
-    unit = "records" if card.formal["track"] == "central" else "reports"
+    unit = track_of(card.formal).counted
     said = (
         f"{counted_owners(counted['owners'])} with {counted['of']:,} {unit}; the largest had "
         f"{counted['largest']:,}."

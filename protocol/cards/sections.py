@@ -1,36 +1,9 @@
 """All fields of a card as tables of text, for readers of its technical layer."""
 
-from collections.abc import Callable
-from typing import Any
-
-from confide.protocol.cards.card import Card, Layer, strata_of
+from confide.protocol.cards.card import Card, Layer
+from confide.protocol.cards.fields import Rows, rows_of
+from confide.protocol.cards.tracks.registry import track_of
 from confide.protocol.cards.verify.findings import Finding
-
-Rows = list[tuple[str, str]]
-
-# Names of fields that a reader of another field would not know.
-PLAIN = {
-    "alpha": "share not covered (alpha)",
-    "beta": "part of alpha left to the mechanism (beta)",
-    "kind": "kind of guarantee",
-    "level": "guaranteed coverage",
-    "minimum_reports": "fewest reports that are enough",
-    "minimum_owners": "fewest owners that are enough",
-    "max_corrupt": "false reports withstood",
-    "planned": "records planned for",
-    "slack": "slack of the published method",
-    "crowd_epsilon": "epsilon in the plan's crowd",
-    "unit": "whose privacy",
-    "model": "SHA-256 of the model",
-    "plan": "SHA-256 of the plan",
-    "received": "answers received",
-    "bins": "thresholds to choose from",
-    "reach": "threshold in the target's unit",
-    "mean_width": "mean width of intervals",
-    "grid": "how the thresholds are spread",
-    "coverage_at_most": "most that is covered, but for the scores in one bin",
-    "gamma": "share of scores aimed at (gamma)",
-}
 
 
 def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
@@ -42,19 +15,18 @@ def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
         ("that do not hold", str(len(failures))),
     ]
     checked += [(finding.clause, finding.detail) for finding in failures]
-    specific = _SPECIFIC[formal["track"]](formal)
     described = [
-        *_rows({k: v for k, v in card.diagnostic.items() if k != "owners"}, but="evaluated"),
+        *rows_of({k: v for k, v in card.diagnostic.items() if k != "owners"}, but="evaluated"),
         *_evaluated(formal, card.diagnostic),
     ] or [("measured", "nothing")]
     counted = card.provenance.get("contributors", {})
     shown = {name: value for name, value in counted.items() if name != "rounds"}
-    origin = _rows(card.provenance | ({"contributors": shown} if counted else {}))
-    released = _rows(formal["released"] or {"threshold": "none yet"}, but="strata")
+    origin = rows_of(card.provenance | ({"contributors": shown} if counted else {}))
+    released = rows_of(formal["released"] or {"threshold": "none yet"}, but="strata")
     return [
-        ("Contract", _rows(formal["contract"])),
+        ("Contract", rows_of(formal["contract"])),
         ("Released", released),
-        *specific,
+        *track_of(formal).sections(formal),
         *_chain(formal),
         ("Diagnostics (no guarantee)", described),
         *_rounds(card.provenance),
@@ -62,39 +34,6 @@ def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
         ("Provenance", [*origin, ("view", card.view), ("signed by", card.key.hex() or "nobody")]),
         ("Verification", checked),
     ]
-
-
-def _central(formal: Layer) -> list[tuple[str, Rows]]:
-    shown = formal["searched"][formal["best"]]
-    title = (
-        "Selected configuration" if formal["selected"] is not None else "Best configuration tried"
-    )
-    chosen = _rows(shown, but="flags")
-    feasible = sum(entry["feasible"] for entry in formal["searched"])
-    looked = [
-        ("configurations searched", str(len(formal["searched"]))),
-        ("feasible", str(feasible)),
-        ("short list", _text(formal["shortlist"])),
-        ("selected by", formal["selected_by"]),
-        ("privacy in all", _text(formal["total"])),
-    ]
-    strata = strata_of(formal)
-    if strata is not None:
-        title = f"Configuration of a {strata['by']}, as if all records were its own"
-    found = [
-        *([] if strata is None else [(_head(strata), _parts(strata))]),
-        (title, chosen),
-        ("Clauses", _rows(shown["flags"])),
-        ("Search", looked),
-    ]
-    if formal["suggestions"]:
-        found.append(
-            (
-                "What would make it feasible",
-                [(s["change"], _change(s, formal)) for s in formal["suggestions"]],
-            )
-        )
-    return found
 
 
 def evaluated_lines(formal: Layer, diagnostic: Layer) -> list[str]:
@@ -153,147 +92,8 @@ def _evaluated(formal: Layer, diagnostic: Layer) -> Rows:
     return rows
 
 
-def _change(suggestion: Layer, formal: Layer) -> str:
-    contract, entry = suggestion["contract"], suggestion["configuration"]
-    with_ = f"with {entry['mechanism']}, gamma {entry['gamma']:g}"
-    if suggestion["change"] == "more records":
-        return f"{entry['n']:,} records, {with_}, epsilon {entry['epsilon_calibration']:g}"
-    if suggestion["change"] == "higher gamma":
-        return f"gamma {entry['gamma']:g}, with {entry['mechanism']}, n {entry['n']:,}"
-    if suggestion["change"] == "lower target":
-        return (
-            f"coverage {contract['coverage']:g} instead of {formal['contract']['coverage']:g}, "
-            f"{with_}, n {entry['n']:,}"
-        )
-    return (
-        f"epsilon {entry['epsilon_calibration']:g} for calibration and a contract of "
-        f"{contract['epsilon_train']:g} + {contract['epsilon_calibration']:g}, {with_}, n "
-        f"{entry['n']:,}"
-    )
-
-
-def _local(formal: Layer) -> list[tuple[str, Rows]]:
-    shown = _rows({k: v for k, v in formal["certificate"].items() if k != "strata"}, but="rungs")
-    strata = formal["certificate"].get("strata")
-    if strata is not None:
-        return [
-            ("Certificate", shown),
-            (_head(strata), _parts(strata)),
-            ("Clauses", _rows(formal["flags"])),
-            *_shuffling(formal["shuffle"]),
-        ]
-    rungs = [
-        (
-            f"threshold {rung['threshold']:.6f}",
-            ", ".join(f"{name} {_text(value)}" for name, value in rung.items()),
-        )
-        for rung in formal["certificate"]["rungs"]
-    ]
-    found = [
-        ("Certificate", shown),
-        ("Clauses", _rows(formal["flags"])),
-        *_shuffling(formal["shuffle"]),
-    ]
-    return [*found, ("Thresholds tested", rungs)] if rungs else found
-
-
-def _shuffling(shuffle: Layer) -> list[tuple[str, Rows]]:
-    rounds = [
-        (f"round {i + 1}", ", ".join(f"{name} {_text(value)}" for name, value in one.items()))
-        for i, one in enumerate(shuffle.get("rounds", []))
-    ]
-    shown = ("Shuffling", _rows(shuffle, but="rounds"))
-    return [shown, ("Rounds that the shuffler signed", rounds)] if rounds else [shown]
-
-
-def _head(strata: Layer) -> str:
-    own = f"what its own reports certify, of every {strata['by']}"
-    return own.capitalize() if "together" in strata else f"Threshold of every {strata['by']}"
-
-
-def _parts(strata: Layer) -> Rows:
-    """A row for every part of the records: its threshold, or why it has none below 1."""
-    return [
-        (
-            f"{strata['by']} {part['name']}",
-            f"{part['threshold']:.6f}{_of_records(part)}"
-            + (f" ({part['reason']})" if part["reason"] else ""),
-        )
-        for part in strata["parts"]
-    ]
-
-
-def _of_records(part: Layer) -> str:
-    """The records or reports that a part has, where their number is public."""
-    if part["n"] is None:
-        return ""
-    return f" from {part['n']:,} {'records' if 'bin' in part else 'reports'}"
-
-
-# The parts of a full-data card, in the order in which they are shown.
-_FULL_DATA = {
-    "training": "Training",
-    "calibration": "Calibration on the same records",
-    "promise": "What is known of coverage",
-}
-
-
-def _full_data(formal: Layer) -> list[tuple[str, Rows]]:
-    parts = [(title, _rows(formal[part])) for part, title in _FULL_DATA.items() if part in formal]
-    profile = [
-        (f"epsilon {point['epsilon']:.4g}", _text(point["delta"])) for point in formal["profile"]
-    ]
-    return [
-        *parts,
-        ("Its privacy profile, one record added", profile),
-        ("Clauses", _rows(formal["flags"])),
-        ("Privacy in all", _rows(formal["total"])),
-    ]
-
-
-def _monitor(formal: Layer) -> list[tuple[str, Rows]]:
-    rounds = [
-        (f"round {i + 1}", ", ".join(f"{name} {_text(value)}" for name, value in one.items()))
-        for i, one in enumerate(formal["certificate"]["rounds"])
-    ]
-    return [
-        ("Watched", _rows(formal["watched"])),
-        ("Evidence", _rows(formal["certificate"], but="rounds")),
-        ("Clauses", _rows(formal["flags"])),
-        *([("Rounds", rounds)] if rounds else []),
-    ]
-
-
-# What the card of each track shows besides what all show.
-_SPECIFIC: dict[str, Callable[[Layer], list[tuple[str, Rows]]]] = {
-    "central": _central,
-    "local": _local,
-    "full-data": _full_data,
-    "monitor": _monitor,
-}
-
-
 def _chain(formal: Layer) -> list[tuple[str, Rows]]:
     if "chain" not in formal:
         return []
-    shown = _rows(formal["chain"], but="training")
+    shown = rows_of(formal["chain"], but="training")
     return [("Training and calibration together", shown)]
-
-
-def _rows(layer: Layer, *, but: str | None = None) -> Rows:
-    """Return the fields of a layer under plain names, except one."""
-    return [(PLAIN.get(name, name), _text(value)) for name, value in layer.items() if name != but]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_text(inner)}" for name, inner in value.items()) or "-"
-    if isinstance(value, list):
-        return "; ".join(_text(inner) for inner in value) or "none"
-    return str(value)

@@ -143,8 +143,13 @@ class Terms(ABC):
     variants: ClassVar[tuple[str, ...]]
     # The protobuf message that holds the fields.
     message: ClassVar[type[Message]]
-    # The track of its cards; None if its campaigns do not end in a card of a track.
-    track: ClassVar[str | None]
+    # The track of its cards; empty if its campaigns end in none.
+    track: ClassVar[str]
+    # Whether its campaigns train a model, and end in its weights instead of a card.
+    trains: ClassVar[bool] = False
+    # Whether a threshold is found from reports that are private one by one, so that cards may say
+    # what every round received, and from whom.
+    calibrates_by_reports: ClassVar[bool] = False
     # Whether coverage may be one minus an expected loss: answers are of scores alone.
     of_risks: ClassVar[bool] = False
     # Whether the records are those that trained the model, and pay for both. Elsewhere records that

@@ -23,7 +23,8 @@ class LocalTerms(Terms):
     delta: float
     max_corrupt: int = 0
 
-    track: ClassVar[str | None] = LOCAL
+    track: ClassVar[str] = LOCAL
+    calibrates_by_reports: ClassVar[bool] = True
     settings: ClassVar[dict[str, tuple[str, ...]]] = {"failure-probability": (), "max-corrupt": ()}
 
     def __post_init__(self) -> None:

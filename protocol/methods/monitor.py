@@ -51,7 +51,9 @@ class MonitorTerms(LocalTerms):
     method: ClassVar[str] = "monitor"
     of_risks: ClassVar[bool] = True
     variants: ClassVar[tuple[str, ...]] = (E_PROCESS, E_DETECTOR)
-    track: ClassVar[str | None] = MONITOR
+    track: ClassVar[str] = MONITOR
+    # It watches a threshold that another campaign found.
+    calibrates_by_reports: ClassVar[bool] = False
     message: ClassVar[type[Message]] = wire.MonitorTerms
     reports_message: ClassVar[type[Message]] = wire.BitReports
     settings: ClassVar[dict[str, tuple[str, ...]]] = {

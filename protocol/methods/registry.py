@@ -1,7 +1,7 @@
 """The methods by name; methods of other packages register in the same way as the built-in ones."""
 
 from confide.protocol.errors import BadInput
-from confide.protocol.methods.base import LOCAL, Terms
+from confide.protocol.methods.base import Terms
 from confide.protocol.methods.bits import BitTerms
 from confide.protocol.methods.counts.central import CentralTerms
 from confide.protocol.methods.counts.full_data import FullDataTerms
@@ -35,4 +35,4 @@ for _terms in BUILT_IN:
 
 def local_variants() -> dict[str, tuple[str, ...]]:
     """The variants of every method whose reports are private one by one."""
-    return {name: terms.variants for name, terms in METHODS.items() if terms.track == LOCAL}
+    return {name: terms.variants for name, terms in METHODS.items() if terms.calibrates_by_reports}

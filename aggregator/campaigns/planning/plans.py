@@ -136,7 +136,7 @@ def _share(terms: type[Terms], trained: float, training: Plan | None) -> tuple[f
                 "is a train-share below 1"
             )
         return (training.share[1], 1.0)
-    return (0.0, trained) if trained and terms.track is None else ()
+    return (0.0, trained) if trained and terms.trains else ()
 
 
 def _expected(records: int, share: tuple[float, ...]) -> int:

@@ -28,7 +28,7 @@ class TrainedModel:
 def trains(name: str) -> bool:
     """Return whether a campaign is a training, which has no card of its own."""
     method = METHODS.get(name.partition(":")[0])
-    return method is not None and method.track is None
+    return method is not None and method.trains
 
 
 class Plans:

@@ -16,6 +16,7 @@ from confide.aggregator.cards.released import decision
 from confide.protocol.cards.card import BY_INFLATION, BY_SIZE, INFORMATIVE, RANDOMNESS, Layer
 from confide.protocol.certificate import MARGINAL, PAC
 from confide.protocol.errors import BadInput
+from confide.protocol.methods.base import CENTRAL
 
 
 def search(contract: Contract, grid: Iterable[Configuration]) -> Layer:
@@ -47,7 +48,7 @@ def search_and_try(
     shown = judged[best if selected is None else selected]
     failed = [name for name, holds in shown["flags"].items() if not holds]
     formal = {
-        "track": "central",
+        "track": CENTRAL,
         "contract": {
             "kind": PAC if contract.failure_probability else MARGINAL,
             **asdict(contract),

@@ -218,7 +218,7 @@ class CampaignRunner:
         except OtherVersion as error:
             self._store.fail(campaign.id, str(error), now=self._now())
         else:
-            if campaign.plan.terms.track is None:
+            if campaign.plan.terms.trains:
                 self._finish_training(campaign, result)
             else:
                 self._finish(campaign, result, replay.recorded, audit=replay.draw.diagnostic)

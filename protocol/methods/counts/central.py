@@ -90,7 +90,7 @@ class CentralTerms(Terms):
     of_risks: ClassVar[bool] = True
     variants: ClassVar[tuple[str, ...]] = (TRUSTED, OWNER_NOISED)
     message: ClassVar[type[Message]] = wire.CentralTerms
-    track: ClassVar[str | None] = CENTRAL
+    track: ClassVar[str] = CENTRAL
     settings: ClassVar[dict[str, tuple[str, ...]]] = {
         "mechanism": (TRUSTED,),
         "bins": (),

@@ -63,7 +63,7 @@ class FullDataTerms(CentralTerms):
     of_risks: ClassVar[bool] = False
     variants: ClassVar[tuple[str, ...]] = tuple(VARIANTS)
     message: ClassVar[type[Message]] = wire.FullDataTerms
-    track: ClassVar[str | None] = FULL_DATA
+    track: ClassVar[str] = FULL_DATA
     on_training_records: ClassVar[bool] = True
     settings: ClassVar[dict[str, tuple[str, ...]]] = {
         "mechanism": (CERTIFIED,),

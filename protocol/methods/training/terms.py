@@ -95,7 +95,8 @@ class TrainingTerms(NetworkTerms):
     method: ClassVar[str] = "training"
     variants: ClassVar[tuple[str, ...]] = ("federated-averaging",)
     message: ClassVar[type[Message]] = wire.TrainingTerms
-    track: ClassVar[str | None] = None
+    track: ClassVar[str] = ""
+    trains: ClassVar[bool] = True
     settings: ClassVar[dict[str, tuple[str, ...]]] = {
         "privacy-delta": (),
         "architecture": (),

@@ -12,7 +12,7 @@ from confide.aggregator.cards.issue import campaign_card
 from confide.client.explain import explain
 from confide.client.ledger.ledger import Ledger
 from confide.protocol.cards.card import Card, parse_card
-from confide.protocol.cards.in_words import headline
+from confide.protocol.cards.in_words import headline, in_words
 from confide.protocol.cards.page import as_html, as_markdown
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.cards.verify.chain import added_epsilon
@@ -79,6 +79,16 @@ def test_every_variant_ends_in_a_card_that_verifies(variant: str) -> None:
     assert card.formal["calibration"]["owners"] == OWNERS
     for page in (as_html(card, verify(card)), as_markdown(card, [])):
         assert "pay for both" in page
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_first_page_counts_records(variant: str) -> None:
+    """Owners contributed records, as the sentence on what the largest could do says, too."""
+    card = card_of(variant)
+    counted = card.provenance["contributors"]
+    took_part = dict(in_words(card, verify(card)).rows)["Took part"]
+    assert took_part.startswith(f"{OWNERS:,} owners with {counted['of']:,} records; ")
+    assert f"of {counted['of']} records) lied" in counted["if_the_largest_lied"]
 
 
 def test_only_the_certified_rule_promises_the_target() -> None:

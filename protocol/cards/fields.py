@@ -1,0 +1,85 @@
+"""Fields of a card as rows of text, under names that readers of another field know."""
+
+from typing import Any
+
+from confide.protocol.cards.card import Layer
+
+Rows = list[tuple[str, str]]
+
+# Names of fields that a reader of another field would not know.
+PLAIN = {
+    "alpha": "share not covered (alpha)",
+    "beta": "part of alpha left to the mechanism (beta)",
+    "kind": "kind of guarantee",
+    "level": "guaranteed coverage",
+    "minimum_reports": "fewest reports that are enough",
+    "minimum_owners": "fewest owners that are enough",
+    "max_corrupt": "false reports withstood",
+    "planned": "records planned for",
+    "slack": "slack of the published method",
+    "crowd_epsilon": "epsilon in the plan's crowd",
+    "unit": "whose privacy",
+    "model": "SHA-256 of the model",
+    "plan": "SHA-256 of the plan",
+    "received": "answers received",
+    "bins": "thresholds to choose from",
+    "reach": "threshold in the target's unit",
+    "mean_width": "mean width of intervals",
+    "grid": "how the thresholds are spread",
+    "coverage_at_most": "most that is covered, but for the scores in one bin",
+    "gamma": "share of scores aimed at (gamma)",
+}
+
+
+def rows_of(layer: Layer, *, but: str | None = None) -> Rows:
+    """Return the fields of a layer under plain names, except one."""
+    return [(PLAIN.get(name, name), text_of(value)) for name, value in layer.items() if name != but]
+
+
+def text_of(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {text_of(inner)}" for name, inner in value.items()) or "-"
+    if isinstance(value, list):
+        return "; ".join(text_of(inner) for inner in value) or "none"
+    return str(value)
+
+
+def part_heading(strata: Layer) -> str:
+    own = f"what its own reports certify, of every {strata['by']}"
+    return own.capitalize() if "together" in strata else f"Threshold of every {strata['by']}"
+
+
+def part_rows(strata: Layer) -> Rows:
+    """A row for every part of the records: its threshold, or why it has none below 1."""
+    return [
+        (
+            f"{strata['by']} {part['name']}",
+            f"{part['threshold']:.6f}{_of_records(part)}"
+            + (f" ({part['reason']})" if part["reason"] else ""),
+        )
+        for part in strata["parts"]
+    ]
+
+
+def _of_records(part: Layer) -> str:
+    """The records or reports that a part has, where their number is public."""
+    if part["n"] is None:
+        return ""
+    return f" from {part['n']:,} {'records' if 'bin' in part else 'reports'}"
+
+
+def numbered(name: str, entries: list[Layer]) -> Rows:
+    """A row for every entry, under its number from 1."""
+    return [
+        (
+            f"{name} {i + 1}",
+            ", ".join(f"{field} {text_of(value)}" for field, value in one.items()),
+        )
+        for i, one in enumerate(entries)
+    ]
