@@ -5,27 +5,17 @@ vouches for the facts that cannot be recomputed without data: that the counts we
 and that owners ran the channel it names.
 """
 
-from collections.abc import Callable, Iterator
-
-from confide.protocol.cards.card import AUDITOR, AUDITOR_ONLY, Card, Layer
-from confide.protocol.cards.verify.counts.central import central
+from confide.protocol.cards.card import AUDITOR, AUDITOR_ONLY, Card
 from confide.protocol.cards.verify.counts.evaluated import evaluated
-from confide.protocol.cards.verify.counts.full_data import full_data
 from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.cards.verify.local import bits, labels, pairs
-from confide.protocol.cards.verify.local.rules import local
-from confide.protocol.cards.verify.monitor import monitor
 from confide.protocol.cards.verify.plan import planned
+from confide.protocol.cards.verify.tracks import central, full_data, local, monitor
+from confide.protocol.cards.verify.tracks.base import TRACK_RULES
 from confide.protocol.errors import ConfideError
 
-# Imported because they register their rules.
-BUILT_IN = (bits, labels, pairs)
-TRACKS: dict[str, Callable[[Layer], Iterator[Finding]]] = {
-    "central": central,
-    "local": local,
-    "full-data": full_data,
-    "monitor": monitor,
-}
+# Imported because they register their rules: of methods, and of tracks.
+BUILT_IN = (bits, labels, pairs, local, central, full_data, monitor)
 
 
 def verify(card: Card, *, key: bytes | None = None, unsigned: bool = False) -> list[Finding]:
@@ -45,7 +35,7 @@ def verify(card: Card, *, key: bytes | None = None, unsigned: bool = False) -> l
     shown = card.view == AUDITOR or not private
     findings.append(Finding("view", shown, "data-dependent diagnostics are for the auditor only"))
     try:
-        findings += TRACKS[card.formal["track"]](card.formal)
+        findings += TRACK_RULES[card.formal["track"]].decide(card.formal)
         findings += planned(card)
         findings += evaluated(card)
     except (

@@ -36,7 +36,9 @@ def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
     """Check certified variants by their rungs, and published ones by their slack."""
     if found["variant"].startswith("published"):
         # The card has only the answers of all rounds, which bound the smallest round from above.
-        yield from published_level(found, least=_least_slack(found, max_corrupt), most=math.inf)
+        slack = _least_slack(found, max_corrupt)
+        corrected = found["variant"] != "published"
+        yield from published_level(found, least=slack, most=math.inf, corrected=corrected)
         return
     yield same("certificate/slack", found["slack"], None)
     yield same("certificate/level", found["level"], 1 - found["alpha"])
@@ -226,5 +228,6 @@ register(
         strata=PARTS,
         together=TOGETHER,
         adaptive=True,
+        by_stage=("certified",),
     ),
 )

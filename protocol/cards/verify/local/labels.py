@@ -16,7 +16,8 @@ def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
     yield same("certificate/planned", found["planned"], None)
     if found["variant"].startswith("published"):
         slack = _slack(found, max_corrupt) if found["n"] else 0.0
-        yield from published_level(found, least=slack, most=slack)
+        corrected = found["variant"] != "published"
+        yield from published_level(found, least=slack, most=slack, corrected=corrected)
         return
     yield same("certificate/slack", found["slack"], None)
     yield same("certificate/level", found["level"], 1 - found["alpha"])

@@ -34,7 +34,8 @@ class LocalRules:
     for each part of the records, what divides them, and `together` which of these have one that is
     everybody's; `adaptive` tells whether answers decide what is asked or tested next, so that cards
     which allow for lies state when liars speak; `in_order` names the variants that bet on reports
-    one after the other, whose cards state it likewise.
+    one after the other, whose cards state it likewise; `by_stage` names those whose rungs are
+    stages of the campaign, each on reports of its own, which may promise for a planned mixture.
     """
 
     variants: tuple[str, ...]
@@ -46,6 +47,7 @@ class LocalRules:
     together: Collection[str] = ()
     adaptive: bool = False
     in_order: tuple[str, ...] = ()
+    by_stage: tuple[str, ...] = ()
 
 
 RULES: dict[str, LocalRules] = {}
@@ -122,11 +124,11 @@ def _form(formal: Layer) -> Iterator[Finding]:
     liars = liars if contract["max_corrupt"] else []
     # Owners and groups have reports of their own, so nothing depends on how they are mixed.
     apart = rules.strata.get(variant, "class") != "class"
-    planned = rules.adaptive and variant == "certified" and PLANNED_MIXTURE in found["assumptions"]
+    planned = variant in rules.by_stage and PLANNED_MIXTURE in found["assumptions"]
     drawn = [IID_PARTS] if apart else [IID, PLANNED_MIXTURE if planned else MIXTURE]
     yield same("certificate/assumptions", found["assumptions"], [*drawn, DROPOUTS, *liars])
     counted = [rung["n"] for rung in found["rungs"] if "n" in rung]
-    together = sum(counted) if found["variant"] == "certified" else max(counted, default=0)
+    together = sum(counted) if variant in rules.by_stage else max(counted, default=0)
     yield Finding(
         "certificate/n", together <= found["n"], f"the rungs alone count {together} reports"
     )
@@ -146,8 +148,13 @@ def _form(formal: Layer) -> Iterator[Finding]:
         )
 
 
-def published_level(found: Layer, *, least: float, most: float) -> Iterator[Finding]:
-    """Check that the level follows from alpha and a slack no smaller than n and epsilon allow."""
+def published_level(
+    found: Layer, *, least: float, most: float, corrected: bool
+) -> Iterator[Finding]:
+    """Check that the level follows from alpha and a slack no smaller than n and epsilon allow.
+
+    A `corrected` threshold is chosen higher by the slack, and covers as the target says.
+    """
     slack = found["slack"]
     if found["n"]:
         holds = slack is not None and least * (1 - CLOSE) <= slack <= most * (1 + CLOSE)
@@ -155,6 +162,6 @@ def published_level(found: Layer, *, least: float, most: float) -> Iterator[Find
     else:
         yield same("certificate/slack", slack, None)
     expected = 1 - found["alpha"]
-    if found["variant"] == "published":
+    if not corrected:
         expected = 0.0 if slack is None else max(0.0, 1 - found["alpha"] - slack)
     yield same("certificate/level", found["level"], expected)

@@ -1,0 +1,1 @@
+"""How the cards of each track are verified, one value a track."""

@@ -1,0 +1,133 @@
+"""Verify cards of the track local: with their plan, and what each round received."""
+
+from collections.abc import Iterator
+
+from confide.protocol.cards.card import Layer
+from confide.protocol.cards.verify.findings import Finding, number, same
+from confide.protocol.cards.verify.local.rules import RULES, local
+from confide.protocol.cards.verify.tracks.base import CONTRIBUTORS, TrackRules, register
+from confide.protocol.certificate import PLANNED_MIXTURE
+from confide.protocol.methods.base import LOCAL
+from confide.protocol.methods.local import LocalTerms
+from confide.protocol.plan import Plan
+
+
+def _compared(formal: Layer, plan: Plan) -> Iterator[Finding]:
+    """Check the ladder, the parts that are covered and the mixture that was planned."""
+    terms, found = LocalTerms.of(plan.terms), formal["certificate"]
+    if terms.ladder:
+        parts = [found, *found.get("strata", {}).get("parts", [])]
+        tested = {rung["threshold"] for part in parts for rung in part["rungs"]}
+        rungs = tested <= {*terms.ladder}
+        yield Finding("certificate/rungs", rungs, "thresholds of the plan's ladder")
+    yield from _left_out(formal, plan)
+    smallest = found.get("smallest_owner", 0)
+    yield same("certificate/smallest_owner", smallest, terms.smallest_owner)
+    # A campaign that was hopeless from the start asked nobody.
+    asked = found["n"] > 0 and terms.planned_mixture
+    yield same("certificate/mixture", PLANNED_MIXTURE in found["assumptions"], asked)
+
+
+def counted_reports(formal: Layer, contributors: Layer) -> Iterator[Finding]:
+    """Compare the contributors with the reports of the card, or with what a shuffler signed."""
+    place, of = CONTRIBUTORS, contributors["of"]
+    if rounds := formal.get("shuffle", {}).get("rounds", []):
+        # Only the shuffler knows who sent; it signed this with the last round.
+        yield same(f"{place}/of", of, sum(one["reports"] for one in rounds))
+        yield same(f"{place}/owners", contributors["owners"], rounds[-1]["owners"])
+        yield same(f"{place}/largest", contributors["largest"], rounds[-1]["largest"])
+    else:
+        yield same(f"{place}/of", of, formal["certificate"]["n"])
+
+
+def _left_out(formal: Layer, plan: Plan) -> Iterator[Finding]:
+    """Check that the plan's floor, and nothing else, decides which owners or groups are covered.
+
+    One that left while it was tested is not. Groups are those of the plan, in its order.
+    """
+    strata = formal.get("certificate", {}).get("strata")
+    if strata is None or strata["by"] == "class":
+        return
+    if strata["by"] == "group":
+        named = [part["name"] for part in strata["parts"]]
+        yield same("certificate/strata/names", named, [*plan.terms.groups])
+    floor = LocalTerms.of(plan.terms).part_floor
+    for i, part in enumerate(strata["parts"]):
+        size, name = part.get("planned", part["n"]), f"certificate/strata/parts/{i}/covered"
+        few = size < floor or part["name"] == "all"
+        left = not few and (part["reason"] or "").startswith("left")
+        covered = part.get("covered", True)
+        yield Finding(name, covered != (few or left), f"{size} reports, the plan asks for {floor}")
+
+
+def _by_round(formal: Layer, found: Layer, plan: Plan) -> Iterator[Finding]:
+    """Check what each round received, with the owners it left out.
+
+    Rounds ask disjoint slices, and the last of them are the stages that the certificate tested, of
+    a planned mixture on some of the answers.
+    """
+    rounds, place = found["rounds"], f"{CONTRIBUTORS}/rounds"
+    yield same(f"{place}/reports", sum(one["reports"] for one in rounds), found["of"])
+    asked = sum(one["expected"] for one in rounds)
+    most = plan.expected_records + len(rounds)
+    yield Finding(f"{place}/expected", asked <= most, f"at most {most} in all")
+    for i, one in enumerate(rounds):
+        fits = (one["owners"] == 0) == (one["reports"] == 0)
+        held = fits and one["owners"] <= min(found["owners"], one["reports"])
+        yield Finding(f"{place}/{i}/owners", held, f"owners with {one['reports']} reports")
+    certificate = formal["certificate"]
+    tested = [rung["n"] for rung in certificate["rungs"] if "n" in rung]
+    if tested and certificate["variant"] in RULES[certificate["method"]].by_stage:
+        stages = [one["reports"] for one in rounds[-len(tested) :]]
+        drawn = PLANNED_MIXTURE in certificate["assumptions"]
+        yield Finding(f"{place}/stages", drawn or stages == tested, f"{tested} were tested")
+
+
+def stated_contract(plan: Plan) -> Layer:
+    """Return what the contract says of a promise that rests on reports."""
+    return {
+        "name": plan.campaign,
+        "coverage": float(1 - number(plan.alpha)),
+        "delta": LocalTerms.of(plan.terms).delta,
+        "epsilon": plan.epsilon,
+        "minimum_reports": plan.minimum_reports,
+        "max_corrupt": plan.max_corrupt,
+    }
+
+
+def stated_reports(plan: Plan) -> Layer:
+    """Return what the certificate says of the reports, each through a channel."""
+    terms = LocalTerms.of(plan.terms)
+    channel = terms.make_channel(labels=plan.labels)
+    return {
+        "method": plan.method,
+        "variant": plan.variant,
+        "channel": channel.name,
+        "alpha": plan.alpha,
+        "delta": terms.delta,
+        "epsilon": channel.epsilon,
+    }
+
+
+def _stated(plan: Plan) -> dict[str, Layer]:
+    """Return the fields of a local plan, with what only some methods' certificates repeat."""
+    own = {
+        "score": plan.score,
+        "scoring": LocalTerms.of(plan.terms).scoring,
+        "labels": plan.labels,
+        "planned": plan.expected_records if RULES[plan.method].planned else None,
+    }
+    return {"contract": stated_contract(plan), "certificate": stated_reports(plan) | own}
+
+
+register(
+    LOCAL,
+    TrackRules(
+        unit="reports",
+        decide=local,
+        stated=_stated,
+        counted=counted_reports,
+        compared=_compared,
+        by_round=_by_round,
+    ),
+)
