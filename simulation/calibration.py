@@ -19,9 +19,12 @@ from confide.protocol.cards.card import Card
 from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy, randomness
+from confide.protocol.methods.bits import BitTerms
 from confide.protocol.methods.counts.central import OWNER_NOISED, CentralTerms
+from confide.protocol.methods.labels.terms import LabelTerms
 from confide.protocol.methods.owner_terms import OWNER_VARIANTS
-from confide.protocol.methods.registry import local_variants
+from confide.protocol.methods.pairs import PairTerms
+from confide.protocol.methods.registry import METHODS, local_variants
 from confide.protocol.plan import Plan
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.base import Score
@@ -40,7 +43,6 @@ from confide.simulation.presence import Presence
 Array = NDArray[Any]
 
 NON_PRIVATE = "non-private"
-_NOISED = f"{CentralTerms.method}:{OWNER_NOISED}"
 
 
 def variants() -> dict[str, tuple[str, ...]]:
@@ -210,7 +212,7 @@ def calibrate_in_order(
     if entropy is not os_entropy:
         # A seeded run repeats in every bit of its plan.
         plan = replace(plan, issued=ALWAYS[0], expires=ALWAYS[1])
-    if method == _NOISED:
+    if _noised(method):
         assert presence is None, "noising owners are all there"
         key = CentralTerms.of(plan.terms).key
         records = records.in_groups(plan.terms.groups) if plan.terms.groups else records
@@ -227,9 +229,15 @@ def calibrate_in_order(
     return Calibration(score, outcome.certificate, labels or None, plan, outcome, crowd, answered)
 
 
+def _noised(method: str) -> bool:
+    """Whether a method is a campaign in which owners noise their counts."""
+    name, _, variant = method.partition(":")
+    return name in METHODS and variant in METHODS[name].noised_variants
+
+
 def _check_owners(owners: Any, method: str, *, n: int) -> None:
     """Refuse owners of another kind than the method has, and a method without its owners."""
-    noised = method == _NOISED
+    noised = _noised(method)
     if owners is None:
         if method.partition(":")[2] in OWNER_VARIANTS:
             raise BadInput(
@@ -248,14 +256,18 @@ def _check_owners(owners: Any, method: str, *, n: int) -> None:
 
 # The users of every method, in arrays.
 USERS: dict[str, Callable[..., Callable[[Any], Any]]] = {
-    "bits": lambda records, *given, presence: BitUsers(records.own, *given, presence=presence),
-    "labels": lambda records, *given, presence: LabelUsers(
+    BitTerms.method: lambda records, *given, presence: BitUsers(
+        records.own, *given, presence=presence
+    ),
+    LabelTerms.method: lambda records, *given, presence: LabelUsers(
         records.every, records.truth, *given, presence=presence
     ),
-    "pairs": lambda records, entropy, *_, presence: PairUsers(
+    PairTerms.method: lambda records, entropy, *_, presence: PairUsers(
         records.own, records.truth, entropy, presence=presence
     ),
-    "central": lambda records, *_, presence: CountingOwner(*records.counted, presence=presence),
+    CentralTerms.method: lambda records, *_, presence: CountingOwner(
+        *records.counted, presence=presence
+    ),
 }
 
 

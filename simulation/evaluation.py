@@ -114,8 +114,9 @@ def evaluate(
     ):
         rows.append(row)
         progress()
-    spent = None if method == NON_PRIVATE else epsilon
-    return Evaluation(method, rows[0].calibration.score.text, spent, alpha, size, tuple(rows))
+    first = rows[0].calibration
+    spent = None if first.plan is None else epsilon
+    return Evaluation(method, first.score.text, spent, alpha, size, tuple(rows))
 
 
 def measured_trials(

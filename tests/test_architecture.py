@@ -3,24 +3,13 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from confide.protocol.certificate import Certificate
-from confide.protocol.methods.base import Query, Tally, Terms
-from confide.protocol.methods.registry import METHODS
-from confide.protocol.plan import Plan
 from tests.support.places import ROOT
+from tests.support.sources import PACKAGES, sources
 
-PACKAGES = {
-    "protocol": {"protocol"},
-    "client": {"protocol", "client"},
-    "aggregator": {"protocol", "aggregator"},
-    "shuffler": {"protocol", "client", "aggregator", "shuffler"},
-    "simulation": {"protocol", "client", "aggregator", "simulation"},
-}
 # Which rooms of the aggregator a room may use, besides the modules that lie beside the rooms.
 ROOMS: dict[str, set[str]] = {
     "quantiles": set(),
@@ -55,14 +44,6 @@ ADAPTERS = {
 LONGEST = 300
 MOST = 13
 HEAVY = {"flwr", "torch", "opacus", "grpc", "sqlalchemy"}
-
-
-def sources(*folders: str) -> Iterator[Path]:
-    for folder in folders:
-        # The packages that benchmarks install beside them lie in a hidden folder.
-        for path in (ROOT / folder).rglob("*.py"):
-            if not any(part.startswith(".") for part in path.relative_to(ROOT).parts):
-                yield path
 
 
 def imports(path: Path, *, at_once: bool = False) -> set[str]:
@@ -184,56 +165,6 @@ def test_no_two_classes_have_one_name() -> None:
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
-
-
-def kinds(base: type) -> set[str]:
-    """The names of a class and of all classes made from it."""
-    made: list[type] = base.__subclasses__()
-    return {base.__name__}.union(*map(kinds, made))
-
-
-def asked_kinds(text: str) -> set[str]:
-    """The names of classes that a source text compares the class of a value with."""
-    found: list[ast.AST] = []
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            found += node.args[1:] if node.func.id in ("isinstance", "issubclass") else []
-        elif isinstance(node, ast.MatchClass):
-            found.append(node.cls)
-        elif isinstance(node, ast.Compare) and any(
-            isinstance(one, ast.Call) and ast.unparse(one.func) == "type"
-            for one in (node.left, *node.comparators)
-        ):
-            found.append(node)
-    inner = [one for node in found for one in ast.walk(node)]
-    names = {one.id for one in inner if isinstance(one, ast.Name)}
-    return names | {one.attr for one in inner if isinstance(one, ast.Attribute)}
-
-
-def test_code_asks_no_plan_query_or_certificate_for_its_class() -> None:
-    """Only a method's own modules do, and `Certificate.of`; others call what all methods have."""
-    methods = set().union(*(kinds(base) for base in (Plan, Terms, Query, Tally, Certificate)))
-    assert methods >= {terms.__name__ for terms in METHODS.values()} | {"BitQuery"}
-    for path in sources(*PACKAGES):
-        name = path.relative_to(ROOT).as_posix()
-        if not name.startswith("protocol/methods/") and name != "protocol/certificate.py":
-            assert not asked_kinds(path.read_text()) & methods, name
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "isinstance(one, BitTerms)",
-        "assert isinstance(one, str | bits.BitTerms)",
-        "issubclass(one, (int, BitTerms))",
-        "type(one) is BitTerms",
-        "type(one) in (BitTerms, int)",
-        "match one:\n    case BitTerms(): pass",
-    ],
-)
-def test_every_way_to_ask_for_a_class_is_found(line: str) -> None:
-    """So the test above cannot be passed by another spelling."""
-    assert "BitTerms" in asked_kinds(line)
 
 
 def test_an_owner_that_looks_loads_no_framework(tmp_path: Path) -> None:

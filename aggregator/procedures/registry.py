@@ -10,6 +10,13 @@ from confide.aggregator.procedures.full_data import procedure as full_data
 from confide.aggregator.procedures.labels import procedure as labels
 from confide.aggregator.procedures.pairs import procedure as pairs
 from confide.protocol.errors import BadInput
+from confide.protocol.methods.bits import BitTerms
+from confide.protocol.methods.counts.central import CentralTerms
+from confide.protocol.methods.counts.full_data import FullDataTerms
+from confide.protocol.methods.labels.terms import LabelTerms
+from confide.protocol.methods.monitor import MonitorTerms
+from confide.protocol.methods.pairs import PairTerms
+from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import Plan
 
 # Yields queries, is sent their tallies, returns a certificate (or, for a training, the weights).
@@ -31,10 +38,10 @@ def plan_procedure(plan: Plan, draw: Draw) -> Procedure:
     return PROCEDURES[plan.method](plan, draw)
 
 
-register("bits", lambda plan, _: bits.of_plan(plan))
-register("labels", lambda plan, _: labels.of_plan(plan))
-register("pairs", lambda plan, _: pairs.of_plan(plan))
-register("central", central_parts.of_plan)
-register("full-data", full_data.of_plan)
-register("monitor", lambda plan, _: monitor.of_plan(plan))
-register("training", lambda plan, _: averaging.of_plan(plan))
+register(BitTerms.method, lambda plan, _: bits.of_plan(plan))
+register(LabelTerms.method, lambda plan, _: labels.of_plan(plan))
+register(PairTerms.method, lambda plan, _: pairs.of_plan(plan))
+register(CentralTerms.method, central_parts.of_plan)
+register(FullDataTerms.method, full_data.of_plan)
+register(MonitorTerms.method, lambda plan, _: monitor.of_plan(plan))
+register(TrainingTerms.method, lambda plan, _: averaging.of_plan(plan))

@@ -1,8 +1,10 @@
 """The card of a monitor in words: an alarm, or that none was raised, and what follows from it."""
 
 import math
+from collections.abc import Callable
 
 from confide.protocol.cards.card import Layer
+from confide.protocol.methods.monitor import E_DETECTOR, E_PROCESS
 
 ALARM, QUIET = "ALARM", "NO ALARM"
 
@@ -26,18 +28,21 @@ def watch_sentence(formal: Layer) -> str:
     return f"{said} gave no alarm that coverage {where} is below {level}."
 
 
+# How often an alarm is false, by variant of the monitor.
+_FALSE_ALARMS: dict[str, Callable[[float], str]] = {
+    E_PROCESS: lambda delta: f"the probability that an alarm is ever raised is at most {delta:g}",
+    E_DETECTOR: lambda delta: (
+        f"an alarm comes after {math.floor(1 / delta):,} answered rounds or more on average"
+    ),
+}
+
+
 def watch_promise(formal: Layer) -> str:
     """State how often an alarm is false."""
     found = formal["certificate"]
-    if found["variant"] == "e-process":
-        return (
-            "While coverage is what the watched card promises, the probability that an alarm is "
-            f"ever raised is at most {found['delta']:g}. No coverage is promised."
-        )
     return (
-        "While coverage is what the watched card promises, an alarm comes after "
-        f"{math.floor(1 / found['delta']):,} answered rounds or more on average. No coverage is "
-        "promised."
+        "While coverage is what the watched card promises, "
+        f"{_FALSE_ALARMS[found['variant']](found['delta'])}. No coverage is promised."
     )
 
 

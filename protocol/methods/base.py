@@ -150,6 +150,8 @@ class Terms(ABC):
     # Whether a threshold is found from reports that are private one by one, so that cards may say
     # what every round received, and from whom.
     calibrates_by_reports: ClassVar[bool] = False
+    # The variants in which owners add noise to what they answer as a whole.
+    noised_variants: ClassVar[tuple[str, ...]] = ()
     # Whether coverage may be one minus an expected loss: answers are of scores alone.
     of_risks: ClassVar[bool] = False
     # Whether the records are those that trained the model, and pay for both. Elsewhere records that

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from confide.protocol.certificate import PAC
+from confide.protocol.methods.registry import METHODS
 from confide.simulation.advice.advise import Advice, Option
 from confide.simulation.data.population import Predictions
 from confide.simulation.evaluate.calibrated import Calibrated
@@ -24,7 +25,7 @@ def setting(option: Option, advice: Advice, *, trials: int, seed: int | None) ->
     }
     method, _, variant = option.method.partition(":")
     settings: dict[str, Any] = {"failure_probability": asked.failure_probability}
-    if method == "central":
+    if "guarantee" in METHODS[method].settings:
         settings["guarantee"] = PAC
     return Calibrated(method=method, variant=variant, settings=settings, **shared)
 

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import check_choice
+from confide.protocol.methods.bits import BitTerms
+from confide.protocol.methods.labels.terms import LabelTerms
 from confide.simulation.driver import BitUsers, LabelUsers, Places
 
 Array = NDArray[Any]
@@ -112,6 +114,6 @@ def lying_labels(kind: str, records: ScoredRecords, count: int, *, entropy: Any)
 
 
 LYING: dict[str, Callable[..., Any]] = {
-    "bits": lying_bits,
-    "labels": lying_labels,
+    BitTerms.method: lying_bits,
+    LabelTerms.method: lying_labels,
 }

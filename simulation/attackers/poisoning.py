@@ -5,19 +5,17 @@ Records are independent draws from the user's file, so true coverage at a thresh
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from confide.aggregator.procedures.bits import procedure as bits
-from confide.aggregator.procedures.labels import procedure as labels
-from confide.protocol.channels.bit import Bit
-from confide.protocol.channels.registry import auto
+from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.registry import Procedure, plan_procedure
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.simulation.advice.curves import SizeCurve
 from confide.simulation.attackers.lies import KINDS, LYING, ScoredRecords
 from confide.simulation.driver import drive
+from confide.simulation.planning import plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,17 +32,19 @@ class Attacked:
     def __post_init__(self) -> None:
         check_choice("method", self.method, LYING)
 
-    def procedure(self, k: int, *, max_corrupt: int) -> Any:
+    def procedure(self, k: int, *, max_corrupt: int) -> Procedure:
         """The procedure of a campaign over k labels that allows for so many lies."""
-        asked: dict[str, Any] = {
-            "variant": "certified",
-            "alpha": self.alpha,
-            "delta": self.failure_probability,
-            "max_corrupt": max_corrupt,
-        }
-        if self.method == "bits":
-            return bits.procedure(n=self.n, channel=Bit(epsilon=self.epsilon), **asked)
-        return labels.procedure(channel=auto(k=k, epsilon=self.epsilon), **asked)
+        asked = plan(
+            f"{self.method}:certified",
+            records=self.n,
+            labels=k,
+            score=self.score,
+            epsilon=self.epsilon,
+            alpha=self.alpha,
+            failure_probability=self.failure_probability,
+            max_corrupt=max_corrupt,
+        )
+        return plan_procedure(asked, draw_afresh)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from confide.simulation.data.population import lessons, predicted
 from confide.simulation.evaluate.calibration_options import CalibrationOptions
 from confide.simulation.evaluate.full_data.options import FullDataOptions, ModelOptions
 from confide.simulation.evaluate.options import (
-    FULL_DATA,
     CuratorOptions,
     SharedOptions,
 )
@@ -80,7 +79,7 @@ def evaluate_command(
                 raise BadInput(f"cannot write {file}: its folder does not exist")
         records: Any
         setting: Repeated
-        if shared.method == FULL_DATA:
+        if shared.on_training_records:
             records = lessons(
                 shared.data,
                 shared.asked_task,

@@ -9,12 +9,14 @@ import typer
 from confide.aggregator.campaigns.planning.settings import FAILURE, belongs, check_used, promising
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.methods.counts.central import OWNER_NOISED, CentralTerms
+from confide.protocol.methods.counts.full_data import FullDataTerms
+from confide.protocol.methods.registry import METHODS as TERMS
 from confide.protocol.scores.base import CLASSIFICATION, REGRESSION
 from confide.protocol.scores.registry import SCORES_HELP, find_score
 from confide.simulation.calibration import variants
 from confide.simulation.data.synthetic import LINE_BOUND
 
-FULL_DATA = "full-data"
+FULL_DATA = FullDataTerms.method
 METHODS = (*variants(), FULL_DATA)
 
 
@@ -139,7 +141,7 @@ class SharedOptions:
         check_choice("method", self.method, METHODS)
         check_choice("task", self.asked_task, (CLASSIFICATION, REGRESSION))
         check_used(given, promising([f"{self.method}:{self.asked_variant}"], guarantee), BELONGS)
-        if self.method == FULL_DATA:
+        if self.on_training_records:
             check_used(given, [self.asked_task], OF_TASKS)
         elif self.score is not None and self.residual_range is not None:
             raise BadInput("--range and --score are given; accepted is one, a score has its bound")
@@ -150,17 +152,21 @@ class SharedOptions:
             )
 
     @property
+    def on_training_records(self) -> bool:
+        """Whether what is calibrated on is what a model was trained on."""
+        return TERMS[self.method].on_training_records
+
+    @property
     def asked_variant(self) -> str:
         """The variant that was asked for, or the first of the method."""
-        first = "certified" if self.method == FULL_DATA else variants()[self.method][0]
-        return self.variant or first
+        return self.variant or TERMS[self.method].variants[0]
 
     @property
     def asked_score(self) -> str:
         """The score; without one, `--range` or the task of numbers mean the absolute residual."""
         if self.score is not None:
             return self.score
-        if self.method == FULL_DATA or (self.task != REGRESSION and self.residual_range is None):
+        if self.on_training_records or (self.task != REGRESSION and self.residual_range is None):
             return "hps"
         bound = LINE_BOUND if self.residual_range is None else self.residual_range
         if self.residual_range is None and self.data is not None:
@@ -171,7 +177,7 @@ class SharedOptions:
 
     @property
     def asked_task(self) -> str:
-        if self.method == FULL_DATA:
+        if self.on_training_records:
             return self.task or CLASSIFICATION
         return self.task or find_score(self.asked_score).task
 

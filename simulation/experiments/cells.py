@@ -14,7 +14,8 @@ from confide.aggregator.campaigns.planning.settings import belongs, check
 from confide.aggregator.quantiles.registry import DEFAULT, MECHANISMS, certified_names
 from confide.protocol.certificate import PAC
 from confide.protocol.errors import BadInput, check_choice
-from confide.protocol.methods.counts.central import TRUSTED
+from confide.protocol.methods.counts.central import TRUSTED, CentralTerms
+from confide.protocol.methods.registry import METHODS as TERMS
 from confide.protocol.methods.registry import local_variants
 from confide.protocol.version import CODE_VERSION
 from confide.simulation.calibration import NON_PRIVATE
@@ -23,7 +24,7 @@ from confide.simulation.evaluate.trials import Repeated
 from confide.simulation.evaluate.uncertified import Uncertified
 from confide.simulation.experiments.experiment import FLOWER, PROCESS, Experiment, PopulationTerms
 
-METHODS = (*local_variants(), "central")
+METHODS = (*local_variants(), CentralTerms.method)
 # Settings that the experiment itself has, or that need files or other parties.
 _ELSEWHERE = {"failure-probability", "provider-data", "edges-file", "scoring", "sent-features"}
 _ELSEWHERE |= {"shuffler", "crowd"}
@@ -123,7 +124,7 @@ def make_setting(
     shared |= {"trials": experiment.trials, "epsilon": 1.0 if epsilon is None else epsilon}
     failure = {"failure_probability": experiment.failure_probability}
     settings: dict[str, Any] = {}
-    if kind == "central":
+    if "mechanism" in TERMS[kind].settings:
         variant, mechanism = TRUSTED, variant or DEFAULT
         check_choice("mechanism of central", mechanism, MECHANISMS)
         given = _given(experiment, method, {*_settings(kind, variant)} - {"mechanism"})

@@ -6,8 +6,9 @@ only; certificates depend on the answers that arrived.
 """
 
 import math
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -197,16 +198,17 @@ def of_plan(plan: Plan) -> BitProcedure:
     )
 
 
+MAKERS: dict[str, Callable[..., BitProcedure]] = {
+    "certified": certified,
+    **{variant: partial(for_every_part, variant=variant) for variant in TOGETHER},
+    PER_OWNER: per_owner,
+    PER_GROUP: per_group,
+    "published": partial(published, star=False),
+    "published-star": partial(published, star=True),
+    "one-shot": one_shot,
+}
+
+
 def procedure(*, variant: str, n: int, **asked: Any) -> BitProcedure:
     """Make the procedure of a variant; `n` is the number of records expected."""
-    if variant == "certified":
-        return certified(n=n, **asked)
-    if variant == "one-shot":
-        return one_shot(n=n, **asked)
-    if variant in TOGETHER:
-        return for_every_part(variant=variant, n=n, **asked)
-    if variant == PER_GROUP:
-        return per_group(n=n, **asked)
-    if variant == PER_OWNER:
-        return per_owner(n=n, **asked)
-    return published(n=n, star=variant == "published-star", **asked)
+    return MAKERS[variant](n=n, **asked)

@@ -6,6 +6,8 @@ certificate.
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -213,12 +215,15 @@ def of_plan(plan: Plan) -> LabelProcedure:
     )
 
 
+MAKERS: dict[str, Callable[..., LabelProcedure]] = {
+    "certified": certified,
+    CLASS_CONDITIONAL: class_conditional,
+    **{variant: partial(by_parts, variant=variant) for variant in PART_VARIANTS},
+    "published": partial(published, star=False),
+    "published-star": partial(published, star=True),
+}
+
+
 def procedure(*, variant: str, **asked: Any) -> LabelProcedure:
     """Make the procedure of a variant."""
-    if variant == "certified":
-        return certified(**asked)
-    if variant == CLASS_CONDITIONAL:
-        return class_conditional(**asked)
-    if variant in PART_VARIANTS:
-        return by_parts(variant=variant, **asked)
-    return published(star=variant == "published-star", **asked)
+    return MAKERS[variant](**asked)

@@ -89,6 +89,7 @@ class CentralTerms(Terms):
     method: ClassVar[str] = "central"
     of_risks: ClassVar[bool] = True
     variants: ClassVar[tuple[str, ...]] = (TRUSTED, OWNER_NOISED)
+    noised_variants: ClassVar[tuple[str, ...]] = (OWNER_NOISED,)
     message: ClassVar[type[Message]] = wire.CentralTerms
     track: ClassVar[str] = CENTRAL
     settings: ClassVar[dict[str, tuple[str, ...]]] = {

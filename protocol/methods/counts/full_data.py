@@ -62,6 +62,9 @@ class FullDataTerms(CentralTerms):
     method: ClassVar[str] = "full-data"
     of_risks: ClassVar[bool] = False
     variants: ClassVar[tuple[str, ...]] = tuple(VARIANTS)
+    noised_variants: ClassVar[tuple[str, ...]] = tuple(
+        name for name, kind in VARIANTS.items() if kind.noised_by_owners
+    )
     message: ClassVar[type[Message]] = wire.FullDataTerms
     track: ClassVar[str] = FULL_DATA
     on_training_records: ClassVar[bool] = True

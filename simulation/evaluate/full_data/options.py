@@ -13,7 +13,7 @@ from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.scores.base import REGRESSION
 from confide.simulation.data.limits import Limits, read_limits
 from confide.simulation.data.synthetic import LINE_TARGETS
-from confide.simulation.evaluate.options import FULL_DATA, CuratorOptions, SharedOptions
+from confide.simulation.evaluate.options import CuratorOptions, SharedOptions
 from confide.simulation.evaluate.trials import Repeated
 
 NETWORK = "network"
@@ -82,7 +82,7 @@ class ModelOptions:
 
     def check(self, shared: SharedOptions, given: list[str]) -> None:
         """Refuse an unknown model, options of another one, and a line through labels."""
-        if shared.method != FULL_DATA:
+        if not shared.on_training_records:
             return
         check_choice("model", self.model, MODELS)
         check_used(given, [self.model], OF_MODELS)
@@ -182,7 +182,7 @@ class FullDataOptions:
     def check(self, shared: SharedOptions, model: ModelOptions) -> None:
         """Refuse a card of any method that issues none here, and constants that do not fit."""
         if self.card_file is not None:
-            if (shared.method, shared.asked_variant) != (FULL_DATA, "certified"):
+            if not shared.on_training_records or shared.asked_variant != "certified":
                 raise BadInput(
                     f"a card of {shared.method} {shared.asked_variant} is asked for; accepted "
                     "here: full-data certified"
