@@ -31,7 +31,7 @@ from confide.simulation.advice.question import AdviceQuestion
 from confide.simulation.advice.simulated import setting
 from confide.simulation.data.population import Predictions, embedded, predicted
 from confide.simulation.data.synthetic import Clusters, softmax_records
-from confide.simulation.evaluate.trials import run_trials
+from confide.simulation.evaluate.repeated import run_trials
 
 SIZES, EPSILONS = (3_000, 10_000), (0.5, 1.0, 2.0, 4.0)
 CLOSE, LOSS, ERRORS = 0.10, 0.05, 3.0

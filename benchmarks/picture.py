@@ -17,7 +17,7 @@ from matplotlib import pyplot as plt
 
 from confide.simulation.data.population import embedded
 from confide.simulation.evaluate.calibrated import Calibrated
-from confide.simulation.evaluate.trials import run_trials
+from confide.simulation.evaluate.repeated import run_trials
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 LINES = {

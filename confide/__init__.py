@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from confide.protocol.prediction.batches import read_model
     from confide.protocol.prediction.predictor import CardWarning, Predictor
     from confide.protocol.scores.registry import find_score
-    from confide.simulation.calibration import Calibration, calibrate
-    from confide.simulation.evaluation import Evaluation, compare, evaluate
+    from confide.simulation.arrays.calibrate import Calibration, calibrate
+    from confide.simulation.arrays.evaluate import Evaluation, compare, evaluate
     from confide.simulation.planning import plan
 
 # A Flower bundle carries no symbolic links: there the packages lie beside this one.
@@ -35,8 +35,8 @@ _HOMES = {
     "confide.protocol.prediction.batches": ("read_model",),
     "confide.protocol.prediction.predictor": ("CardWarning", "Predictor"),
     "confide.protocol.scores.registry": ("find_score",),
-    "confide.simulation.calibration": ("Calibration", "calibrate"),
-    "confide.simulation.evaluation": ("Evaluation", "compare", "evaluate"),
+    "confide.simulation.arrays.calibrate": ("Calibration", "calibrate"),
+    "confide.simulation.arrays.evaluate": ("Evaluation", "compare", "evaluate"),
     "confide.simulation.planning": ("plan",),
 }
 _MODULES = ("metrics", "plots")

@@ -16,8 +16,8 @@ from confide.protocol.tensors import as_array
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from confide.simulation.calibration import Calibration
-    from confide.simulation.evaluation import Evaluation
+    from confide.simulation.arrays.calibrate import Calibration
+    from confide.simulation.arrays.evaluate import Evaluation
 
 __all__ = ["against_epsilon", "by_class", "by_group", "by_owner", "intervals", "set_sizes", "trail"]
 

@@ -95,7 +95,7 @@ shuffler 2 0 mixing: a whole round in random order, signed
 shuffler 3 0 storage: mixed rounds, until they are held
 simulation 0 0 commands: confide: cli federation defaults predict_command
 simulation 1 0 evaluate: what a method costs; experiments; papers: evaluate experiments reproduce
-simulation 2 0 driver: users in arrays: {USERS} planning calibration measured evaluation trial
+simulation 2 0 driver: users in arrays: {USERS} planning
 simulation 3 0 data: embedded, synthetic and own records
 simulation 0 1 advice: which method, and what it costs
 simulation 1 1 attackers: liars, and lower bounds on epsilon

@@ -13,9 +13,9 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
+from confide.simulation.reproduce.all_targets import TARGETS  # noqa: E402
 from confide.simulation.reproduce.results import cell, headings, shown  # noqa: E402
 from confide.simulation.reproduce.target import Target  # noqa: E402
-from confide.simulation.reproduce.targets import TARGETS  # noqa: E402
 
 RESULTS = HERE.parent / "benchmarks" / "reproduction"
 # Rows of a curve that the page shows.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import logit
 
 from confide.protocol.simulated.embedded import predictions
-from confide.simulation.arrays import read_records
+from confide.simulation.arrays.records import read_records
 from confide.simulation.data.population import Predictions
 from confide.simulation.data.synthetic import SPREAD, softmax_records
 

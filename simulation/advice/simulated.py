@@ -9,7 +9,7 @@ from confide.protocol.methods.registry import METHODS
 from confide.simulation.advice.advise import Advice, Option
 from confide.simulation.data.population import Predictions
 from confide.simulation.evaluate.calibrated import Calibrated
-from confide.simulation.evaluate.trials import Repeated, run_trials
+from confide.simulation.evaluate.repeated import Repeated, run_trials
 
 
 def setting(option: Option, advice: Advice, *, trials: int, seed: int | None) -> Repeated:

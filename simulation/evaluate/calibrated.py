@@ -10,12 +10,12 @@ from confide.protocol.errors import check_choice
 from confide.protocol.privacy.amplification import SHUFFLE_DELTA, shuffled_epsilon
 from confide.protocol.scores.base import REGRESSION
 from confide.protocol.scores.registry import find_score
-from confide.simulation.arrays import ArrayRecords, read_records, with_groups
-from confide.simulation.calibration import NON_PRIVATE, variants
+from confide.simulation.arrays.calibrate import NON_PRIVATE, variants
+from confide.simulation.arrays.evaluate import MeasuredTrial, drawn_trials, measured_trial
+from confide.simulation.arrays.records import ArrayRecords, read_records, with_groups
+from confide.simulation.arrays.trial import Trial
 from confide.simulation.data.population import Predictions
-from confide.simulation.evaluate.trials import NamedRecords, Repeated, Row, measured
-from confide.simulation.evaluation import MeasuredTrial, drawn_trials, measured_trial
-from confide.simulation.trial import Trial
+from confide.simulation.evaluate.repeated import NamedRecords, Repeated, Row, measured
 
 
 @dataclass(frozen=True, kw_only=True)

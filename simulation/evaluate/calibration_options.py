@@ -11,7 +11,7 @@ from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.exact.grids import GRID_NAMES, MIXED
 from confide.simulation.evaluate.calibrated import Calibrated
 from confide.simulation.evaluate.options import CuratorOptions, SharedOptions, given_fields
-from confide.simulation.evaluate.trials import Repeated
+from confide.simulation.evaluate.repeated import Repeated
 from confide.simulation.evaluate.uncertified import Uncertified
 
 

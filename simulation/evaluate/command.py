@@ -24,8 +24,8 @@ from confide.simulation.evaluate.options import (
     CuratorOptions,
     SharedOptions,
 )
+from confide.simulation.evaluate.repeated import Repeated, run_trials, write_json
 from confide.simulation.evaluate.table import show
-from confide.simulation.evaluate.trials import Repeated, run_trials, write_json
 
 
 def given_options(context: typer.Context) -> list[str]:

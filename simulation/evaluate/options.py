@@ -13,7 +13,7 @@ from confide.protocol.methods.counts.full_data import FullDataTerms
 from confide.protocol.methods.registry import METHODS as TERMS
 from confide.protocol.scores.base import CLASSIFICATION, REGRESSION
 from confide.protocol.scores.registry import SCORES_HELP, find_score
-from confide.simulation.calibration import variants
+from confide.simulation.arrays.calibrate import variants
 from confide.simulation.data.synthetic import LINE_BOUND
 
 FULL_DATA = FullDataTerms.method

@@ -20,10 +20,10 @@ from confide.protocol.exact.grids import GRIDS, MIXED, check_bins, public_grid
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.base import REGRESSION
 from confide.protocol.scores.registry import find_score
+from confide.simulation.arrays.measured import measured_on
+from confide.simulation.arrays.trial import Trial
 from confide.simulation.data.population import Predictions
-from confide.simulation.evaluate.trials import Repeated, Row, measured
-from confide.simulation.measured import measured_on
-from confide.simulation.trial import Trial
+from confide.simulation.evaluate.repeated import Repeated, Row, measured
 
 
 @dataclass(frozen=True, kw_only=True)

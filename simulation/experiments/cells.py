@@ -18,9 +18,9 @@ from confide.protocol.methods.counts.central import TRUSTED, CentralTerms
 from confide.protocol.methods.registry import METHODS as TERMS
 from confide.protocol.methods.registry import local_variants
 from confide.protocol.version import CODE_VERSION
-from confide.simulation.calibration import NON_PRIVATE
+from confide.simulation.arrays.calibrate import NON_PRIVATE
 from confide.simulation.evaluate.calibrated import Calibrated
-from confide.simulation.evaluate.trials import Repeated
+from confide.simulation.evaluate.repeated import Repeated
 from confide.simulation.evaluate.uncertified import Uncertified
 from confide.simulation.experiments.experiment import FLOWER, PROCESS, Experiment, PopulationTerms
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from confide.simulation.evaluate.trials import Row
+from confide.simulation.evaluate.repeated import Row
 from confide.simulation.experiments.results import Results
 from confide.simulation.experiments.summary import mean_interval, text
 

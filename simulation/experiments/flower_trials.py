@@ -12,9 +12,9 @@ from confide.protocol.methods.counts.central import TRUSTED, CentralTerms
 from confide.protocol.simulated.records import SimulatedData
 from confide.simulation.defaults import run_defaults
 from confide.simulation.evaluate.calibrated import Calibrated
-from confide.simulation.evaluate.trials import Row
+from confide.simulation.evaluate.repeated import Row
+from confide.simulation.experiments.cell_trial import LEAST_TESTED, MEASURES, owners_of
 from confide.simulation.experiments.cells import ExperimentCell
-from confide.simulation.experiments.trial import LEAST_TESTED, MEASURES, owners_of
 
 if TYPE_CHECKING:
     from confide.simulation.experiments.runner import Block, Done

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from confide.protocol.errors import BadInput
-from confide.simulation.evaluate.trials import Row, plain_value
+from confide.simulation.evaluate.repeated import Row, plain_value
 
 NAME = "journal.jsonl"
 

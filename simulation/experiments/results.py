@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
 from confide.protocol.version import CODE_VERSION
-from confide.simulation.evaluate.trials import Row
+from confide.simulation.evaluate.repeated import Row
+from confide.simulation.experiments.cell_trial import MEASURES
 from confide.simulation.experiments.cells import ExperimentCell
 from confide.simulation.experiments.experiment import Experiment
 from confide.simulation.experiments.journal import Journal
-from confide.simulation.experiments.trial import MEASURES
 
 RESULTS, TIMINGS = "results.parquet", "timings.parquet"
 # The key of a Parquet file's metadata under which the experiment is.

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 from confide.protocol.errors import BadInput
 from confide.protocol.files import make_folder
 from confide.protocol.simulated.records import SimulatedData
-from confide.simulation.evaluate.trials import Row
+from confide.simulation.evaluate.repeated import Row
+from confide.simulation.experiments.cell_trial import check_records, population_data, run_trial
 from confide.simulation.experiments.cells import ExperimentCell, cells
 from confide.simulation.experiments.experiment import FLOWER, Experiment
 from confide.simulation.experiments.flower_trials import check_config, over_flower
 from confide.simulation.experiments.journal import Finished, open_journal
 from confide.simulation.experiments.results import commit, write_results
-from confide.simulation.experiments.trial import check_records, population_data, run_trial
 
 # Trials that a worker runs before it hands over: more cost more when they are lost, fewer cost more
 # to hand over.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from confide.simulation.evaluate.trials import Row
+from confide.simulation.evaluate.repeated import Row
 
 # The confidence of every interval that is drawn or printed.
 CONFIDENCE = 0.95

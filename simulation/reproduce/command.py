@@ -39,7 +39,7 @@ def reproduce_command(
     continues after Ctrl-C or a kill. Exit code 2 if a data file is needed and not there.
     """
     with clear_errors():
-        from confide.simulation.reproduce.targets import QUICK, TARGETS, find
+        from confide.simulation.reproduce.all_targets import QUICK, TARGETS, find
 
         if list_:
             _list()
@@ -63,7 +63,7 @@ def _list() -> None:
     from rich.table import Table
 
     from confide.protocol.commands.terminal import columns
-    from confide.simulation.reproduce.targets import QUICK, TARGETS
+    from confide.simulation.reproduce.all_targets import QUICK, TARGETS
 
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("name", "shows", "needs", "takes"):
@@ -78,10 +78,10 @@ def _list() -> None:
 
 
 def _reproduce(name: str, files: dict[str, Path], *, out: Path, trials: int | None) -> None:
+    from confide.simulation.reproduce.all_targets import TARGETS
     from confide.simulation.reproduce.kept_trials import KeptTrials, digest
     from confide.simulation.reproduce.results import Result, show
     from confide.simulation.reproduce.target import RunOptions
-    from confide.simulation.reproduce.targets import TARGETS
 
     target = TARGETS[name]
     often = target.trials if trials is None else trials

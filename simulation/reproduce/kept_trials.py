@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from confide.protocol.errors import BadInput
-from confide.simulation.evaluate.trials import write_json
+from confide.simulation.evaluate.repeated import write_json
 
 Row = dict[str, Any]
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from confide.protocol.commands.terminal import columns
 from confide.protocol.files import write_whole
 from confide.protocol.version import CODE_VERSION
-from confide.simulation.evaluate.trials import write_json
+from confide.simulation.evaluate.repeated import write_json
 from confide.simulation.reproduce.target import Row, RunOptions, Target
 
 # A table on the terminal shows so many rows; the files have all of them.

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from confide.simulation.reproduce.all_targets import TARGETS
 from confide.simulation.reproduce.results import Result, rounded
 from confide.simulation.reproduce.target import RunOptions
-from confide.simulation.reproduce.targets import TARGETS
 from tests.support.places import ROOT
 
 RESULTS = ROOT / "benchmarks" / "reproduction"

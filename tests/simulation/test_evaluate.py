@@ -19,7 +19,7 @@ from confide.protocol.methods.registry import local_variants
 from confide.protocol.scores.registry import find_score
 from confide.simulation.data.population import Predictions, embedded, predicted
 from confide.simulation.evaluate.calibrated import Calibrated
-from confide.simulation.evaluate.trials import run_trials
+from confide.simulation.evaluate.repeated import run_trials
 from tests.support.known import label_population
 from tests.support.places import ROOT
 from tests.support.processes import read_terminal, started, terminal

@@ -12,7 +12,7 @@ from confide.aggregator.quantiles.registry import MECHANISMS
 from confide.simulation.data.population import Predictions
 from confide.simulation.data.synthetic import line
 from confide.simulation.evaluate.calibrated import Calibrated
-from confide.simulation.evaluate.trials import run_trials
+from confide.simulation.evaluate.repeated import run_trials
 from tests.support.simulation import CENTRAL, in_process
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import confide
 from confide.protocol.cards.card import Card
 from confide.protocol.exact.sampling import OPERATING_SYSTEM
-from confide.simulation.calibration import Calibration
+from confide.simulation.arrays.calibrate import Calibration
 from tests.support.cards import KEY
 
 

@@ -110,7 +110,7 @@ def test_predicting_and_evaluating_need_no_federation(missing: str) -> None:
 
 DRAW = """
 import confide
-from confide.simulation.evaluation import Evaluation
+from confide.simulation.arrays.evaluate import Evaluation
 try:
     {}
 except confide.BadInput as error:

@@ -14,7 +14,7 @@ from confide.protocol.scores.base import REGRESSION
 from confide.simulation.data.limits import Limits, read_limits
 from confide.simulation.data.synthetic import LINE_TARGETS
 from confide.simulation.evaluate.options import CuratorOptions, SharedOptions
-from confide.simulation.evaluate.trials import Repeated
+from confide.simulation.evaluate.repeated import Repeated
 
 NETWORK = "network"
 # The linear models: where the noise is by default, and their penalties (ridge, lasso).

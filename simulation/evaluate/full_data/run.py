@@ -25,6 +25,7 @@ from confide.protocol.privacy.losses import AccountedMechanism, SampledGaussian
 from confide.protocol.privacy.profiles import PLD
 from confide.protocol.scores.registry import find_label_score
 from confide.protocol.scores.regression import AbsoluteResidual
+from confide.simulation.arrays.trial import Trial
 from confide.simulation.data.population import Lessons
 from confide.simulation.evaluate.full_data.learners import Fitted, Learner, Rows
 from confide.simulation.evaluate.full_data.linear import LinearFit, LinearRecipe
@@ -38,8 +39,7 @@ from confide.simulation.evaluate.full_data.networks import (
 from confide.simulation.evaluate.full_data.pipelines import PIPELINES
 from confide.simulation.evaluate.full_data.private_scaling import PrivateScaling, Scaled
 from confide.simulation.evaluate.full_data.terms import BINS, Pipeline, PipelineTerms
-from confide.simulation.evaluate.trials import Repeated, Row, measured
-from confide.simulation.trial import Trial
+from confide.simulation.evaluate.repeated import Repeated, Row, measured
 
 
 @dataclass

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from confide.protocol.errors import BadInput
-from confide.simulation.calibration import NON_PRIVATE
+from confide.simulation.arrays.calibrate import NON_PRIVATE
 from confide.simulation.data.population import Predictions
 from confide.simulation.evaluate.calibrated import Calibrated
 from confide.simulation.reproduce.files import medmnist

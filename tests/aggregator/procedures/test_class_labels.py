@@ -19,7 +19,7 @@ from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.labels.query import LabelTally
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.registry import SCORES
-from confide.simulation.calibration import calibrate
+from confide.simulation.arrays.calibrate import calibrate
 from confide.simulation.driver import LabelUsers, drive
 from tests.support.known import assert_rate_at_most, label_population
 

@@ -19,7 +19,7 @@ from confide.protocol.channels.randomized_response import KaryRR
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.owner_terms import usual_floor
-from confide.simulation.calibration import calibrate
+from confide.simulation.arrays.calibrate import calibrate
 from confide.simulation.driver import BitUsers, LabelUsers, drive
 
 ALPHA = DELTA = 0.1

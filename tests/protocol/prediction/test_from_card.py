@@ -12,7 +12,7 @@ from confide import CardWarning, Predictor, calibrate
 from confide.protocol.cards.card import Card
 from confide.protocol.errors import BadInput
 from confide.protocol.simulated.embedded import predictions
-from confide.simulation.calibration import Calibration
+from confide.simulation.arrays.calibrate import Calibration
 from tests.support.calibrated import calibrated, calibrated_card
 from tests.support.campaign_cards import forged
 from tests.support.cards import KEY, OTHER, make_card

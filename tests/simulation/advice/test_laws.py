@@ -19,7 +19,7 @@ from confide.simulation.data.population import Predictions
 from confide.simulation.data.synthetic import softmax_records
 from confide.simulation.driver import BitUsers, LabelUsers, drive
 from confide.simulation.evaluate.calibrated import Calibrated
-from confide.simulation.evaluate.trials import run_trials
+from confide.simulation.evaluate.repeated import run_trials
 
 ALPHA = DELTA = 0.1
 # A mean of campaigns is further from its expectation with probability below 1e-5.

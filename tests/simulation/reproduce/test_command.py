@@ -10,8 +10,8 @@ import pytest
 
 from confide.__main__ import main
 from confide.protocol.errors import BadInput
+from confide.simulation.reproduce.all_targets import TARGETS, find
 from confide.simulation.reproduce.kept_trials import KeptTrials
-from confide.simulation.reproduce.targets import TARGETS, find
 from tests.support.commands import run_main
 from tests.support.published_files import write_medmnist
 

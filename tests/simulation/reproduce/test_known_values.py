@@ -13,6 +13,7 @@ from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.privacy.budgets import Budget
 from confide.simulation.evaluate.full_data.networks import Recipe
 from confide.simulation.evaluate.full_data.terms import PipelineTerms
+from confide.simulation.reproduce.all_targets import TARGETS
 from confide.simulation.reproduce.files import cifar10
 from confide.simulation.reproduce.full_data import dpcp, scp_coupling
 from confide.simulation.reproduce.full_data.cells import averages
@@ -23,7 +24,6 @@ from confide.simulation.reproduce.made_up import classifier
 from confide.simulation.reproduce.split import card_figure, ldp_sets, ldp_terms, pps_level
 from confide.simulation.reproduce.split.ldp_numbers import TABLE_1
 from confide.simulation.reproduce.target import NO, PARTLY, YES, RunOptions
-from confide.simulation.reproduce.targets import TARGETS
 from tests.support.published_files import write_california, write_cifar, write_medmnist
 
 # Their own tests below run them on a part of their settings: all of them take ten seconds or more.

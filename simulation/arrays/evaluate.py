@@ -10,15 +10,21 @@ from numpy.typing import NDArray
 from confide.protocol.certificate import BY_CLASS, BY_OWNER
 from confide.protocol.errors import BadInput
 from confide.protocol.tensors import as_array
-from confide.simulation.arrays import ArrayRecords, draw_order, read_records, with_groups
-from confide.simulation.calibration import (
+from confide.simulation.arrays.calibrate import (
     NON_PRIVATE,
     Calibration,
     calibrate_in_order,
     seeded,
 )
-from confide.simulation.measured import Measured, PartMeasured, measured_on, of_groups, of_owners
-from confide.simulation.trial import Trial
+from confide.simulation.arrays.measured import (
+    Measured,
+    PartMeasured,
+    measured_on,
+    of_groups,
+    of_owners,
+)
+from confide.simulation.arrays.records import ArrayRecords, draw_order, read_records, with_groups
+from confide.simulation.arrays.trial import Trial
 
 # What `compare` runs: both local methods, and a trusted curator.
 METHODS = ("bits", "labels", "central")

@@ -9,9 +9,9 @@ from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, REGRESSION
 from confide.protocol.scores.probabilities import check_labels
 from confide.protocol.scores.risk import risk
-from confide.simulation.arrays import ArrayRecords
-from confide.simulation.calibration import Calibration
-from confide.simulation.trial import Trial
+from confide.simulation.arrays.calibrate import Calibration
+from confide.simulation.arrays.records import ArrayRecords
+from confide.simulation.arrays.trial import Trial
 
 
 class PartMeasured(NamedTuple):

@@ -15,15 +15,15 @@ from confide.protocol.scores.registry import find_score
 from confide.protocol.simulated.attendance import Attendance
 from confide.protocol.simulated.dealing import Dealt
 from confide.protocol.simulated.records import SimulatedData, deal_records, simulated_data
-from confide.simulation.calibration import NON_PRIVATE
+from confide.simulation.arrays.calibrate import NON_PRIVATE
+from confide.simulation.arrays.trial import Trial
 from confide.simulation.data.population import Predictions
 from confide.simulation.evaluate.calibrated import Calibrated
-from confide.simulation.evaluate.trials import Row
+from confide.simulation.evaluate.repeated import Row
 from confide.simulation.experiments.cells import ExperimentCell
 from confide.simulation.experiments.experiment import PopulationTerms
 from confide.simulation.planning import plan
 from confide.simulation.presence import Presence
-from confide.simulation.trial import Trial
 
 # Test records of an owner below which its coverage says little.
 LEAST_TESTED = 20

@@ -19,23 +19,18 @@ from confide.protocol.cards.card import Card
 from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy, randomness
-from confide.protocol.methods.bits import BitTerms
 from confide.protocol.methods.counts.central import OWNER_NOISED, CentralTerms
-from confide.protocol.methods.labels.terms import LabelTerms
 from confide.protocol.methods.owner_terms import OWNER_VARIANTS
-from confide.protocol.methods.pairs import PairTerms
 from confide.protocol.methods.registry import METHODS, local_variants
 from confide.protocol.plan import Plan
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.base import Score
 from confide.protocol.simulated.settings import ALWAYS
-from confide.simulation.arrays import ArrayRecords, draw_order, read_records, with_groups
+from confide.simulation.arrays.records import ArrayRecords, draw_order, read_records, with_groups
+from confide.simulation.arrays.users import USERS
 from confide.simulation.driver import (
-    BitUsers,
     CountingOwner,
-    LabelUsers,
     NoisingOwners,
-    PairUsers,
 )
 from confide.simulation.planning import plan as make_campaign_plan
 from confide.simulation.presence import Presence
@@ -252,23 +247,6 @@ def _check_owners(owners: Any, method: str, *, n: int) -> None:
         )
     elif not isinstance(owners, int) and len(owners) != n:
         raise BadInput(f"{len(owners)} owners with {n} truths; accepted is one each")
-
-
-# The users of every method, in arrays.
-USERS: dict[str, Callable[..., Callable[[Any], Any]]] = {
-    BitTerms.method: lambda records, *given, presence: BitUsers(
-        records.own, *given, presence=presence
-    ),
-    LabelTerms.method: lambda records, *given, presence: LabelUsers(
-        records.every, records.truth, *given, presence=presence
-    ),
-    PairTerms.method: lambda records, entropy, *_, presence: PairUsers(
-        records.own, records.truth, entropy, presence=presence
-    ),
-    CentralTerms.method: lambda records, *_, presence: CountingOwner(
-        *records.counted, presence=presence
-    ),
-}
 
 
 def campaign_of(method: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from confide.protocol.errors import BadInput, check_probability
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy, randomness
 from confide.protocol.files import write_whole
-from confide.simulation.trial import Trial
+from confide.simulation.arrays.trial import Trial
 
 MEASURES = ("threshold", "coverage", "mean_size", "certified_level", "trivial")
 

@@ -1,0 +1,1 @@
+"""Calibration, and evaluation, of records that are arrays in this process."""
