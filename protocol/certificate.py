@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
-from confide.protocol.errors import BadInput
+from confide.protocol.errors import narrowed
 
 PAC = "PAC"
 MARGINAL = "marginal"
@@ -173,12 +173,8 @@ class Certificate:
     @classmethod
     def of(cls, certificate: "Certificate") -> Self:
         """Return a certificate as one of this class; refuse that of another kind of method."""
-        if not isinstance(certificate, cls):
-            raise BadInput(
-                f"certificate is a {type(certificate).__name__} of method {certificate.method!r}; "
-                f"accepted is a {cls.__name__}"
-            )
-        return certificate
+        found = f"certificate is a {type(certificate).__name__} of method {certificate.method!r}"
+        return narrowed(certificate, cls, found=found, accepted=f"is a {cls.__name__}")
 
     @property
     def trivial(self) -> bool:

@@ -12,6 +12,9 @@ word for word.
 
 import math
 from collections.abc import Iterable
+from typing import TypeVar
+
+Kind = TypeVar("Kind")
 
 
 class ConfideError(Exception):
@@ -53,3 +56,10 @@ def check_choice(what: str, value: str, accepted: Iterable[str]) -> None:
     """Accept one of the given names."""
     if value not in accepted:
         raise BadInput(f"{what} is {value!r}; accepted: {', '.join(accepted)}")
+
+
+def narrowed(value: object, kind: type[Kind], *, found: str, accepted: str) -> Kind:
+    """Return a value as one of a class; refuse others, by what was found and what is accepted."""
+    if not isinstance(value, kind):
+        raise BadInput(f"{found}; accepted {accepted}")
+    return value

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.places import ROOT
-from tests.support.sources import PACKAGES, sources
+from tests.support.sources import PACKAGES, imports, sources, top, within
 
 # Which rooms of the aggregator a room may use, besides the modules that lie beside the rooms.
 ROOMS: dict[str, set[str]] = {
@@ -44,32 +44,6 @@ ADAPTERS = {
 LONGEST = 300
 MOST = 13
 HEAVY = {"flwr", "torch", "opacus", "grpc", "sqlalchemy"}
-
-
-def imports(path: Path, *, at_once: bool = False) -> set[str]:
-    """The full names of all modules that a file imports, or imports from.
-
-    With `at_once`, imports inside functions do not count."""
-    found, parsed = set(), ast.parse(path.read_text())
-    for node in parsed.body if at_once else ast.walk(parsed):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
-
-
-def top(names: set[str]) -> set[str]:
-    return {name.partition(".")[0] for name in names}
-
-
-def within(package: str, names: set[str]) -> set[str]:
-    """The parts right below a package that are imported."""
-    return {
-        name.removeprefix(f"{package}.").partition(".")[0]
-        for name in names
-        if name.startswith(f"{package}.")
-    }
 
 
 def test_every_module_fits_a_few_screens() -> None:

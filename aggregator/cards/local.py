@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from confide.aggregator.campaigns.driver import Outcome, ShuffledRound
 from confide.aggregator.cards.contracts.contract import decimal
-from confide.aggregator.cards.released import campaign_released, decision
+from confide.aggregator.cards.reports import report_formal
 from confide.protocol.cards.card import Layer
 from confide.protocol.certificate import PAC, LocalCertificate, Stratum
 from confide.protocol.methods.local import LocalTerms
@@ -23,40 +23,18 @@ ASSUMPTION = (
 def local_formal(plan: Plan, outcome: Outcome) -> Layer:
     """Make the formal layer: contract, certificate, and the clauses that follow from them."""
     terms, certificate = LocalTerms.of(plan.terms), LocalCertificate.of(outcome.certificate)
-    released = campaign_released(plan, certificate)
     flags = {
         "coverage": decimal(certificate.level) >= 1 - decimal(plan.alpha),
         "kind": certificate.kind == PAC,
         "delta": certificate.delta <= terms.delta,
-        "epsilon": certificate.epsilon is not None and certificate.epsilon <= plan.epsilon,
-        "reports": certificate.n >= plan.minimum_reports,
-        **released.flags(),
     }
-    failed = [name for name, holds in flags.items() if not holds]
-    return {
-        "track": terms.track,
-        "contract": {
-            "name": plan.campaign,
-            "coverage": float(1 - decimal(plan.alpha)),
-            "kind": PAC,
-            "delta": terms.delta,
-            "epsilon": plan.epsilon,
-            "minimum_reports": plan.minimum_reports,
-            "max_corrupt": terms.max_corrupt,
-            "adjacency": certificate.adjacency,
-            "unit": certificate.unit,
-        },
+    return report_formal(plan, certificate, kind=PAC, flags=flags) | {
         "certificate": _certificate(plan, certificate)
         | {"scoring": terms.scoring}
         | ({"smallest_owner": terms.smallest_owner} if terms.smallest_owner else {})
         | _strata(certificate),
         "shuffle": _shuffle(plan, outcome),
-        "plan": plan.to_bytes().hex(),
-        "released": released.layer(),
-        "flags": flags,
-        "decision": decision(failed),
         "margin": float(decimal(certificate.level) - (1 - decimal(plan.alpha))),
-        "failed": failed,
     }
 
 

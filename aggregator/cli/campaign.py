@@ -131,36 +131,42 @@ def _validity(values: dict[str, Any]) -> Validity:
     return valid_from(datetime.now(UTC), days=values["days"])
 
 
+def _stored(campaign: str, db: str) -> tuple[Store, str]:
+    """The database, and the whole id of a campaign in it."""
+    store = open_store(db)
+    return store, store.campaign(campaign).id
+
+
 @campaign_app.command("open")
 def open_command(campaign: Id, db: Database = DEFAULT) -> None:
     """Let owners answer."""
     with clear_errors():
-        store = open_store(db)
-        store.open(store.campaign(campaign).id, now=time.time())
+        store, known = _stored(campaign, db)
+        store.open(known, now=time.time())
 
 
 @campaign_app.command("close")
 def close(campaign: Id, db: Database = DEFAULT) -> None:
     """Take no more answers, and calibrate on what is there."""
     with clear_errors():
-        store = open_store(db)
-        store.close(store.campaign(campaign).id, now=time.time())
+        store, known = _stored(campaign, db)
+        store.close(known, now=time.time())
 
 
 @campaign_app.command("publish")
 def publish(campaign: Id, db: Database = DEFAULT) -> None:
     """Let owners fetch the card of a calibrated campaign."""
     with clear_errors():
-        store = open_store(db)
-        store.publish(store.campaign(campaign).id, now=time.time())
+        store, known = _stored(campaign, db)
+        store.publish(known, now=time.time())
 
 
 @campaign_app.command("purge")
 def purge(campaign: Id, db: Database = DEFAULT) -> None:
     """Delete the reports of a campaign that is over; its card and counts stay."""
     with clear_errors():
-        store = open_store(db)
-        print(f"{store.purge(store.campaign(campaign).id, now=time.time())} batches deleted")
+        store, known = _stored(campaign, db)
+        print(f"{store.purge(known, now=time.time())} batches deleted")
 
 
 @campaign_app.command("status")

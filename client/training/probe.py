@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from confide.client.training.descent import is_whole
-from confide.client.training.engines.choice import find_clipper
+from confide.client.training.engines.choice import make_clipper
 from confide.client.training.engines.company import without_dropout
 from confide.client.training.engines.parts import Loss, checked
 from confide.protocol.errors import BadInput
@@ -110,7 +110,7 @@ def _probe(model: nn.Module, loss: Loss, rows: Rows, *, engine: str) -> None:
     # Not the clip of the training: at the median some gradients are longer and some are not,
     # whatever the model's scale.
     clip = float(norms.median())
-    clipped = find_clipper(tried, loss, clip, engine=engine, like=rows, batch=_ROWS)
+    clipped = make_clipper(tried, loss, clip, engine=engine, like=rows, batch=_ROWS, trial=True)
     for own in (here, near):
         before = _state(tried)
         shares = torch.stack([clipped(*row)[1] for row in _each(rows)])

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from google.protobuf.message import Message
 
 from confide.protocol.certificate import BY_OWNER
-from confide.protocol.errors import BadInput, check_choice, check_epsilon
+from confide.protocol.errors import check_choice, check_epsilon, narrowed
 from confide.protocol.methods.subjects import Subjects
 from confide.protocol.methods.thresholds import Alarm, Evidence
 from confide.protocol.wire.columns import Array
@@ -169,12 +169,8 @@ class Terms(ABC):
     @classmethod
     def of(cls, terms: "Terms") -> Self:
         """Return a plan's terms as terms of this class; refuse those of another method."""
-        if not isinstance(terms, cls):
-            raise BadInput(
-                f"terms are {type(terms).__name__} of method {terms.method!r}; accepted are "
-                f"{cls.__name__}"
-            )
-        return terms
+        found = f"terms are {type(terms).__name__} of method {terms.method!r}"
+        return narrowed(terms, cls, found=found, accepted=f"are {cls.__name__}")
 
     @classmethod
     @abstractmethod

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from numpy.typing import ArrayLike, NDArray
 
-from confide.protocol.errors import BadInput
+from confide.protocol.errors import BadInput, narrowed
 
 Array = NDArray[Any]
 
@@ -36,6 +36,12 @@ class Score(ABC):
     columns: ClassVar[tuple[str, ...]] = ()
     name: str
     randomized: bool
+
+    @classmethod
+    def narrowed(cls, score: "Score", *, accepted: str) -> Self:
+        """Return a score as one of this class; refuse one of another task."""
+        found = f"score is {score.text!r}, of the task {score.task}"
+        return narrowed(score, cls, found=found, accepted=f"is {accepted}")
 
     @property
     @abstractmethod
@@ -75,6 +81,21 @@ class Score(ABC):
 
         A truth that cannot be covered scores 1: an error would reveal that some record has it.
         """
+
+
+class UnlabelledScore(Score):
+    """A score of truths that are no labels, which is made from its constants alone."""
+
+    @classmethod
+    @abstractmethod
+    def of(cls, given: Mapping[str, float]) -> Self:
+        """Make the score from its constants; refuse unknown ones and values out of bounds."""
+
+    def with_constants(self, given: Mapping[str, float]) -> Self:
+        return self.of({**self.constants, **given})
+
+    def check_labels(self, labels: int) -> None:
+        check_no_labels(self.name, labels)
 
 
 def check_no_labels(name: str, labels: int) -> None:

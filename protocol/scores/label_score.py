@@ -49,11 +49,7 @@ class LabelScore(Score):
     @classmethod
     def of(cls, score: Score) -> Self:
         """Return a score as one of labels; refuse one of numbers."""
-        if not isinstance(score, cls):
-            raise BadInput(
-                f"score is {score.text!r}, of the task {score.task}; accepted is one of labels"
-            )
-        return score
+        return cls.narrowed(score, accepted="one of labels")
 
     @property
     def constants(self) -> Mapping[str, float]:

@@ -14,7 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from confide.protocol.errors import BadInput
-from confide.protocol.scores.base import REGRESSION, Score, check_constants, check_no_labels
+from confide.protocol.scores.base import (
+    REGRESSION,
+    Score,
+    UnlabelledScore,
+    check_constants,
+)
 
 Array = NDArray[Any]
 
@@ -56,7 +61,7 @@ def _pair(values: ArrayLike, *, columns: str) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class Residual(Score):
+class Residual(UnlabelledScore):
     """A score of numbers with a public bound, at which scores are clipped to 1.
 
     A threshold of 1 or more gives the whole line.
@@ -84,12 +89,6 @@ class Residual(Score):
     @property
     def constants(self) -> Mapping[str, float]:
         return {"bound": self.bound}
-
-    def with_constants(self, given: Mapping[str, float]) -> Self:
-        return self.of({**self.constants, **given})
-
-    def check_labels(self, labels: int) -> None:
-        check_no_labels(self.name, labels)
 
     def meaning(self, labels: int) -> str:
         return (
@@ -245,8 +244,4 @@ RESIDUALS: dict[str, type[Residual]] = {
 
 def residual(score: Score) -> Residual:
     """Return a score as one of numbers; refuse one of labels."""
-    if not isinstance(score, Residual):
-        raise BadInput(
-            f"score is {score.text!r}, of the task {score.task}; accepted is one of numbers"
-        )
-    return score
+    return Residual.narrowed(score, accepted="one of numbers")

@@ -6,6 +6,7 @@ p >= q} has P(S <= q) = 1 - sup over p >= q of l(p). If the loss does not increa
 expected loss of at most alpha (risk-controlling prediction sets, Bates et al. 2021).
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
@@ -19,8 +20,8 @@ from confide.protocol.scores.base import (
     OWN_LOSS,
     Array,
     Score,
+    UnlabelledScore,
     check_constants,
-    check_no_labels,
 )
 from confide.protocol.scores.probabilities import check_uniforms
 
@@ -51,6 +52,10 @@ class RiskScore(Score):
                 f"{self.reads}"
             )
         return found, observed
+
+    @abstractmethod
+    def losses(self, results: Array, truth: Array, threshold: float) -> NDArray[np.float64]:
+        """Return the loss of every record at a threshold."""
 
     reads: ClassVar[str]
 
@@ -146,7 +151,7 @@ class FalseNegatives(RiskScore):
 
 
 @dataclass(frozen=True)
-class OwnLoss(RiskScore):
+class OwnLoss(UnlabelledScore, RiskScore):
     """A loss of one's own, in [0, 1], at the values 1/m, 2/m, ..., 1 of a parameter q.
 
     Each record brings its losses: there is no model. A loss that rises with q counts at q as the
@@ -174,12 +179,6 @@ class OwnLoss(RiskScore):
     @property
     def constants(self) -> Mapping[str, float]:
         return {"values": self.values}
-
-    def with_constants(self, given: Mapping[str, float]) -> Self:
-        return self.of({**self.constants, **given})
-
-    def check_labels(self, labels: int) -> None:
-        check_no_labels(self.name, labels)
 
     def meaning(self, labels: int) -> str:
         return (
@@ -209,10 +208,6 @@ class OwnLoss(RiskScore):
         return np.asarray(truth[:, place], dtype=np.float64) if place >= 0 else np.ones(len(truth))
 
 
-def risk(score: Score) -> FalseNegatives | OwnLoss:
+def risk(score: Score) -> RiskScore:
     """Return a score as one of a risk; refuse others."""
-    if not isinstance(score, FalseNegatives | OwnLoss):
-        raise BadInput(
-            f"score is {score.text!r}, of the task {score.task}; accepted is one of a risk"
-        )
-    return score
+    return RiskScore.narrowed(score, accepted="one of a risk")

@@ -4,7 +4,10 @@ Counts are those of the central track, exact for a trusted aggregator or noised 
 rank is chosen by a rule that knows how private the training was.
 """
 
+from dataclasses import replace
+
 from confide.aggregator.procedures.central import (
+    CentralResult,
     Draw,
     counted_rank,
     noised_search,
@@ -12,7 +15,7 @@ from confide.aggregator.procedures.central import (
 )
 from confide.aggregator.procedures.full_data.rules import Rule, rule_of
 from confide.aggregator.quantiles.histogram import Histogram
-from confide.protocol.certificate import MARGINAL, NOT_STATED, CentralCertificate
+from confide.protocol.certificate import MARGINAL, CentralCertificate
 from confide.protocol.methods.counts.full_data import FullDataTerms
 from confide.protocol.methods.counts.queries import CountProcedure, HistogramProcedure
 from confide.protocol.plan import Plan
@@ -34,23 +37,19 @@ def trusted(rule: Rule, *, draw: Draw) -> HistogramProcedure:
     epsilon = mechanism.privacy.epsilon_at(terms.privacy_delta)
     tally = yield terms.histogram_query
     n = int(tally.counts.sum())
+    result = CentralResult(terms, alpha=rule.alpha, epsilon=epsilon, n=n, owners=tally.owners)
     rank, reason = counted_rank(n, lambda: rule.rank(n))
     if rank is None:
-        return _certificate(
-            rule, n=n, owners=tally.owners, epsilon=epsilon, bin_=terms.bins - 1, reason=reason
-        )
+        return _promised(rule, result.certificate(bin_=terms.bins - 1, reason=reason))
     release = draw(mechanism, Histogram(tally.counts, terms.edges), rank)
-    return _certificate(
-        rule,
-        n=n,
-        owners=tally.owners,
-        epsilon=epsilon,
+    made = result.certificate(
         bin_=release.bin,
         reason=top_reason(release),
         rank=rank,
         inflation=release.inflation,
         randomness=release.randomness,
     )
+    return _promised(rule, made)
 
 
 def owner_noised(rule: Rule) -> CountProcedure:
@@ -62,51 +61,21 @@ def owner_noised(rule: Rule) -> CountProcedure:
         beta=terms.beta if rule.bounded else None,
         buffer=rule.buffer,
     )
-    return _certificate(
-        rule,
-        n=found.n,
-        owners=found.owners,
-        epsilon=zcdp_epsilon(terms.rounds / (2 * terms.noise_variance), terms.privacy_delta),
-        bin_=found.bin,
-        reason=found.reason,
-        rank=found.rank,
-        inflation=found.inflation,
+    epsilon = zcdp_epsilon(terms.rounds / (2 * terms.noise_variance), terms.privacy_delta)
+    result = CentralResult(terms, alpha=rule.alpha, epsilon=epsilon, n=found.n, owners=found.owners)
+    made = result.certificate(
+        bin_=found.bin, reason=found.reason, rank=found.rank, inflation=found.inflation
     )
+    return _promised(rule, made)
 
 
-def _certificate(
-    rule: Rule,
-    *,
-    n: int,
-    owners: int,
-    epsilon: float,
-    bin_: int,
-    reason: str | None,
-    rank: int | None = None,
-    inflation: int | None = None,
-    randomness: str = NOT_STATED,
-) -> CentralCertificate:
-    """Make the certificate; its kind says so where nothing is guaranteed, and its level is 0."""
-    terms, promise = rule.terms, rule.promise(n)
-    return CentralCertificate(
-        method=terms.method,
-        variant=terms.variant,
+def _promised(rule: Rule, certificate: CentralCertificate) -> CentralCertificate:
+    """State the rule's promise; the kind says so where nothing is guaranteed, at level 0."""
+    promise = rule.promise(certificate.n)
+    return replace(
+        certificate,
         kind=promise.status if promise.level is None else MARGINAL,
-        threshold=float(terms.edges[bin_]),
         level=promise.level or 0.0,
-        alpha=rule.alpha,
-        n=n,
-        epsilon=epsilon,
-        privacy_delta=terms.privacy_delta,
-        randomness=randomness,
-        reason=reason,
         assumptions=promise.assumptions,
-        release=terms.mechanism,
-        beta=terms.beta,
-        bins=terms.bins,
-        grid=terms.grid,
-        bin=bin_,
-        rank=rank,
-        inflation=inflation,
-        owners=owners,
+        delta=None,
     )

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from confide.aggregator.procedures.class_certificate import class_certificate
 from confide.aggregator.procedures.labels.betting import (
     Floats,
     Payoffs,
@@ -21,13 +22,7 @@ from confide.aggregator.procedures.labels.payoffs import Changes, RungTable
 from confide.aggregator.procedures.ladder import Ladder, check_ladder, public_ladder
 from confide.aggregator.procedures.ladder_walk import check_promise, walk_down
 from confide.protocol.certificate import (
-    BY_CLASS,
-    DROPOUTS,
-    IID,
     LIARS_IN_ORDER,
-    MIXTURE,
-    PAC,
-    LocalCertificate,
     Stratum,
 )
 from confide.protocol.channels.base import LabelChannel
@@ -69,24 +64,17 @@ def class_conditional(
     strata = tuple(
         _stratum(label, *one, delta=each, floor=class_floor) for label, one in enumerate(tested)
     )
-    trivial = all(one.threshold >= 1 for one in strata)
-    return LocalCertificate(
+    return class_certificate(
+        strata,
+        channel,
         method="labels",
         variant="class-conditional",
-        kind=PAC,
-        threshold=max(one.threshold for one in strata),
-        level=1 - alpha,
         alpha=alpha,
         delta=delta,
         n=len(tally.reports),
-        channel=channel.name,
-        epsilon=channel.epsilon,
         max_corrupt=max_corrupt,
-        by=BY_CLASS,
         joint=joint,
-        strata=strata,
-        reason="no label has a threshold below 1" if trivial else None,
-        assumptions=(IID, MIXTURE, DROPOUTS, *((LIARS_IN_ORDER,) if max_corrupt else ())),
+        liars=LIARS_IN_ORDER,
     )
 
 

@@ -23,18 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from confide.aggregator.procedures.class_certificate import class_certificate
 from confide.aggregator.procedures.labels.betting import POWERS, Payoffs, block_ends
 from confide.aggregator.procedures.ladder import LOGIT_REACH
 from confide.aggregator.procedures.ladder_walk import check_promise
 from confide.aggregator.procedures.pairs.curve import ClassCurve, Estimates, class_curve
 from confide.aggregator.procedures.pairs.stages import STAGE_SHARES, StageTests, decide_all
 from confide.protocol.certificate import (
-    BY_CLASS,
-    DROPOUTS,
-    IID,
     LIARS,
-    MIXTURE,
-    PAC,
     LocalCertificate,
     Stratum,
 )
@@ -231,22 +227,15 @@ def _certificate(
                 reason=reason if test.threshold >= 1 else None,
             )
         )
-    trivial = all(one.threshold >= 1 for one in strata)
-    return LocalCertificate(
+    return class_certificate(
+        strata,
+        channel,
         method=PairTerms.method,
         variant=PairTerms.variants[0],
-        kind=PAC,
-        threshold=max(one.threshold for one in strata),
-        level=1 - alpha,
         alpha=alpha,
         delta=delta,
         n=n,
-        channel=channel.name,
-        epsilon=channel.epsilon,
         max_corrupt=max_corrupt,
-        by=BY_CLASS,
         joint=joint,
-        strata=tuple(strata),
-        reason="no label has a threshold below 1" if trivial else None,
-        assumptions=(IID, MIXTURE, DROPOUTS, *((LIARS,) if max_corrupt else ())),
+        liars=LIARS,
     )

@@ -36,24 +36,9 @@ def make_clipper(
     engine: str = AUTO,
     like: tuple[Tensor, Tensor],
     batch: float = LEAST_CHUNK,
+    trial: bool = False,
 ) -> Clipper:
-    """A clipper as `find_clipper` finds it; the log names its engine."""
-    found = find_clipper(model, loss, clip, engine=engine, like=like, batch=batch)
-    device = like[0].device
-    log.info("gradients by engine %s on %s, %d records at a time", found.name, device, found.rows)
-    return found
-
-
-def find_clipper(
-    model: nn.Module,
-    loss: Loss,
-    clip: float,
-    *,
-    engine: str = AUTO,
-    like: tuple[Tensor, Tensor],
-    batch: float = LEAST_CHUNK,
-) -> Clipper:
-    """A clipper for a model whose weights are float64.
+    """A clipper for a model whose weights are float64; the log names its engine, but of a trial.
 
     `like` holds made-up features and targets of the shape and kind of the records
     (`confide.client.training.probe.made_up`), on which engine and micro-batches are tried. `batch`
@@ -65,15 +50,20 @@ def find_clipper(
     refused: NotApplicable | None = None
     for name in ENGINES if engine == AUTO else (engine,):
         try:
-            trial = ENGINES[name](made_up_weights(model), loss)
+            tried = ENGINES[name](made_up_weights(model), loss)
             # One row shows whether the engine applies, and what it holds.
-            _, parts = trial.trace(like[0][:1], like[1][:1])
+            _, parts = tried.trace(like[0][:1], like[1][:1])
             numbers = held + 2 * sum(t.numel() for part in parts for t in part.tensors)
             most = 1 if name == SINGLE else _most_rows(numbers, batch)
-            shapes = fixed_shapes(trial, like, most)
-            return Clipper(name, ENGINES[name](model, loss), clip, shapes)
+            shapes = fixed_shapes(tried, like, most)
+            found = Clipper(name, ENGINES[name](model, loss), clip, shapes)
         except NotApplicable as error:
             refused = error
+            continue
+        if not trial:
+            where = name, like[0].device, found.rows
+            log.info("gradients by engine %s on %s, %d records at a time", *where)
+        return found
     assert refused is not None
     raise refused
 
