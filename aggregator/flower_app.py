@@ -33,7 +33,7 @@ from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.flower_messages import Asking
 from confide.aggregator.keys import read_key
 from confide.aggregator.procedures.averaging import Learned, error_rate
-from confide.aggregator.procedures.central import Draw
+from confide.aggregator.procedures.counts.central import Draw
 from confide.protocol.cards.card import AUDITOR
 from confide.protocol.certificate import Certificate
 from confide.protocol.errors import BadInput

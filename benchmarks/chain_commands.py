@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from chain_comparison import Records
 
+from confide.client.answering.participants import Participants
 from confide.client.home import Home
-from confide.client.participants import Participants
 from confide.client.records.reader import read_records
 from confide.protocol.cards.card import Card, read_card
 from confide.protocol.errors import BadInput

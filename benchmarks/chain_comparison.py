@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from confide.aggregator.campaigns.driver import run_procedure
 from confide.aggregator.campaigns.planning.plans import make_plan
 from confide.aggregator.procedures.averaging import federated_averaging
-from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.counts.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.client.training.computing import Computing
 from confide.client.training.local_round import Trainer

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from owners import interval
 
-from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.counts.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.protocol.certificate import Certificate
 from confide.protocol.exact.sampling import SeededEntropy

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from confide.aggregator.procedures.pairs.procedure import class_conditional
 from confide.protocol.channels.registry import auto
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.pairs import alphabet
+from confide.protocol.methods.labels.pairs import alphabet
 from confide.simulation.driver import PairUsers, drive
 
 LABELS, ALPHA, DELTA = 10, 0.1, 0.1

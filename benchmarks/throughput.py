@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from confide.aggregator.campaigns.admission import Admission, Sent
-from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.counts.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.client.chosen_records import ChosenRecords
+from confide.client.answering.chosen_records import ChosenRecords
+from confide.client.answering.model_results import ModelResults
+from confide.client.answering.participants import Participants
 from confide.client.ledger.charges import Cost, Question
 from confide.client.ledger.ledger import Ledger
-from confide.client.model_results import ModelResults
-from confide.client.participants import Participants
 from confide.client.policy import Policy
 from confide.client.records.groups import in_groups
 from confide.client.records.records import Records

@@ -61,7 +61,7 @@ client 0 0 cli: confide-client: cli __main__
 client 1 0 flower_app: a node of Flower: flower_app simulated
 client 0 1 transport: gRPC, retries, launcher
 client 1 1 owner: folder and records opened: owner home
-client 0 2 respond: one query, one answer: respond chosen_records model_results participants
+client 0 2 respond: one query, one answer: respond answering
 client 1 2 policy: what the owner allows: policy policy_template explain
 client 0 3 ledger: what each record has spent
 client 1 3 records: files, cached scores

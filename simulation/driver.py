@@ -23,8 +23,8 @@ from confide.protocol.methods.counts.queries import (
     HistogramQuery,
     HistogramTally,
 )
+from confide.protocol.methods.labels.pairs import PairQuery, PairTally
 from confide.protocol.methods.labels.query import LabelQuery, LabelTally
-from confide.protocol.methods.pairs import PairQuery, PairTally
 from confide.protocol.methods.partition import spelled
 from confide.protocol.methods.parts import BitTally, PartCounter
 from confide.simulation.presence import Presence

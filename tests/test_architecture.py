@@ -42,7 +42,7 @@ ADAPTERS = {
 }
 # The longest that a module may be, in lines, and the most modules that a room may hold.
 LONGEST = 300
-MOST = 13
+MOST = 12
 HEAVY = {"flwr", "torch", "opacus", "grpc", "sqlalchemy"}
 
 

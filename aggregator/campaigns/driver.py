@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 from confide.aggregator.campaigns.admission import Admission, RoundCounts, Sent
 from confide.aggregator.campaigns.owner_record import OwnerRecord, Row
 from confide.aggregator.procedures.averaging import Learned
-from confide.aggregator.procedures.central import Draw, draw_afresh
+from confide.aggregator.procedures.counts.central import Draw, draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.protocol.certificate import NOT_STATED, Certificate
 from confide.protocol.errors import ConfideError

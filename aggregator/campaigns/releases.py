@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from confide.aggregator.procedures.central import Draw
+from confide.aggregator.procedures.counts.central import Draw
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy
 

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Generator
 from typing import Any
 
-from confide.aggregator.procedures import averaging, central_parts, monitor
+from confide.aggregator.procedures import averaging, monitor
 from confide.aggregator.procedures.bits import procedure as bits
-from confide.aggregator.procedures.central import Draw
+from confide.aggregator.procedures.counts import central_parts
+from confide.aggregator.procedures.counts.central import Draw
 from confide.aggregator.procedures.full_data import procedure as full_data
 from confide.aggregator.procedures.labels import procedure as labels
 from confide.aggregator.procedures.pairs import procedure as pairs
@@ -13,9 +14,9 @@ from confide.protocol.errors import BadInput
 from confide.protocol.methods.bits import BitTerms
 from confide.protocol.methods.counts.central import CentralTerms
 from confide.protocol.methods.counts.full_data import FullDataTerms
+from confide.protocol.methods.labels.pairs import PairTerms
 from confide.protocol.methods.labels.terms import LabelTerms
 from confide.protocol.methods.monitor import MonitorTerms
-from confide.protocol.methods.pairs import PairTerms
 from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import Plan
 

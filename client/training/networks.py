@@ -99,7 +99,7 @@ class _TorchSums:
     ) -> None:
         from confide.client.training.descent import one_thread, pick_device
         from confide.client.training.engines.choice import make_clipper
-        from confide.client.training.probe import made_up, probe
+        from confide.client.training.engines.probe import made_up, probe
 
         self._network, self._centre, self._device = network, centre, pick_device(computing.device)
         self._module = network.module().double().to(self._device).train()

@@ -3,15 +3,16 @@
 Guarantee: the trained weights are as private as `Trained.profile` says, per record and under
 add-remove adjacency, provided that the model as given, `Schedule`, loss and optimizer do not depend
 on the records, and that model and loss treat every record by itself.
-`confide.client.training.probe` tries the latter on made-up rows and refuses models and losses that
-mix or keep records; a trial is no proof. Only the trained weights leave: buffers and untrained
+`confide.client.training.engines.probe` tries the latter on made-up rows and refuses models and
+losses that mix or keep records; a trial is no proof. Only the trained weights leave: buffers and untrained
 parameters of the result are those of the model as given. The distribution of the weights does not
 depend on the order of the records. Gradients are taken in double precision, their clipped sums are
 rounded to an integer lattice, and noise is discrete Gaussian on the integers (`Trained.noise`).
 
 Limits: a record's gradient does not depend on the records beside it, not in one bit, if kernels
-choose their operations by shape and not by values; `confide.client.training.engines.company` tries
-that on made-up rows for the shapes in use, and a trial is no proof. What float64 loses in sums is
+choose their operations by shape and not by values;
+`confide.client.training.engines.fixed_shapes` tries that on made-up rows for the shapes in use, and
+a trial is no proof. What float64 loses in sums is
 within the lattice's FLOAT_MARGIN. Federated training of linear layers with ReLU and cross-entropy
 (`confide.client.training.layers`) is in exact arithmetic and assumes nothing of the kind. Errors
 and timing are seen by the owner only and are not covered.
@@ -40,7 +41,7 @@ from confide.client.training.descent import (
 from confide.client.training.engines.choice import make_clipper
 from confide.client.training.engines.clipper import Clipper
 from confide.client.training.engines.parts import Loss
-from confide.client.training.probe import made_up, probe
+from confide.client.training.engines.probe import made_up, probe
 from confide.client.training.randomness import KEY_BYTES
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy, os_entropy, randomness

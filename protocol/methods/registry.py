@@ -5,9 +5,9 @@ from confide.protocol.methods.base import Terms
 from confide.protocol.methods.bits import BitTerms
 from confide.protocol.methods.counts.central import CentralTerms
 from confide.protocol.methods.counts.full_data import FullDataTerms
+from confide.protocol.methods.labels.pairs import PairTerms
 from confide.protocol.methods.labels.terms import LabelTerms
 from confide.protocol.methods.monitor import MonitorTerms
-from confide.protocol.methods.pairs import PairTerms
 from confide.protocol.methods.training.terms import TrainingTerms
 
 METHODS: dict[str, type[Terms]] = {}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.aggregator.procedures.central import draw_afresh, trusted
+from confide.aggregator.procedures.counts.central import draw_afresh, trusted
 from confide.aggregator.quantiles.base import Release
 from confide.aggregator.quantiles.histogram import Histogram
 from confide.protocol.certificate import PAC

@@ -5,8 +5,8 @@ from typing import Any
 
 from confide.protocol.methods.bits import BitTerms
 from confide.protocol.methods.counts.central import CentralTerms
+from confide.protocol.methods.labels.pairs import PairTerms
 from confide.protocol.methods.labels.terms import LabelTerms
-from confide.protocol.methods.pairs import PairTerms
 from confide.simulation.driver import BitUsers, CountingOwner, LabelUsers, PairUsers
 
 # Made of records, entropy and the part that each record is in, for those present in a round.

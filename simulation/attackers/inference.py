@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from confide.aggregator.campaigns.driver import conclude
 from confide.aggregator.cards.issue import campaign_card
-from confide.aggregator.procedures.central import planned_rank
+from confide.aggregator.procedures.counts.central import planned_rank
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.aggregator.quantiles.base import REPLACE_ONE, Mechanism, Release
 from confide.aggregator.quantiles.histogram import Histogram, histogram

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.counts.central import draw_afresh
 from confide.aggregator.procedures.registry import Procedure, plan_procedure
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.exact.sampling import SeededEntropy

@@ -12,7 +12,7 @@ import pytest
 from confide.aggregator.campaigns.driver import run_campaign
 from confide.aggregator.campaigns.planning.plans import make_plan
 from confide.aggregator.cards.issue import campaign_card
-from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.counts.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.client.explain import explain
 from confide.client.policy import Policy

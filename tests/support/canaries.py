@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from confide.client.training.engines.choice import make_clipper
 from confide.client.training.engines.clipper import clipped_sum
-from confide.client.training.probe import made_up
+from confide.client.training.engines.probe import made_up
 from confide.protocol.methods.training.terms import TrainingTerms
 from confide.simulation.attackers.canaries import FEATURES
 from confide.simulation.attackers.estimator import Array, Release

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.aggregator.campaigns.driver import run_campaign
-from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.counts.central import draw_afresh
 from confide.aggregator.procedures.ladder import public_ladder
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.client.records.records import Records

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.stats import binom
 
 from confide.aggregator.campaigns.driver import Outcome, run_procedure
-from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.counts.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.protocol.cards.card import Card
 from confide.protocol.certificate import MonitorCertificate

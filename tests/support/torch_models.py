@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from confide.client.training.probe import made_up
+from confide.client.training.engines.probe import made_up
 
 LABELS = 3
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from confide.client.training.descent import Schedule
+from confide.client.training.engines.probe import made_up
 from confide.client.training.private_training import Trained, train
-from confide.client.training.probe import made_up
 from confide.protocol.exact.sampling import SeededEntropy
 
 N = 600

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from confide.aggregator.campaigns.driver import run_campaign
-from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.counts.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.aggregator.quantiles.histogram import certified_rank
 from confide.aggregator.quantiles.registry import certified_names, needs_delta

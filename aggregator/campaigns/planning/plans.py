@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from confide.aggregator.campaigns.planning.settings import check
-from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.counts.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.aggregator.quantiles.registry import (
     USUAL_BETA,

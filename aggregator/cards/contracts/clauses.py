@@ -8,7 +8,7 @@ import math
 from fractions import Fraction
 
 from confide.aggregator.cards.contracts.contract import Configuration, Contract, decimal
-from confide.aggregator.procedures.central import noise_offset
+from confide.aggregator.procedures.counts.central import noise_offset
 from confide.aggregator.quantiles.base import REPLACE_ONE
 from confide.aggregator.quantiles.histogram import tail_rank
 from confide.aggregator.quantiles.registry import within_budget

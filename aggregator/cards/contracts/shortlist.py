@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from confide.aggregator.campaigns.driver import run_procedure
 from confide.aggregator.cards.contracts.contract import Contract, decimal
-from confide.aggregator.procedures.central import owner_noised
+from confide.aggregator.procedures.counts.central import owner_noised
 from confide.aggregator.quantiles.histogram import Histogram, histogram
 from confide.aggregator.quantiles.registry import within_budget
 from confide.protocol.cards.card import Layer

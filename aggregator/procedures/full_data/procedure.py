@@ -6,7 +6,7 @@ rank is chosen by a rule that knows how private the training was.
 
 from dataclasses import replace
 
-from confide.aggregator.procedures.central import (
+from confide.aggregator.procedures.counts.central import (
     CentralResult,
     Draw,
     counted_rank,

@@ -35,7 +35,7 @@ from confide.protocol.certificate import (
     Stratum,
 )
 from confide.protocol.channels.base import LabelChannel
-from confide.protocol.methods.pairs import PairProcedure, PairQuery, PairTally, PairTerms
+from confide.protocol.methods.labels.pairs import PairProcedure, PairQuery, PairTally, PairTerms
 from confide.protocol.plan import Plan
 
 Floats = NDArray[np.float64]

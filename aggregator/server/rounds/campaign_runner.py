@@ -22,7 +22,7 @@ from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.clock import Clock
 from confide.aggregator.logs import place_of
 from confide.aggregator.procedures.averaging import Learned
-from confide.aggregator.procedures.central import Draw
+from confide.aggregator.procedures.counts.central import Draw
 from confide.aggregator.server.rounds.handover import ShuffledReports, shuffled_rounds
 from confide.aggregator.server.rounds.stored_rounds import (
     OtherVersion,

@@ -11,7 +11,7 @@ from confide.aggregator.campaigns.driver import RecordedTallies, Running
 from confide.aggregator.campaigns.releases import Audited
 from confide.aggregator.campaigns.report_ids import counted_once
 from confide.aggregator.campaigns.report_scores import report_scores
-from confide.aggregator.procedures.central import Draw
+from confide.aggregator.procedures.counts.central import Draw
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.aggregator.server.rounds.handover import ShuffledReports
 from confide.aggregator.server.rounds.stored_batches import StoredBatches

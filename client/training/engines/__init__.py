@@ -11,5 +11,6 @@ Five engines find the same gradients; `make_clipper` takes the first that fits t
 All of them give `parts` (`confide.client.training.engines.parts`), and one function clips them
 (`confide.client.training.engines.clipper`). Sums are float64 in lattice units
 (`confide.protocol.exact.lattice`): a record's share has a norm of at most CLIP_UNITS. That holds
-where model and loss treat every record by itself, which `confide.client.training.probe` tries.
+where model and loss treat every record by itself; `confide.client.training.engines.probe` tries
+whether they do.
 """

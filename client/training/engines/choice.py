@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from confide.client.training.computing import AUTO, ENGINE_NAMES, SINGLE, check_engine
 from confide.client.training.engines.clipper import Clipper
 from confide.client.training.engines.closed_form import ClosedForm
-from confide.client.training.engines.company import fixed_shapes, made_up_weights
+from confide.client.training.engines.fixed_shapes import fixed_shapes, made_up_weights
 from confide.client.training.engines.functional import Functional, Single
 from confide.client.training.engines.ghost import Ghost
 from confide.client.training.engines.hooks import Hooks
@@ -41,8 +41,9 @@ def make_clipper(
     """A clipper for a model whose weights are float64; the log names its engine, but of a trial.
 
     `like` holds made-up features and targets of the shape and kind of the records
-    (`confide.client.training.probe.made_up`), on which engine and micro-batches are tried. `batch`
-    is the expected number of records in a step, which is public: micro-batches need not be larger.
+    (`confide.client.training.engines.probe.made_up`), on which engine and micro-batches are tried.
+    `batch` is the expected number of records in a step, which is public: micro-batches need not be
+    larger.
     """
     check_engine(engine)
     _check_weights(model)

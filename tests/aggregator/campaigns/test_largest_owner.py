@@ -10,7 +10,7 @@ import pytest
 from confide.aggregator.campaigns.admission import Admission, Sent
 from confide.aggregator.campaigns.driver import run_campaign
 from confide.aggregator.cards.issue import campaign_card
-from confide.aggregator.procedures.central import owner_noised
+from confide.aggregator.procedures.counts.central import owner_noised
 from confide.aggregator.storage import views
 from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.methods.base import Batch

@@ -13,7 +13,7 @@ from scipy.stats import binom
 from confide.aggregator.campaigns.driver import run_campaign
 from confide.aggregator.campaigns.releases import Kept
 from confide.aggregator.cards.issue import campaign_card
-from confide.aggregator.procedures.central import noise_offset, owner_noised, trusted
+from confide.aggregator.procedures.counts.central import noise_offset, owner_noised, trusted
 from confide.aggregator.quantiles.base import Mechanism, Release
 from confide.aggregator.quantiles.histogram import Histogram, certified_rank, histogram
 from confide.aggregator.quantiles.rank_exponential import RankExponential

@@ -10,7 +10,7 @@ import pytest
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import Outcome, run_campaign
 from confide.aggregator.campaigns.planning.plans import make_plan
-from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.counts.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.aggregator.quantiles.base import Mechanism, Release
 from confide.aggregator.quantiles.histogram import Histogram

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import norm
 
 from confide.aggregator.campaigns.driver import Outcome
-from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.counts.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.protocol.certificate import CentralCertificate, CountedPart
 from confide.protocol.errors import BadInput

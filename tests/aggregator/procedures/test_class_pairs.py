@@ -16,7 +16,7 @@ from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.registry import auto
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.sampling import SeededEntropy
-from confide.protocol.methods.pairs import PairQuery, PairTally, PairTerms
+from confide.protocol.methods.labels.pairs import PairQuery, PairTally, PairTerms
 from confide.simulation.driver import PairUsers, drive
 from tests.support.cards import KEY
 

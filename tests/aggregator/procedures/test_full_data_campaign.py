@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from confide.aggregator.campaigns.planning.plans import make_plan
-from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.counts.central import draw_afresh
 from confide.aggregator.procedures.full_data.procedure import owner_noised, trusted
 from confide.aggregator.procedures.full_data.rules import Certified, Nominal, Rule, rule_of
 from confide.aggregator.quantiles.base import Mechanism, Release

@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 from confide.aggregator.campaigns.admission import Admission, Sent
 from confide.aggregator.campaigns.driver import run_campaign
-from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.counts.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.client.explain import explain
 from confide.client.respond import Respondent

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import pytest
 
-from confide.aggregator.procedures.central_parts import part_mechanism, private_rank
+from confide.aggregator.procedures.counts.central_parts import part_mechanism, private_rank
 from confide.aggregator.quantiles.base import ADD_REMOVE, Mechanism
 from confide.aggregator.quantiles.divided import DividedMechanism
 from confide.aggregator.quantiles.rank_exponential import RankExponential

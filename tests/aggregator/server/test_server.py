@@ -7,7 +7,7 @@ import pytest
 
 from confide.aggregator.campaigns.driver import run_campaign
 from confide.aggregator.campaigns.releases import read_release
-from confide.aggregator.procedures.central import Draw
+from confide.aggregator.procedures.counts.central import Draw
 from confide.aggregator.quantiles.base import Mechanism, Release
 from confide.aggregator.quantiles.histogram import Histogram
 from confide.aggregator.storage import views

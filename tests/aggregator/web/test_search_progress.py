@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from confide.aggregator.procedures.central import draw_afresh
+from confide.aggregator.procedures.counts.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.aggregator.storage.stored_campaign import Campaign, Round, Settings
 from confide.aggregator.web.drawing import search_picture

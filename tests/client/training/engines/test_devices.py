@@ -10,8 +10,8 @@ from torch import Tensor
 from confide.client.training.descent import Schedule, pick_device
 from confide.client.training.engines.choice import ENGINES, make_clipper
 from confide.client.training.engines.clipper import clipped_sum
+from confide.client.training.engines.probe import probe
 from confide.client.training.private_training import train
-from confide.client.training.probe import probe
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy
 from tests.client.training.engines.test_kinds import REFUSED

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from confide.client.training.engines.choice import ENGINES, make_clipper
-from confide.client.training.engines.company import without_dropout
-from confide.client.training.probe import probe
+from confide.client.training.engines.fixed_shapes import without_dropout
+from confide.client.training.engines.probe import probe
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import CLIP_UNITS
 from tests.support.torch_models import KINDS, Kind

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from confide.client.training.descent import is_whole
 from confide.client.training.engines.choice import make_clipper
-from confide.client.training.engines.company import without_dropout
+from confide.client.training.engines.fixed_shapes import without_dropout
 from confide.client.training.engines.parts import Loss, checked
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import CLIP_UNITS

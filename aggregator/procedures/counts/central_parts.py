@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from confide.aggregator.procedures.central import (
+from confide.aggregator.procedures.counts.central import (
     CentralResult,
     Draw,
     Ranked,
@@ -23,7 +23,7 @@ from confide.aggregator.procedures.central import (
     top_reason,
     trusted,
 )
-from confide.aggregator.procedures.noised_parts import noised_parts
+from confide.aggregator.procedures.counts.noised_parts import noised_parts
 from confide.aggregator.quantiles.base import ADD_REMOVE, REPLACE_ONE, Mechanism, Release
 from confide.aggregator.quantiles.divided import DividedMechanism, PartReleases, private_parts
 from confide.aggregator.quantiles.histogram import Histogram

@@ -18,7 +18,7 @@ from confide.client.training.engines.clipper import (
     pieces,
     weighted_sum,
 )
-from confide.client.training.engines.company import fixed_shapes, without_dropout
+from confide.client.training.engines.fixed_shapes import fixed_shapes, without_dropout
 from confide.client.training.engines.parts import Engine, GradientPart, Outer, Rows
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import CLIP_UNITS

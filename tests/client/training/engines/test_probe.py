@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from confide.client.training.engines.choice import ENGINES
-from confide.client.training.probe import made_up, probe
+from confide.client.training.engines.probe import made_up, probe
 from confide.protocol.errors import BadInput
 from tests.support.training import cross_entropy
 from tests.support.tried_models import PATCHES, Function, fit, keeps, patches

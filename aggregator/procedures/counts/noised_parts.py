@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from confide.aggregator.procedures.central import (
+from confide.aggregator.procedures.counts.central import (
     CentralResult,
     Ranked,
     counted_rank,
