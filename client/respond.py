@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from confide.client.answering.chosen_records import ChosenRecords
 from confide.client.answering.model_results import ModelResults
 from confide.client.answering.participants import Participants
-from confide.client.ledger.charges import Cost, Question
+from confide.client.ledger.charges import Cost, LedgerQuery
 from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
 from confide.client.records.groups import in_groups
@@ -156,11 +156,11 @@ class Respondent:
             return remembered
         self._check_model(plan, policy, aggregator=signer(signed_plan))
         inside, positions = self._concerned(plan, plan_digest, asked, fewest=policy.minimum_group)
-        question = _question(
+        charged = _ledger_query(
             plan, policy, name=plan_digest, query=name, round_=round_, signed=signed_plan
         )
         if not self._receipts:
-            question = replace(question, later=question.training is not None)
+            charged = replace(charged, later=charged.training is not None)
         asks: dict[str, Any] = {
             "cost": Cost(plan.epsilon, plan.privacy_delta),
             "limits": policy.limits,
@@ -170,7 +170,7 @@ class Respondent:
         def prepare() -> None:
             """Run the model, only for an answer that can be given, and before any charge."""
             if plan.terms.uses_model:
-                self._results.make(plan, vetted=question.together)
+                self._results.make(plan, vetted=charged.together)
 
         def draw(chosen: list[int]) -> bytes:
             """Draw the answer of the chosen records; it must not leave before the ledger has it."""
@@ -183,7 +183,7 @@ class Respondent:
             return serialise(wire.Answer(version=VERSION, code=wire.Code.OK, batch=packed))
 
         version = self._ledger.version()
-        answer = self._ledger.answer(question, **asks, prepare=prepare, draw=draw, now=self._now())
+        answer = self._ledger.answer(charged, **asks, prepare=prepare, draw=draw, now=self._now())
         if answer is None:
             raise Refused(wire.Code.ALREADY_SPENT)
         # Drawing takes time, in which the owner may have changed the policy, and another process
@@ -278,11 +278,11 @@ def _report_bytes(plan: Plan) -> float:
     return ID_BYTES + bits / 8 if bits else 0.0
 
 
-def _question(
+def _ledger_query(
     plan: Plan, policy: Policy, *, name: bytes, query: bytes, round_: int, signed: bytes
-) -> Question:
+) -> LedgerQuery:
     """Return what the ledger is asked, by the digests of the plan and of the query."""
-    return Question(
+    return LedgerQuery(
         plan=name,
         campaign=plan.campaign,
         aggregator=signer(signed),

@@ -56,9 +56,9 @@ UNLIMITED = Allowance()
 
 
 def allowance(plan: Plan, query: Query, *, rounds: int, records: int | None = None) -> Allowance:
-    """What an owner may send to this query, which is the last of so many rounds.
+    """Return how much one owner may send to the query of the last of `rounds` rounds.
 
-    An owner asked as a whole answers once a round, whatever the number of its records is.
+    An owner that answers as a whole sends one answer a round, however many records it has.
     """
     in_round = most_in_round(plan, query, records)
     if query.whole:

@@ -138,29 +138,29 @@ def run_campaign(
 
     `model` is the file that the aggregator scores with, if the plan says that it does.
     """
-    intake = Admission(plan, model=model)
-    recorded = RecordedTallies(plan, asked_now(plan, ask, intake))
+    admission = Admission(plan, model=model)
+    recorded = RecordedTallies(plan, asked_now(plan, ask, admission))
     certificate = run_procedure(plan_procedure(plan, draw), recorded)
     return conclude(
         plan,
         certificate,
-        received=dict(intake.codes),
-        seeded=intake.seeded,
-        sizes=recorded.sizes or list(intake.counted.values()),
+        received=dict(admission.codes),
+        seeded=admission.seeded,
+        sizes=recorded.sizes or list(admission.counted.values()),
         owners=recorded.owners,
-        rounds=intake.rounds,
+        rounds=admission.rounds,
     )
 
 
-def asked_now(plan: Plan, ask: Ask, intake: Admission) -> Tallies:
+def asked_now(plan: Plan, ask: Ask, admission: Admission) -> Tallies:
     """Make a source of tallies that asks owners and admits the answers they return."""
     name = digest(plan.to_bytes())
 
     def tally(query: Query, round_: int) -> Tally:
-        intake.open(query, round_)
+        admission.open(query, round_)
         for answer in ask(write_query(query, plan=name, round_=round_)):
-            intake.admit(answer)
-        return intake.tally()
+            admission.admit(answer)
+        return admission.tally()
 
     return tally
 
@@ -233,10 +233,10 @@ def run_training(
     `keep` may take rounds from elsewhere (`confide.aggregator.campaigns.unfinished`). Returns the
     common weights, and how many answers were received by code.
     """
-    intake = Admission(plan)
-    counted = asked_now(plan, ask, intake)
+    admission = Admission(plan)
+    counted = asked_now(plan, ask, admission)
     if keep is not None:
-        counted = keep(counted, intake)
+        counted = keep(counted, admission)
 
     def told(query: Query, round_: int) -> Any:
         tally: Any = counted(query, round_)
@@ -244,8 +244,8 @@ def run_training(
         return tally
 
     learned: Learned = run_procedure(plan_procedure(plan, draw_afresh), told)
-    check_learned(plan, learned, received=intake.codes, sizes=intake.counted.values())
-    return learned, dict(intake.codes)
+    check_learned(plan, learned, received=admission.codes, sizes=admission.counted.values())
+    return learned, dict(admission.codes)
 
 
 def check_learned(

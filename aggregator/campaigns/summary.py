@@ -23,7 +23,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
 
 
 def _least(row: Row) -> float:
-    """The threshold, or the least of those of the parts that have one each."""
+    """The threshold; where each part has its own, the smallest of these."""
     parts = [] if row.get("together") else row.get("strata", ())
     return min([one["threshold"] for one in parts] or [row["threshold"]])
 

@@ -138,23 +138,23 @@ class KeptRounds:
     def __init__(self, folder: Path, plan: Plan) -> None:
         self._folder, self._plan = folder, digest(plan.to_bytes())
 
-    def before(self, tallies: Tallies, intake: Admission) -> Tallies:
+    def before(self, tallies: Tallies, admission: Admission) -> Tallies:
         """Make a source of tallies that asks `tallies` for the rounds that are not here.
 
-        Those it keeps, with what `intake` has counted of them, which it gets back with a round.
+        Those it keeps, with what `admission` has counted of them, which it gets back with a round.
         """
 
         def tally(query: Query, round_: int) -> Tally:
             asked = query_digest(write_query(query, plan=self._plan, round_=round_)).hex()
             file = self._folder / f"{round_:05}"
             if file.is_file():
-                return _read_round(file, query, asked=asked, intake=intake)
-            codes, counted = intake.codes.copy(), intake.counted.copy()
+                return _read_round(file, query, asked=asked, admission=admission)
+            codes, counted = admission.codes.copy(), admission.counted.copy()
             found = tallies(query, round_)
             head = {
                 "query": asked,
-                "received": intake.codes - codes,
-                "counted": {key.hex(): n for key, n in (intake.counted - counted).items()},
+                "received": admission.codes - codes,
+                "counted": {key.hex(): n for key, n in (admission.counted - counted).items()},
             }
             make_folder(self._folder)
             write_whole(file, json.dumps(head).encode() + b"\n" + (found.to_bytes() or b""))
@@ -163,7 +163,7 @@ class KeptRounds:
         return tally
 
 
-def _read_round(file: Path, query: Query, *, asked: str, intake: Admission) -> Tally:
+def _read_round(file: Path, query: Query, *, asked: str, admission: Admission) -> Tally:
     """Read a round, if it answered this query: its tally, and what was counted."""
     try:
         text, _, data = file.read_bytes().partition(b"\n")
@@ -171,8 +171,8 @@ def _read_round(file: Path, query: Query, *, asked: str, intake: Admission) -> T
         if head["query"] != asked:
             raise BadInput(f"{file} is of another query; accepted is another output")
         tally: Tally = query.tally_from_bytes(data)
-        intake.codes.update(Counter(head["received"]))
-        intake.counted.update({bytes.fromhex(key): n for key, n in head["counted"].items()})
+        admission.codes.update(Counter(head["received"]))
+        admission.counted.update({bytes.fromhex(key): n for key, n in head["counted"].items()})
     except (OSError, ValueError, TypeError, KeyError, struct.error) as error:
         raise BadInput(f"{file} cannot be read: {error}; accepted is another output") from None
     return tally

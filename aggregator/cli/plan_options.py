@@ -222,10 +222,10 @@ def given_settings(*options: Any) -> dict[str, Any]:
 
 
 def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
-    """The settings with the defaults of those not given; refused if some have none.
+    """Return the settings with defaults filled in; refuse them if one without a default is missing.
 
-    A training names no model file, so it needs no digest of one; for a head it is checked later.
-    The file of a model gives its digest.
+    `model` may be left out of a training, which has no model file yet (that of a head is checked
+    later), and beside `model-file`, whose digest it is.
     """
     values = DEFAULTS | given
     if find_score(str(values["score"])).task in (REGRESSION, OWN_LOSS):

@@ -30,7 +30,7 @@ def public_ladder(rungs: int = 800) -> Ladder:
 def even_in_size(scores: NDArray[Any], rungs: int = 800) -> Ladder:
     """Thresholds between which the mean set size grows in equal steps.
 
-    The (m, K) scores are ones that the model provider already has.
+    `scores` (m, K) are of records that the model's provider holds and that take no part.
     """
     flat = np.sort(np.asarray(scores, dtype=np.float64), axis=None)
     picked = flat[np.linspace(0, flat.size - 1, rungs).astype(np.int64)]

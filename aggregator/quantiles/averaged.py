@@ -71,7 +71,7 @@ class Losses:
 
     @cached_property
     def total(self) -> int:
-        """C, in units."""
+        """The sum of g(1), g(2), ..., in units: C of the module's bound."""
         return sum(self.units)
 
     def reaches(self, alpha: float | Fraction) -> bool:

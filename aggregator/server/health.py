@@ -88,5 +88,5 @@ class HealthChecks:
         except Refused:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many checks at a time")
         except TimeoutError:
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no question came")
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no request came")
         raise AssertionError("abort does not return")

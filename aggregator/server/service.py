@@ -5,7 +5,6 @@ A receipt is sent only after the reports that it acknowledges are durable.
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -44,8 +43,6 @@ from confide.protocol.wire.service import (
     PIECE_BYTES,
     SERVICE,
 )
-
-log = logging.getLogger(__name__)
 
 # A client that watches a campaign hears from the server at least this often.
 HEARTBEAT_SECONDS = 10.0

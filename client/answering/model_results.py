@@ -46,9 +46,10 @@ class ModelResults:
         return self._runs_model(plan) and self._model is None
 
     def _runs_model(self, plan: Plan) -> bool:
-        """Return whether the model runs here; its results may have come with the records.
+        """Return whether the plan's model has to run here.
 
-        Those are not of a model that was trained later.
+        It need not if results came with the records, unless the model was trained by a campaign:
+        those results are of another model.
         """
         if plan.terms.features is None and self._has_results(plan) and not plan.training:
             return False

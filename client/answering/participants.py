@@ -1,6 +1,6 @@
 """Who takes part in a campaign: records, or the persons they belong to, chosen by a keyed hash.
 
-Only the owner's secret chooses records, assigns them to questions and gives reports their ids. What
+Only the owner's secret chooses records, assigns them to queries and gives reports their ids. What
 is chosen follows from names, and not from what records hold.
 """
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from confide.client.cli.train_options import FileOptions, NetworkOptions
 from confide.client.home import Home
-from confide.client.ledger.charges import Cost, Question
+from confide.client.ledger.charges import Cost, LedgerQuery
 from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
 from confide.client.records.reader import read_records
@@ -55,7 +55,7 @@ def train(files: FileOptions, network: NetworkOptions) -> None:
         records = read_records(files.records, public=place.policy().columns_may_leave)
         training = network.training(records)
         ledger, limits = place.ledger(), place.policy().limits
-        asked = _question(training, records)
+        asked = _ledger_query(training, records)
         found = ledger.remembered(asked.plan, asked.query)
         before = found is not None
         if found is None:
@@ -71,9 +71,9 @@ def train(files: FileOptions, network: NetworkOptions) -> None:
         _write(found, training, files, before=before)
 
 
-def _question(training: "OwnTraining", records: Records) -> Question:
+def _ledger_query(training: "OwnTraining", records: Records) -> LedgerQuery:
     digest = training.digest(records)
-    return Question(digest, CAMPAIGN, NOBODY, digest, 0)
+    return LedgerQuery(digest, CAMPAIGN, NOBODY, digest, 0)
 
 
 def _drawn(
@@ -81,7 +81,7 @@ def _drawn(
     records: Records,
     files: FileOptions,
     *,
-    asked: Question,
+    asked: LedgerQuery,
     ledger: Ledger,
 ) -> bytes:
     """Train on the records that can pay, and charge them in the commit that keeps the weights."""

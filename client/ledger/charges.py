@@ -1,4 +1,4 @@
-"""What a query asks of the ledger: the question, its price, and the limits of the owner's policy.
+"""What a query asks of the ledger: the query, its price, and the limits of the owner's policy.
 
 All privacy losses of an owner's records are in replace-one adjacency, so that charges add up.
 """
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Question:
+class LedgerQuery:
     """One query, and the campaign it belongs to: a name and the key that signed its plan.
 
     A plan that asks the owner as a whole has a number of `rounds`; one that asks record by record

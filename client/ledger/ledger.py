@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from confide.client.ledger import copies, history, identities, spending
-from confide.client.ledger.charges import Cost, Question, SpendingLimits
+from confide.client.ledger.charges import Cost, LedgerQuery, SpendingLimits
 from confide.client.ledger.database import open_database, transaction
 from confide.client.ledger.history import CampaignSpending
 from confide.client.ledger.mark import check_mark, raise_mark
@@ -74,7 +74,7 @@ class Ledger:
 
     def answer(
         self,
-        asked: Question,
+        asked: LedgerQuery,
         *,
         cost: Cost,
         limits: SpendingLimits,

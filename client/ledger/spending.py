@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from confide.client.ledger.charges import Cost, Question, SpendingLimits
+from confide.client.ledger.charges import Cost, LedgerQuery, SpendingLimits
 from confide.protocol.errors import BadInput
 from confide.protocol.wire import wire_pb2 as wire
 
@@ -13,7 +13,7 @@ from confide.protocol.wire import wire_pb2 as wire
 ONE_QUERY = "plan = (SELECT id FROM plans WHERE digest = ?) AND digest = ?"
 # Stands for an answer that was acknowledged and is not kept any more.
 DROPPED = "x''"
-# Keys of the aggregator that asks: the one that signed the question, and all that signed its plan.
+# Keys of the aggregator that asks: the one that signed the query, and all that signed its plan.
 _KEYS = "(SELECT :key UNION SELECT aggregator FROM signers WHERE plan = :plan)"
 # A plan of a ledger that did not keep keys yet counts for every aggregator that uses the name.
 _SAME_CAMPAIGN = f"""spends.plan IN (
@@ -103,7 +103,7 @@ def number_payers(db: sqlite3.Connection, payers: Sequence[Iterable[bytes]]) -> 
 
 
 def able_places(
-    db: sqlite3.Connection, asked: Question, *, cost: Cost, limits: SpendingLimits
+    db: sqlite3.Connection, asked: LedgerQuery, *, cost: Cost, limits: SpendingLimits
 ) -> list[int]:
     """The numbered places that may answer; none if they are too few, or the round is answered.
 
@@ -146,7 +146,7 @@ def able_places(
 
 def charge(
     db: sqlite3.Connection,
-    asked: Question,
+    asked: LedgerQuery,
     *,
     cost: Cost,
     answer: bytes | None,

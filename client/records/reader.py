@@ -2,10 +2,8 @@
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from confide.client.records.ids import EXACT, WHY_ID, normal_id
 from confide.client.records.records import Records
@@ -17,8 +15,6 @@ from confide.protocol.record_columns import (
     read_columns,
     truths,
 )
-
-Array = NDArray[Any]
 
 ACCEPTED = (
     "accepted are .npz, .csv and .parquet with `id`; `label` and probabilities `p0`, `p1`, ..., or "

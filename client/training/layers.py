@@ -78,7 +78,7 @@ class Traces:
 
 
 class Stack:
-    """The layers of public weights, rounded to the grid."""
+    """Fully connected layers whose weights are public and rounded to the grid of exact sums."""
 
     def __init__(
         self,

@@ -4,10 +4,11 @@ Guarantee: the trained weights are as private as `Trained.profile` says, per rec
 add-remove adjacency, provided that the model as given, `Schedule`, loss and optimizer do not depend
 on the records, and that model and loss treat every record by itself.
 `confide.client.training.engines.probe` tries the latter on made-up rows and refuses models and
-losses that mix or keep records; a trial is no proof. Only the trained weights leave: buffers and untrained
-parameters of the result are those of the model as given. The distribution of the weights does not
-depend on the order of the records. Gradients are taken in double precision, their clipped sums are
-rounded to an integer lattice, and noise is discrete Gaussian on the integers (`Trained.noise`).
+losses that mix or keep records; a trial is no proof. Only the trained weights leave: buffers and
+untrained parameters of the result are those of the model as given. The distribution of the weights
+does not depend on the order of the records. Gradients are taken in double precision, their clipped
+sums are rounded to an integer lattice, and noise is discrete Gaussian on the integers
+(`Trained.noise`).
 
 Limits: a record's gradient does not depend on the records beside it, not in one bit, if kernels
 choose their operations by shape and not by values;

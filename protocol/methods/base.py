@@ -75,7 +75,7 @@ class Tally:
 
 
 class Query(ABC):
-    """A question to owners, which packs, checks and adds up its own answers."""
+    """One request to owners, which packs, checks and adds up its own answers."""
 
     # Whether an owner answers once for all its records, or once for each record of the slice.
     whole: ClassVar[bool] = False
@@ -126,7 +126,7 @@ class Query(ABC):
 
 
 class WholeQuery(Query):
-    """A question that an owner answers once, for all its records together."""
+    """A query that an owner answers once, for all its records together."""
 
     whole: ClassVar[bool] = True
     start, stop = 0.0, 1.0

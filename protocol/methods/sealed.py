@@ -18,7 +18,7 @@ from confide.protocol.wire.encoding import parse, serialise
 
 
 class SealableQuery(Query):
-    """A question whose reports differ only by what one channel drew, so that a crowd hides each.
+    """A query whose reports differ only by what one channel drew, so that a crowd hides each.
 
     The whole report is the output of the channel: which threshold it answers is drawn from the
     owner's secret, whatever the record says.
@@ -38,9 +38,9 @@ class SealableQuery(Query):
 
 @dataclass(frozen=True)
 class SealedQuery(Query):
-    """A question as owners answer it, and as a shuffler sees the answers: sealed reports.
+    """A query as owners answer it, and as a shuffler sees the answers: sealed reports.
 
-    The aggregator tallies what it opens by the question inside.
+    The aggregator tallies what it opens by the query inside.
     """
 
     inner: SealableQuery
@@ -50,10 +50,10 @@ class SealedQuery(Query):
 
     @classmethod
     def of(cls, query: Query, *, recipient: bytes, plan: bytes, round_: int) -> "SealedQuery":
-        """Return the question whose reports are sealed to the recipient for this round."""
+        """Return the query whose reports are sealed to the recipient for this round."""
         if not isinstance(query, SealableQuery):
             raise BadInput(
-                f"a {type(query).__name__} is asked in a shuffled campaign; accepted are questions "
+                f"a {type(query).__name__} is asked in a shuffled campaign; accepted are queries "
                 "whose reports a crowd can hide"
             )
         return cls(query, recipient, plan, round_)

@@ -143,11 +143,10 @@ def _point(group: Sequence, epsilon: float, *, added_only: bool) -> float:
 
 
 def _lattice(group: Sequence, epsilon: float) -> tuple[float, float, float]:
-    """What the discrete noise of all trainings may cost beyond continuous noise.
+    """Return what the discrete noise of all trainings may cost beyond continuous noise.
 
-    These are `lattice_slack` and all tails together.
-
-    With a tail of e^(-_TAIL - epsilon) what it adds to delta is at most e^-_TAIL a training.
+    The first two numbers are the sums of the slacks of the trainings. The third bounds what the
+    tails of their noise add to delta: a tail of e^(-_TAIL - epsilon) adds at most e^-_TAIL.
     """
     slacks = [
         part.slack(_TAIL + max(epsilon, 0.0)) for part in group if isinstance(part, SampledGaussian)

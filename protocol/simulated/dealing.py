@@ -98,7 +98,7 @@ def _cut(rows: Array, shares: Floats) -> list[Array]:
 
 
 def _drawn(labels: Array, weights: Floats, rng: np.random.Generator) -> Array:
-    """Draw an owner for every label, from the owners' weights for it."""
+    """Draw the owner of every record, by the weights that owners have for its label."""
     drawn, owners = rng.random(len(labels)), np.empty(len(labels), dtype=np.int64)
     for label, row in enumerate(weights):
         chosen = labels == label

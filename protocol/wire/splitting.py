@@ -98,7 +98,7 @@ def message_reports(messages: Sequence[bytes]) -> list[int]:
 
 
 class Pieces:
-    """Puts the pieces of an answer together; what they are of is checked when all are there."""
+    """Joins the pieces of an answer; the joined answer is checked by whoever takes it."""
 
     def __init__(self) -> None:
         self._first: wire.ReportBatch | None = None

@@ -55,10 +55,6 @@ class SizeCurve:
     def coverage(self, q: Floats) -> Floats:
         return np.asarray(np.searchsorted(self.own, q, side="right") / len(self))
 
-    def coverage_at(self, u: Floats) -> Floats:
-        """Coverage at thresholds that are given as logits."""
-        return np.asarray(np.searchsorted(self.logits, u, side="right") / len(self))
-
     def size(self, q: Floats) -> Floats:
         """The mean number of labels; a threshold of 1 or more has all of them."""
         inside = np.searchsorted(self._flat, q, side="right") / len(self)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from numpy.typing import NDArray
 
 from confide.aggregator.campaigns.driver import Outcome, RecordedTallies, conclude, run_procedure
 from confide.aggregator.campaigns.planning.settings import belongs, check_used
@@ -34,8 +33,6 @@ from confide.simulation.driver import (
 )
 from confide.simulation.planning import plan as make_campaign_plan
 from confide.simulation.presence import Presence
-
-Array = NDArray[Any]
 
 NON_PRIVATE = "non-private"
 

@@ -80,7 +80,10 @@ class ScoredRecords:
 
 
 def liars(kind: str, records: ScoredRecords, count: int) -> Flags:
-    """The users who lie: the first ones, which are drawn like all others, or the ones missed."""
+    """Return who lies: the records that sets miss, those of the hardest label, or any.
+
+    Users who are any are spread evenly over the order in which records are asked.
+    """
     check_choice("attack", kind, KINDS)
     chosen = np.zeros(len(records.labels), dtype=np.bool_)
     if kind == COLLUDING:
@@ -97,15 +100,15 @@ def liars(kind: str, records: ScoredRecords, count: int) -> Flags:
 
 
 def lying_bits(kind: str, records: ScoredRecords, count: int, *, entropy: Any) -> BitUsers:
-    """Users of bits, so many of whom lie in this way."""
+    """Users of bits, `count` of whom lie in this way."""
     found = liars(kind, records, count)
     return LyingBitUsers(records.own, entropy, liars=found, flipped=kind == FLIPPED)
 
 
 def lying_labels(kind: str, records: ScoredRecords, count: int, *, entropy: Any) -> LabelUsers:
-    """Users of labels, so many of whom lie in this way; a lie claims the best label of the model.
+    """Users of labels, `count` of whom lie in this way.
 
-    A flipped one claims the label after the true one.
+    A flipped lie claims the label after the true one, any other the label that scores best.
     """
     k = records.every.shape[1]
     claims = (records.labels + 1) % k if kind == FLIPPED else records.every.argmin(axis=1)

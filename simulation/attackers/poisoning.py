@@ -120,7 +120,10 @@ def damage(
 def compared(
     attack: Attack, curve: SizeCurve, *, progress: Callable[[], None] = lambda: None
 ) -> tuple[Damage, Damage, Damage]:
-    """Nobody lies; the attack on a certificate that allows for no lies; on one that does."""
+    """Run the campaigns three times, and return the damage of each.
+
+    Nobody lies; users lie and the certificate allows for none; they lie and it allows for all.
+    """
     return (
         damage(attack, curve, liars=0, max_corrupt=0, progress=progress),
         damage(attack, curve, liars=attack.count, max_corrupt=0, progress=progress),

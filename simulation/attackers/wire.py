@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import Outcome, run_campaign
@@ -29,8 +27,6 @@ from confide.protocol.plan import Plan, sign_plan
 from confide.protocol.simulated.settings import ALWAYS, EMBEDDED_MODEL, SIMULATION_KEY
 from confide.simulation.data.population import Predictions
 from confide.simulation.planning import plan as make_plan
-
-Array = NDArray[Any]
 
 HONEST, REPLAY, INVENTED, POISONED = "honest", "replay", "invented", "poisoned"
 KINDS = (REPLAY, INVENTED, POISONED)

@@ -104,7 +104,7 @@ def _names(path: Path, name: str, *, n: int) -> Array:
 
 
 def _made_up(score: Residual) -> Predictions:
-    """A line with noise: its truth as prediction, and its deviation as scale and for a band."""
+    """Targets around a line: predictions are the line, scale and band the deviation around it."""
     _, targets, truth = line(20_000, np.random.default_rng(0))
     columns = {
         "prediction": truth,

@@ -66,7 +66,7 @@ class Repeated(ABC):
         """What the arguments came down to on these records."""
 
     def splits(self, records: NamedRecords, rng: np.random.Generator) -> Iterator[Trial]:
-        """NamedRecords drawn without replacement, calibration and test disjoint."""
+        """Yield splits drawn without replacement; calibration and test are disjoint."""
         total = len(records)
         if not 1 <= self.n < total:
             raise BadInput(

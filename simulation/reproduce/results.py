@@ -119,7 +119,7 @@ def cell(value: Any) -> str:
 
 
 def shown(rows: Sequence[Row], most: int = MOST_SHOWN) -> list[Row]:
-    """All rows of what the paper prints as numbers; every so many of a long curve."""
+    """Return all rows if the paper prints numbers beside them; else about `most`, evenly spread."""
     if any(name.startswith("paper ") for name in headings(rows)):
         return list(rows)
     return list(rows[:: max(1, -(-len(rows) // most))])

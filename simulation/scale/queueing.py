@@ -164,9 +164,9 @@ class _Simulation:
         self._work(process)
 
     def _again(self, phone: _Phone) -> None:
-        """Pause as the client does, by its own code, until there is a process to try.
+        """Let a phone pause, by the code of the real client, until it finds a process to try.
 
-        A phone out of patience ends, until its timer starts it again.
+        A phone whose patience is used up stops, and its timer starts it again later.
         """
         began = self.now
         while True:

@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from confide.client.home import Home
-from confide.client.ledger.charges import Cost, Question, SpendingLimits
+from confide.client.ledger.charges import Cost, LedgerQuery, SpendingLimits
 from confide.client.owner import kept_owner, open_owner
 from confide.protocol.methods.training.query import TrainingQuery
 from confide.protocol.plan import digest, query_digest, sign_plan, write_query
@@ -124,7 +124,7 @@ def test_a_person_pays_for_what_two_ledgers_knew_apart(tmp_path: Path) -> None:
     first.backup(tmp_path / "after")
     shutil.rmtree(first.folder)
     assert client("restore", tmp_path / "before", "--home", first.folder, "--yes")[0] == 0
-    asked = Question(b"plan", "c", b"k" * 32, b"query", 0)
+    asked = LedgerQuery(b"plan", "c", b"k" * 32, b"query", 0)
     payers = [(b"a",), (b"b",)]
     first.ledger().answer(
         asked, cost=Cost(2.0), limits=limits, payers=payers, draw=lambda _: b"x", now=NOW

@@ -71,7 +71,7 @@ class Curve:
         return float(self.predict(np.array([logit(threshold)]))[0][0])
 
     def error(self, coverage: float) -> float:
-        """The standard error of coverage where the curve has this one."""
+        """The standard error of the curve at the threshold whose coverage is the given one."""
         return float(self.predict(np.array([logit(self.threshold(coverage))]))[1][0])
 
     def predict(self, u: Floats) -> tuple[Floats, Floats]:

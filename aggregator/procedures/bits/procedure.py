@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
 from confide.aggregator.procedures.bits.asked import Asked
@@ -30,8 +29,6 @@ from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTerms
 from confide.protocol.methods.owner_terms import EACH, PART_VARIANTS, PER_GROUP, PER_OWNER, TOGETHER
 from confide.protocol.methods.parts import BitTally
 from confide.protocol.plan import Plan, digest
-
-Floats = NDArray[np.float64]
 
 # The thresholds of a round that searches.
 SEARCH_THRESHOLDS = 12

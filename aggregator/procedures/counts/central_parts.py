@@ -1,11 +1,14 @@
 """Central calibration with a threshold for each class, or for each group that the plan names.
 
-Every owner sends a histogram of each part, and all are summed. Classes are private: how many
-records one has is a secret that neither rank, reason nor card may tell. Each release then follows
-the number of its own records, as one record more or less, at half of the budget
-(`quantiles/divided`), and a class with too few records is answered by the top of the grid, by the
-law of the mechanism. Groups are public: each has a release at the whole budget, at the rank of its
-own number of records.
+Every owner sends a histogram of each part, and the histograms are summed.
+
+Classes are private: no rank, reason or card may tell how many records a class has. The release of a
+class aims at a rank that its own number of records decides. One changed label moves a record from
+one class to another, so each release has half of the budget and protects one record more or less
+(`quantiles/divided`). A class with too few records gets the top of the grid, as the mechanism draws
+it.
+
+Groups are public: each has a release at the whole budget, at the rank of its own records.
 """
 
 import math

@@ -62,7 +62,10 @@ class _Search:
 
 
 def noised_parts(terms: CentralTerms, *, alpha: float) -> PartCountProcedure:
-    """Search every part; an owner that answers later rounds no more only raises thresholds."""
+    """Search a threshold for every part, and return the certificate of all.
+
+    An owner that stops answering makes thresholds larger, never too small.
+    """
     campaign = _Campaign(terms, alpha)
     campaign.begin((yield campaign.query(sizes=campaign.private)))
     while any(one.going for one in campaign.searches):

@@ -38,7 +38,7 @@ def _counted(k: int, largest: int) -> int:
 
 @dataclass(frozen=True)
 class SetValues:
-    """X of a set of so many labels, so many of which a report supports.
+    """The value X of a set by its number of labels, and how many of these a report supports.
 
     X is the sum of w(y) over the set. Where the set holds more than half of the labels its
     complement is summed instead, X = 1 - sum over the others: the same number for channels whose

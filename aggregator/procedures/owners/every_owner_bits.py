@@ -1,10 +1,10 @@
 """Bits for every owner or group: all are asked about one threshold at a time, and each tests it.
 
-Two rounds search, three certify. A stage asks the threshold of the owner that needs the highest.
-Every owner whose own threshold is still above it tests it on its own answers, in a search of its
-own that is valid at delta whoever chose the threshold, because a search may be asked anywhere below
-what it certified. So an owner with an easy task passes once and waits, and the stages belong to the
-hard ones.
+Two rounds search, three certify. A stage asks everybody about the threshold of the owner that needs
+the highest. An owner tests it on its own answers if it has certified no threshold as low. That test
+holds at level delta whoever chose the threshold, because a search may be asked about any threshold
+below the one it certified. Owners with easy records pass at an early stage, and later stages ask
+what the others need.
 """
 
 import math
@@ -137,7 +137,7 @@ def _keys(seen: list[tuple[tuple[float, ...], BitTally]]) -> set[bytes]:
 def _highest(tested: Mapping[bytes, PartSearch], stage: int, asked: Asked) -> float | None:
     """The threshold of the owner that needs the highest; None if no threshold would help.
 
-    That is so once an owner, whose threshold is the largest, can go no lower.
+    None would help once the owner whose certified threshold is the largest can test no lower one.
     """
     staying = [one for one in tested.values() if not one.left]
     if not staying:

@@ -77,7 +77,7 @@ class _Groups:
         self.arrived, self._start = 0, 0.0
 
     def _query(self, share: float, thresholds: Sequence[tuple[float, ...]]) -> BitQuery:
-        """The question to the next share of the records, the same number of thresholds a group."""
+        """The query to the next share of the records, the same number of thresholds a group."""
         start, self._start = self._start, min(1.0, self._start + share)
         flat = tuple(q for row in thresholds for q in row)
         return BitQuery(

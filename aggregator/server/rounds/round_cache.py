@@ -93,10 +93,10 @@ class CachedCampaign:
         return _packed(answer, found), found.seeded
 
     def earlier(self, answer: bytes) -> tuple[int, Packed]:
-        """An answer to an earlier round, with the number of that round.
+        """Read an answer to an earlier round; return the number of the round, and the answer.
 
-        It is refused if there was no such round. It was checked if it is stored, and else it is not
-        stored any more, so it is not checked.
+        It is refused if there was no such round. Its content is not checked: if it is stored, it
+        was checked then, and if not, nothing will store it now.
         """
         batch = parse(wire.Answer, answer).batch
         if batch.round >= len(self.rounds):

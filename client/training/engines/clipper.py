@@ -3,9 +3,9 @@
 Records go through the model in micro-batches of fixed shapes, filled up with rows of 0 that have no
 share. At these shapes a record's loss, gradient and factor have the same bits at every place and
 beside any other records (`confide.client.training.engines.fixed_shapes`), so these change nothing
-but the order in which float64 adds. FLOAT_MARGIN of `confide.protocol.exact.lattice` covers that: GROUP
-records (or the largest shape, if that is more) are added first and the sums of groups after, so
-that a sum has at most MOST_CHUNK + 2 + MOST_BATCH / MOST_CHUNK roundings in a row, as the bound
+but the order in which float64 adds. FLOAT_MARGIN of `confide.protocol.exact.lattice` covers that:
+GROUP records (or the largest shape, if that is more) are added first and the sums of groups after,
+so that a sum has at most MOST_CHUNK + 2 + MOST_BATCH / MOST_CHUNK roundings in a row, as the bound
 there assumes, however small a micro-batch is.
 """
 

@@ -69,10 +69,10 @@ class _Trial:
         self._period = min(shape, len(self._features))
 
     def outcome(self, reference: list[Tensor] | None) -> list[Tensor] | None:
-        """What is found for each row, if it has the same bits in every arrangement; else None.
+        """Return losses, gradient parts and norms of the rows if no arrangement changes a bit.
 
-        It must be the reference, if there is one. A difference that rounding cannot explain is
-        refused.
+        Else return None, also if they differ from those of a `reference`. Differences that rounding
+        cannot explain are refused.
         """
         same = True
         for order, kept, company in self._arrangements():

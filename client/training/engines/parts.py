@@ -132,7 +132,7 @@ def checked(losses: Tensor, records: int) -> Tensor:
 
 
 def uneven(name: str, *, records: int, found: object) -> BadInput:
-    """The refusal of a layer whose rows are not the records."""
+    """Return the error about a layer that has not exactly one gradient a record."""
     return BadInput(
         f"the model cannot be trained record by record: of {records} records, {name} has {found} "
         "gradients; accepted are models whose every layer takes part and has the records in its "

@@ -215,7 +215,7 @@ class CentralTerms(Terms):
 
     @property
     def histogram_query(self) -> HistogramQuery:
-        """The question for exact counts on the plan's grid."""
+        """The query for exact counts on the plan's grid."""
         return HistogramQuery(self.bins, self.grid, self.given_edges, self.key)
 
     @property

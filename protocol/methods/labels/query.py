@@ -1,4 +1,4 @@
-"""The question of method labels, and the tally of its answers."""
+"""The query of method labels, and the tally of its answers."""
 
 import math
 from collections.abc import Generator, Sequence
@@ -173,7 +173,11 @@ class LabelQuery(Query):
     def _scored(
         self, shown: NDArray[Any], u: NDArray[np.float64], scores: ReportScores
     ) -> NDArray[Any]:
-        """Return the scores of what was shown, in its own memory where they fit: it is long."""
+        """Return the scores of all reports.
+
+        They overwrite the numbers that were sent, if type and shape allow it: two such arrays would
+        not fit into memory.
+        """
         first = self.clear.complete(scores(shown[:_BLOCK], u[:_BLOCK]))
         if len(shown) <= _BLOCK:
             return first

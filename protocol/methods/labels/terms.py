@@ -223,7 +223,7 @@ class LabelTerms(LocalTerms):
         return self.query(labels=labels, start=message.start, stop=message.stop)
 
     def query(self, *, labels: int, start: float = 0.0, stop: float = 1.0) -> LabelQuery:
-        """Return the question to the records of a slice."""
+        """Return the query to the records of a slice."""
         clear = self.clear(labels=labels)
         channel = self.make_channel(labels=labels)
         return LabelQuery(channel, start, stop, clear, self.division)

@@ -1,4 +1,4 @@
-"""The question of method training: the weights of a round, and the tally of owners' answers."""
+"""The query of method training: the weights of a round, and the tally of owners' answers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""LinearLearner regression as a learner: least squares, ridge and lasso with exact noise."""
+"""Linear regression as a learner: least squares, ridge and lasso with exact noise."""
 
 import hashlib
 from dataclasses import dataclass

@@ -92,11 +92,6 @@ def _sharper(rows: Sequence[Row]) -> tuple[str, str]:
     )
 
 
-def _naive_undercovers(rows: Sequence[Row]) -> tuple[str, str]:
-    naive = float(np.mean(_by_method(rows, "coverage")["naive"]))
-    return YES if naive < 0.9 else NO, f"naive reuse covers {naive:.3f}"
-
-
 def _stable(rows: Sequence[Row]) -> tuple[str, str]:
     last = {row["epsilon"]: row for row in rows if row["step"] == STEPS}
     gaps = [row["stability gap"] for row in last.values()]

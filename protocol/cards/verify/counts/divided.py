@@ -22,7 +22,7 @@ def moved(formal: Layer) -> int:
 
 
 def shares(formal: Layer) -> int:
-    """How many releases the budget pays for; noise of owners pays for all of their counts."""
+    """Return how many releases share the budget; 1 where owners noise all counts at once."""
     return 1 if formal["searched"][0]["noised_by"] == "owners" else moved(formal)
 
 

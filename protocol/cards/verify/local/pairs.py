@@ -15,7 +15,7 @@ MOST_RUNGS = 2
 
 
 def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
-    """Check a label: each stage needed the capital of its level, and the second its place.
+    """Check the stages of a label: thresholds, the capital that each needed, and what passed.
 
     A label is tested once at level delta by both stages together, or by a first stage at (1 -
     RESERVE) delta. A second one follows below a threshold that passed, at level delta, or after a
