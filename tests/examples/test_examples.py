@@ -1,37 +1,11 @@
 """Every example runs in an empty folder and prints what its docstring promises."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.places import ROOT
-
-EXAMPLES = ROOT / "examples"
-
-
-def run(name: str, *arguments: str, folder: Path, fails: bool = False) -> str:
-    """What an example prints, started in a folder of its own."""
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name), *arguments],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == int(fails), done.stderr
-    return done.stdout
-
-
-def number(text: str, after: str) -> float:
-    """The first number that stands after these words."""
-    found = re.search(rf"{re.escape(after)} ([\d.]+\d)", text)
-    assert found is not None, text
-    return float(found[1])
+from tests.support.examples import EXAMPLES, number, run
 
 
 def test_arrays_are_calibrated(tmp_path: Path) -> None:

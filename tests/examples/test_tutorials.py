@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.examples.test_examples import EXAMPLES, number, run
+from tests.support.examples import EXAMPLES, number, run
 from tests.support.places import ROOT
 
 PAGE = ROOT / "docs" / "tutorials.md"

@@ -136,3 +136,15 @@ KINDS = {
     "transformer": Kind(Transformer, (5, 4), "functional"),
     "recurrent": Kind(Recurrent, (5, 4), "single"),
 }
+
+# Opacus gives padding words a gradient, and no engine but the last maps a recurrent layer.
+REFUSED = {
+    ("words", "hooks"): "is not its gradient",
+    ("twice", "ghost"): "inner is called more than once",
+    ("images", "hooks"): "in place",
+    ("transformer", "ghost"): r"encoder.self_attn \(MultiheadAttention\) has weights",
+    ("transformer", "hooks"): "do not support nn.MultiheadAttention",
+    ("recurrent", "ghost"): r"memory \(LSTM\) has weights without a formula",
+    ("recurrent", "hooks"): "do not support nn.LSTM",
+    ("recurrent", "functional"): r"torch.func cannot map memory \(LSTM\) over records",
+} | {(kind, "stack"): "no stack of linear layers" for kind in KINDS if kind != "mlp"}

@@ -6,7 +6,6 @@ import math
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ from confide.aggregator.campaigns.driver import run_training
 from confide.aggregator.cards.issue import campaign_card
 from confide.client.ledger.ledger import Ledger
 from confide.client.respond import Respondent
-from confide.protocol.cards.card import Card
 from confide.protocol.cards.verify.chain import replaced_epsilon
 from confide.protocol.chain_cost import ChainCost
 from confide.protocol.errors import BadInput, Refused
@@ -26,6 +24,7 @@ from confide.protocol.privacy.renyi import training_epsilon
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
 from tests.support.cards import broken, edited, edits
+from tests.support.chained_cards import chained_card
 from tests.support.owners import KEY, NOW, signed
 from tests.support.trained_chain import (
     ALLOWS,
@@ -41,17 +40,10 @@ from tests.support.trained_chain import (
 )
 
 
-@cache
-def card_of(method: str) -> Card:
-    plan = chain().plan({"bits": BITS, "central": COUNTS}[method])
-    outcome = chain().outcome(plan)
-    return campaign_card(plan, outcome, diagnostic={}, issued=NOW, training=TRAINS).sign(KEY)
-
-
 @pytest.mark.parametrize("method", ["bits", "central"])
 def test_one_card_has_both_costs(method: str) -> None:
     """It verifies, names the trained file, and charges every record for one of the two."""
-    card = card_of(method)
+    card = chained_card(method)
     assert broken(card) == []
     found = card.formal["chain"]
     assert found["epsilon_train"] <= 4.0
@@ -104,7 +96,7 @@ def test_costs_of_a_chain_that_are_not_its_own_are_refused(costs: tuple[ChainCos
 
 def test_shares_are_disjoint_and_every_record_pays_once() -> None:
     """The ledger of each owner: all records were charged, none for both campaigns."""
-    card_of("bits")
+    chained_card("bits")
     for seed in range(1, OWNERS + 1):
         ledger = Ledger(chain().folder / f"{seed}.sqlite")
         spent = {row.campaign: row.records for row in ledger.campaigns()}
@@ -126,7 +118,7 @@ def test_shares_are_disjoint_and_every_record_pays_once() -> None:
 @pytest.mark.parametrize("method", ["bits", "central"])
 def test_a_card_that_says_anything_else_about_the_training_fails(method: str) -> None:
     """Every field of the layer, changed alone and signed again."""
-    card = card_of(method)
+    card = chained_card(method)
     for place in edits(card.formal["chain"]):
         lie = edited(card.formal, ("chain", *place))
         if place == ("epsilon_train",):
@@ -138,7 +130,7 @@ def test_a_card_that_says_anything_else_about_the_training_fails(method: str) ->
 
 def test_another_training_is_not_the_cards() -> None:
     other = replace(TRAINS, campaign="another")
-    card = card_of("central")
+    card = chained_card("central")
     lie = card.formal | {"chain": card.formal["chain"] | {"training": other.to_bytes().hex()}}
     assert "chain/training" in broken(replace(card, formal=lie).sign(KEY))
     plan = chain().plan(COUNTS)

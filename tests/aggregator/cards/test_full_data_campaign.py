@@ -2,8 +2,6 @@
 
 import json
 from dataclasses import replace
-from functools import cache
-from typing import Any
 
 import pytest
 
@@ -11,59 +9,22 @@ from confide.aggregator.cards.full_data_campaign import full_data_campaign_forma
 from confide.aggregator.cards.issue import campaign_card
 from confide.client.explain import explain
 from confide.client.ledger.ledger import Ledger
-from confide.protocol.cards.card import Card, parse_card
+from confide.protocol.cards.card import parse_card
 from confide.protocol.cards.in_words import headline, in_words
 from confide.protocol.cards.page import as_html, as_markdown
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.cards.verify.chain import added_epsilon
 from confide.protocol.certificate import PAIRS
 from confide.protocol.errors import BadInput
-from confide.protocol.methods.counts.full_data import VARIANTS, FullDataTerms
+from confide.protocol.methods.counts.full_data import VARIANTS
 from confide.protocol.methods.counts.queries import HistogramQuery
-from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import digest, write_query
 from confide.protocol.privacy.renyi import training_epsilon
-from confide.protocol.privacy.zcdp import search_variance
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.cards import broken, edited, edits
+from tests.support.chained_cards import BINS, EPSILON, card_of, plan_of, terms
 from tests.support.owners import KEY, NOW
 from tests.support.trained_chain import ALLOWS, OWNERS, TRAINS, asked, chain
-
-# Noise of the owners needs more epsilon where records are so few.
-BINS, DELTA, EPSILON, NOISED = 256, 1e-6, 1.0, 4.0
-TRAINED = TrainingTerms.of(TRAINS.terms)
-
-
-def terms(variant: str, **changes: Any) -> FullDataTerms:
-    kind = VARIANTS[variant]
-    pure = variant in ("certified", "dpcp")
-    variance = search_variance(bins=BINS, epsilon=NOISED, delta=DELTA)
-    given: dict[str, Any] = {
-        "variant": variant,
-        "mechanism": kind.mechanism or "rank-exponential",
-        "epsilon": NOISED if kind.noised_by_owners else EPSILON,
-        "privacy_delta": 0.0 if pure else DELTA,
-        "bins": BINS,
-        "beta": 0.002,
-        "noise_variance": variance if kind.noised_by_owners else 0,
-        "training_noise": TRAINED.noise_multiplier,
-        "training_rate": TRAINED.sampling_rate,
-        "training_steps": TRAINED.rounds * TRAINED.local_steps,
-        "training_delta": TRAINED.privacy_delta,
-    }
-    return FullDataTerms(**(given | changes))
-
-
-def plan_of(variant: str, **changes: Any) -> Any:
-    given = {"share": TRAINS.share, "expected_records": 720, "campaign": f"full-data {variant}"}
-    return chain().plan(terms(variant), **(given | changes))
-
-
-@cache
-def card_of(variant: str) -> Card:
-    plan = plan_of(variant)
-    outcome = chain().outcome(plan)
-    return campaign_card(plan, outcome, diagnostic={}, issued=NOW, training=TRAINS).sign(KEY)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -13,18 +13,10 @@ from confide.client.erm.solver import solve
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import CLIP_UNITS
 from confide.protocol.exact.sampling import SeededEntropy
+from tests.support.least_squares import made_up, one_more
 from tests.support.mutants import mutant
 
 SMALL = Objective(n=50, columns=4, ridge=0.05, limit=1.0)
-
-
-def made_up(m: int, columns: int, seed: int = 0) -> tuple[Any, Any]:
-    """Rows with an intercept, and targets around a line, all within [-1, 1]."""
-    rng = np.random.default_rng(seed)
-    rows = rng.uniform(-1, 1, (m, columns))
-    rows[:, -1] = 1.0
-    truth = np.linspace(-1, 1, columns) / columns
-    return rows, np.clip(rows @ truth + rng.normal(0, 0.2, m), -1, 1)
 
 
 def exact_minimum(objective: Objective, rows: Any, targets: Any) -> list[Fraction]:
@@ -55,10 +47,6 @@ def exact_minimum(objective: Objective, rows: Any, targets: Any) -> list[Fractio
 def moved(release: Any, before: tuple[Any, Any], after: tuple[Any, Any]) -> float:
     """How far, in units, the integers of two data sets are apart."""
     return float(np.linalg.norm(release.integers(*after) - release.integers(*before)))
-
-
-def one_more(records: tuple[Any, Any], row: Any, target: float) -> tuple[Any, Any]:
-    return np.vstack([records[0], row]), np.append(records[1], target)
 
 
 # A record of the longest row whose residual is beyond the limit on both data sets pulls with all

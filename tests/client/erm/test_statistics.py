@@ -11,7 +11,7 @@ from confide.client.erm.statistics import SufficientStatistics
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import CLIP_UNITS
 from confide.protocol.exact.sampling import SeededEntropy
-from tests.client.erm.test_output import made_up, one_more
+from tests.support.least_squares import made_up, one_more
 from tests.support.mutants import mutant
 
 

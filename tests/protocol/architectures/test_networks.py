@@ -1,12 +1,10 @@
 """Built-in networks: their parameters, their torch modules and their ONNX files are one thing."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from confide.protocol.architectures.base import (
     BuiltIn,
@@ -14,13 +12,13 @@ from confide.protocol.architectures.base import (
     parameters_digest,
     read_arguments,
     scaled,
-    split_weights,
 )
 from confide.protocol.architectures.convolutions import groups
 from confide.protocol.architectures.export import predict_file, to_onnx
 from confide.protocol.architectures.registry import NETWORKS, built_in, read_architecture, register
 from confide.protocol.errors import BadInput
 from confide.protocol.models.model_file import Model
+from tests.support.networks import drawn, loaded
 
 DESCRIBED = [
     ("linear", 16, 26),
@@ -35,20 +33,6 @@ DESCRIBED = [
 def network_of(text: str, features: int, outputs: int) -> BuiltIn:
     name, arguments = read_architecture(text)
     return built_in(name, canonical(arguments), features=features, outputs=outputs)
-
-
-def drawn(size: int, seed: int) -> NDArray[np.float32]:
-    return np.random.default_rng(seed).normal(0, 0.3, size).astype(np.float32)
-
-
-def loaded(network: BuiltIn, weights: NDArray[np.float32]) -> Any:
-    module = network.module().double()
-    with torch.no_grad():
-        for (_, value), parameter in zip(
-            split_weights(network.shapes, weights), module.parameters(), strict=True
-        ):
-            parameter.copy_(torch.from_numpy(value.copy()))
-    return module
 
 
 @pytest.mark.parametrize(("text", "features", "outputs"), DESCRIBED)

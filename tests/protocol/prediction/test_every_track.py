@@ -9,10 +9,10 @@ import pytest
 from confide import CardWarning, Predictor, read_model
 from confide.protocol.cards.card import Card
 from confide.protocol.errors import BadInput
-from tests.aggregator.cards import test_chain, test_full_data_campaign
 from tests.support.campaign_cards import counted, issued, reported
 from tests.support.cards import KEY
 from tests.support.central import NOISED, TRUSTED
+from tests.support.chained_cards import card_of, chained_card
 from tests.support.full_data import made
 from tests.support.learners import people
 from tests.support.owners import LABEL_PLAN, PLAN, changed
@@ -39,10 +39,10 @@ CARDS: dict[str, Callable[[], Card]] = {
     "full-data in one place": made,
 }
 CHAINED: dict[str, Callable[[], Card]] = {
-    "bits": lambda: test_chain.card_of("bits"),
-    "central": lambda: test_chain.card_of("central"),
-    "full-data certified": lambda: test_full_data_campaign.card_of("certified"),
-    "full-data owner-noised": lambda: test_full_data_campaign.card_of("certified-owner-noised"),
+    "bits": lambda: chained_card("bits"),
+    "central": lambda: chained_card("central"),
+    "full-data certified": lambda: card_of("certified"),
+    "full-data owner-noised": lambda: card_of("certified-owner-noised"),
 }
 
 
@@ -82,4 +82,4 @@ def test_a_rule_that_promises_less_is_said() -> None:
     """The published rules of full-data campaigns fail their contract, and the predictor warns."""
     for variant in ("dpcp", "scp-f", "scp-a"):
         with pytest.warns(CardWarning, match="NOT KEPT"):
-            Predictor.from_card(test_full_data_campaign.card_of(variant), key=PUBLIC)
+            Predictor.from_card(card_of(variant), key=PUBLIC)

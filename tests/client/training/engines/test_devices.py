@@ -14,9 +14,8 @@ from confide.client.training.engines.probe import probe
 from confide.client.training.private_training import train
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy
-from tests.client.training.engines.test_kinds import REFUSED
 from tests.support.devices import SECOND, Elsewhere, Mixture, second_device
-from tests.support.torch_models import KINDS
+from tests.support.torch_models import KINDS, REFUSED
 from tests.support.training import cross_entropy, fit, sgd, weights
 
 pytestmark = pytest.mark.filterwarnings(

@@ -11,7 +11,7 @@ from confide.client.training.engines.fixed_shapes import without_dropout
 from confide.client.training.engines.probe import probe
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import CLIP_UNITS
-from tests.support.torch_models import KINDS, Kind
+from tests.support.torch_models import KINDS, REFUSED, Kind
 from tests.support.training import cross_entropy
 
 pytestmark = pytest.mark.filterwarnings(
@@ -20,18 +20,6 @@ pytestmark = pytest.mark.filterwarnings(
 torch.set_num_threads(1)
 CPU = torch.device("cpu")
 CLIP = 0.5
-
-# Opacus gives padding words a gradient, and no engine but the last maps a recurrent layer.
-REFUSED = {
-    ("words", "hooks"): "is not its gradient",
-    ("twice", "ghost"): "inner is called more than once",
-    ("images", "hooks"): "in place",
-    ("transformer", "ghost"): r"encoder.self_attn \(MultiheadAttention\) has weights",
-    ("transformer", "hooks"): "do not support nn.MultiheadAttention",
-    ("recurrent", "ghost"): r"memory \(LSTM\) has weights without a formula",
-    ("recurrent", "hooks"): "do not support nn.LSTM",
-    ("recurrent", "functional"): r"torch.func cannot map memory \(LSTM\) over records",
-} | {(kind, "stack"): "no stack of linear layers" for kind in KINDS if kind != "mlp"}
 
 
 def expected(kind: Kind, model: nn.Module, records: tuple[Tensor, Tensor]) -> Tensor:
