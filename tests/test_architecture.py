@@ -1,4 +1,5 @@
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -67,6 +68,40 @@ def test_every_room_has_few_modules() -> None:
     # Migrations are one after the other, and never read together.
     del held["aggregator/storage/migrations/versions"]
     assert {room: modules for room, modules in held.items() if modules > MOST} == {}
+
+
+def alike(names: set[str]) -> set[str]:
+    """The names of which another one is the plural."""
+    return {name for name in names if {f"{name}s", f"{name}es"} & names}
+
+
+def test_no_two_modules_of_a_room_differ_by_an_s() -> None:
+    """Modules and rooms that stand side by side have names that nobody takes for each other."""
+    rooms: dict[Path, set[str]] = {}
+    for path in sources(*PACKAGES, "confide", "benchmarks", "examples", "docs"):
+        held = path.parent if path.name == "__init__.py" else path
+        rooms.setdefault(held.parent, set()).add(held.stem)
+    assert {str(room): alike(names) for room, names in rooms.items() if alike(names)} == {}
+    assert alike({"target", "targets", "class", "classes", "trial"}) == {"target", "class"}
+
+
+def other_tests(path: Path) -> set[str]:
+    """The modules of tests that a file of tests takes something from."""
+    return {
+        name
+        for name in imports(path)
+        if name.startswith("tests.") and re.search(r"\.test_\w+$", name)
+    }
+
+
+def test_tests_take_nothing_from_other_tests(tmp_path: Path) -> None:
+    """Helpers stand in tests/support, so that a test can change without breaking others; plans and
+    keys of shuffled campaigns are the exception."""
+    for path in sources("tests"):
+        assert other_tests(path) <= {"tests.protocol.test_sealing"}, path
+    planted = tmp_path / "planted.py"
+    planted.write_text("from tests.client import test_owner\nfrom tests.client.test_x import y\n")
+    assert other_tests(planted) == {"tests.client.test_owner", "tests.client.test_x"}
 
 
 def test_there_is_one_import_name() -> None:
