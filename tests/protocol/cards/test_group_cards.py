@@ -16,6 +16,7 @@ from confide.protocol.cards.card import Card, parse_card, strata_of
 from confide.protocol.cards.page import as_html
 from confide.protocol.cards.promise_words import promise
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.certificate import DROPOUTS, IID_PARTS, MIXTURE
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SeededEntropy
 from confide.protocol.plan import Plan
@@ -96,8 +97,10 @@ def test_an_honest_card_verifies_and_shows_every_part(cards: dict[str, Card], na
     assert all(f">{by} {one}<" in page for one in names)
     assert "the promise is for all records together" not in page
     assert f"The threshold of each {by}; the line is the largest." in page
-    # No owner is told apart by the groups of all.
-    assert "Owners one by one" not in page
+    # Groups are no owners: of these a card says how much they reported, and nothing of coverage.
+    rows = card.diagnostic.get("owners", [])
+    assert [row["owner"] for row in rows] == (["1", "2", "3"] if name in LOCAL else [])
+    assert all(row.keys() == {"owner", "reports"} for row in rows)
 
 
 @pytest.mark.parametrize("name", LOCAL)
@@ -132,6 +135,10 @@ def test_lies_about_a_group_are_named(cards: dict[str, Card], name: str) -> None
     assert "certificate/strata/names" in broken(renamed)
     owners = forged(card, (("certificate", "strata", "by"), "owner"))
     assert "certificate/strata/by" in broken(owners)
+    # How owners are mixed within a group does matter.
+    assert MIXTURE in card.formal["certificate"]["assumptions"]
+    mixed = forged(card, (("certificate", "assumptions"), [IID_PARTS, DROPOUTS]))
+    assert "certificate/assumptions" in broken(mixed)
     more = forged(card, ((*place, 0, "n"), 6_000))
     assert "certificate/strata/n" in broken(more)
 
