@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from confide.protocol.cards.card import Card, Layer
 from confide.protocol.cards.verify.chain import chain
 from confide.protocol.cards.verify.counts.divided import MOVED
+from confide.protocol.cards.verify.covered import left_out
 from confide.protocol.cards.verify.findings import Finding, number, same
 from confide.protocol.cards.verify.local.rules import RULES
 from confide.protocol.certificate import PLANNED_MIXTURE
@@ -47,7 +48,7 @@ def planned(card: Card) -> Iterator[Finding]:
         parts = [found, *found.get("strata", {}).get("parts", [])]
         tested = {rung["threshold"] for part in parts for rung in part["rungs"]}
         yield Finding("certificate/rungs", tested <= {*ladder}, "thresholds of the plan's ladder")
-    yield from _left_out(formal, plan)
+    yield from left_out(card, plan)
     if formal["track"] == LOCAL:
         promised = PLANNED_MIXTURE in formal["certificate"]["assumptions"]
         smallest = formal["certificate"].get("smallest_owner", 0)
@@ -80,26 +81,6 @@ def _edges(formal: Layer, plan: Plan) -> Iterator[Finding]:
     if terms.by:
         names = [*map(str, range(plan.labels))] if terms.by == "class" else [*terms.groups]
         yield same("strata/names", [part["name"] for part in parts], names)
-
-
-def _left_out(formal: Layer, plan: Plan) -> Iterator[Finding]:
-    """Check that the plan's floor, and nothing else, decides which owners or groups are covered.
-
-    One that left while it was tested is not. Groups are those of the plan, in its order.
-    """
-    strata = formal.get("certificate", {}).get("strata")
-    if strata is None or strata["by"] == "class":
-        return
-    if strata["by"] == "group":
-        named = [part["name"] for part in strata["parts"]]
-        yield same("certificate/strata/names", named, [*plan.terms.groups])
-    floor = LocalTerms.of(plan.terms).part_floor
-    for i, part in enumerate(strata["parts"]):
-        size, name = part.get("planned", part["n"]), f"certificate/strata/parts/{i}/covered"
-        few = size < floor or part["name"] == "all"
-        left = not few and (part["reason"] or "").startswith("left")
-        covered = part.get("covered", True)
-        yield Finding(name, covered != (few or left), f"{size} reports, the plan asks for {floor}")
 
 
 def _contributors(card: Card, plan: Plan) -> Iterator[Finding]:
