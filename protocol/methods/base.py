@@ -216,6 +216,11 @@ class Terms(ABC):
         return ()
 
     @property
+    def by_label(self) -> bool:
+        """Whether an owner divides its records by their label, of which each then has one."""
+        return False
+
+    @property
     def shows_exact_counts(self) -> bool:
         """Whether exact counts leave the owner, for an aggregator that is trusted with them."""
         return False

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import run_campaign
 from confide.aggregator.cards.issue import campaign_card
 from confide.protocol.cards.card import Card, parse_card, strata_of
@@ -22,9 +23,13 @@ from confide.protocol.exact.sampling import OPERATING_SYSTEM, SeededEntropy
 from confide.protocol.plan import Plan
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.privacy.zcdp import search_variance
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.encoding import serialise
+from tests.support.calibrated import calibrated_card
 from tests.support.campaign_cards import forged
 from tests.support.cards import KEY, broken
 from tests.support.central import BINS, NOISED, OPEN_POLICY, TRUSTED
+from tests.support.known import label_population
 from tests.support.owners import BY_WARD, LABEL_PLAN, NOW, PLAN, WARDS, K, asking, changed, owner
 from tests.support.owners import signed as signed_plan
 
@@ -141,6 +146,46 @@ def test_lies_about_a_group_are_named(cards: dict[str, Card], name: str) -> None
     assert "certificate/assumptions" in broken(mixed)
     more = forged(card, ((*place, 0, "n"), 6_000))
     assert "certificate/strata/n" in broken(more)
+
+
+@pytest.mark.parametrize("variant", ["per-group", "for-every-group"])
+@pytest.mark.parametrize("method", ["bits", "labels"])
+def test_a_group_may_be_named_all(method: str, variant: str) -> None:
+    """Only owners that are not kept apart stand together under that name."""
+    results, truth = label_population(4_000, 4, np.random.default_rng(1), ties=False)
+    groups = np.repeat(["all", "others"], 2_000)
+    card = calibrated_card(results, truth, method=f"{method}:{variant}", groups=groups)
+    assert [part.get("covered", True) for part in parts(card)] == [True, True]
+    assert broken(card) == []
+
+
+@pytest.mark.parametrize("name", ["central by group", "noised by group"])
+def test_an_owner_whose_groups_do_not_add_up_is_refused(name: str, tmp_path: Path) -> None:
+    """Records in no group, or more in groups than in all, count for nobody: the card verifies."""
+    plan = PLANS[name]
+    owners = [owner(tmp_path / str(i), seed=i, policy=OPEN_POLICY) for i in range(3)]
+    name_, lies = signed_plan(plan), 0
+
+    def ask(query: bytes) -> list[Sent]:
+        nonlocal lies
+        sent = asking(name_, owners)(query)
+        message = wire.Answer.FromString(sent[1].answer)
+        held = wire.Counts.FromString(message.batch.body)
+        counts = np.frombuffer(held.counts, dtype="<i8").copy()
+        # The first number of noised counts is that of all records; exact ones end with the records
+        # that are in no group.
+        counts[0 if plan.variant == "owner-noised" else -1] += 1
+        held.counts = counts.tobytes()
+        message.batch.body = serialise(held)
+        lies += 1
+        return [sent[0], Sent(b"\1", serialise(message)), sent[2]]
+
+    outcome = run_campaign(plan, ask)
+    assert outcome.received == {"OK": 2 * lies, "OUT_OF_ALPHABET": lies}
+    real = replace(outcome.certificate, randomness=OPERATING_SYSTEM)
+    card = campaign_card(plan, replace(outcome, certificate=real), diagnostic={}, issued=NOW)
+    assert broken(card.sign(KEY)) == []
+    assert outcome.certificate.n == 4_000
 
 
 @pytest.mark.parametrize("variant", ["per-group", "for-every-group"])
