@@ -37,7 +37,9 @@ class CalibrationOptions:
     ] = None
     largest_set: Annotated[
         int | None,
-        typer.Option(help="labels certified: the largest set whose labels count [default: any]"),
+        typer.Option(
+            help="labels certified, owners, groups: the largest set that counts [default: any]"
+        ),
     ] = None
     joint: Annotated[
         bool | None,

@@ -31,13 +31,13 @@ from tests.support.leaving import Leaving
 from tests.support.owners import BY_WARD, KEY, LABEL_PLAN, PUBLIC, WARDS, K
 from tests.support.servers import plan_now
 
-WARD: dict[str, Any] = {"division": Groups("ward", WARDS)}
+WARD = Groups("ward", WARDS)
 PAIRS = PairTerms(variant="class-conditional", epsilon=4.0, delta=0.1, channel="k-rr")
 # A question of each campaign to a slice of the records.
 SLICES: dict[str, Callable[[float, float], Any]] = {
-    "pairs": lambda *at: PairQuery(PAIRS.make_channel(labels=K), *at, ((0.5,) * K,)),
-    "bits by group": lambda *at: BitQuery(Bit(4.0), *at, (0.5,) * len(WARDS), each=True, **WARD),
-    "labels": lambda *at: LabelQuery(KaryRR(k=K, epsilon=4.0), *at),
+    "pairs": lambda a, b: PairQuery(PAIRS.make_channel(labels=K), a, b, ((0.5,) * K,)),
+    "bits by group": lambda a, b: BitQuery(Bit(4.0), a, b, (0.5,) * len(WARDS), WARD, True),
+    "labels": lambda a, b: LabelQuery(KaryRR(k=K, epsilon=4.0), a, b),
 }
 PLANS = {
     "pairs": plan_now(terms=PAIRS),
@@ -81,7 +81,8 @@ def test_owners_that_leave_are_seen_whatever_a_campaign_keeps_apart(
     store.open(campaign, now=0.0)
     read, page = metrics(store, ProcessStatus(), lambda: 0.0), Pages(store, PUBLIC)
     assert gauge(read()) is None
-    name, seen = digest(PLANS[kind].to_bytes()), []
+    name = digest(PLANS[kind].to_bytes())
+    seen: list[tuple[float | None, bool]] = []
     rounds = [{"a": 600, "b": 400}, {"a": 500, "b": 10}, {"a": 550, "b": 0}]
     for number, reports in enumerate(rounds):
         query = SLICES[kind](number / 4, (number + 1) / 4)
@@ -105,7 +106,7 @@ def test_a_departure_is_shown_while_the_campaign_runs(tmp_path: Path, planned: b
     store.open(campaign, now=0.0)
     read, page = metrics(store, ProcessStatus(), lambda: 0.0), Pages(store, PUBLIC)
     users = Leaving(4_000, rounds=2, seed=1)
-    seen: list[tuple[float, str]] = []
+    seen: list[tuple[float | None, str]] = []
 
     def answer(query: BitQuery) -> BitTally:
         tally, number = users(query), len(seen)

@@ -164,16 +164,15 @@ def test_an_owner_whose_groups_do_not_add_up_is_refused(name: str, tmp_path: Pat
     """Records in no group, or more in groups than in all, count for nobody: the card verifies."""
     plan = PLANS[name]
     owners = [owner(tmp_path / str(i), seed=i, policy=OPEN_POLICY) for i in range(3)]
-    name_, lies = signed_plan(plan), 0
+    signed, lies = signed_plan(plan), 0
 
     def ask(query: bytes) -> list[Sent]:
         nonlocal lies
-        sent = asking(name_, owners)(query)
+        sent = asking(signed, owners)(query)
         message = wire.Answer.FromString(sent[1].answer)
         held = wire.Counts.FromString(message.batch.body)
         counts = np.frombuffer(held.counts, dtype="<i8").copy()
-        # The first number of noised counts is that of all records; exact ones end with the records
-        # that are in no group.
+        # The first of noised counts is that of all records, the last of exact ones in no group.
         counts[0 if plan.variant == "owner-noised" else -1] += 1
         held.counts = counts.tobytes()
         message.batch.body = serialise(held)
