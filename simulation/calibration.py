@@ -147,8 +147,8 @@ def calibrate(
       class-conditional: `joint`, `class_floor`
     - `pairs`: `channel`, `joint`, `class_floor`
     - `central`: `bins`, `grid`, `provider_data` (grid `even`), `edges_file` (grid `given`), `beta`,
-      `guarantee` (`marginal`, or `PAC` with a `failure_probability`), `privacy_delta`, `by` (`class` or
-      `group`) for a threshold of each; trusted: `mechanism`
+      `guarantee` (`marginal`, or `PAC` with a `failure_probability`), `privacy_delta`, and
+      `by` (`class` or `group`) for a threshold of each; trusted: `mechanism`
 
     `model` is the ONNX file that cards shall name, and `name` the title of the campaign on them.
 
