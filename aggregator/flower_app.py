@@ -211,8 +211,10 @@ class Run:
         seed = int(self._config["seed"])
         draw = Audited(kept_draw(self._folder, plan, seed=seed, run=self._run))
         model = b"" if trained is None else trained.model
-        outcome = run_campaign(plan, self._asking(plan, model=model), draw=draw, model=self._model)
-        measured, owners = self._measure(outcome.certificate, model)
+        asking = self._asking(plan, model=model)
+        outcome = run_campaign(plan, asking, draw=draw, model=self._model)
+        numbered = [asking.owners[sender] for sender in outcome.senders if asking.owners]
+        measured, owners = self._measure(outcome.certificate, model, numbered)
         card = campaign_card(
             plan,
             outcome,
@@ -239,14 +241,18 @@ class Run:
         return row
 
     def _measure(
-        self, certificate: Certificate, model: bytes
+        self, certificate: Certificate, model: bytes, numbered: list[int]
     ) -> tuple[Measured, dict[str, list[Row]]]:
-        """Measure a threshold on test records, in all and by owner; nothing in a deployment."""
+        """Measure a threshold on test records, in all and by owner; nothing in a deployment.
+
+        `numbered` are the numbers of the owners that answered, in the order of cards.
+        """
         if self._measured is None:
             return {}, {}
         results = self._measured.predictions(model) if model else None
-        owners = self._measured.by_owner(certificate, results)
-        return self._measured.of(certificate, results), {"owners": owners}
+        owners = self._measured.by_owner(certificate, results, numbered=numbered)
+        measured = self._measured.of(certificate, results, numbered=numbered)
+        return measured, {"owners": owners}
 
     def _asking(self, plan: Plan, *, model: bytes = b"") -> Asking:
         return Asking(

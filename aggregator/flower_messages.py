@@ -39,6 +39,8 @@ class Asking:
     ) -> None:
         """`shared` goes with every query: the signed plan, and a model that owners do not hold."""
         self._grid, self._nodes, self._shared, self._timeout = grid, nodes, shared, timeout
+        # The number of every node of a simulation that has answered.
+        self.owners: dict[bytes, int] = {}
 
     def __call__(self, query: bytes) -> Iterator[Sent]:
         asked: dict[str, Any] = {**self._shared, "query": query}
@@ -50,7 +52,11 @@ class Asking:
         for reply in self._replies(messages):
             answer = read_reply(reply)
             if answer is not None:
-                yield Sent(reply.metadata.src_node_id.to_bytes(8, "big"), answer)
+                sender = reply.metadata.src_node_id.to_bytes(8, "big")
+                number = None if reply.has_error() else _content(reply).get("owner")
+                if isinstance(number, int):
+                    self.owners[sender] = number
+                yield Sent(sender, answer)
 
     def _replies(self, messages: list[Message]) -> Iterator[Message]:
         """Yield the replies as they come, until all are there or the time is over."""
@@ -80,6 +86,11 @@ def read_reply(reply: Message) -> bytes | None:
         return b"\xff"
     if not reply.content:
         return None
-    record: Any = reply.content.get(CONTENT)
-    found = record.get("answer") if record is not None else None
+    found = _content(reply).get("answer")
     return found if isinstance(found, bytes) else b"\xff"
+
+
+def _content(reply: Message) -> Any:
+    """What a reply says, by name; nothing if it says something else."""
+    record: Any = reply.content.get(CONTENT)
+    return {} if record is None else record

@@ -51,7 +51,11 @@ def answer(message: Message, context: Context) -> Message:
     except Exception:
         log.exception("a query could not be answered; only a code leaves this machine")
         reply = wire.Answer(version=VERSION, code=wire.Code.INTERNAL).SerializeToString()
-    return Message(RecordDict({CONTENT: ConfigRecord({"answer": reply})}), reply_to=message)
+    said: dict[str, Any] = {"answer": reply}
+    if "home" not in context.node_config:
+        # Flower draws new node ids in every run; a simulation measures its owners one by one.
+        said["owner"] = int(context.node_config["partition-id"])
+    return Message(RecordDict({CONTENT: ConfigRecord(said)}), reply_to=message)
 
 
 def _heard(context: Context, query: bytes) -> tuple[bool, bool]:

@@ -107,24 +107,32 @@ def against_epsilon(evaluations: "Sequence[Evaluation]") -> "tuple[Axes, Axes]":
 
 
 def trail(calibration: "Calibration", *, axes: "Axes | None" = None) -> "Axes":
-    """Draw the thresholds that a search tried, stage by stage, and the one it certified."""
-    drawn, certificate = _axes(axes), calibration.certificate
-    rungs = getattr(certificate, "rungs", ())
-    if not rungs:
+    """Draw the thresholds that a search tried, stage by stage, and the one it certified.
+
+    Where classes, owners or groups are tested one by one, each has its line, and the threshold is
+    the largest.
+    """
+    certificate = calibration.certificate
+    searches = [
+        one.rungs for one in (certificate, *certificate.strata) if getattr(one, "rungs", ())
+    ]
+    if not searches:
         raise BadInput(
             f"{certificate.method} {certificate.variant} tried no thresholds one by one; accepted "
-            "are calibrations by bits or labels"
+            "are calibrations by bits, labels or pairs that tested one"
         )
-    tried = [rung.threshold for rung in rungs]
-    passed = np.array([rung.passed for rung in rungs])
-    stages = np.arange(1, len(tried) + 1)
-    drawn.plot(stages, tried, "-", color="lightgrey", zorder=1)
+    drawn = _axes(axes)
+    for rungs in searches:
+        tried = [rung.threshold for rung in rungs]
+        drawn.plot(range(1, len(tried) + 1), tried, "-", color="lightgrey", zorder=1)
+    rows = [(i, rung.threshold, rung.passed) for one in searches for i, rung in enumerate(one, 1)]
+    stages, thresholds, passed = (np.array(column) for column in zip(*rows, strict=True))
     for flags, mark, colour, name in (
         (passed, "o", "tab:blue", "certified"),
         (~passed, "x", "tab:red", "not certified"),
     ):
         if flags.any():
-            drawn.plot(stages[flags], np.array(tried)[flags], mark, color=colour, label=name)
+            drawn.plot(stages[flags], thresholds[flags], mark, color=colour, label=name)
     drawn.axhline(certificate.threshold, color="black", linewidth=1, label="threshold")
     drawn.set(xlabel="stage", ylabel="threshold tried")
     drawn.legend()

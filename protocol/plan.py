@@ -110,8 +110,10 @@ class Plan:
 
     def _check_method(self) -> None:
         if self.task in (MULTI_LABEL, OWN_LOSS) and not self.terms.of_risks:
-            accepted = "accepted is bits, central or monitor"
-            raise BadInput(f"score is {self.score!r} with method {self.method}; {accepted}")
+            taken = "accepted is bits, central or monitor"
+            raise BadInput(f"score is {self.score!r} with method {self.method}; {taken}")
+        if self.task == MULTI_LABEL and self.terms.by_label:
+            raise BadInput(f"by is class with score {self.score!r}; accepted is by group, or none")
         self.terms.check(labels=self.labels, alpha=self.alpha)
 
     def _check_chain(self) -> None:

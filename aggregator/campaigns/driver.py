@@ -117,8 +117,8 @@ class Outcome:
     The certificate states the randomness that its reports say they come from. `contributors` is how
     many owners were counted, and `largest` the most reports, or records, of one of them. In a
     shuffled campaign both are what the shuffler signed with the last of its `shuffled` rounds. Else
-    `owners` describes each of them, `departure` says in words if some left, and `rounds` what each
-    round received.
+    `owners` describes each of the `senders`, in the order in which cards number them, `departure`
+    says in words if some left, and `rounds` what each round received.
     """
 
     certificate: Certificate
@@ -127,6 +127,7 @@ class Outcome:
     largest: int
     shuffled: tuple[ShuffledRound, ...] = ()
     owners: Sequence[Row] = ()
+    senders: Sequence[bytes] = ()
     departure: str | None = None
     rounds: Sequence[RoundCounts] = ()
 
@@ -202,6 +203,7 @@ def conclude(
         largest=largest,
         shuffled=tuple(shuffled),
         owners=record.rows(certificate) if known else (),
+        senders=record.keys if known else (),
         departure=record.remark(certificate) if known else None,
         rounds=tuple(rounds) if known else (),
     )

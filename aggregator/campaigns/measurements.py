@@ -1,7 +1,7 @@
 """What a simulation measures on records that were dealt to nobody, because it knows all records."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ from confide.aggregator.campaigns.summary import Row
 from confide.aggregator.procedures.nonprivate import split_conformal
 from confide.protocol.architectures.base import Weights
 from confide.protocol.architectures.export import predict_file, to_onnx
-from confide.protocol.certificate import Certificate
+from confide.protocol.certificate import BY_OWNER, Certificate
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.models.model_file import Model
@@ -71,53 +71,76 @@ class Measurements:
         assert self._data.features is not None
         return predict_file(model, self._data.features)
 
-    def _on(self, rows: Array, certificate: Certificate, results: Array | None) -> Measured:
+    def _on(
+        self, rows: Array, certificate: Certificate, *, results: Array | None, each: Array
+    ) -> Measured:
+        """Measure some records; `each` holds the threshold of every record."""
         found = (self._own_results if results is None else results)[rows]
-        u, truth, threshold = self._u[rows], self._data.truth[rows], certificate.threshold
-        of_groups = self._of_groups(rows, certificate)
+        u, truth, limits = self._u[rows], self._data.truth[rows], each[rows]
         own = self._score.owned_scores(found, truth, u=u)
         if self._score.task in (MULTI_LABEL, OWN_LOSS):
-            chosen = risk(self._score)
-            lost = float(chosen.losses(found, truth, threshold).mean())
+            lost = float(risk(self._score).losses(found, truth, limits).mean())
             sets = self._score.task == MULTI_LABEL
-            inside = FalseNegatives.label_scores(found) <= np.float64(threshold)
-            size = float(inside.sum(axis=1).mean()) if sets else None
+            inside = FalseNegatives.label_scores(found) <= limits[:, None] if sets else None
+            size = None if inside is None else float(inside.sum(axis=1).mean())
             return {"coverage": 1 - lost, "mean_size": size}
         if self._score.task == REGRESSION:
-            limits = threshold if of_groups is None else of_groups
             width = _mean_width(residual(self._score), found, limits)
             return {"coverage": float(np.mean(own <= limits)), "mean_width": width}
         every = LabelScore.of(self._score).all_scores(found, u=u)
-        # One threshold, or that of each label; labels that the plan does not have score 1.
-        most = np.array(certificate.class_thresholds or [threshold])
-        limits = most[np.clip(truth, 0, len(most) - 1)] if len(most) > 1 else most
-        if of_groups is not None:
-            limits, most = of_groups, of_groups[:, None]
+        most = limits[:, None]
+        if certificate.class_thresholds:
+            # That of each label; labels that the plan does not have score 1.
+            most = np.array(certificate.class_thresholds)
+            limits = most[np.clip(truth, 0, len(most) - 1)]
         return {
             "coverage": float(np.mean(own <= limits)),
             "mean_size": float((every <= most).sum(axis=1).mean()),
         }
 
-    def _of_groups(self, rows: Array, certificate: Certificate) -> Array | None:
-        """The threshold of the group of every record; the largest where the plan names none."""
-        each = certificate.group_thresholds
-        if not each:
-            return None
-        (groups,) = self._data.public.values()
-        found = [each.get(str(name), certificate.threshold) for name in groups[rows].tolist()]
-        return np.array(found, dtype=np.float64)
+    def _each(self, certificate: Certificate, numbered: Sequence[int]) -> Array:
+        """The threshold of every record: that of its group or owner, if these have one each.
 
-    def of(self, certificate: Certificate, results: Array | None = None) -> Measured:
-        """Measure a threshold on all test records."""
-        return self._on(self._dealt.test, certificate, results)
+        Records of no group of the plan have the largest, and those of owners that the certificate
+        does not name have 1. `numbered` are the owners, by the place of their share, in the order
+        of the certificate.
+        """
+        each, found = certificate.group_thresholds, np.full(len(self._data), certificate.threshold)
+        if each:
+            (groups,) = self._data.public.values()
+            found[:] = [each.get(str(name), certificate.threshold) for name in groups.tolist()]
+        elif certificate.by == BY_OWNER and not certificate.together:
+            found[:] = 1.0
+            of_number = {one.name: one.threshold for one in certificate.strata}
+            for number, place in enumerate(numbered, start=1):
+                found[self._dealt.tested[place]] = of_number.get(str(number), 1.0)
+        return found
 
-    def by_owner(self, certificate: Certificate, results: Array | None = None) -> list[Row]:
+    def of(
+        self,
+        certificate: Certificate,
+        results: Array | None = None,
+        *,
+        numbered: Sequence[int] = (),
+    ) -> Measured:
+        """Measure a threshold on all test records, of owners with their own if these have one."""
+        each = self._each(certificate, numbered)
+        return self._on(self._dealt.test, certificate, results=results, each=each)
+
+    def by_owner(
+        self,
+        certificate: Certificate,
+        results: Array | None = None,
+        *,
+        numbered: Sequence[int] = (),
+    ) -> list[Row]:
         """Measure a threshold on the test records of every owner: a diagnostic, not a promise."""
         rows: list[Row] = []
+        each = self._each(certificate, numbered)
         pairs = zip(self._dealt.shares, self._dealt.tested, strict=True)
         for number, (share, test) in enumerate(pairs):
             name = self._data.owners[number] if self._data.owners else f"owner {number}"
-            measured = self._on(test, certificate, results) if len(test) else {}
+            measured = self._on(test, certificate, results=results, each=each) if len(test) else {}
             rows.append(
                 {"owner": name, "records": len(share), "test_records": len(test), **measured}
             )

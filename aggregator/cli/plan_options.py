@@ -107,7 +107,7 @@ class PlanOptions:
     ] = None
     largest_set: Annotated[
         int | None,
-        typer.Option(help="labels:certified: larger sets count as so many labels; 0: by the rule"),
+        typer.Option(help="labels of sets: larger sets count as so many labels; 0: by the rule"),
     ] = None
     joint: Annotated[
         bool | None,

@@ -23,7 +23,7 @@ from confide.aggregator.web.search_progress import (
     alarm,
     asked_of,
     bracket,
-    owner_record,
+    departure,
     points,
 )
 from confide.aggregator.web.words import MEANINGS
@@ -159,7 +159,7 @@ class Pages:
             "stored": views.stored_batches(engine, one.id),
             "trained": self._trained(one),
             "alarm": alarm(*found),
-            "record": owner_record(*found),
+            "departure": departure(self._store, one),
             "errors": error_rates(self._store, one.id, plan),
         }
         return self._templates.get_template(

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from confide.aggregator.process_status import ProcessStatus
 from confide.aggregator.storage import views
 from confide.aggregator.storage.store import Store
-from confide.aggregator.web.search_progress import alarm, asked_of, owner_record
+from confide.aggregator.web.search_progress import alarm, asked_of, departure
 
 _FAMILIES: tuple[tuple[Any, str, str], ...] = (
     (GaugeMetricFamily, "confide_reports_expected", "Reports expected in all"),
@@ -66,7 +66,7 @@ class Campaigns(Collector):
         """The value of each of _FAMILIES; None where the campaign has none."""
         asked = views.rounds(self._engine, one)
         last, counted = asked[-1] if asked else None, asked_of(self._store, one.id)
-        watched, owners = alarm(*counted), owner_record(*counted)
+        watched, left = alarm(*counted), departure(self._store, one)
         return (
             one.plan.expected_records,
             sum(row.reports for row in asked),
@@ -75,7 +75,7 @@ class Campaigns(Collector):
             None if last is None else last.finished,
             None if last is None else last.contributed,
             one.plan.minimum_owners,
-            owners.left if owners.rounds else None,
+            None if left is None else left.share,
             None if watched is None else watched.raised,
             None if watched is None else watched.log_evidence,
             None if watched is None else watched.needed,

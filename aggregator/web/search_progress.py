@@ -9,10 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from confide.aggregator.campaigns.owner_record import OwnerRecord
+from confide.aggregator.campaigns.owner_record import Departure
+from confide.aggregator.storage.departures import left_since_first
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import Campaign, Round
-from confide.protocol.methods.base import Query
+from confide.aggregator.storage.views import Overview
+from confide.protocol.methods.base import LOCAL, MONITOR, Query
 from confide.protocol.methods.thresholds import Alarm, Evidence
 from confide.protocol.plan import read_query
 
@@ -103,14 +105,12 @@ def alarm(campaign: Campaign, rounds: Sequence[Round], asked: Sequence[bytes]) -
     return campaign.plan.terms.alarm(found, alpha=campaign.plan.alpha)
 
 
-def owner_record(
-    campaign: Campaign, rounds: Sequence[Round], asked: Sequence[bytes]
-) -> OwnerRecord:
-    """Which owners answered the rounds that were counted; nobody, where they are not kept apart."""
-    if campaign.plan.shuffling is not None:
-        return OwnerRecord()
-    found = _tallies(campaign, rounds, asked)
-    return OwnerRecord.of((query, tally) for _, query, tally in found if tally is not None)
+def departure(store: Store, one: Overview) -> Departure | None:
+    """Which owners have left a campaign of reports; None before a round, or if nobody knows."""
+    if one.plan.shuffling is not None or one.plan.terms.track not in (LOCAL, MONITOR):
+        return None
+    left = left_since_first(store.engine, one.id)
+    return None if left is None else Departure(left)
 
 
 def _tallies(

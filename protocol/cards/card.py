@@ -100,6 +100,17 @@ def strata_of(formal: Layer) -> Layer | None:
     return found
 
 
+def uncovered(strata: Layer) -> list[str]:
+    """The names of the parts that nothing is claimed of."""
+    return [part["name"] for part in strata["parts"] if not part.get("covered", True)]
+
+
+def named(parts: list[str]) -> str:
+    """The names of some parts in words, the first twenty of them."""
+    more = f" and {len(parts) - 20} more" if len(parts) > 20 else ""
+    return f"{', '.join(parts[:20])}{more}"
+
+
 def canonical(value: Any) -> bytes:
     """Serialise values so that equal values have one spelling.
 

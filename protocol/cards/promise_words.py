@@ -1,6 +1,6 @@
 """The promise of a card in words, and the interval that its threshold stands for."""
 
-from confide.protocol.cards.card import Layer, strata_of
+from confide.protocol.cards.card import Layer, named, strata_of, uncovered
 from confide.protocol.certificate import BY_OWNER, PAC
 from confide.protocol.errors import BadInput
 from confide.protocol.scores.base import CLASSIFICATION, MULTI_LABEL, OWN_LOSS, REGRESSION
@@ -13,73 +13,66 @@ def promise(formal: Layer) -> str:
     """State the promise of a card in a sentence or two."""
     if formal["decision"] == "infeasible":
         return "None: see the verdict."
+    contract, strata = formal["contract"], strata_of(formal)
+    if strata is not None:
+        return _of_each(formal, strata)
+    held = _held(formal, "the calibrated ones")
+    if contract["kind"] == PAC:
+        return (
+            f"{held[0].upper()}{held[1:]}. The calibration fails to deliver that with probability "
+            f"at most {contract.get('failure_probability') or contract['delta']:g}."
+        )
+    return f"On average over calibrations and new records, {held}."
+
+
+def _held(formal: Layer, like: str) -> str:
+    """What holds for new records like those: coverage, or a bound of the expected loss of a risk.
+
+    Coverage is one minus the expected loss.
+    """
     contract, released = formal["contract"], formal["released"]
     task = CLASSIFICATION if released is None else released["task"]
     if task in (MULTI_LABEL, OWN_LOSS):
-        return _of_risk(contract, released)
+        loss = risk(find_score(released["score"])).loss_name
+        average = f"on average over new records like {like}, " if contract["kind"] == PAC else ""
+        return f"{average}{loss} is at most {100 * (1 - contract['coverage']):.6g} %"
     inside = (
         "the predicted interval holds the true number"
         if task == REGRESSION
         else "the predicted set holds the true label"
     )
-    share = f"at least {100 * contract['coverage']:.6g} % of new records like the calibrated ones"
-    strata = strata_of(formal)
-    if strata is not None:
-        return _of_each(contract, strata, inside)
-    if contract["kind"] == PAC:
-        return (
-            f"For {share}, {inside}. The calibration fails to deliver that with probability at "
-            f"most {contract.get('failure_probability') or contract['delta']:g}."
-        )
-    return f"On average over calibrations and new records: for {share}, {inside}."
-
-
-def _of_risk(contract: Layer, released: Layer) -> str:
-    """State the promise of a bounded risk: coverage is one minus the expected loss."""
-    loss = risk(find_score(released["score"])).loss_name
-    most = f"is at most {100 * (1 - contract['coverage']):.6g} %"
-    if contract["kind"] == PAC:
-        return (
-            f"On average over new records like the calibrated ones, {loss} {most}. The "
-            "calibration fails to deliver that with probability at most "
-            f"{contract.get('failure_probability') or contract['delta']:g}."
-        )
-    return f"On average over calibrations and new records, {loss} {most}."
-
-
-def _of_each(contract: Layer, strata: Layer, inside: str) -> str:
-    """State the promise of a threshold for each class, owner or group."""
-    whom, parts = strata["by"], strata["parts"]
-    if "together" in strata:
-        return _of_all(contract, strata, inside)
     share = f"at least {100 * contract['coverage']:.6g} % of new records"
+    return f"for {share} like {like}, {inside}"
+
+
+def _of_each(formal: Layer, strata: Layer) -> str:
+    """State the promise of a threshold for each class, owner or group."""
+    contract, whom, parts = formal["contract"], strata["by"], strata["parts"]
+    if "together" in strata:
+        return _of_all(formal, strata)
+    held = f"in every {whom}, {_held(formal, 'the calibrated ones')}"
     trivial = sum(part["threshold"] >= 1 for part in parts)
     shift = " Label frequencies may change: it holds given the label." if whom == "class" else ""
     rest = f" {trivial} of {len(parts)} have threshold 1, which covers anything." if trivial else ""
     if contract["kind"] != PAC:
-        return (
-            f"On average over calibrations and new records, in every {whom}, for {share} like the "
-            f"calibrated ones, {inside}.{shift}{rest}"
-        )
+        return f"On average over calibrations and new records, {held}.{shift}{rest}"
     fails = "any of them" if strata.get("joint") else f"each {whom}, on its own, not jointly,"
     failure = contract.get("failure_probability") or contract["delta"]
     return (
-        f"In every {whom}, for {share} like the calibrated ones, {inside}. The calibration fails "
-        f"to deliver that for {fails} with probability at most {failure:g}.{shift}{rest}"
+        f"{held[0].upper()}{held[1:]}. The calibration fails to deliver that for {fails} with "
+        f"probability at most {failure:g}.{shift}{rest}"
     )
 
 
-def _of_all(contract: Layer, strata: Layer, inside: str) -> str:
+def _of_all(formal: Layer, strata: Layer) -> str:
     """State the promise of one threshold that holds in every part."""
     whom, parts = strata["by"], strata["parts"]
-    out = [part["name"] for part in parts if not part.get("covered", True)]
-    share = f"at least {100 * contract['coverage']:.6g} % of new records"
-    rest = f" Not covered, for too few reports: {whom} {', '.join(out[:20])}." if out else ""
-    more = f" and {len(out) - 20} more" if len(out) > 20 else ""
+    out = uncovered(strata)
+    rest = f" Not covered, for too few reports: {whom} {named(out)}." if out else ""
     return (
-        f"At every {whom} that is covered, {len(parts) - len(out)} of {len(parts)}, for {share} "
-        f"like those of the same {whom}, {inside}. The calibration fails to deliver that for any "
-        f"of them with probability at most {contract['delta']:g}.{rest}{more}"
+        f"At every {whom} that is covered, {len(parts) - len(out)} of {len(parts)}, "
+        f"{_held(formal, f'those of the same {whom}')}. The calibration fails to deliver that for "
+        f"any of them with probability at most {formal['contract']['delta']:g}.{rest}"
     )
 
 

@@ -2,7 +2,16 @@
 
 from pathlib import Path
 
-from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Card, Layer, read_card
+from confide.protocol.cards.card import (
+    INFORMATIVE,
+    RANDOMNESS,
+    Card,
+    Layer,
+    named,
+    read_card,
+    strata_of,
+    uncovered,
+)
 from confide.protocol.certificate import BY_CLASS, BY_GROUP, WATCH
 from confide.protocol.errors import BadInput
 
@@ -70,13 +79,13 @@ def thresholds_of(released: Layer, part: str | None) -> tuple[float, tuple[float
     `part` names the owner or group whose threshold is wanted; without it the largest is taken.
     """
     strata = released.get("strata", {"by": None, "parts": []})
-    named = {one["name"]: one["threshold"] for one in strata["parts"]}
+    each = {one["name"]: one["threshold"] for one in strata["parts"]}
     by_class = strata["by"] == BY_CLASS
-    if part is not None and (by_class or part not in named):
-        known = ", ".join(named) if named and not by_class else "none: the card has no such parts"
+    if part is not None and (by_class or part not in each):
+        known = ", ".join(each) if each and not by_class else "none: the card has no such parts"
         raise BadInput(f"part is {part!r}; accepted: {known[:500]}")
-    threshold = float(released["threshold"] if part is None else named[part])
-    return threshold, tuple(named.values()) if by_class else ()
+    threshold = float(released["threshold"] if part is None else each[part])
+    return threshold, tuple(each.values()) if by_class else ()
 
 
 def group_thresholds_of(released: Layer) -> dict[str, float]:
@@ -104,6 +113,12 @@ def _limits(formal: Layer) -> tuple[str, ...]:
     remarks = [SIMULATION] if formal["decision"] == "simulation" else []
     if INFORMATIVE in formal["failed"]:
         remarks.append(TRIVIAL)
+    strata = strata_of(formal)
+    if strata is not None and strata.get("together") and (out := uncovered(strata)):
+        remarks.append(
+            f"NOT COVERED: the card claims nothing for records of {strata['by']} {named(out)}, of "
+            "which too few reports came"
+        )
     if failed:
         remarks.append(f"the contract of this card is NOT KEPT: {', '.join(failed)} failed")
     return tuple(remarks)

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from google.protobuf.message import Message
@@ -55,7 +56,13 @@ class Batch:
 
 
 class Tally:
-    """The sum of the answers to a query, independent of the order in which they arrived."""
+    """The sum of the answers to a query, independent of the order in which they arrived.
+
+    `senders` are the reports of every owner, of a tally that counts them beside what it keeps apart
+    itself; there are none if owners are too many.
+    """
+
+    senders: Mapping[bytes, int] = MappingProxyType({})
 
     def crowd(self) -> int:
         """Return the number of reports that a shuffler could hide among each other; 0: none."""
@@ -210,6 +217,11 @@ class Terms(ABC):
     def groups(self) -> tuple[str, ...]:
         """The values of that column whose records take part."""
         return ()
+
+    @property
+    def by_label(self) -> bool:
+        """Whether an owner divides its records by their label, of which each then has one."""
+        return False
 
     @property
     def shows_exact_counts(self) -> bool:

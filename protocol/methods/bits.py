@@ -14,7 +14,7 @@ import numpy as np
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from confide.protocol.certificate import LocalCertificate
+from confide.protocol.certificate import BY_OWNER, LocalCertificate
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.methods.base import Batch, Columns, Explanation, ReportScores
@@ -30,7 +30,7 @@ from confide.protocol.methods.owner_terms import (
     plans_mixture,
 )
 from confide.protocol.methods.partition import GROUPS, Division, by_owner
-from confide.protocol.methods.parts import BitTally, PartBits, PartCounter
+from confide.protocol.methods.parts import BitTally, PartBits, PartCounter, senders_of
 from confide.protocol.methods.sealed import SealableQuery
 from confide.protocol.methods.subjects import Subjects
 from confide.protocol.methods.thresholds import (
@@ -147,13 +147,15 @@ class BitQuery(SealableQuery):
             answers += np.bincount(asked, minlength=count)
             ones += np.bincount(asked[bits], minlength=count)
             counter.add(self.division(batch), asked, bits)
-        return BitTally(tuple(answers.tolist()), tuple(ones.tolist()), counter.parts())
+        senders = {} if self.kept_apart == BY_OWNER else senders_of(batches)
+        return BitTally(tuple(answers.tolist()), tuple(ones.tolist()), counter.parts(), senders)
 
     def tally_from_json(self, values: Any) -> BitTally:
         # Tallies that an earlier version stored have no parts.
         stored = values.get("parts", {}).items()
         parts = {bytes.fromhex(key): PartBits.from_json(rows) for key, rows in stored}
-        return BitTally(tuple(values["answers"]), tuple(values["ones"]), parts)
+        senders = {bytes.fromhex(key): n for key, n in values.get("senders", {}).items()}
+        return BitTally(tuple(values["answers"]), tuple(values["ones"]), parts, senders)
 
     def evidence(self, tally: BitTally | None) -> list[BitEvidence]:
         """A threshold may stand in a query several times; its answers are pooled.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
-from confide.protocol.methods.base import Query, Tally
+from confide.protocol.methods.base import Batch, Query, Tally
 from confide.protocol.methods.partition import Divided
 from confide.protocol.wire.columns import Array
 
@@ -61,12 +61,13 @@ class PartBits:
     ones: Mapping[int, int]
 
     def dense(self, thresholds: int) -> dict[str, Any]:
-        """The answers and the ones at every threshold, and no parts, as fields of a tally."""
+        """The answers and the ones at every threshold, as fields of a tally of one part."""
         places = range(thresholds)
         return {
             "answers": tuple(self.answers.get(place, 0) for place in places),
             "ones": tuple(self.ones.get(place, 0) for place in places),
             "parts": {},
+            "senders": {},
         }
 
     def to_json(self) -> list[list[int]]:
@@ -88,6 +89,7 @@ class BitTally(PartedTally):
     answers: tuple[int, ...]
     ones: tuple[int, ...]
     parts: Mapping[bytes, PartBits] = field(default_factory=dict, hash=False)
+    senders: Mapping[bytes, int] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if len(self.answers) != len(self.ones) or not all(
@@ -131,7 +133,16 @@ class BitTally(PartedTally):
 
     def to_json(self) -> Any:
         parts = {key.hex(): self.parts[key].to_json() for key in self.keys}
-        return {"answers": self.answers, "ones": self.ones, "parts": parts}
+        senders = {key.hex(): self.senders[key] for key in sorted(self.senders)}
+        return {"answers": self.answers, "ones": self.ones, "parts": parts, "senders": senders}
+
+
+def senders_of(batches: Iterable[Batch]) -> dict[bytes, int]:
+    """The reports of every owner; nothing if there are more than a tally keeps apart."""
+    found = Counter[bytes]()
+    for batch in batches:
+        found[batch.sender] += len(batch)
+    return dict(+found) if len(found) <= MOST_PARTS else {}
 
 
 class PartCounter:

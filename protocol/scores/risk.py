@@ -143,10 +143,11 @@ class FalseNegatives(RiskScore):
         found = np.nan_to_num(np.asarray(results, dtype=np.float32), nan=0.0)
         return np.clip(np.float32(1) - found, 0, 1)
 
-    def losses(self, results: Array, truth: Array, threshold: float) -> NDArray[np.float64]:
-        """The loss of every record at a threshold."""
+    def losses(self, results: Array, truth: Array, threshold: ArrayLike) -> NDArray[np.float64]:
+        """The loss of every record at a threshold, or each at its own."""
         wanted = truth.astype(np.bool_)
-        missed = (wanted & (self.label_scores(results) > threshold)).sum(axis=1)
+        limits = threshold if np.ndim(threshold) == 0 else np.asarray(threshold)[:, None]
+        missed = (wanted & (self.label_scores(results) > limits)).sum(axis=1)
         return missed / np.maximum(wanted.sum(axis=1), 1)
 
 
@@ -201,11 +202,15 @@ class OwnLoss(UnlabelledScore, RiskScore):
         above = (worst > u[:, None]).sum(axis=1)
         return np.minimum(above + 1, self.values) / self.values
 
-    def losses(self, results: Array, truth: Array, threshold: float) -> NDArray[np.float64]:
-        """The loss of every record at a threshold: that of the value at or below it, else 1."""
+    def losses(self, results: Array, truth: Array, threshold: ArrayLike) -> NDArray[np.float64]:
+        """The loss of every record at a threshold: that of the value at or below it, else 1.
+
+        Each record may have its own.
+        """
         at = np.arange(1, self.values + 1) / self.values
-        place = int(np.searchsorted(at, threshold, side="right")) - 1
-        return np.asarray(truth[:, place], dtype=np.float64) if place >= 0 else np.ones(len(truth))
+        places = np.broadcast_to(np.searchsorted(at, threshold, side="right") - 1, len(truth))
+        found = np.asarray(truth, dtype=np.float64)[np.arange(len(truth)), np.maximum(places, 0)]
+        return np.where(places >= 0, found, 1.0)
 
 
 def risk(score: Score) -> RiskScore:

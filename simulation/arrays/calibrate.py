@@ -137,12 +137,12 @@ def calibrate(
 
     - `labels`, `bits` and `pairs`: `failure_probability`, `max_corrupt`
     - variants of owners and groups: `owner_floor`, `group_floor`, `joint` (per-owner, per-group)
-    - `labels`: `channel`; certified: `provider_data`, `largest_set`; class-conditional:
-      `provider_data`, `joint`, `class_floor`
+    - `labels`: `channel`, `provider_data`; certified, owners, groups: `largest_set`;
+      class-conditional: `joint`, `class_floor`
     - `pairs`: `channel`, `joint`, `class_floor`
     - `central`: `bins`, `grid`, `provider_data` (grid `even`), `edges_file` (grid `given`), `beta`,
-      `guarantee` (`marginal`, or `PAC` with a `failure_probability`), `privacy_delta`; trusted:
-      `mechanism`, and `by` (`class` or `group`) for a threshold of each
+      `guarantee` (`marginal`, or `PAC` with a `failure_probability`), `privacy_delta`, and
+      `by` (`class` or `group`) for a threshold of each; trusted: `mechanism`
 
     `model` is the ONNX file that cards shall name, and `name` the title of the campaign on them.
 
@@ -281,4 +281,4 @@ def _run(
         sizes=recorded.sizes or [certificate.n],
         owners=recorded.owners,
     )
-    return outcome, crowd, tuple(key.decode() for key in recorded.owners.keys)
+    return outcome, crowd, tuple(key.decode() for key in outcome.senders)

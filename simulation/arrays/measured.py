@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from confide.protocol.methods.partition import spelled
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, REGRESSION
 from confide.protocol.scores.probabilities import check_labels
@@ -90,8 +91,11 @@ def measured_on(
     """
     score, threshold = predictor.score, predictor.threshold
     if score.task in (MULTI_LABEL, OWN_LOSS):
-        loss = risk(score).losses(results, truth, threshold).mean()
-        size = predictor.sizes(results).mean() if score.task == MULTI_LABEL else threshold
+        each, own = predictor.group_thresholds, np.full(len(truth), threshold)
+        if groups is not None:
+            own = np.array([each[name] for name in spelled(groups).tolist()])
+        loss, sets = risk(score).losses(results, truth, own).mean(), score.task == MULTI_LABEL
+        size = predictor.sizes(results, groups=groups).mean() if sets else own.mean()
         return Measured(float(1 - loss), float(size))
     if score.task == REGRESSION:
         low, high = predictor.predict_interval(results, groups=groups).T

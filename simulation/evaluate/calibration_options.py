@@ -37,7 +37,9 @@ class CalibrationOptions:
     ] = None
     largest_set: Annotated[
         int | None,
-        typer.Option(help="labels certified: the largest set whose labels count [default: any]"),
+        typer.Option(
+            help="labels certified, owners, groups: the largest set that counts [default: any]"
+        ),
     ] = None
     joint: Annotated[
         bool | None,
@@ -68,9 +70,9 @@ class CalibrationOptions:
     edges_file: Annotated[
         str | None, typer.Option(help="central, grid given: file with the thresholds")
     ] = None
-    by: Annotated[
-        str | None, typer.Option(help="central trusted: class or group, a threshold of each")
-    ] = None
+    by: Annotated[str | None, typer.Option(help="central: class or group, a threshold of each")] = (
+        None
+    )
     group_column: Annotated[
         str | None,
         typer.Option(help="by group, per-group, for-every-group: column of --data, PUBLIC"),

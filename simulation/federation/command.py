@@ -35,6 +35,8 @@ from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import GRID_NAMES, MIXED
 from confide.protocol.files import make_folder
 from confide.protocol.methods.base import AUTOMATIC
+from confide.protocol.methods.labels.terms import CLASS_FLOOR
+from confide.protocol.methods.owner_terms import AS_ANSWERED, MIXTURES
 from confide.protocol.simulated.records import simulated_data
 from confide.protocol.simulated.settings import SIMULATION_PUBLIC
 from confide.simulation.defaults import run_defaults
@@ -92,6 +94,23 @@ class CampaignOptions:
     ] = ""
     group_floor: Annotated[
         int, typer.Option(help="fewer reports leave a group out; 0: by a rule")
+    ] = 0
+    owner_floor: Annotated[
+        int, typer.Option(help="variants of owners: fewer reports leave one out; 0: by a rule")
+    ] = 0
+    joint: Annotated[
+        bool,
+        typer.Option("--joint", help="class-conditional, per-owner, -group: promise all at once"),
+    ] = False
+    class_floor: Annotated[
+        int,
+        typer.Option(help="class-conditional: fewer records of a label give it threshold 1"),
+    ] = CLASS_FLOOR
+    mixture: Annotated[
+        str, typer.Option(help=f"bits:certified: of owners, {' or '.join(MIXTURES)} (first round)")
+    ] = AS_ANSWERED
+    smallest_owner: Annotated[
+        int, typer.Option(help="bits:certified: rounds that an owner of so many records can answer")
     ] = 0
     scoring: Annotated[
         str,

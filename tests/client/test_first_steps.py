@@ -64,7 +64,10 @@ def test_the_owner_is_led_from_init_to_explain(tmp_path: Path) -> None:
         ("aggregators = []", 'aggregators = ["zz"]', "64 hexadecimal digits"),
         ("aggregators = []", 'aggregators = ["00"]', "64 hexadecimal digits"),
         ("columns_may_leave = []", "columns_may_leave = [7]", "accepted are names of columns"),
-        ("columns_may_leave = []", 'columns_may_leave = ["label"]', "nor whose record it is"),
+        *(
+            ("columns_may_leave = []", f'columns_may_leave = ["{name}"]', f"holds {name}; accepted")
+            for name in ("label", "labels", "losses", "true0", "true12", "loss1", "ids", "person")
+        ),
         ("epsilon_per_record = 4.0", "epsilon_per_record = 0.0", "epsilon is 0.0"),
         ("epsilon_per_record = 4.0", "epsilon_per_record = ", "cannot be read as TOML"),
     ],

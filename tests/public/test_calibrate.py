@@ -24,6 +24,19 @@ def uniform(n: int, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
     return np.stack([1 - scores, scores], axis=1), np.zeros(n, dtype=np.int64)
 
 
+@pytest.mark.parametrize("method", ["central", "central:owner-noised"])
+def test_records_of_several_labels_have_no_class(method: str) -> None:
+    """A threshold for each class is refused in the plan, before an owner is asked; one for each
+    group is not."""
+    chances, flags = many_labels(1500, 1)
+    asked: dict[str, Any] = {"score": "false-negatives", "epsilon": 4.0, "seed": 1}
+    with pytest.raises(BadInput, match="by is class with score 'false-negatives'; accepted is by"):
+        confide.calibrate(chances, flags, method=method, by="class", **asked)
+    groups = np.arange(1500) % 2
+    made = confide.calibrate(chances, flags, method=method, by="group", groups=groups, **asked)
+    assert len(made.certificate.strata) == 2
+
+
 @pytest.mark.parametrize("method", ["bits", "labels"])
 def test_coverage_fails_as_seldom_as_promised(method: str) -> None:
     """The failure probability is 0.1; 15 of 40 would happen with probability below 1e-5."""

@@ -69,6 +69,38 @@ def test_the_trail_of_a_search_ends_at_its_threshold() -> None:
         confide.plots.trail(confide.calibrate(probs, labels, method="central", seed=1))
 
 
+@pytest.mark.parametrize("method", ["bits:per-group", "labels:for-every-group", "pairs"])
+def test_each_part_has_a_trail_of_its_own(method: str) -> None:
+    """A line for each that was tested, and the threshold that covers all; with parts that are all
+    too small there is none, which the message does not blame on the method."""
+    probs, labels = predictions()
+    labels, probs = labels[:6000] % 2, np.stack([probs[:6000, ::2], probs[:6000, 1::2]]).sum(2).T
+    groups = {} if method == "pairs" else {"groups": np.arange(6000) % 3}
+    made = confide.calibrate(probs, labels, method=method, epsilon=8.0, seed=1, **groups)
+    drawn = confide.plots.trail(made)
+    searches = [one.rungs for one in LocalCertificate.of(made.certificate).strata]
+    assert len(searches) == (2 if method == "pairs" else 3)
+    for line, rungs in zip(drawn.lines, searches, strict=False):
+        assert heights(line) == [rung.threshold for rung in rungs]
+    assert heights(drawn.lines[-1])[0] == made.threshold
+    if groups:
+        few = confide.calibrate(
+            probs, labels, method=method, epsilon=8.0, seed=1, group_floor=5000, **groups
+        )
+        with pytest.raises(BadInput, match="or pairs that tested one"):
+            confide.plots.trail(few)
+
+
+def test_groups_are_drawn_with_the_coverage_of_each() -> None:
+    """A bar a group, as high as its coverage, and a line at what was promised."""
+    sets, labels = np.array([[True, False]] * 4 + [[True, True]] * 4), np.array([0, 1] * 4)
+    drawn = confide.plots.by_group(sets, labels, ["a"] * 4 + ["b"] * 4, alpha=0.2)
+    assert [bar.get_height() for bar in drawn.containers[0]] == [0.5, 1.0]
+    assert [text.get_text() for text in drawn.get_xticklabels()] == ["a", "b"]
+    assert heights(drawn.lines[0])[0] == pytest.approx(0.8)
+    assert drawn.get_xlabel() == "group"
+
+
 def test_intervals_are_drawn() -> None:
     """Covered and missed targets are told apart; whole lines cannot be drawn."""
     drawn = confide.plots.intervals([[0.0, 1.0], [2.0, 3.0]], [0.5, 9.0])

@@ -196,6 +196,10 @@ LOCAL, ELSEWHERE = "labels, bits", "central, full-data"
         ([*CENTRAL, "--channel", "auto"], "labels"),
         ([*CENTRAL, "--owners", "2"], "central:owner-noised"),
         (["--variant", "class-conditional", "--largest-set", "5"], "labels:certified"),
+        (
+            ["--variant", "published", "--largest-set", "5"],
+            "labels:certified, labels:for-every-owner",
+        ),
         (["--joint"], "labels:class-conditional"),
         (["--privacy-delta", "1e-6"], ELSEWHERE),
         (["--method", "bits", "--bins", "64"], ELSEWHERE),

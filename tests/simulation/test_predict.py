@@ -163,6 +163,24 @@ def test_records_are_predicted_by_the_column_of_their_group(folder: Path) -> Non
     assert "part is 'east'; accepted: north, south" in wrong.stderr
 
 
+def test_wards_that_a_card_does_not_cover_are_named_before_anything_is_written(
+    folder: Path,
+) -> None:
+    """The warning stands above what was written, also where writing fails."""
+    probs, labels = predictions()
+    wards = np.repeat(["north", "south", "west"], [2000, 1960, 40])
+    asked: dict[str, Any] = {"method": "bits:for-every-group", "epsilon": 8.0, "groups": wards}
+    card = calibrated_card(probs[:4000], labels[:4000], group_floor=300, **asked)
+    (folder / "covered.json").write_text(card.to_json())
+    done = predict(folder, out="covered.npz", card="covered.json")
+    assert done.returncode == 0, done.stderr
+    said = "WARNING: NOT COVERED: the card claims nothing for records of group west"
+    assert said in done.stderr
+    failed = predict(folder, out="never.npz", card="covered.json", data="wards.json")
+    assert (failed.returncode, (folder / "never.npz").exists()) == (2, False)
+    assert said in failed.stderr
+
+
 def read_wards(folder: Path) -> tuple[Any, list[str]]:
     with (folder / "wards.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

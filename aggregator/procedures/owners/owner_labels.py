@@ -29,6 +29,7 @@ def by_parts(
     delta: float,
     max_corrupt: int = 0,
     ladder: Ladder | None = None,
+    largest_set: int = 0,
     joint: bool = False,
     part_floor: int = 1,
     shown: InClear | None = None,
@@ -36,14 +37,17 @@ def by_parts(
 ) -> LabelProcedure:
     """Test every rung on the reports of each part, at delta for each of them.
 
-    The order of a part's reports is that of all, and its blocks are its own.
+    The order of a part's reports is that of all, and its blocks are its own. With `largest_set`,
+    larger sets count as that many best labels of theirs.
     """
     check_promise(alpha, delta, max_corrupt)
     rungs_at = public_ladder() if ladder is None else check_ladder(ladder)
     tally = yield LabelQuery(channel, shown=shown, division=division)
 
     def test(own: LabelTally, level: float) -> Found:
-        thresholds, payoffs = coverage_payoffs(own, channel, ladder=rungs_at, alpha=alpha)
+        thresholds, payoffs = coverage_payoffs(
+            own, channel, ladder=rungs_at, alpha=alpha, largest=largest_set
+        )
         evidence = betting_evidence(payoffs, delta=level, max_corrupt=max_corrupt)
         threshold, rungs = walk_down(thresholds, *evidence)
         return Found(len(own.reports), threshold, rungs[-2:])

@@ -19,6 +19,7 @@ from confide.protocol.certificate import (
     IID_PARTS,
     LIARS,
     LIARS_IN_ORDER,
+    MIXTURE,
     BitRung,
     LabelRung,
     LocalCertificate,
@@ -148,5 +149,6 @@ def put_together(
         joint=wanted.joint and not wanted.together,
         together=wanted.together,
         strata=tuple(parts),
-        assumptions=(IID_PARTS, DROPOUTS, *liars),
+        # A group is met at several owners, whose mixture within the group is what answered.
+        assumptions=(IID_PARTS, *(() if wanted.by == BY_OWNER else (MIXTURE,)), DROPOUTS, *liars),
     )

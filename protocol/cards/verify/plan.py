@@ -35,7 +35,7 @@ def planned(card: Card) -> Iterator[Finding]:
         return
     yield from _contributors(card, plan)
     yield from chain(formal, plan)
-    yield from rules.compared(formal, plan)
+    yield from rules.compared(card, plan)
     stated = {"released": {"model": plan.model.hex(), "score": plan.score, "labels": plan.labels}}
     stated |= rules.stated(plan)
     for part, fields in stated.items():

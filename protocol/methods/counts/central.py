@@ -219,6 +219,10 @@ class CentralTerms(Terms):
         return HistogramQuery(self.bins, self.grid, self.given_edges, self.key)
 
     @property
+    def by_label(self) -> bool:
+        return self.by == BY_CLASS
+
+    @property
     def shows_exact_counts(self) -> bool:
         return self.variant == TRUSTED
 

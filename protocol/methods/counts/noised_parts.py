@@ -96,6 +96,9 @@ class PartCountQuery(Counting):
         check_owned(found[:1], most)
         if sized:
             check_owned(found[1 : 1 + sized], int(found[0]))
+            # Only records of the plan's groups take part.
+            if int(found[1 : 1 + sized].sum()) != int(found[0]):
+                raise Refused(wire.Code.OUT_OF_ALPHABET)
         sizes = found[1 : 1 + sized] if sized else found[0]
         counts = found[1 + sized :]
         beyond = np.maximum(np.maximum(-counts, counts - sizes), 0).astype(np.float64)

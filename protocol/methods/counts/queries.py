@@ -108,8 +108,11 @@ class HistogramQuery(Counting):
         return {"counts": self.count(subjects.scores(), parts)}
 
     def check(self, body: bytes, n: int, *, most: int) -> None:
-        message = parse(wire.Counts, body)
-        check_owned(column(message.counts, I8, self.rows * self.bins), most)
+        counts = column(parse(wire.Counts, body).counts, I8, self.rows * self.bins)
+        check_owned(counts, most)
+        # Only records of the plan's groups take part.
+        if self.key is not None and self.key.public and counts[-self.bins :].any():
+            raise Refused(wire.Code.OUT_OF_ALPHABET)
 
     def tally(self, batches: Sequence[Batch], scores: ReportScores) -> HistogramTally:
         total = np.zeros(self.rows * self.bins, dtype=np.int64)

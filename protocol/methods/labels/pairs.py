@@ -5,7 +5,7 @@ answers certify a threshold for each label (class-conditional coverage).
 """
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,6 +20,7 @@ from confide.protocol.methods.base import Batch, Columns, Explanation, Query, Re
 from confide.protocol.methods.labels.in_clear import check_any_labels
 from confide.protocol.methods.labels.terms import CLASS_CONDITIONAL, CLASS_FLOOR
 from confide.protocol.methods.local import LocalTerms
+from confide.protocol.methods.parts import senders_of
 from confide.protocol.methods.subjects import Subjects
 from confide.protocol.methods.thresholds import (
     calibrates,
@@ -48,6 +49,7 @@ class PairTally(Tally):
 
     parts: NDArray[np.int64]
     reports: NDArray[Any]
+    senders: Mapping[bytes, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.parts) != len(self.reports):
@@ -133,7 +135,7 @@ class PairQuery(Query):
             np.concatenate([batch.columns[name] for batch in batches])[order]
             for name in ("parts", "reports")
         )
-        return PairTally(parts.astype(np.int64), reports)
+        return PairTally(parts.astype(np.int64), reports, senders_of(batches))
 
 
 @dataclass(frozen=True, kw_only=True)

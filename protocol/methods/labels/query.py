@@ -1,20 +1,20 @@
 """The query of method labels, and the tally of its answers."""
 
 import math
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.protocol.certificate import LocalCertificate
+from confide.protocol.certificate import BY_OWNER, LocalCertificate
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.methods.base import Batch, Columns, Query, ReportScores
 from confide.protocol.methods.labels.in_clear import InClear, Probabilities
 from confide.protocol.methods.partition import GROUPS, Division, by_owner
-from confide.protocol.methods.parts import PartedTally, joined
+from confide.protocol.methods.parts import PartedTally, joined, senders_of
 from confide.protocol.methods.subjects import Subjects
 from confide.protocol.methods.thresholds import check_slice
 from confide.protocol.wire import wire_pb2 as wire
@@ -37,6 +37,7 @@ class LabelTally(PartedTally):
     reports: NDArray[Any]
     parts: tuple[bytes, ...] = ()
     places: NDArray[np.int64] | None = None
+    senders: Mapping[bytes, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.scores.ndim != 2 or len(self.scores) != len(self.reports):
@@ -56,7 +57,12 @@ class LabelTally(PartedTally):
         if key in self.parts and self.places is not None:
             mine = self.places == self.parts.index(key)
         return replace(
-            self, scores=self.scores[mine], reports=self.reports[mine], parts=(), places=None
+            self,
+            scores=self.scores[mine],
+            reports=self.reports[mine],
+            parts=(),
+            places=None,
+            senders={},
         )
 
     @property
@@ -168,7 +174,8 @@ class LabelQuery(Query):
         parts, places = joined(self.division(batch) for batch in batches)
         own = _placed([places], place)
         del place, places
-        return LabelTally(self._scored(shown, u, scores), reports, parts, own)
+        senders = {} if self.kept_apart == BY_OWNER else senders_of(batches)
+        return LabelTally(self._scored(shown, u, scores), reports, parts, own, senders)
 
     def _scored(
         self, shown: NDArray[Any], u: NDArray[np.float64], scores: ReportScores

@@ -69,8 +69,10 @@ MOST_PLANNED_RUNGS = 4096
 # with the set, and the walk down the ladder passes all sizes.
 MANY_LABELS, LARGEST_SET = 500, 50
 CLASS_CONDITIONAL = "class-conditional"
-# The variants that test the thresholds of a ladder.
-LADDERED = ("certified", CLASS_CONDITIONAL, *PART_VARIANTS)
+# The variants that test whole sets, and all that test the thresholds of a ladder. A class is
+# tested by its own label alone, so that no set is counted.
+OF_SETS = ("certified", *PART_VARIANTS)
+LADDERED = (*OF_SETS, CLASS_CONDITIONAL)
 # Whose coverage a variant calibrates, in words.
 OF_EACH = {
     CLASS_CONDITIONAL: " of every label",
@@ -126,7 +128,7 @@ class LabelTerms(LocalTerms):
         "scoring": (),
         "sent-features": (),
         "provider-data": LADDERED,
-        "largest-set": ("certified",),
+        "largest-set": OF_SETS,
         "joint": (CLASS_CONDITIONAL, *EACH),
         **PART_SETTINGS,
         "class-floor": (CLASS_CONDITIONAL,),
@@ -143,6 +145,11 @@ class LabelTerms(LocalTerms):
             )
         if not 0 <= self.largest_set <= MOST_LABELS:
             raise BadInput(f"largest_set is {self.largest_set}; accepted are 0 to {MOST_LABELS}")
+        if self.largest_set and self.variant not in OF_SETS:
+            raise BadInput(
+                f"largest_set is {self.largest_set} for labels:{self.variant}; accepted is 0, but "
+                f"for {', '.join(OF_SETS)}"
+            )
         if self.ladder:
             self._check_ladder()
 
@@ -189,7 +196,7 @@ class LabelTerms(LocalTerms):
         own: dict[str, Any] = {}
         if variant in LADDERED:
             own["ladder"] = tuple(settings.get("ladder", ()))
-        if variant == "certified":
+        if variant in OF_SETS:
             own["largest_set"] = _largest(settings)
         if variant == CLASS_CONDITIONAL:
             own |= {

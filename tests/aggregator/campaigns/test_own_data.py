@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from confide import evaluate
 from confide.aggregator.campaigns.measurements import Measurements
 from confide.aggregator.campaigns.planning.simulated_settings import simulated_settings
 from confide.aggregator.campaigns.summary import owners_text
@@ -16,6 +17,7 @@ from confide.protocol.models.model_file import Model
 from confide.protocol.simulated.embedded import embedded_model, owned, predictions
 from confide.protocol.simulated.records import dealt, simulated_data
 from confide.protocol.simulated.settings import EMBEDDED_MODEL, RESULTS_IN_FILE
+from tests.support.multi_label import many_labels
 from tests.support.own_data import (
     HOSPITALS,
     SIZES,
@@ -24,6 +26,19 @@ from tests.support.own_data import (
     write_features,
     write_model,
     write_probabilities,
+)
+
+MADE = LocalCertificate(
+    method="labels",
+    variant="per-owner",
+    kind="PAC",
+    threshold=1.0,
+    level=0.9,
+    alpha=0.1,
+    delta=0.1,
+    n=10,
+    channel="k-rr",
+    epsilon=1.0,
 )
 
 
@@ -74,18 +89,7 @@ def test_thresholds_of_classes_are_measured_label_by_label(tmp_path: Path) -> No
     strata = tuple(
         Stratum(name=str(label), threshold=float(label == 0), n=10, delta=0.1) for label in range(k)
     )
-    made = LocalCertificate(
-        method="labels",
-        variant="class-conditional",
-        kind="PAC",
-        threshold=1.0,
-        level=0.9,
-        alpha=0.1,
-        delta=0.1,
-        n=10,
-        channel="k-rr",
-        epsilon=1.0,
-    )
+    made = replace(MADE, variant="class-conditional")
     assert found.of(made) == {"coverage": 1.0, "mean_size": k}
     measured = found.of(replace(made, by="class", strata=strata))
     results, truth = found.few(10**9)
@@ -93,6 +97,76 @@ def test_thresholds_of_classes_are_measured_label_by_label(tmp_path: Path) -> No
     sets = (1 - results <= 0) | (np.arange(k) == 0)
     assert measured["mean_size"] == sets.sum(axis=1).mean() < 1.1
     assert measured["coverage"] == sets[np.arange(len(truth)), truth].mean() < 0.1
+
+
+def parts(**thresholds: float) -> tuple[Stratum, ...]:
+    return tuple(
+        Stratum(name=name.strip("_"), threshold=q, n=10, delta=0.1)
+        for name, q in thresholds.items()
+    )
+
+
+def test_every_owner_is_measured_at_its_own_threshold(tmp_path: Path) -> None:
+    """Cards number the owners that answered: here the third is owner 1, and the first owner 2. The
+    second did not answer, so that nothing is ruled out there."""
+    path = write_probabilities(tmp_path / "mine.npz")
+    settings, _ = simulated_settings(config(data=path, seed=1, sizes="1 2 3"), owners=3)
+    found, k = Measurements(settings, owners=3), int(settings["labels"])
+    made = replace(MADE, by="owner", strata=parts(_1=0.5, _2=0.0))
+    rows = found.by_owner(made, numbered=[2, 0])
+    assert [row["mean_size"] for row in rows][1] == k
+    assert 0 <= rows[0]["mean_size"] < 0.2 < 0.6 < rows[2]["mean_size"] <= 1
+    whole = found.of(made, numbered=[2, 0])
+    tested = np.array([row["test_records"] for row in rows])
+    for name in ("coverage", "mean_size"):
+        weighted = tested @ [row[name] for row in rows] / tested.sum()
+        assert whole[name] == pytest.approx(weighted)
+
+
+def test_risks_are_measured_at_the_threshold_of_their_group(tmp_path: Path) -> None:
+    """A threshold q misses 1 - q of three true labels: 0.5 in one ward, 0.1 in the other."""
+    held, limits = many_labels(8_000, 1), {"north": 0.5, "south": 0.9}
+    wards = np.repeat([*limits], 4_000)
+    arrays: dict[str, Any] = {
+        "probs": held.chances,
+        "true_labels": held.flags.astype(np.int64),
+        "ward": wards,
+    }
+    np.savez(tmp_path / "mine.npz", **arrays)
+    asked = {"data": tmp_path / "mine.npz", "group_column": "ward", "score": "false-negatives"}
+    settings, _ = simulated_settings(config(**asked, groups="north,south", seed=1), owners=2)
+    made = replace(MADE, variant="per-group", threshold=0.9, by="group", strata=parts(**limits))
+    measured = Measurements(settings, owners=2).of(made)
+    # Of 2,000 records a share of three labels has a standard error of at most 0.007.
+    assert measured["coverage"] == pytest.approx(0.7, abs=0.035)
+    largest = Measurements(settings, owners=2).of(replace(made, strata=()))
+    assert largest["coverage"] == pytest.approx(0.9, abs=0.035)
+    assert float(measured["mean_size"] or 0) < float(largest["mean_size"] or 0)
+
+
+@pytest.mark.parametrize("score", ["false-negatives", "own-loss values=20"])
+def test_evaluate_measures_risks_at_the_threshold_of_their_group(score: str) -> None:
+    """As the threshold of each is measured on its own, and their mean is the whole."""
+    held, losses = many_labels(6_000, 2), np.random.default_rng(1).random((6_000, 1))
+    groups = np.repeat(["north", "south"], 3_000)
+    of_labels = score == "false-negatives"
+    hard = np.linspace(1, 0, 20) * losses ** np.where(groups == "north", 1, 4)[:, None]
+    found = evaluate(
+        held.chances if of_labels else None,
+        np.where((groups == "north")[:, None], held.flags, False) if of_labels else hard,
+        score=score,
+        method="bits:per-group",
+        groups=groups,
+        epsilon=8.0,
+        alpha=0.2,
+        trials=1,
+        seed=1,
+    )
+    (one,) = found.trials
+    assert len({part.threshold for part in one.parts}) == 2
+    sizes = np.array([part.records for part in one.parts])
+    assert one.coverage == pytest.approx(sizes @ [p.coverage for p in one.parts] / sizes.sum())
+    assert one.size == pytest.approx(sizes @ [p.size for p in one.parts] / sizes.sum())
 
 
 def test_coverage_of_owners_adds_up_to_coverage_of_all(tmp_path: Path) -> None:

@@ -1,13 +1,17 @@
 """The table of owners on cards: reports by round, lower bounds, and owners that left."""
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from confide.protocol.methods.pairs import PairTerms
 from scipy.stats import beta
 
+from confide.aggregator.campaigns.admission import Sent
+from confide.aggregator.campaigns.driver import run_campaign
 from confide.aggregator.campaigns.owner_record import OwnerRecord
 from confide.aggregator.procedures.bits import procedure as bits
 from confide.protocol.cards.page import card_article
@@ -16,11 +20,16 @@ from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.randomized_response import KaryRR
 from confide.protocol.exact.sampling import SeededEntropy
+from confide.protocol.methods.base import Batch
 from confide.protocol.methods.bits import BitQuery
 from confide.protocol.methods.labels.query import LabelQuery, LabelTally
+from confide.protocol.methods.partition import Groups
+from confide.protocol.methods.parts import MOST_PARTS
+from confide.protocol.plan import round_of
 from confide.simulation.driver import BitUsers, drive
 from tests.support.cards import broken, campaign
 from tests.support.leaving import Leaving
+from tests.support.owners import BY_WARD, PLAN, changed, owner, signed
 
 BIT, DELTA = Bit(epsilon=4.0), 0.1
 
@@ -68,9 +77,13 @@ def test_owners_that_left_are_counted_and_warned_of(caplog: pytest.LogCaptureFix
     """Nothing is said while all answer; once the owner of 40 % is gone, everybody is told."""
     with caplog.at_level(logging.WARNING):
         staying, certificate = recorded(99)
-        assert (staying.left, staying.remark(certificate), caplog.text) == (0.0, None, "")
+        assert (staying.departure.share, staying.remark(certificate), caplog.text) == (
+            0.0,
+            None,
+            "",
+        )
         gone, certificate = recorded(2)
-    assert gone.left == pytest.approx(0.4, abs=0.05)
+    assert gone.departure.share == pytest.approx(0.4, abs=0.05)
     assert "did not answer the latest" in str(gone.remark(certificate))
     assert "round 3: owners of" in caplog.text
     rows = gone.rows(certificate)
@@ -80,6 +93,57 @@ def test_owners_that_left_are_counted_and_warned_of(caplog: pytest.LogCaptureFix
     assert sum(map(sum, (row["reports"] for row in rows))) == certificate.n
     assert "lower_bound" in rows[1]
     assert "lower_bound" not in rows[0]
+
+
+PAIRS = PairTerms(variant="class-conditional", epsilon=4.0, delta=0.1, channel="k-rr")
+PLANS = {
+    "pairs": changed(PLAN, terms=PAIRS),
+    "bits:per-group": changed(PLAN, variant="per-group", part_floor=900, **BY_WARD),
+    "bits:for-every-group": changed(PLAN, variant="for-every-group", part_floor=900, **BY_WARD),
+}
+
+
+@pytest.mark.parametrize("kind", PLANS)
+def test_owners_that_leave_are_seen_where_tallies_keep_something_else_apart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """Groups, or nothing: the log, the card and its rows of owners all tell who left."""
+    plan, leaving = PLANS[kind], [2, 99, 99]
+    owners = [owner(tmp_path / str(i), seed=i) for i in range(3)]
+    name = signed(plan)
+
+    def ask(query: bytes) -> list[Sent]:
+        number = round_of(query)
+        there = [i for i, rounds in enumerate(leaving) if number < rounds]
+        return [Sent(bytes([i]), owners[i].answer(name, query)) for i in there]
+
+    with caplog.at_level(logging.WARNING):
+        outcome = run_campaign(plan, ask)
+    assert outcome.departure is not None
+    assert "owners of 3" in outcome.departure
+    assert "round 3: owners of 3" in caplog.text
+    assert [row["owner"] for row in outcome.owners] == ["1", "2", "3"]
+    rows = [row["reports"] for row in outcome.owners]
+    assert sum(map(sum, rows)) == outcome.certificate.n
+    assert all(rows[0][:2])
+    assert not any(rows[0][2:])
+    assert len(rows[0]) > 2
+
+
+def test_the_senders_of_a_tally_by_group_are_kept_with_it() -> None:
+    """A server that starts again reads them from the tally, and they are dropped if too many."""
+    query = BitQuery(BIT, 0.0, 1.0, (0.8,), Groups("ward", ("north", "south")))
+
+    def batch(sender: int) -> Batch:
+        columns = {"parts": np.zeros(3, dtype=np.int64), "reports": np.ones(3, dtype=np.bool_)}
+        columns["groups"] = np.array([0, 1, 1])
+        return Batch(np.zeros(3), columns, sender=sender.to_bytes(2, "big"))
+
+    few = query.tally([batch(1), batch(2), batch(1)], lambda *_: np.empty(0))
+    assert few.senders == {b"\0\1": 6, b"\0\2": 3}
+    assert query.tally_from_json(json.loads(json.dumps(few.to_json()))) == few
+    many = query.tally([*map(batch, range(MOST_PARTS + 1))], lambda *_: np.empty(0))
+    assert (many.senders, many.size) == ({}, 3 * (MOST_PARTS + 1))
 
 
 def test_the_card_of_a_pooled_campaign_has_a_row_for_every_owner(tmp_path: Path) -> None:

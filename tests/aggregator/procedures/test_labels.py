@@ -1,8 +1,10 @@
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from confide.aggregator.procedures.central import draw_afresh
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -12,6 +14,7 @@ from confide.aggregator.procedures.labels import procedure as labels
 from confide.aggregator.procedures.labels.sweep import noise_aware_threshold
 from confide.aggregator.procedures.ladder import check_ladder, even_in_size, public_ladder
 from confide.aggregator.procedures.nonprivate import split_conformal
+from confide.aggregator.procedures.registry import plan_procedure
 from confide.protocol.certificate import LIARS_IN_ORDER, LocalCertificate
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.channels.bit import Bit
@@ -26,6 +29,7 @@ from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import all_scores
 from confide.simulation.driver import LabelUsers, drive
 from tests.support.known import assert_rate_at_most, label_coverage, label_population
+from tests.support.owners import LABEL_PLAN
 
 ALPHA = DELTA = 0.1
 K = 5
@@ -181,11 +185,9 @@ def test_many_labels_need_a_bound_of_set_sizes() -> None:
     probs = np.exp(rng.normal(0, 5, (n, k)))
     probs /= probs.sum(axis=1, keepdims=True)
     truth = np.minimum((probs.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1), k - 1)
-    terms = LabelTerms.from_settings(
-        "certified",
-        {"channel": "auto", "epsilon": 4.0, "labels": k}
-        | {"failure-probability": DELTA, "max-corrupt": 0},
-    )
+    asked = {"channel": "auto", "epsilon": 4.0, "labels": k, "alpha": ALPHA}
+    asked |= {"failure-probability": DELTA, "max-corrupt": 0}
+    terms = LabelTerms.from_settings("certified", asked)
     assert terms.largest_set == 50
     channel = terms.make_channel(labels=k)
     users = LabelUsers(1 - probs, truth, SeededEntropy(1))
@@ -199,6 +201,19 @@ def test_many_labels_need_a_bound_of_set_sizes() -> None:
     assert (1 - probs <= bounded.threshold).sum(axis=1).mean() < 10
     own = 1 - probs[np.arange(n), truth]
     assert np.mean(own <= bounded.threshold) >= 1 - ALPHA
+    # So it is for owners and groups, here for one that has all records and a second with few.
+    parts = np.where(np.arange(n) < 10, "b", "a")
+    users = LabelUsers(1 - probs, truth, SeededEntropy(1), parts)
+    for variant in ("per-owner", "for-every-group"):
+        groups = {"group-column": "ward", "groups": "a,b"} if "group" in variant else {}
+        terms = LabelTerms.from_settings(variant, asked | groups | {"owner-floor": 100})
+        plan = replace(LABEL_PLAN, terms=terms, labels=k, alpha=ALPHA, expected_records=n)
+        made = drive(plan_procedure(plan, draw_afresh), users)
+        assert made.strata[0].threshold == pytest.approx(bounded.threshold, abs=0.01)
+    with pytest.raises(BadInput, match="largest_set is 50 for labels:class-conditional"):
+        LabelTerms(
+            variant="class-conditional", channel="k-rr", epsilon=1.0, delta=0.1, largest_set=50
+        )
 
 
 def test_the_provider_may_bring_a_ladder() -> None:

@@ -10,20 +10,26 @@ from typing import Any
 import numpy as np
 import pytest
 
+from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import run_campaign
 from confide.aggregator.cards.issue import campaign_card
 from confide.protocol.cards.card import Card, parse_card, strata_of
 from confide.protocol.cards.page import as_html
 from confide.protocol.cards.promise_words import promise
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.certificate import DROPOUTS, IID_PARTS, MIXTURE
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SeededEntropy
 from confide.protocol.plan import Plan
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.privacy.zcdp import search_variance
+from confide.protocol.wire import wire_pb2 as wire
+from confide.protocol.wire.encoding import serialise
+from tests.support.calibrated import calibrated_card
 from tests.support.campaign_cards import forged
 from tests.support.cards import KEY, broken
 from tests.support.central import BINS, NOISED, OPEN_POLICY, TRUSTED
+from tests.support.known import label_population
 from tests.support.owners import BY_WARD, LABEL_PLAN, NOW, PLAN, WARDS, K, asking, changed, owner
 from tests.support.owners import signed as signed_plan
 
@@ -96,8 +102,10 @@ def test_an_honest_card_verifies_and_shows_every_part(cards: dict[str, Card], na
     assert all(f">{by} {one}<" in page for one in names)
     assert "the promise is for all records together" not in page
     assert f"The threshold of each {by}; the line is the largest." in page
-    # No owner is told apart by the groups of all.
-    assert "Owners one by one" not in page
+    # Groups are no owners: of these a card says how much they reported, and nothing of coverage.
+    rows = card.diagnostic.get("owners", [])
+    assert [row["owner"] for row in rows] == (["1", "2", "3"] if name in LOCAL else [])
+    assert all(row.keys() == {"owner", "reports"} for row in rows)
 
 
 @pytest.mark.parametrize("name", LOCAL)
@@ -132,8 +140,51 @@ def test_lies_about_a_group_are_named(cards: dict[str, Card], name: str) -> None
     assert "certificate/strata/names" in broken(renamed)
     owners = forged(card, (("certificate", "strata", "by"), "owner"))
     assert "certificate/strata/by" in broken(owners)
+    # How owners are mixed within a group does matter.
+    assert MIXTURE in card.formal["certificate"]["assumptions"]
+    mixed = forged(card, (("certificate", "assumptions"), [IID_PARTS, DROPOUTS]))
+    assert "certificate/assumptions" in broken(mixed)
     more = forged(card, ((*place, 0, "n"), 6_000))
     assert "certificate/strata/n" in broken(more)
+
+
+@pytest.mark.parametrize("variant", ["per-group", "for-every-group"])
+@pytest.mark.parametrize("method", ["bits", "labels"])
+def test_a_group_may_be_named_all(method: str, variant: str) -> None:
+    """Only owners that are not kept apart stand together under that name."""
+    results, truth = label_population(4_000, 4, np.random.default_rng(1), ties=False)
+    groups = np.repeat(["all", "others"], 2_000)
+    card = calibrated_card(results, truth, method=f"{method}:{variant}", groups=groups)
+    assert [part.get("covered", True) for part in parts(card)] == [True, True]
+    assert broken(card) == []
+
+
+@pytest.mark.parametrize("name", ["central by group", "noised by group"])
+def test_an_owner_whose_groups_do_not_add_up_is_refused(name: str, tmp_path: Path) -> None:
+    """Records in no group, or more in groups than in all, count for nobody: the card verifies."""
+    plan = PLANS[name]
+    owners = [owner(tmp_path / str(i), seed=i, policy=OPEN_POLICY) for i in range(3)]
+    signed, lies = signed_plan(plan), 0
+
+    def ask(query: bytes) -> list[Sent]:
+        nonlocal lies
+        sent = asking(signed, owners)(query)
+        message = wire.Answer.FromString(sent[1].answer)
+        held = wire.Counts.FromString(message.batch.body)
+        counts = np.frombuffer(held.counts, dtype="<i8").copy()
+        # The first of noised counts is that of all records, the last of exact ones in no group.
+        counts[0 if plan.variant == "owner-noised" else -1] += 1
+        held.counts = counts.tobytes()
+        message.batch.body = serialise(held)
+        lies += 1
+        return [sent[0], Sent(b"\1", serialise(message)), sent[2]]
+
+    outcome = run_campaign(plan, ask)
+    assert outcome.received == {"OK": 2 * lies, "OUT_OF_ALPHABET": lies}
+    real = replace(outcome.certificate, randomness=OPERATING_SYSTEM)
+    card = campaign_card(plan, replace(outcome, certificate=real), diagnostic={}, issued=NOW)
+    assert broken(card.sign(KEY)) == []
+    assert outcome.certificate.n == 4_000
 
 
 @pytest.mark.parametrize("variant", ["per-group", "for-every-group"])
@@ -145,6 +196,12 @@ def test_the_stages_of_a_group_are_decided_again(cards: dict[str, Card], variant
         old = parts(card)[0]["rungs"][0][name]
         lie = forged(card, ((*place, "rungs", 0, name), value if value != old else 0.5))
         assert any(one.startswith("certificate/strata/parts/0/rungs") for one in broken(lie)), name
+    count = sum(rung["n"] for rung in parts(card)[0]["rungs"])
+    assert "certificate/strata/parts/0/n" in broken(forged(card, ((*place, "n"), count - 1)))
+    first = parts(card)[0]["rungs"][0]
+    many = first | {"n": 500_000, "ones": 499_000, "level_after": 1.0}
+    lie = forged(card, ((*place, "rungs"), [many]), ((*place, "threshold"), first["threshold"]))
+    assert "certificate/strata/parts/0/n" in broken(lie)
     planned = broken(forged(card, ((*place, "planned"), 2_000)))
     assert any(one.startswith("certificate/strata/parts/0/rungs") for one in planned)
 

@@ -1,10 +1,14 @@
 """Cards of campaigns that test every owner on its own: verification, words, lies, prediction."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from confide.aggregator.campaigns.admission import Sent
+from confide.aggregator.campaigns.driver import run_campaign
+from confide.aggregator.cards.issue import campaign_card
 from confide.protocol.cards.card import Card
 from confide.protocol.cards.page import card_article
 from confide.protocol.cards.promise_words import promise
@@ -12,8 +16,11 @@ from confide.protocol.cards.trust import thresholds_of
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.certificate import LIARS, LIARS_IN_ORDER
 from confide.protocol.errors import BadInput
+from confide.protocol.exact.sampling import OPERATING_SYSTEM
+from confide.protocol.plan import round_of
 from tests.support.campaign_cards import forged
 from tests.support.cards import KEY, broken, campaign
+from tests.support.owners import NOW, PLAN, changed, owner, signed
 
 PUBLIC = KEY.public_key().public_bytes_raw()
 KINDS = [
@@ -108,6 +115,70 @@ def test_cards_that_allow_for_lies_of_owners_say_when_liars_speak(
     for said in ([*stated[:-1], other], stated[:-1]):
         lie = forged(card, (("certificate", "assumptions"), said))
         assert "certificate/assumptions" in broken(lie)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=":".join)
+def test_a_part_counts_no_more_answers_than_it_gave(
+    cards: dict[tuple[str, str], Card], kind: tuple[str, str]
+) -> None:
+    """Half a million answers that prove a low threshold, in a part of two thousand reports."""
+    card, place = cards[kind], ("certificate", "strata", "parts", 0)
+    part = parts(card)[0]
+    named = "certificate/strata/parts/0"
+    if kind[0] == "labels":
+        # Its capital is bounded by its reports, and these by those of all.
+        rich = [rung | {"log_capital": 10.0 * part["n"]} for rung in part["rungs"]]
+        assert any(one.startswith(named) for one in broken(forged(card, ((*place, "rungs"), rich))))
+        return
+    honest = [rung["n"] for rung in part["rungs"]]
+    count = sum(honest) if kind[1] == "for-every-owner" else max(honest)
+    assert f"{named}/n" in broken(forged(card, ((*place, "n"), count - 1)))
+    assert f"{named}/n" not in broken(forged(card, ((*place, "n"), count)))
+    many = dict(part["rungs"][0], threshold=0.01, n=500_000, ones=499_000, level_after=1.0)
+    rungs = [many] if kind[1] == "per-owner" else [many | {"rest": part["rungs"][0]["rest"]}]
+    lie = forged(
+        card,
+        ((*place, "rungs"), rungs),
+        ((*place, "threshold"), 0.01),
+        *((("released", "strata", "parts", 0, "threshold"), 0.01),) * (kind[1] == "per-owner"),
+        *_lowered(card, kind[1], 0.01),
+    )
+    assert broken(lie, key=PUBLIC) == [f"{named}/n"]
+
+
+def _lowered(card: Card, variant: str, threshold: float) -> list[tuple[tuple[Any, ...], Any]]:
+    """What else a card says, once the threshold of its first part is another."""
+    rest = [part["threshold"] for part in parts(card)[1:]]
+    top = max([threshold, *rest])
+    return [(("certificate", "threshold"), top), (("released", "threshold"), top)]
+
+
+def test_an_owner_that_left_has_a_stage_without_reports(tmp_path: Path) -> None:
+    """An honest card that says so verifies; whoever hides an owner that answered does not."""
+    owners = [owner(tmp_path / str(i), seed=i) for i in range(3)]
+    plan = changed(PLAN, variant="for-every-owner", part_floor=500)
+    name = signed(plan)
+
+    def ask(query: bytes) -> list[Sent]:
+        there = range(3) if round_of(query) < 3 else (0, 2)
+        return [Sent(bytes([i]), owners[i].answer(name, query)) for i in there]
+
+    outcome = run_campaign(plan, ask)
+    real = replace(outcome.certificate, randomness=OPERATING_SYSTEM)
+    card = campaign_card(plan, replace(outcome, certificate=real), diagnostic={}, issued=NOW)
+    card = card.sign(KEY)
+    assert parts(card)[1]["reason"].startswith("left")
+    assert broken(card, key=PUBLIC) == []
+    hidden = {**parts(card)[0], "covered": False, "threshold": 1.0, "rungs": []}
+    hidden["reason"] = parts(card)[1]["reason"]
+    top = float(parts(card)[2]["threshold"])
+    lie = forged(
+        card,
+        (("certificate", "strata", "parts", 0), hidden),
+        (("certificate", "threshold"), top),
+        (("released", "threshold"), top),
+    )
+    assert broken(lie, key=PUBLIC) == ["certificate/strata/parts/0/reason"]
 
 
 def test_owners_below_the_floor_are_named_and_left_out(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from confide.protocol.cards.trust import thresholds_of
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.errors import BadInput
 from confide.protocol.prediction.predictor import Predictor
+from tests.support.calibrated import calibrated_card
 from tests.support.campaign_cards import forged
 from tests.support.cards import KEY, broken, campaign
+from tests.support.known import label_population
 
 PUBLIC = KEY.public_key().public_bytes_raw()
 
@@ -84,6 +86,20 @@ def test_the_predictor_of_a_card_has_the_threshold_of_every_class(card: Card) ->
     assert np.array_equal(predictor.predict_set(probs), (1 - probs) <= limits)
     with pytest.raises(BadInput, match="no such parts"):
         Predictor.from_card(card, key=PUBLIC, part="0")
+
+
+@pytest.mark.parametrize("method", ["labels:class-conditional", "pairs"])
+def test_a_class_has_the_reports_of_the_card_and_of_its_owners(method: str) -> None:
+    """More of them would allow for a capital that nobody earned."""
+    results, truth = label_population(4_000, 4, np.random.default_rng(1), ties=False)
+    made = calibrated_card(results, truth, method=method)
+    n, found = 500_000, made.formal["certificate"]
+    assert broken(made) == []
+    place = ("certificate", "strata", "parts")
+    assert "certificate/strata/n" in broken(forged(made, ((*place, 0, "n"), n)))
+    every = [((*place, i, "n"), n) for i in range(len(found["strata"]["parts"]))]
+    lie = forged(made, (("certificate", "n"), n), *every)
+    assert "provenance/contributors/of" in broken(lie)
 
 
 def test_owners_and_groups_are_chosen_by_name() -> None:

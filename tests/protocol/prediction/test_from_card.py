@@ -4,6 +4,7 @@ import json
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,6 +95,26 @@ def test_a_trivial_threshold_and_a_broken_contract_are_said() -> None:
     weak = calibrated_card(probs[:4000], labels[:4000], method="bits:published")
     with pytest.warns(CardWarning, match="NOT KEPT: coverage"):
         Predictor.from_card(weak, key=PUBLIC)
+
+
+@pytest.mark.parametrize("by", ["owner", "group"])
+@pytest.mark.parametrize("method", ["bits", "labels"])
+def test_records_of_parts_that_are_not_covered_are_warned_of(method: str, by: str) -> None:
+    """One threshold is everybody's, but nothing is claimed of a part with too few reports."""
+    probs, labels = predictions()
+    wards = np.repeat(["north", "south", "west"], [2000, 1960, 40])
+    asked: dict[str, Any] = {"method": f"{method}:for-every-{by}", "epsilon": 8.0}
+    asked |= {f"{by}_floor": 300, f"{by}s": wards}
+    found = calibrated_card(probs[:4000], labels[:4000], **asked)
+    name = "west" if by == "group" else "3"
+    with pytest.warns(CardWarning, match=f"NOT COVERED: .* records of {by} {name}, of which"):
+        predictor = Predictor.from_card(found, key=PUBLIC)
+    assert not predictor.trivial
+    asked[f"{by}s"] = np.repeat(["north", "south"], 2000)
+    every = calibrated_card(probs[:4000], labels[:4000], **asked)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Predictor.from_card(every, key=PUBLIC).remarks == ()
 
 
 def test_another_number_of_labels_is_refused(card: Card) -> None:

@@ -11,7 +11,7 @@ from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify.counts import recompute
 from confide.protocol.cards.verify.findings import CLOSE, Finding, same
 from confide.protocol.cards.verify.local.rules import LocalRules, published_level, register
-from confide.protocol.cards.verify.local.strata import PARTS, TOGETHER
+from confide.protocol.cards.verify.local.strata import PARTS, STAGED, TOGETHER
 from confide.protocol.certificate import PLANNED_MIXTURE
 
 ROUNDS = 10
@@ -23,8 +23,7 @@ STAGES = (
     (150, (0.2, 0.25, 0.35)),
     (120, (0.3, 0.45)),
 )
-# The variants whose parts are certified in stages, and the shares of a part's answers in these.
-STAGED = (*TOGETHER, "per-group")
+# The shares of a part's answers in its stages.
 PART_SHARES = (0.15, 0.3, 0.4)
 # Tails of at most this lie beyond the mean + 1, where a sum of unequal bits is bounded.
 MOST_UNEQUAL = 0.25

@@ -122,10 +122,12 @@ def _form(formal: Layer) -> Iterator[Finding]:
     yield same("contract/unit", contract["unit"], "record")
     liars = [LIARS] if rules.adaptive else [LIARS_IN_ORDER] if variant in rules.in_order else []
     liars = liars if contract["max_corrupt"] else []
-    # Owners and groups have reports of their own, so nothing depends on how they are mixed.
-    apart = rules.strata.get(variant, "class") != "class"
+    # Owners and groups have reports of their own, so how they are mixed does not matter. How owners
+    # are mixed within a group does.
+    apart = {"owner": [IID_PARTS], "group": [IID_PARTS, MIXTURE]}
     planned = variant in rules.by_stage and PLANNED_MIXTURE in found["assumptions"]
-    drawn = [IID_PARTS] if apart else [IID, PLANNED_MIXTURE if planned else MIXTURE]
+    pooled = [IID, PLANNED_MIXTURE if planned else MIXTURE]
+    drawn = apart.get(rules.strata.get(variant, ""), pooled)
     yield same("certificate/assumptions", found["assumptions"], [*drawn, DROPOUTS, *liars])
     counted = [rung["n"] for rung in found["rungs"] if "n" in rung]
     together = sum(counted) if variant in rules.by_stage else max(counted, default=0)

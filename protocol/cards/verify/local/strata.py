@@ -13,6 +13,8 @@ PARTS = {
     "per-group": "group",
 }
 TOGETHER = ("for-every-owner", "for-every-group")
+# Variants whose parts are certified in stages, each on answers of its own.
+STAGED = (*TOGETHER, "per-group")
 
 Evidence = Callable[[Layer, int], Iterator[Finding]]
 
@@ -53,11 +55,22 @@ def stratified(
             (part["reason"] is not None) == (part["threshold"] >= 1),
             "given where the threshold is 1, and only there",
         )
+        yield _counted(f"{where}/n", part, staged=found["variant"] in STAGED)
         if not part.get("covered", True):
             yield same(f"{where}/covered", (part["threshold"], part["rungs"]), (1.0, []))
         for finding in evidence(found | part, max_corrupt):
             clause = finding.clause.replace("certificate", where, 1)
             yield Finding(clause, finding.holds, finding.detail)
+
+
+def _counted(where: str, part: Layer, *, staged: bool) -> Finding:
+    """Check that the rungs of a part count no more answers than it gave.
+
+    A record answers one stage. In one round, runs of thresholds share their answers.
+    """
+    counts = [rung["n"] for rung in part["rungs"] if "n" in rung]
+    least = sum(counts) if staged else max(counts, default=0)
+    return Finding(where, least <= part["n"], f"its rungs alone count {least} reports")
 
 
 def _thresholds(found: Layer, released: Layer, *, together: bool) -> Iterator[Finding]:

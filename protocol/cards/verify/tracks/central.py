@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from confide.protocol.cards.card import Layer
+from confide.protocol.cards.card import Card, Layer
 from confide.protocol.cards.verify.counts.central import central
 from confide.protocol.cards.verify.counts.divided import MOVED
 from confide.protocol.cards.verify.findings import Finding, number, same
@@ -26,10 +26,10 @@ def counted_records(
     return counted
 
 
-def edges(formal: Layer, plan: Plan) -> Iterator[Finding]:
+def edges(card: Card, plan: Plan) -> Iterator[Finding]:
     """Check that a threshold on a grid of the plan's own is the edge of its bin."""
-    terms, released = CentralTerms.of(plan.terms), formal["released"]
-    parts = formal.get("strata", {}).get("parts", [])
+    formal, terms = card.formal, CentralTerms.of(plan.terms)
+    released, parts = formal["released"], formal.get("strata", {}).get("parts", [])
     for place, one in [
         ("released", released),
         *((f"strata/{part['name']}", part) for part in parts),

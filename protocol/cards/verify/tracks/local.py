@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from confide.protocol.cards.card import Layer
+from confide.protocol.cards.card import Card, Layer
 from confide.protocol.cards.verify.findings import Finding, number, same
+from confide.protocol.cards.verify.local.covered import left_out
 from confide.protocol.cards.verify.local.rules import RULES, local
 from confide.protocol.cards.verify.tracks.base import CONTRIBUTORS, TrackRules, register
 from confide.protocol.certificate import PLANNED_MIXTURE
@@ -12,15 +13,15 @@ from confide.protocol.methods.local import LocalTerms
 from confide.protocol.plan import Plan
 
 
-def _compared(formal: Layer, plan: Plan) -> Iterator[Finding]:
+def _compared(card: Card, plan: Plan) -> Iterator[Finding]:
     """Check the ladder, the parts that are covered and the mixture that was planned."""
-    terms, found = LocalTerms.of(plan.terms), formal["certificate"]
+    terms, found = LocalTerms.of(plan.terms), card.formal["certificate"]
     if terms.ladder:
         parts = [found, *found.get("strata", {}).get("parts", [])]
         tested = {rung["threshold"] for part in parts for rung in part["rungs"]}
         rungs = tested <= {*terms.ladder}
         yield Finding("certificate/rungs", rungs, "thresholds of the plan's ladder")
-    yield from _left_out(formal, plan)
+    yield from left_out(card, plan)
     smallest = found.get("smallest_owner", 0)
     yield same("certificate/smallest_owner", smallest, terms.smallest_owner)
     # A campaign that was hopeless from the start asked nobody.
@@ -38,26 +39,6 @@ def counted_reports(formal: Layer, contributors: Layer) -> Iterator[Finding]:
         yield same(f"{place}/largest", contributors["largest"], rounds[-1]["largest"])
     else:
         yield same(f"{place}/of", of, formal["certificate"]["n"])
-
-
-def _left_out(formal: Layer, plan: Plan) -> Iterator[Finding]:
-    """Check that the plan's floor, and nothing else, decides which owners or groups are covered.
-
-    One that left while it was tested is not. Groups are those of the plan, in its order.
-    """
-    strata = formal.get("certificate", {}).get("strata")
-    if strata is None or strata["by"] == "class":
-        return
-    if strata["by"] == "group":
-        named = [part["name"] for part in strata["parts"]]
-        yield same("certificate/strata/names", named, [*plan.terms.groups])
-    floor = LocalTerms.of(plan.terms).part_floor
-    for i, part in enumerate(strata["parts"]):
-        size, name = part.get("planned", part["n"]), f"certificate/strata/parts/{i}/covered"
-        few = size < floor or part["name"] == "all"
-        left = not few and (part["reason"] or "").startswith("left")
-        covered = part.get("covered", True)
-        yield Finding(name, covered != (few or left), f"{size} reports, the plan asks for {floor}")
 
 
 def _by_round(formal: Layer, found: Layer, plan: Plan) -> Iterator[Finding]:
