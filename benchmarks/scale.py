@@ -4,7 +4,7 @@ Run with the project's environment:
 
     python benchmarks/scale.py measure --postgres    # costs here, to benchmarks/scale.json
     python benchmarks/scale.py compare               # the simulation beside a real server, small
-    python benchmarks/scale.py compare --postgres --processes 2
+    python benchmarks/scale.py compare --postgres --processes 2 --loads 0.05 0.1 0.15
     python benchmarks/scale.py plan --plot docs/scale.svg
 
 `measure` times real servers and databases (`scale_costs.py`). `compare` lets phones visit a real
@@ -19,7 +19,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
@@ -84,12 +84,14 @@ def visited(server: Aggregating, moments: list[float], answers: Iterator[Any]) -
         return list(pool.map(visit, moments))
 
 
-def compared(engine: str, processes: int, *, seconds: float) -> list[dict[str, float]]:
+def compared(
+    engine: str, processes: int, *, loads: Sequence[float], seconds: float
+) -> list[dict[str, float]]:
     """Real visits at several loads beside simulated ones, with costs measured just before."""
     found, rng = _costs(measured(engine, phones=ALONE)), np.random.default_rng(3)
-    rates = [load * processes / found.visit for load in LOADS]
+    rates = [load * processes / found.visit for load in loads]
     drawn = [Daily(phones=rate * WEEK, swing=0).draw(0, seconds, rng=rng) for rate in rates]
-    phones = ALONE * len(LOADS) + sum(len(moments) for moments in drawn)
+    phones = ALONE * len(loads) + sum(len(moments) for moments in drawn)
     with database(engine) as place:
         server = Aggregating(place, phones=phones, processes=processes)
         answers = iter(list(zip(server.tokens, server.messages(phones, rng), strict=True)))
@@ -159,7 +161,7 @@ def measure(given: argparse.Namespace) -> None:
 def compare(given: argparse.Namespace) -> None:
     engine = "postgres" if given.postgres else "sqlite"
     before = os.getloadavg()[0]
-    rows = compared(engine, given.processes, seconds=given.seconds)
+    rows = compared(engine, given.processes, loads=given.loads, seconds=given.seconds)
     print(table([*rows[0]], [[f"{value:.3g}" for value in row.values()] for row in rows]))
     print(f"\n{engine}; load of the machine before: {before:.1f}, after: {os.getloadavg()[0]:.1f}.")
 
@@ -176,6 +178,7 @@ def main() -> None:
     one.set_defaults(run=measure)
     one = parts.add_parser("compare")
     one.add_argument("--seconds", type=float, default=SECONDS)
+    one.add_argument("--loads", type=float, nargs="+", default=LOADS, help="of each process")
     one.add_argument("--postgres", action="store_true")
     one.add_argument("--processes", type=int, default=1, help="more than 1 with PostgreSQL only")
     one.set_defaults(run=compare)

@@ -124,7 +124,9 @@ def _place(one: CellSummary) -> str:
 
 
 def _where(given: dict[str, Any]) -> str:
-    return "over Flower" if given["where"] == "flower" else "users in process"
+    return {"flower": "over Flower", "client": "owners in process"}.get(
+        given["where"], "users in process"
+    )
 
 
 def _file_name(name: str) -> str:
