@@ -160,10 +160,8 @@ def failures(found: dict[str, list[Row]]) -> list[Row]:
         allowed = row["liars"] and row["max_corrupt"] >= row["liars"]
         broken = row["below"] > row["campaigns"] / 2
         bare = row["liars"] and not row["max_corrupt"]
-        # A tenth of a percent breaks some campaigns only.
-        sure = (row["attack"] == COLLUDING and row["liars"] > SHARES[0] * row["n"]) or (
-            row["attack"] == INVENTED
-        )
+        # A tenth of a percent, and owners who invent records, break some campaigns only.
+        sure = row["attack"] == COLLUDING and row["liars"] > SHARES[0] * row["n"]
         if (allowed and row["below"]) or (bare and sure and not broken):
             bad.append(row)
     return bad + [
