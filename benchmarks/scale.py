@@ -4,6 +4,7 @@ Run with the project's environment:
 
     python benchmarks/scale.py measure --postgres    # costs here, to benchmarks/scale.json
     python benchmarks/scale.py compare               # the simulation beside a real server, small
+    python benchmarks/scale.py compare --postgres --processes 2 --loads 0.05 0.1 0.15
     python benchmarks/scale.py plan --plot docs/scale.svg
 
 `measure` times real servers and databases (`scale_costs.py`). `compare` lets phones visit a real
@@ -18,15 +19,17 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from dataclasses import fields
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 from local_tables import table
+from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -34,24 +37,35 @@ import scale_plan
 from scale_costs import Aggregating, costs
 
 from confide.simulation.scale.arrivals import WEEK, Daily
-from confide.simulation.scale.costs import Costs, read_costs
+from confide.simulation.scale.costs import Costs
 from confide.simulation.scale.queueing import Region, simulate
 from tests.support.postgres import postgres
 from tests.support.servers import Place
 
 FILE = Path(__file__).with_name("scale.json")
 LOADS, SECONDS = (0.15, 0.3, 0.45, 0.6), 12.0
+# Phones that come one by one.
+ALONE = 60
+# The hash table of ids grows by doubling and is at most half full (report_ids.py).
+ID_BYTES = 32.0
 
 
 def measured(engine: str, *, phones: int) -> dict[str, float]:
     """The costs of one database engine."""
+    with database(engine) as place:
+        return costs(place, phones=phones)
+
+
+@contextmanager
+def database(engine: str) -> Iterator[Place]:
+    """An aggregator's place with an empty database of this engine."""
     with (
         tempfile.TemporaryDirectory() as folder,
         postgres(Path("/tmp")) if engine == "postgres" else nullcontext("") as url,
     ):
         place = Place(Path(folder), url)
         try:
-            return costs(place, phones=phones)
+            yield place
         finally:
             place.close()
 
@@ -70,42 +84,56 @@ def visited(server: Aggregating, moments: list[float], answers: Iterator[Any]) -
         return list(pool.map(visit, moments))
 
 
-def compared(found: Costs, *, seconds: float) -> list[dict[str, float]]:
-    """Real visits at several loads beside simulated ones; the first row is one by one."""
-    rng, rows = np.random.default_rng(3), []
-    rates = [load / found.visit for load in LOADS]
+def compared(
+    engine: str, processes: int, *, loads: Sequence[float], seconds: float
+) -> list[dict[str, float]]:
+    """Real visits at several loads beside simulated ones, with costs measured just before."""
+    found, rng = _costs(measured(engine, phones=ALONE)), np.random.default_rng(3)
+    rates = [load * processes / found.visit for load in loads]
     drawn = [Daily(phones=rate * WEEK, swing=0).draw(0, seconds, rng=rng) for rate in rates]
-    phones = 60 + sum(len(moments) for moments in drawn)
-    with tempfile.TemporaryDirectory() as folder:
-        server = Aggregating(Place(Path(folder)), phones=phones)
-        try:
-            answers = iter(list(zip(server.tokens, server.messages(phones, rng), strict=True)))
-            alone = [visited(server, [0.0], answers)[0] for _ in range(60)]
-            for rate, moments in zip(rates, drawn, strict=True):
-                processor, clock = server.processor(), time.perf_counter()
-                waits = visited(server, moments.tolist(), answers)
-                clock = time.perf_counter() - clock - 0.5
-                region = Region(processes=1, costs=found)
-                model = simulate(
-                    Daily(phones=rate * WEEK, swing=0), region, window=(0.0, 600.0), seed=4
-                )
-                # A phone's own time, which the model leaves out, is that of one by one.
-                waited = model.waits - model.waits.min() + median(alone)
-                rows.append(
-                    {
-                        "phones a second": len(moments) / seconds,
-                        "receipts a second": len(moments) / clock,
-                        "processor": (server.processor() - processor) / clock,
-                        "simulated processor": model.working / 600,
-                        "median, ms": 1e3 * float(np.median(waits)),
-                        "simulated median, ms": 1e3 * float(np.median(waited)),
-                        "95 %, ms": 1e3 * float(np.quantile(waits, 0.95)),
-                        "simulated 95 %, ms": 1e3 * float(np.quantile(waited, 0.95)),
-                    }
-                )
-        finally:
-            server.place.close()
-    return rows
+    phones = ALONE * len(loads) + sum(len(moments) for moments in drawn)
+    with database(engine) as place:
+        server = Aggregating(place, phones=phones, processes=processes)
+        answers = iter(list(zip(server.tokens, server.messages(phones, rng), strict=True)))
+        return [
+            _row(server, found, moments=moments, rate=rate, answers=answers)
+            for rate, moments in zip(rates, drawn, strict=True)
+        ]
+
+
+def _row(
+    server: Aggregating,
+    found: Costs,
+    *,
+    moments: NDArray[np.float64],
+    rate: float,
+    answers: Iterator[Any],
+) -> dict[str, float]:
+    """One load: phones one by one, which the model takes for a phone's own time, and then all."""
+    alone = [visited(server, [0.0], answers)[0] for _ in range(ALONE)]
+    processor, clock = server.processor(), time.perf_counter()
+    waits = visited(server, moments.tolist(), answers)
+    clock = time.perf_counter() - clock - 0.5
+    processor = server.processor() - processor
+    count = len(server.servers)
+    region = Region(processes=count, costs=found)
+    model = simulate(Daily(phones=rate * WEEK, swing=0), region, window=(0.0, 600.0), seed=4)
+    waited = model.waits - model.waits.min() + median(alone)
+    return {
+        "phones a second": rate,
+        "receipts a second": len(moments) / clock,
+        "processor": processor / clock / count,
+        "simulated processor": model.working / 600 / count,
+        "alone, ms": 1e3 * median(alone),
+        "median, ms": 1e3 * float(np.median(waits)),
+        "simulated median, ms": 1e3 * float(np.median(waited)),
+        "95 %, ms": 1e3 * float(np.quantile(waits, 0.95)),
+        "simulated 95 %, ms": 1e3 * float(np.quantile(waited, 0.95)),
+    }
+
+
+def _costs(found: dict[str, float]) -> Costs:
+    return Costs(**{one.name: found.get(one.name, ID_BYTES) for one in fields(Costs)})
 
 
 def measure(given: argparse.Namespace) -> None:
@@ -118,8 +146,7 @@ def measure(given: argparse.Namespace) -> None:
         for engine, each in found.items()
     }
     for each in found.values():
-        # The hash table of ids grows by doubling and is at most half full (report_ids.py).
-        each["memory"] = 32.0
+        each["memory"] = ID_BYTES
     text = {
         "command": f"python benchmarks/scale.py measure --phones {given.phones} --postgres",
         "cores": os.cpu_count(),
@@ -132,9 +159,11 @@ def measure(given: argparse.Namespace) -> None:
 
 
 def compare(given: argparse.Namespace) -> None:
-    rows = compared(read_costs(given.file, "sqlite"), seconds=given.seconds)
+    engine = "postgres" if given.postgres else "sqlite"
+    before = os.getloadavg()[0]
+    rows = compared(engine, given.processes, loads=given.loads, seconds=given.seconds)
     print(table([*rows[0]], [[f"{value:.3g}" for value in row.values()] for row in rows]))
-    print(f"\nLoad of the machine: {os.getloadavg()[0]:.1f}.")
+    print(f"\n{engine}; load of the machine before: {before:.1f}, after: {os.getloadavg()[0]:.1f}.")
 
 
 def main() -> None:
@@ -149,6 +178,9 @@ def main() -> None:
     one.set_defaults(run=measure)
     one = parts.add_parser("compare")
     one.add_argument("--seconds", type=float, default=SECONDS)
+    one.add_argument("--loads", type=float, nargs="+", default=LOADS, help="of each process")
+    one.add_argument("--postgres", action="store_true")
+    one.add_argument("--processes", type=int, default=1, help="more than 1 with PostgreSQL only")
     one.set_defaults(run=compare)
     one = parts.add_parser("plan")
     one.add_argument("--phones", type=float, default=1e8)

@@ -6,6 +6,8 @@ own. Times of visits are processor seconds of the server process; times of trans
 clock, because they hold a round.
 """
 
+import os
+import random
 import socket
 import threading
 import time
@@ -17,7 +19,7 @@ from typing import Any
 import numpy as np
 import psutil
 from ingest import answers
-from sqlalchemy import insert, select, text
+from sqlalchemy import func, insert, select, text
 
 from confide.aggregator.campaigns.report_scores import report_scores
 from confide.aggregator.server.rounds.stored_batches import StoredBatches
@@ -26,7 +28,7 @@ from confide.aggregator.storage.enrolment import Enrolment
 from confide.aggregator.storage.reports.deposit import store_all
 from confide.aggregator.storage.reports.ids import StoredIds
 from confide.aggregator.storage.reports.submissions import Packed, Submission
-from confide.aggregator.storage.schema import owners
+from confide.aggregator.storage.schema import owners, parts
 from confide.client.transport.grpc_client import Access, Aggregator
 from confide.client.transport.retry import Patience, Unreachable
 from confide.protocol.methods.bits import BitQuery
@@ -37,6 +39,8 @@ from tests.support.servers import Place, eventually, plan_now
 
 # One commit holds so many answers in turn; the line through the medians has two costs.
 GROUPS, TURNS = (1, 16, 64, 256), 15
+# So many more owners are enrolled in turn, all in the round, to see what grows with them.
+MORE = 10_000, 20_000, 40_000
 PHONES = changed(PLAN, variant="one-shot", expected_records=1_000_000_000)
 UNKNOWN = "0" * 16
 
@@ -44,17 +48,18 @@ UNKNOWN = "0" * 16
 class Aggregating:
     """A server with an open campaign of one round, and phones that are enrolled."""
 
-    def __init__(self, place: Place, *, phones: int) -> None:
+    def __init__(self, place: Place, *, phones: int, processes: int = 1) -> None:
         self.place, self.plan = place, plan_now(PHONES)
         self.campaign = place.campaign(self.plan)
         self.tokens = [place.enrol(f"phone {i}") for i in range(phones)]
-        self.server = place.serve()
+        self.servers = [place.serve() for _ in range(processes)]
+        self.server = self.servers[0]
         (asked,) = eventually(lambda: place.store.queries(self.campaign))
         self.digest = digest(self.plan.to_bytes())
         found, _ = read_query(asked, plan=self.plan, plan_digest=self.digest)
         assert isinstance(found, BitQuery)
         self.query = found
-        self.process = psutil.Process(self.server.process.pid)
+        self.processes = [psutil.Process(one.process.pid) for one in self.servers]
 
     def messages(self, count: int, rng: np.random.Generator) -> list[bytes]:
         """Answers of phones, with one report each."""
@@ -62,7 +67,8 @@ class Aggregating:
 
     def visit(self, token: str, answer: bytes, *, access: Access | None = None) -> None:
         """What a phone does once a week, as `confide-client` does it."""
-        remote = Aggregator(access or self.server.access(token), self.campaign, patience=_ONCE)
+        there = access or random.choice(self.servers).access(token)
+        remote = Aggregator(there, self.campaign, patience=_ONCE)
         try:
             remote.plan()
             remote.query()
@@ -72,9 +78,9 @@ class Aggregating:
             remote.close()
 
     def processor(self) -> float:
-        """The processor seconds of the server so far."""
-        spent = self.process.cpu_times()
-        return float(spent.user + spent.system)
+        """The processor seconds of the servers so far."""
+        spent = [one.cpu_times() for one in self.processes]
+        return float(sum(one.user + one.system for one in spent))
 
 
 _ONCE = Patience(0.0)
@@ -230,18 +236,37 @@ _PAGES = ("page_count", "page_size")
 
 
 def growing(place: Place) -> dict[str, float]:
-    """Seconds for every enrolled owner and every owner of a round that a server reads again."""
+    """Seconds of what a server reads again and again, for every owner more that is enrolled, and
+    that has answered in the round: slopes over tables of several sizes."""
     enrolment, store = Enrolment(place.store.engine), place.store
     (campaign,) = (one.id for one in store.campaigns())
-    found = {}
-    for name, work, count in (
-        ("directory", enrolment.everybody, len(enrolment.everybody())),
-        ("turnout", lambda: store.turnout(campaign, 0), store.turnout(campaign, 0).contributed),
-    ):
-        times = []
-        for _ in range(9):
-            began = time.perf_counter()
-            work()
-            times.append(time.perf_counter() - began)
-        found[name] = median(times) / count
-    return found
+    counts, times = [], dict[str, list[float]]()
+    for more in MORE:
+        _joined(place, campaign, more)
+        counts.append(len(enrolment.everybody()))
+        for name, work in (
+            ("directory", enrolment.everybody),
+            ("turnout", lambda: store.turnout(campaign, 0)),
+        ):
+            times.setdefault(name, []).append(median(_timed(work) for _ in range(9)))
+    return {name: max(float(np.polyfit(counts, each, 1)[0]), 0.0) for name, each in times.items()}
+
+
+def _timed(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _joined(place: Place, campaign: str, count: int) -> None:
+    """Enrol owners who have finished the round, as rows."""
+    with place.store.engine.begin() as db:
+        last = db.execute(select(func.max(owners.c.id))).scalar_one()
+        db.execute(
+            insert(owners),
+            [{"name": f"j{last + i}", "token": os.urandom(32)} for i in range(count)],
+        )
+        joined = db.execute(select(owners.c.id).where(owners.c.id > last)).scalars().all()
+        row = {"campaign": campaign, "round": 0, "batches": 1, "reports": 1, "bytes": 67}
+        row |= {"seeded": False, "finished": True}
+        db.execute(insert(parts), [row | {"owner": owner} for owner in joined])

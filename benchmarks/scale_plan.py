@@ -28,6 +28,8 @@ COLOURS, DASHES, MARKS = (
 )
 # A third of the phones has one address, whose processes fail for half an hour at the busiest time.
 REGIONS, FAILED = 3, 0.5 * HOUR
+# The phones of a campaign where a region is dealt into several.
+CAMPAIGN = 1_000_000
 NOON = DAY / 2
 
 
@@ -62,15 +64,20 @@ def busy_rows(costs: Costs, phones: float) -> tuple[list[list[str]], dict[int, V
     rows, found = [], {}
     for processes in (1, 2, 3, 4, 6, 8):
         region = Region(processes=processes, costs=costs, timer=DAY)
-        visits = found[processes] = simulate(fleet, region, window=window, seed=1, tail=MINUTE)
-        waits = visits.waits if visits.done else np.array([np.nan])
+        # Without a tail, so that work, receipts and waits are those of the same ten minutes.
+        visits = found[processes] = simulate(fleet, region, window=window, seed=1)
+        # Waits of those who were done say nothing where the others wait for ever longer.
+        waits = ["grows"] * 2
+        if not visits.grow:
+            waits = [f"{value:.3g}" for value in np.quantile(visits.waits, (0.5, 0.99))]
+        seconds = window[1] - window[0]
         rows.append(
             [
                 f"{processes}",
-                f"{len(visits.done) / (window[1] - window[0]):.0f}",
-                f"{visits.working / (window[1] - window[0]) / processes:.0%}",
-                f"{visits.committing / (window[1] - window[0]):.0%}",
-                *(f"{value:.3g}" for value in np.quantile(waits, (0.5, 0.99))),
+                f"{len(visits.done) / seconds:.0f}",
+                f"{visits.working / seconds / processes:.0%}",
+                f"{visits.committing / seconds:.0%}",
+                *waits,
                 f"{visits.refused:,}",
             ]
         )
@@ -82,9 +89,19 @@ BUSY += ["refused tries"]
 
 
 def failures(costs: Costs, phones: float, processes: int) -> Iterator[tuple[str, Visits]]:
-    """The same failure, with what phones may do when they find nobody."""
+    """The same failure late in the week, with what phones may do when they find nobody.
+
+    One campaign has the answers of nearly all phones of the region then; or each of its processes
+    has campaigns of its own, and reads only theirs.
+    """
     fleet = Daily(phones=phones / REGIONS)
-    base = Region(processes=processes, costs=costs, down=(NOON, NOON + FAILED), timer=HOUR)
+    base = Region(
+        processes=processes,
+        costs=costs,
+        down=(NOON, NOON + FAILED),
+        timer=HOUR,
+        stored=round(fleet.phones),
+    )
     window = (NOON - 5 * MINUTE, NOON + FAILED + 25 * MINUTE)
     cases = {
         "as the client does": (fleet, base),
@@ -94,8 +111,11 @@ def failures(costs: Costs, phones: float, processes: int) -> Iterator[tuple[str,
     for name, (arrivals, region) in cases.items():
         yield name, simulate(arrivals, region, window=window, seed=2, tail=HOUR)
     herd = AtOnce(phones=round(phones / 1_000), moment=NOON, spread=MINUTE)
-    whole = replace(base, down=(0.0, 0.0))
+    whole = replace(base, down=(0.0, 0.0), stored=0)
     yield "one in 1,000, all at noon", simulate(herd, whole, window=window, seed=3, tail=HOUR)
+    dealt, own = replace(base, processes=1, stored=CAMPAIGN), Daily(phones=CAMPAIGN)
+    name = f"one campaign of {CAMPAIGN:,}"
+    yield name, simulate(own, dealt, window=window, seed=2, tail=HOUR)
 
 
 def failure_row(name: str, found: Visits) -> list[str]:
@@ -109,6 +129,7 @@ def failure_row(name: str, found: Visits) -> list[str]:
         f"{found.dropped:,}",
         f"{rates.max():.0f}",
         f"{np.quantile(found.waits, 0.99) / MINUTE:.0f}",
+        f"{back(found) / MINUTE:.1f}",
         f"{last(found) / MINUTE:.0f}",
         f"{max(found.tries)}",
     ]
@@ -116,7 +137,15 @@ def failure_row(name: str, found: Visits) -> list[str]:
 
 FAILURE = ["phones", "receipts", "out of patience", "refused tries", "closed connections"]
 FAILURE += ["most receipts a second"]
-FAILURE += ["99 % wait, minutes", "minutes from noon to the last", "most tries"]
+FAILURE += ["99 % wait, minutes", "minutes until newcomers are served"]
+FAILURE += ["minutes from noon to the last", "most tries"]
+
+
+def back(found: Visits) -> float:
+    """Seconds from the end of the failure to the last phone that comes and waits over a minute."""
+    came = np.array(found.came)
+    late = came[(came >= NOON + FAILED) & (found.waits > MINUTE)]
+    return float(late.max() - NOON - FAILED) if len(late) else 0.0
 
 
 def last(found: Visits) -> float:
@@ -129,13 +158,14 @@ def draw(busy: dict[int, Visits], failed: dict[str, Visits], given: dict[str, An
     """Waits by processes; receipts around the failure; how long a round is held, by processes."""
     figure = Figure(figsize=(12.5, 3.9), layout="constrained")
     waits, receipts, rounds = figure.subplots(1, 3)
-    counts = [count for count, visits in busy.items() if visits.done]
+    counts = [count for count, visits in busy.items() if not visits.grow]
     for share, colour, dash, mark in zip((0.5, 0.99), COLOURS, DASHES, MARKS, strict=False):
         seconds = [np.quantile(busy[count].waits, share) for count in counts]
         waits.plot(counts, seconds, dash, color=colour, marker=mark, label=f"{share:.0%} of phones")
     waits.set(xlabel="processes of one campaign", ylabel="seconds to a receipt", yscale="log")
     waits.set_title("the busiest ten minutes", fontsize=10)
-    for (name, found), colour, dash in zip(failed.items(), COLOURS, DASHES, strict=True):
+    # The last case has fewer phones.
+    for (name, found), colour, dash in zip(failed.items(), COLOURS, DASHES, strict=False):
         edges = np.arange(NOON - 300, NOON + FAILED + 25 * MINUTE, 20)
         rates = np.histogram(found.done, bins=edges)[0] / 20
         receipts.plot((edges[:-1] - NOON) / MINUTE, rates, dash, color=colour, label=name, lw=1.3)

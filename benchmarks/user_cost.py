@@ -116,25 +116,25 @@ def campaign(method: str, users: int, folder: Path) -> dict[str, Any]:
         models=frozenset({MODEL}),
     )
 
-    def opened(owner: int) -> Respondent:
+    def opened(owner: int) -> tuple[Respondent, Ledger]:
         rng = np.random.default_rng(owner)
         probs = rng.dirichlet(np.full(LABELS, 0.3), sizes[owner]).astype(np.float32)
         labels = (probs.cumsum(axis=1) < rng.random((len(probs), 1))).sum(axis=1)
         truth = np.minimum(labels, LABELS - 1).astype(np.int16)
-        names = Named(owner, sizes[owner])
+        names, ledger = Named(owner, sizes[owner]), Ledger(folder / f"{owner}.sqlite")
 
         def made() -> Respondent:
             return Respondent(
                 records=Records(names, probs, truth, MODEL),
                 policy=lambda: policy,
-                ledger=Ledger(folder / f"{owner}.sqlite"),
+                ledger=ledger,
                 secret=owner.to_bytes(32, "little"),
                 entropy=os_entropy,
                 now=lambda: now,
             )
 
         found: Respondent = watch.time("naming", made)
-        return found
+        return found, ledger
 
     # Bits come back to every owner in several rounds; labels ask once, so an owner need not stay.
     kept = [opened(owner) for owner in range(len(sizes))] if method == "bits" else None
@@ -152,16 +152,18 @@ def campaign(method: str, users: int, folder: Path) -> dict[str, Any]:
         data = write_query(query, plan=name, round_=rounds)
         intake.open(query, rounds)
         for owner in range(len(sizes)):
-            one = opened(owner) if kept is None else kept[owner]
+            one, ledger = opened(owner) if kept is None else kept[owner]
             answer = watch.time("respond", lambda: one.answer(signed, data))  # noqa: B023
+            if kept is None:
+                ledger.close()
             sent = Sent(owner.to_bytes(4, "big"), answer)
             del answer
             receipt = watch.time("intake", lambda: intake.admit(sent))  # noqa: B023
             assert receipt.code == wire.Code.OK, wire.Code.Name(receipt.code)
         tally = watch.time("intake", intake.tally)
         rounds += 1
-    # The yardstick does not count for the memory of a campaign.
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    # The yardstick does not count for the memory of a campaign. Linux counts in units of 1,024.
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     intake = tally = kept = None
     watch.time("yardstick", lambda: yardstick(sizes, rounds, folder, share=certificate.n / users))
     measured = min(users, MOST_MEASURED)

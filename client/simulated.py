@@ -95,18 +95,29 @@ def simulated_owner(
     if found is None:
         while len(_kept.owners) >= MOST_KEPT:
             _kept.owners.popitem(last=False)[1].ledger.close()
-        found = _made(folder, owner=owner, owners=owners, config=config, model=model)
+        found = open_simulated(folder, owner=owner, owners=owners, config=config, model=model)
     _kept.owners[key] = found
-    if found.streams is not None:
-        found.streams.begin(query)
+    found.begin(query)
     return found.respondent
 
 
 @dataclass(frozen=True)
-class _KeptSimulated:
+class SimulatedOwner:
+    """An open owner, its ledger, and its random words if they are seeded."""
+
     respondent: Respondent
     ledger: Ledger
     streams: QueryStreams | None
+
+    def begin(self, query: bytes) -> None:
+        """Start the random words of a query."""
+        if self.streams is not None:
+            self.streams.begin(query)
+
+    def answer(self, signed_plan: bytes, query: bytes) -> bytes:
+        """Answer a query with its own random words."""
+        self.begin(query)
+        return self.respondent.answer(signed_plan, query)
 
 
 class _SimulatedOfThread(threading.local):
@@ -116,15 +127,16 @@ class _SimulatedOfThread(threading.local):
     """
 
     def __init__(self) -> None:
-        self.owners: OrderedDict[Any, _KeptSimulated] = OrderedDict()
+        self.owners: OrderedDict[Any, SimulatedOwner] = OrderedDict()
 
 
 _kept = _SimulatedOfThread()
 
 
-def _made(
-    folder: Path, *, owner: int, owners: int, config: Mapping[str, Any], model: bytes | None
-) -> _KeptSimulated:
+def open_simulated(
+    folder: Path, *, owner: int, owners: int, config: Mapping[str, Any], model: bytes | None = None
+) -> SimulatedOwner:
+    """Open an owner with its share of the records, and its ledger in this folder."""
     data, seed = simulated_data(config), int(config["seed"])
     mine = dealt(config, owners=owners).shares[owner]
     scorer = _model(str(config["model-file"])) if model is None else Model.of(model)
@@ -157,7 +169,7 @@ def _made(
         entropy=os_entropy if streams is None else streams,
         now=lambda: datetime.now(UTC),
     )
-    return _KeptSimulated(respondent, ledger, streams)
+    return SimulatedOwner(respondent, ledger, streams)
 
 
 def _names(data: SimulatedData, mine: NDArray[Any]) -> tuple[bytes, ...]:

@@ -3,10 +3,10 @@
 import hashlib
 from collections.abc import Iterator
 
-from sqlalchemy import ColumnElement, Connection, Engine, LargeBinary, case, func, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, LargeBinary, func, select, update
 
 from confide.aggregator.storage.database import insert, writing
-from confide.aggregator.storage.schema import batches, campaigns, parts, queries, round_data
+from confide.aggregator.storage.schema import batches, campaigns, queries, round_data
 from confide.aggregator.storage.stored_campaign import OPEN, Round, Turnout
 
 # The names of a round's long values: HANDOVER is what a shuffler signed of it.
@@ -81,7 +81,7 @@ class RoundStore:
                     "campaign": campaign,
                     "round": number,
                     "digest": hashlib.sha256(query).digest(),
-                    "batches": 0,
+                    **dict.fromkeys(("batches", "finished", "contributed", "reports"), 0),
                     "opened": now,
                     "deadline": now + seconds,
                 }
@@ -127,13 +127,11 @@ class RoundStore:
 
     def turnout(self, campaign: str, number: int) -> Turnout:
         """How many owners and reports a round has so far."""
-        columns = parts.c
-        mine = (columns.campaign == campaign) & (columns.round == number)
-        # Added up by the database, because there may be a row for each of many owners.
-        counted = [case((flag, 1), else_=0) for flag in (columns.finished, columns.reports > 0)]
-        sums = (func.coalesce(func.sum(one), 0) for one in (*counted, columns.reports))
+        columns = queries.c
+        counts = select(columns.finished, columns.contributed, columns.reports)
         with self.engine.connect() as db:
-            return Turnout(*(int(one) for one in db.execute(select(*sums).where(mine)).one()))
+            found = db.execute(counts.where(_of_round(campaign, number))).first()
+        return Turnout(0, 0, 0) if found is None else Turnout(*found)
 
     def batches(self, campaign: str, number: int) -> int:
         """How many batches of a round are stored."""

@@ -69,6 +69,12 @@ queries = Table(
     Column("tally", Text),
     # How many there are in the round: tells a process whether others have added any.
     Column("batches", BigInteger, nullable=False, default=0),
+    # What the rows of `parts` add up to: owners that have finished, owners with reports, and
+    # reports. Each transaction that writes rows of the round adds what it changes, so that nobody
+    # has to add up a row an owner again and again.
+    Column("finished", BigInteger, nullable=False, default=0),
+    Column("contributed", BigInteger, nullable=False, default=0),
+    Column("reports", BigInteger, nullable=False, default=0),
 )
 
 # The long values of a round: its `query`, and its `tally` if that is bytes. They have their own

@@ -5,7 +5,7 @@ Nodes and ServerApp of a simulation read the same run configuration and come to 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +185,8 @@ def dealt(config: Config, *, owners: int) -> Dealt:
     return _dealt(tuple(rules.items()), dealt_records(config), owners)
 
 
-@cache
+# A trial of an experiment has a deal of its own.
+@lru_cache(maxsize=4)
 def _dealt(rules: tuple[tuple[str, Any], ...], records: int, owners: int) -> Dealt:
     config = dict(rules)
     return deal_records(simulated_data(config), config | {"records": records}, owners=owners)

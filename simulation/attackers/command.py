@@ -67,6 +67,10 @@ def wire_command(
     method: Annotated[str, typer.Option(help="bits or labels, with a variant")] = "bits:one-shot",
     epsilon: Epsilon = 4.0,
     n: Annotated[int, typer.Option(help="records of four owners")] = 4_000,
+    times: Annotated[
+        float, typer.Option(help="invented: the records of the owner's file, to those it has")
+    ] = 8.0,
+    max_corrupt: Annotated[int, typer.Option(help="lies that the certificate allows for")] = 0,
     seed: Annotated[int, typer.Option(help="of the records and randomisers")] = 0,
     data: Data = None,
 ) -> None:
@@ -74,16 +78,24 @@ def wire_command(
     from confide.simulation.attackers.wire import HONEST, Wired
 
     with clear_errors():
-        wired = Wired(_population(data), method, epsilon, n, seed)
+        wired = Wired(_population(data), method, epsilon, n, seed, times, max_corrupt)
         lines = []
         for name in (HONEST, kind):
             outcome = wired.run(name)
             made = outcome.certificate
             codes = ", ".join(f"{code} {count}" for code, count in sorted(outcome.received.items()))
             lines.append(
-                [name, codes, f"{made.n:,}", f"{outcome.largest:,}", f"{made.threshold:.6f}"]
+                [
+                    name,
+                    codes,
+                    f"{made.n:,}",
+                    f"{outcome.largest:,}",
+                    f"{made.threshold:.6f}",
+                    f"{wired.coverage(made.threshold):.4f}",
+                ]
             )
         headings = ["campaign", "answers", "reports counted", "of the largest owner", "threshold"]
+        headings += ["true coverage"]
         _show(f"{method}: {n:,} records of four owners", headings, lines)
 
 

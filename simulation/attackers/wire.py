@@ -2,8 +2,8 @@
 
 replay     every answer arrives three times, once more from another owner, and again when the
            next round is open
-invented   an owner's file holds many times the records that it has, all made up: they have
-           whatever label the model predicts
+invented   an owner's file holds many times the records that it has; those added are made up and
+           have whatever label the model predicts
 poisoned   an owner has the records it says, and its file the labels that the model predicts
 """
 
@@ -24,6 +24,7 @@ from confide.client.simulated import SIMULATION_POLICY
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.plan import Plan, sign_plan
+from confide.protocol.scores.registry import find_score
 from confide.protocol.simulated.settings import ALWAYS, EMBEDDED_MODEL, SIMULATION_KEY
 from confide.simulation.data.population import Predictions
 from confide.simulation.planning import plan as make_plan
@@ -32,20 +33,27 @@ HONEST, REPLAY, INVENTED, POISONED = "honest", "replay", "invented", "poisoned"
 KINDS = (REPLAY, INVENTED, POISONED)
 OWNERS = 4
 # How many times its records an owner of invented ones has.
-TIMES = 8
+TIMES = 8.0
 
 
 @dataclass(frozen=True)
 class Wired:
-    """A campaign over the wire, with or without an attack by the last of its owners."""
+    """A campaign over the wire, with or without an attack by the last of its owners.
+
+    An owner of invented records has `times` its records; the certificate allows for `max_corrupt`.
+    """
 
     population: Predictions
     method: str = "bits:one-shot"
     epsilon: float = 4.0
     n: int = 4_000
     seed: int = 0
+    times: float = TIMES
+    max_corrupt: int = 0
 
     def __post_init__(self) -> None:
+        if self.times < 1:
+            raise BadInput(f"times is {self.times}; accepted are numbers from 1")
         if not OWNERS <= self.n <= len(self.population):
             raise BadInput(
                 f"n is {self.n}; {self.population.name} has {len(self.population)} records, so "
@@ -61,6 +69,7 @@ class Wired:
             labels=int(self.population.results.shape[1]),
             model=EMBEDDED_MODEL,
             epsilon=self.epsilon,
+            max_corrupt=self.max_corrupt,
         )
         return replace(made, issued=ALWAYS[0], expires=ALWAYS[1])
 
@@ -80,15 +89,23 @@ class Wired:
 
             return run_campaign(plan, replayed(answers) if kind == REPLAY else answers)
 
+    def coverage(self, threshold: float) -> float:
+        """The share of all records that a threshold covers, which the campaign's are drawn from."""
+        people = self.population
+        own = find_score(self.plan.score).true_scores(people.results, people.truth)
+        return float(np.mean(own <= threshold)) if threshold < 1 else 1.0
+
     def _owner(self, folder: Path, number: int, kind: str) -> Respondent:
         rows = np.random.default_rng(self.seed).permutation(len(self.population))[: self.n]
         mine, liar = np.array_split(rows, OWNERS)[number], number == OWNERS - 1
+        own = len(mine)
         if liar and kind == INVENTED:
-            mine = np.tile(mine, TIMES)
+            mine = np.resize(mine, round(self.times * len(mine)))
         probs = self.population.results[mine].astype(np.float32)
         labels = self.population.truth[mine]
         if liar and kind in (INVENTED, POISONED):
-            labels = probs.argmax(axis=1)
+            honest = own if kind == INVENTED else 0
+            labels = np.concatenate([labels[:honest], probs[honest:].argmax(axis=1)])
         names = tuple(f"{number}/{place}".encode() for place in range(len(mine)))
         issued = self.plan.issued
         return Respondent(

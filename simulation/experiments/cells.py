@@ -22,7 +22,7 @@ from confide.simulation.arrays.calibrate import NON_PRIVATE
 from confide.simulation.evaluate.calibrated import Calibrated
 from confide.simulation.evaluate.repeated import Repeated
 from confide.simulation.evaluate.uncertified import Uncertified
-from confide.simulation.experiments.experiment import FLOWER, PROCESS, Experiment, PopulationTerms
+from confide.simulation.experiments.experiment import PROCESS, Experiment, PopulationTerms
 
 METHODS = (*local_variants(), CentralTerms.method)
 # Settings that the experiment itself has, or that need files or other parties.
@@ -115,10 +115,10 @@ def make_setting(
     """The evaluation that a cell is: the one that `confide evaluate` runs for the same options."""
     kind, _, variant = method.partition(":")
     check_choice("method", kind, METHODS)
-    if experiment.where == FLOWER and variant == NON_PRIVATE:
+    if experiment.where != PROCESS and variant == NON_PRIVATE:
         raise BadInput(
-            f'method {method} is no campaign, and where is "{FLOWER}"; accepted are campaigns, and '
-            f'{NON_PRIVATE} with where = "{PROCESS}"'
+            f'method {method} is no campaign, and where is "{experiment.where}"; accepted are '
+            f'campaigns, and {NON_PRIVATE} with where = "{PROCESS}"'
         )
     shared: dict[str, Any] = {"score": score, "alpha": experiment.alpha, "n": n, "seed": 0}
     shared |= {"trials": experiment.trials, "epsilon": 1.0 if epsilon is None else epsilon}

@@ -10,7 +10,8 @@ from typing import Any
 from confide.protocol.errors import BadInput, check_choice, check_epsilon, check_probability
 from confide.protocol.simulated.attendance import Attendance
 
-PROCESS, FLOWER = "process", "flower"
+# Arrays in process; the code of owners and aggregator in process; the same over Flower.
+PROCESS, CLIENT, FLOWER = "process", "client", "flower"
 MOST_TRIALS = 1_000_000
 
 
@@ -71,7 +72,7 @@ class Experiment:
     )
 
     def __post_init__(self) -> None:
-        check_choice("where", self.where, (PROCESS, FLOWER))
+        check_choice("where", self.where, (PROCESS, CLIENT, FLOWER))
         check_probability("alpha", self.alpha)
         check_probability("failure-probability", self.failure_probability)
         for name in ("methods", "scores", "budgets", "sizes", "populations"):

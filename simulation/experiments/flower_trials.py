@@ -4,10 +4,13 @@ import json
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from confide.aggregator.campaigns.measurements import Measurements
 from confide.aggregator.campaigns.planning.simulated_settings import simulated_settings
+from confide.protocol.certificate import Certificate
 from confide.protocol.methods.counts.central import TRUSTED, CentralTerms
 from confide.protocol.simulated.records import SimulatedData
 from confide.simulation.defaults import run_defaults
@@ -59,6 +62,12 @@ def run_config(cell: ExperimentCell, trial: int) -> dict[str, Any]:
 def check_config(cell: ExperimentCell, data: SimulatedData) -> None:
     """Refuse a cell that Flower would refuse when the run has begun."""
     simulated_settings(run_defaults() | run_config(cell, 0), owners=owners_of(cell.terms, data))
+
+
+def campaign_row(certificate: Certificate, measured: Measurements) -> Row:
+    """The row of a trial from a certificate; the run of a federation writes the same of it."""
+    found = {**asdict(certificate), "channel": certificate.mechanism, **measured.of(certificate)}
+    return _row(found | {"owners": measured.by_owner(certificate)})
 
 
 def _row(found: dict[str, Any]) -> Row:

@@ -21,7 +21,7 @@ MEASURES: dict[str, Measure] = {
     "mean set size": lambda one: one.size,
     "certified level": lambda one: one.level,
     "exact epsilon": lambda one: one.epsilon,
-    "shuffled epsilon": lambda one: one.shuffled,
+    "epsilon, with\na shuffler only": lambda one: one.shuffled,
     "share of trivial": lambda one: None if one.trivial is None else one.trivial.middle,
 }
 

@@ -29,7 +29,9 @@ PAGE = """<!doctype html>
 <h2>Cells</h2>
 <p>Means of the trials with 95 % confidence intervals. Below: trials whose coverage on the test
 records was below the level they certified; a PAC promise allows the failure probability of them.
-Owner: the mean, over trials, of the least coverage of any owner, which nothing promises.</p>
+Owner: the mean, over trials, of the least coverage of any owner, which nothing promises. The
+epsilon with a shuffler only holds for campaigns that went through one, in their smallest
+round.</p>
 <div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>
 {reasons}
 <h2>Where this comes from</h2>
@@ -37,8 +39,9 @@ Owner: the mean, over trials, of the least coverage of any owner, which nothing 
 </html>
 """
 HEAD = [
-    *("population", "n", "method", "score", "epsilon", "exact epsilon", "shuffled", "level"),
-    *("coverage", "below", "owner", "mean size", "trivial", "trials"),
+    *("population", "n", "method", "score", "epsilon", "exact epsilon"),
+    *("epsilon, with a shuffler only", "level", "coverage", "below", "owner", "mean size"),
+    *("trivial", "trials"),
 ]
 
 
@@ -124,7 +127,9 @@ def _place(one: CellSummary) -> str:
 
 
 def _where(given: dict[str, Any]) -> str:
-    return "over Flower" if given["where"] == "flower" else "users in process"
+    return {"flower": "over Flower", "client": "owners in process"}.get(
+        given["where"], "users in process"
+    )
 
 
 def _file_name(name: str) -> str:

@@ -17,7 +17,8 @@ from confide.protocol.simulated.records import SimulatedData
 from confide.simulation.evaluate.repeated import Row
 from confide.simulation.experiments.cell_trial import check_records, population_data, run_trial
 from confide.simulation.experiments.cells import ExperimentCell, cells
-from confide.simulation.experiments.experiment import FLOWER, Experiment
+from confide.simulation.experiments.client_trials import client_trial
+from confide.simulation.experiments.experiment import CLIENT, FLOWER, PROCESS, Experiment
 from confide.simulation.experiments.flower_trials import check_config, over_flower
 from confide.simulation.experiments.journal import Finished, open_journal
 from confide.simulation.experiments.results import commit, write_results
@@ -85,7 +86,7 @@ def run_experiment(
     data = {name: population_data(terms) for name, terms in experiment.populations.items()}
     for cell in planned:
         check_records(cell, data[cell.population])
-        if cell.where == FLOWER:
+        if cell.where != PROCESS:
             check_config(cell, data[cell.population])
     make_folder(out)
     asked, code = len(planned) * experiment.trials, commit()
@@ -120,10 +121,10 @@ def missing(
 
 def run_block(block: Block, data: SimulatedData) -> list[tuple[Row, float]]:
     """Run the trials of a block in this process; each has its seconds."""
-    found = []
+    found, run = [], client_trial if block.cell.where == CLIENT else run_trial
     for trial in block.trials:
         began = time.perf_counter()
-        row = run_trial(block.cell, data, trial)
+        row = run(block.cell, data, trial)
         found.append((row, time.perf_counter() - began))
     return found
 

@@ -4,8 +4,9 @@ A process works on one visit at a time, in the order they came, because one inte
 Visits beyond its `places` are refused, as open calls are, which is work too; connections beyond
 their number are closed at once. Answers that were taken in wait for the
 process's writer, which commits all that wait in one transaction; transactions of one campaign hold
-its round one after the other, whichever process they are of. A phone that finds no process, is
-refused, or loses its connection tries again as the real client does
+its round one after the other, whichever process they are of. A process that was started again
+knows no answer: its first transaction reads all that the campaign has, with the round held. A phone
+that finds no process, is refused, or loses its connection tries again as the real client does
 (`confide.client.transport.retry`).
 """
 
@@ -35,7 +36,8 @@ class Region:
     A phone that has lost patience is started again by its timer, within `timer` seconds (0: not
     any more). `exponential` draws the time of every visit, with the measured mean, instead of
     taking the mean. Without `jitter` pauses are not shortened at random, as those of the client
-    are.
+    are. `stored` answers are in the campaign when the simulation begins, and known to all processes
+    until these end.
     """
 
     processes: int
@@ -47,6 +49,7 @@ class Region:
     timer: float = 0.0
     exponential: bool = False
     jitter: bool = True
+    stored: int = 0
 
     def runs(self, moment: float) -> bool:
         return not self.down[0] <= moment < self.down[1]
@@ -56,9 +59,11 @@ class Region:
 class Visits:
     """When each phone came, when its answer was durable, and after how many tries.
 
-    `working` and `committing` are the seconds in which processes worked and the round was held.
+    `phones` is how many came. `working` and `committing` are the seconds in which processes worked
+    and the round was held.
     """
 
+    phones: int = 0
     came: list[float] = field(default_factory=list)
     done: list[float] = field(default_factory=list)
     tries: list[int] = field(default_factory=list)
@@ -73,6 +78,11 @@ class Visits:
     def waits(self) -> Floats:
         """Seconds from a phone's first try to its receipt."""
         return np.array(self.done) - np.array(self.came)
+
+    @property
+    def grow(self) -> bool:
+        """Whether a queue grew: more than one in a hundred who came had no receipt in the end."""
+        return len(self.done) < 0.99 * self.phones
 
 
 @dataclass
@@ -105,7 +115,7 @@ class _Simulation:
 
     def __init__(self, region: Region, rng: np.random.Generator) -> None:
         self.region, self.found, self.now = region, Visits(), 0.0
-        self._processes = [_Process() for _ in range(region.processes)]
+        self._processes = [_Process(read=region.stored) for _ in range(region.processes)]
         self._random = random.Random(int(rng.integers(2**63)))
         self._patience = Patience(
             region.patience,
@@ -119,12 +129,13 @@ class _Simulation:
         self._numbers, self._pause = itertools.count(), 0.0
         # Writers that wait for the round, and the answers that it holds.
         self._round: deque[_Process] = deque()
-        self._held, self._stored = False, 0
+        self._held, self._stored = False, region.stored
 
     def run(self, moments: Floats, until: float) -> Visits:
         """Let phones come at these moments, and go on until all have ended or the time is over."""
         if self.region.down[1] > self.region.down[0]:
             self._at(self.region.down[0], self._stop)
+        self.found.phones = len(moments)
         coming = iter(moments.tolist())
         following = next(coming, None)
         while self._events or following is not None:
@@ -254,13 +265,13 @@ class _Simulation:
         self._begin()
 
     def _stop(self) -> None:
-        """All processes end: whoever waits in one loses the connection."""
+        """All processes end, and forget ids: whoever waits in one loses the connection."""
         self._round.clear()
         for process in self._processes:
             lost = [*(phone for phone, _ in process.line), *process.taken]
             process.line.clear()
             process.taken, process.works, process.writes = [], False, False
-            process.connections = process.calls = 0
+            process.connections = process.calls = process.read = 0
             process.life += 1
             for phone in lost:
                 self._again(phone)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from confide.aggregator.storage import views
 from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.plan import Plan
 from confide.protocol.wire import wire_pb2 as wire
@@ -62,6 +63,7 @@ class Survived:
 def came(place: Place, campaign: str, folder: Path) -> Came:
     """Return the result of a calibrated campaign whose owners' folders are in this folder."""
     eventually(lambda: place.store.campaign(campaign).state == "calibrated", seconds=PATIENCE)
+    check_turnout(place, campaign)
     stored = (
         answer
         for one in place.store.rounds(campaign)
@@ -77,6 +79,18 @@ def came(place: Place, campaign: str, folder: Path) -> Came:
         ledger.close()
     card = parse_card(place.store.card(campaign, PUBLIC) or "")
     return Came(card.formal, _ids(stored), _ids(acknowledged))
+
+
+def check_turnout(place: Place, campaign: str) -> None:
+    """The counts that every round carries are what the rows of its owners add up to."""
+    rows = views.progress(place.store.engine, campaign)
+    for one in place.store.rounds(campaign):
+        mine = [row for row in rows if row.round == one.number]
+        assert place.store.turnout(campaign, one.number) == (
+            sum(row.finished for row in mine),
+            sum(row.reports > 0 for row in mine),
+            sum(row.reports for row in mine),
+        )
 
 
 def _ids(answers: Iterable[bytes]) -> list[bytes]:

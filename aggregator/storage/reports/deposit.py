@@ -5,6 +5,7 @@ everywhere, so that two processes never wait for each other.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -36,6 +37,8 @@ from confide.protocol.wire import wire_pb2 as wire
 # The most rows that one statement inserts.
 MOST_ROWS = 64
 _COLUMNS = "campaign", "round", "owner", "reports", "digest", "answer"
+# What the row of a round counts.
+_COUNTS = "batches", "finished", "contributed", "reports"
 
 
 # Statements are built once, because that takes longer than running them. This one locks the round
@@ -51,7 +54,12 @@ _MORE = (
     .where(
         queries.c.campaign == bindparam("its_campaign"), queries.c.round == bindparam("its_round")
     )
-    .values(batches=queries.c.batches + bindparam("more"))
+    .values({name: queries.c[name] + bindparam(f"more_{name}") for name in _COUNTS})
+)
+_BEFORE = select(parts.c.owner, parts.c.reports, parts.c.finished).where(
+    parts.c.campaign == bindparam("campaign"),
+    parts.c.round == bindparam("round"),
+    parts.c.owner.in_(bindparam("owners", expanding=True)),
 )
 
 
@@ -169,15 +177,31 @@ def _store(db: Connection, submissions: list[Submission], known: StoredIds) -> l
         mine.setdefault(submission.key, []).append(replace(submission, batches=its))
         accepted.append(sum(batch.reports for batch in its))
     more = [_progress(key, mine[key]) for key in sorted(mine)]
+    counts, (campaign, number, _) = _counts(db, more), submissions[0].key
     db.execute(_advance(db.dialect.name), more)
-    count, campaign = sum(row["batches"] for row in more), submissions[0].campaign
-    if count:
-        db.execute(
-            _MORE, {"its_campaign": campaign, "its_round": submissions[0].round, "more": count}
-        )
-        if not submissions[0].whole:
-            known.added(db, campaign, count)
+    if any(counts.values()):
+        its = {f"more_{name}": counts[name] for name in _COUNTS}
+        db.execute(_MORE, {"its_campaign": campaign, "its_round": number} | its)
+    if counts["batches"] and not submissions[0].whole:
+        known.added(db, campaign, counts["batches"])
     return accepted
+
+
+def _counts(db: Connection, more: Sequence[dict[str, Any]]) -> Counter[str]:
+    """What rows of owners will add to the counts of their round; each owner counts once."""
+    counts: Counter[str] = Counter()
+    for first in range(0, len(more), MOST_ROWS):
+        some = more[first : first + MOST_ROWS]
+        its = {name: some[0][name] for name in ("campaign", "round")}
+        found = db.execute(_BEFORE, its | {"owners": [row["owner"] for row in some]})
+        before = {row.owner: row for row in found}
+        for row in some:
+            was = before.get(row["owner"])
+            counts["batches"] += row["batches"]
+            counts["reports"] += row["reports"]
+            counts["finished"] += row["finished"] and not (was and was.finished)
+            counts["contributed"] += row["reports"] > 0 and not (was and was.reports)
+    return counts
 
 
 def _progress(key: Key, submissions: list[Submission]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ _OPEN = select(campaigns.c.id).where(campaigns.c.state == OPEN)
 _SINCE = (
     select(batches.c.id, batches.c.answer)
     .where(batches.c.campaign == bindparam("campaign"), batches.c.id > bindparam("last"))
-    .execution_options(yield_per=64)
+    .execution_options(yield_per=256)
 )
 
 
@@ -60,9 +60,11 @@ class StoredIds:
     def _catch_up(self, db: Connection, campaign: str) -> None:
         count, last = self._read[campaign]
         found = db.execute(_SINCE, {"campaign": campaign, "last": last})
-        for row in found:
-            self._known[campaign].add(wire.Answer.FromString(row.answer).batch.ids)
-            count, last = count + 1, max(last, row.id)
+        # Many small answers at a time: adding ids costs much more a call than an id.
+        for rows in found.partitions():
+            ids = [wire.Answer.FromString(row.answer).batch.ids for row in rows]
+            self._known[campaign].add(b"".join(ids))
+            count, last = count + len(rows), max(last, *(row.id for row in rows))
         self._read[campaign] = count, last
 
     def _forget(self, db: Connection) -> None:

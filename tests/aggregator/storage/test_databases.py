@@ -68,6 +68,7 @@ def test_no_batch_enters_a_closed_round(
             == sum(acknowledged.values())
         )
         assert sum(part.reports for part in views.progress(place.store.engine, campaign)) == stored
+        assert place.store.turnout(campaign, 0) == (0, 1, stored)
     finally:
         place.close()
 

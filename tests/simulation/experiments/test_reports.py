@@ -40,6 +40,10 @@ def test_a_report_is_one_page_with_pictures_beside_it(results: Path, tmp_path: P
     assert not re.search(r'(src|href)="(?!#)', page)
     for word in ("coverage", "mean set size", "certified level", "exact epsilon", "trivial"):
         assert word in page
+    # An epsilon that nobody has without a shuffler never stands without these words.
+    assert "<th>epsilon, with a shuffler only</th>" in page
+    assert not re.search(r"shuffled", page)
+    assert page.count("with a shuffler only") >= 2
     assert (tmp_path / "a" / "report.pdf").read_bytes().startswith(b"%PDF")
 
 

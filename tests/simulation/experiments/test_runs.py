@@ -17,6 +17,7 @@ from confide.simulation.experiments.experiment import read_experiment
 from confide.simulation.experiments.journal import NAME, open_journal
 from confide.simulation.experiments.results import RESULTS, TIMINGS, read_results
 from confide.simulation.experiments.runner import Workers, run_experiment
+from confide.simulation.experiments.trial import MEASURES
 from tests.support.experiments import CELLS, SMALL, TRIALS, run, written
 from tests.support.places import ROOT
 
@@ -157,8 +158,9 @@ def test_one_run_at_a_time_writes_a_folder(whole: tuple[Path, bytes], tmp_path: 
         run(whole[0], tmp_path)
 
 
-def test_trials_over_flower_are_of_the_same_owners(tmp_path: Path) -> None:
-    """The same file with `where`: nodes miss rounds and are late as users in process are."""
+def test_trials_over_flower_and_with_clients_are_of_the_same_owners(tmp_path: Path) -> None:
+    """The same file with `where`: nodes miss rounds and are late as users in process are, and the
+    code of owners in process gives the row of the federation, in every number."""
     text = """
 trials = 1
 seed = 3
@@ -174,9 +176,40 @@ stragglers = 0.5
     file = written(tmp_path, f'where = "flower"\n{text}')
     ran = run_experiment(read_experiment(file), tmp_path / "there", workers=Workers(None))
     assert ran == (1, 1)
-    (here,), (there,) = (read_results(tmp_path / name).rows for name in ("here", "there"))
+    run(written(tmp_path, f'where = "client"\n{text}'), tmp_path / "clients")
+    (here,), (there,), (clients,) = (
+        read_results(tmp_path / name).rows for name in ("here", "there", "clients")
+    )
     assert 0 < here["reports"] == there["reports"] < 600
     assert there["kind"] == "PAC"
     assert there["exact_epsilon"] == here["exact_epsilon"]
     assert abs(here["coverage"] - there["coverage"]) < 0.1
+    assert {name: there[name] for name in MEASURES} == {name: clients[name] for name in MEASURES}
     assert json.loads((tmp_path / "there" / NAME).read_text())["trial"] == 0
+
+
+def test_clients_in_process_keep_the_promise(tmp_path: Path) -> None:
+    """The whole file is the population, so coverage is known: in 40 trials at failure probability
+    0.1 more than 14 miss their level with probability below 1e-5. A level 0.04 above what is
+    certified would be missed by more."""
+    text = """
+where = "client"
+trials = 40
+methods = ["labels:certified", "bits:certified", "central:rank-exponential"]
+budgets = [8]
+sizes = [2000]
+[populations.drawn]
+owners = 5
+replacement = true
+[settings."central:rank-exponential"]
+guarantee = "PAC"
+"""
+    run(written(tmp_path, text), tmp_path / "out")
+    rows = read_results(tmp_path / "out").rows
+    assert len(rows) == 120
+    for method in {row["method"] for row in rows}:
+        mine = [row for row in rows if row["method"] == method]
+        assert {row["reports"] for row in mine} == {2_000}
+        assert all(7.9 < row["exact_epsilon"] <= 8 for row in mine)
+        assert sum(row["coverage"] < row["certified_level"] for row in mine) <= 14, method
+        assert sum(row["coverage"] < row["certified_level"] + 0.04 for row in mine) > 14, method

@@ -65,6 +65,39 @@ def test_a_round_is_held_for_own_answers_and_for_those_of_others(processes: int)
     assert found.committing / 400 == pytest.approx(planned, rel=0.03)
 
 
+@pytest.mark.parametrize("processes", [1, 3])
+@pytest.mark.parametrize("fails", [False, True])
+def test_processes_that_start_again_read_all_answers(processes: int, *, fails: bool) -> None:
+    """A million stored answers at 0.05 ms: after a failure each process reads them once, one after
+    the other, so the round is held for 50 seconds longer for each, and the last of those that wait
+    waits for all of them. Without a failure nobody reads them."""
+    stored, foreign, batch, rate, window = 1_000_000, 5e-5, 0.001, 20.0, 400.0
+    costs = replace(PLAIN, visit=1e-6, batch=batch, foreign=foreign)
+    region = Region(
+        processes=processes,
+        costs=costs,
+        places=ENDLESS,
+        connections=ENDLESS,
+        stored=stored,
+        down=(10.0, 10.001) if fails else (0.0, 0.0),
+    )
+    found = simulate(even(rate), region, window=(0.0, window), seed=8, tail=200.0)
+    reading = processes * foreign * stored * fails
+    planned = held(costs, visits=rate, processes=processes) * window + reading
+    assert found.committing == pytest.approx(planned, rel=0.05)
+    assert len(found.done) == found.phones
+    assert found.waits.max() == pytest.approx(reading, rel=0.02, abs=0.1)
+
+
+def test_an_overloaded_queue_is_said_to_grow() -> None:
+    """At 0.9 of what a process takes no queue grows, at 1.1 it does; both stop with the window."""
+    region = Region(processes=1, costs=PLAIN, places=ENDLESS, connections=ENDLESS)
+    for load in (0.9, 1.1):
+        found = simulate(even(load / VISIT), region, window=(0.0, 500.0), seed=9)
+        assert found.grow == (load > 1)
+        assert found.working / 500 == pytest.approx(min(load, 1), rel=0.02)
+
+
 def test_waiting_answers_share_a_transaction() -> None:
     """At ten times the rate of transactions all answers are taken, about ten to each."""
     costs = replace(PLAIN, visit=1e-6, transaction=0.1)
