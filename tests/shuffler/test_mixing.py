@@ -15,7 +15,7 @@ from confide.protocol.shuffling import handover_digest, open_handover
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
 from confide.shuffler.mixing import mixed
-from tests.protocol.test_sealing import NAME, SHUFFLER, SHUFFLING
+from tests.support.shuffled_plans import NAME, SHUFFLER, SHUFFLING
 from tests.support.shuffled_search import MOST_NEIGHBOURS, neighbours, traces
 
 SIZE = 51

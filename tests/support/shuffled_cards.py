@@ -10,9 +10,9 @@ from confide.protocol.cards.card import Card
 from confide.protocol.methods.bits import BitTerms
 from confide.protocol.plan import Plan, digest
 from confide.protocol.shuffling import Handover
-from tests.protocol.test_sealing import SHUFFLED, SHUFFLER
 from tests.support.campaign_cards import issued, reported
 from tests.support.owners import changed
+from tests.support.shuffled_plans import SHUFFLED, SHUFFLER
 
 ONE_SHOT = changed(SHUFFLED, variant="one-shot", minimum_owners=4)
 

@@ -12,10 +12,10 @@ from confide.protocol.cards.verify.card import verify
 from confide.protocol.errors import BadInput
 from confide.protocol.privacy.amplification import shuffled_epsilon
 from confide.protocol.shuffling import Handover
-from tests.protocol.test_sealing import SHUFFLER
 from tests.support.campaign_cards import forged
 from tests.support.cards import KEY, campaign
 from tests.support.shuffled_cards import shuffled_card
+from tests.support.shuffled_plans import SHUFFLER
 
 CARD = shuffled_card()
 
