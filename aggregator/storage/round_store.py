@@ -9,8 +9,8 @@ from confide.aggregator.storage.database import insert, writing
 from confide.aggregator.storage.schema import batches, campaigns, parts, queries, round_data
 from confide.aggregator.storage.stored_campaign import OPEN, Round, Turnout
 
-# The names of a round's long values: HANDOVER is what a shuffler signed of it, MIXED is a shuffler's
-# own, the answer that it hands over.
+# The names of a round's long values: HANDOVER is what a shuffler signed of it. In the database of a
+# shuffler, MIXED is the answer that it hands over.
 QUERY, TALLY, HANDOVER, MIXED = "query", "tally", "handover", "mixed"
 
 
