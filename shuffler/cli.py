@@ -174,5 +174,17 @@ def status(
                 print(f"  round {row['number']}: {row['words']}")
 
 
+@app.command()
+def purge(
+    campaign: Annotated[str, typer.Argument(help="id of the campaign, or how it begins")],
+    db: Database = DEFAULT,
+) -> None:
+    """Delete what is left of a campaign that is over: who sent, when, and the ids of reports. What
+    was handed over, and how much each owner sent, stays."""
+    with clear_errors():
+        store = open_store(db)
+        print(f"{store.purge(store.campaign(campaign).id, now=time.time())} batches deleted")
+
+
 if __name__ == "__main__":
     app()

@@ -1,5 +1,6 @@
 """Takes part in a campaign of an aggregator: its plan, its model, and when rounds end here."""
 
+import logging
 from datetime import UTC, datetime
 
 from confide.aggregator.storage.store import Store
@@ -9,6 +10,9 @@ from confide.protocol.errors import BadInput, Refused
 from confide.protocol.plan import open_plan, signer
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.service import CAMPAIGN_DIGITS
+from confide.shuffler.closing import seconds_short
+
+log = logging.getLogger(__name__)
 
 
 def join(store: Store, remote: Aggregator, *, settings: Settings, key: bytes, now: float) -> str:
@@ -45,3 +49,14 @@ def _create(
     if plan.terms.uses_model and (model := remote.model()) is not None:
         store.keep_model(model)
     store.create(signed, settings, now=now)
+    short = seconds_short(plan, settings, now=now)
+    if short:
+        log.warning(
+            "the plan may expire before its last round; give fewer round-seconds",
+            extra={
+                "campaign": name,
+                "rounds": plan.terms.most_rounds,
+                "round_seconds": settings.round_seconds,
+                "seconds_short": round(short),
+            },
+        )

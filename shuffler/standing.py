@@ -26,8 +26,13 @@ def _round(store: Store, one: Campaign, row: Round) -> dict[str, Any]:
     assert one.plan.shuffling is not None
     held = MixedRounds(store.engine).held(one.id, row.number)
     came, crowd = store.turnout(one.id, row.number), one.plan.shuffling.crowd
-    if held is not None:
-        words = f"{held['reports']} reports handed over, and held by the aggregator"
+    handed = held["reports"] if held is not None and held.get("receipts", 1) else None
+    if handed is not None:
+        words = f"{handed} reports handed over, and held by the aggregator"
+    elif held is not None:
+        words = f"{held['reports']} reports handed over; the aggregator went on without a receipt"
+    elif one.reason is not None:
+        words = f"{came.reports} reports, deleted and not handed over"
     elif row.closed is not None:
         words = f"{came.reports} reports, being handed over"
     else:
@@ -40,6 +45,6 @@ def _round(store: Store, one: Campaign, row: Round) -> dict[str, Any]:
         "reports": came.reports,
         "owners": came.contributed,
         "crowd": crowd,
-        "handed_over": None if held is None else held["reports"],
+        "handed_over": handed,
         "words": words,
     }

@@ -2,16 +2,20 @@
 
 import json
 
-from sqlalchemy import ColumnElement, Engine, delete, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, delete, select, update
 
 from confide.aggregator.storage.database import tidy, writing
-from confide.aggregator.storage.round_store import keep_data
-from confide.aggregator.storage.schema import batches, round_data
+from confide.aggregator.storage.round_store import MIXED, keep_data
+from confide.aggregator.storage.schema import batches, campaigns, queries, round_data
+from confide.aggregator.storage.stored_campaign import DEADLINE, ENOUGH
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse, serialise
 
-# The names of a round's long values: the answer to hand over, and a note that it is held.
-MIXED, HELD = "mixed", "held"
+# The name of the note that a round is held.
+HELD = "held"
+# Why a round was closed: these ways are those of a round that has its crowd; EXPIRED is that of one
+# whose plan expired first.
+WITH_CROWD, EXPIRED = (ENOUGH, DEADLINE), "expired"
 
 
 class MixedRounds:
@@ -20,23 +24,31 @@ class MixedRounds:
     def __init__(self, engine: Engine) -> None:
         self._engine, self._writing = engine, writing(engine)
 
-    def keep(self, campaign: str, number: int, answer: bytes) -> bytes:
+    def keep(self, campaign: str, number: int, answer: bytes) -> bytes | None:
         """Keep a mixed answer unless the round has one; return the one that is kept.
 
-        So the same bytes are handed over however often the shuffler is killed.
+        So the same bytes are handed over however often the shuffler is killed. None: by now another
+        process has handed the round over, or its campaign has failed, and nothing is kept.
         """
+        held, mine = _named(campaign, number, HELD), _named(campaign, number, MIXED)
         with self._writing.begin() as db:
+            reason = select(campaigns.c.reason).where(campaigns.c.id == campaign).with_for_update()
+            failed = db.execute(reason).scalar_one() is not None
+            closed = _locked(db, campaign, number) in WITH_CROWD
+            if failed or not closed or _found(db, held) is not None:
+                return None
             keep_data(db, campaign, number, name=MIXED, data=answer)
-        kept = self.mixed(campaign, number)
-        assert kept is not None
-        return kept
+            return _found(db, mine)
 
     def mixed(self, campaign: str, number: int) -> bytes | None:
         """The mixed answer of a round, while it is to be handed over."""
         return self._data(campaign, number, MIXED)
 
     def held(self, campaign: str, number: int) -> dict[str, int] | None:
-        """What was handed over of a round: how many reports of how many owners."""
+        """What was handed over of a round: how many reports of how many owners.
+
+        With `receipts` 0 the aggregator went on, and gave no receipt for them.
+        """
         found = self._data(campaign, number, HELD)
         return None if found is None else dict(json.loads(found))
 
@@ -49,6 +61,7 @@ class MixedRounds:
         columns = batches.c
         mine = (columns.campaign == campaign) & (columns.round == number)
         with self._writing.begin() as db:
+            _locked(db, campaign, number)
             keep_data(db, campaign, number, name=HELD, data=json.dumps(told).encode())
             for row in db.execute(select(columns.id, columns.answer).where(mine)).all():
                 answer = parse(wire.Answer, row.answer)
@@ -60,10 +73,19 @@ class MixedRounds:
 
     def _data(self, campaign: str, number: int, name: str) -> bytes | None:
         with self._engine.connect() as db:
-            found = db.execute(
-                select(round_data.c.data).where(_named(campaign, number, name))
-            ).scalar()
-        return None if found is None else bytes(found)
+            return _found(db, _named(campaign, number, name))
+
+
+def _locked(db: Connection, campaign: str, number: int) -> str | None:
+    """Why a round was closed, which nobody changes until the transaction ends."""
+    mine = (queries.c.campaign == campaign) & (queries.c.round == number)
+    found = db.execute(select(queries.c.because).where(mine).with_for_update()).scalar_one()
+    return None if found is None else str(found)
+
+
+def _found(db: Connection, mine: ColumnElement[bool]) -> bytes | None:
+    found = db.execute(select(round_data.c.data).where(mine)).scalar()
+    return None if found is None else bytes(found)
 
 
 def _named(campaign: str, number: int, name: str) -> ColumnElement[bool]:

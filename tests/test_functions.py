@@ -19,7 +19,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def functions() -> Iterator[tuple[str, Function]]:
-    for folder in ("confide", "protocol", "client", "aggregator", "simulation"):
+    for folder in ("confide", "protocol", "client", "aggregator", "shuffler", "simulation"):
         for path in (ROOT / folder).rglob("*.py"):
             yield from in_file(path)
 

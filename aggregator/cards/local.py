@@ -10,13 +10,19 @@ from confide.protocol.certificate import PAC, LocalCertificate, Stratum
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.plan import Plan
 from confide.protocol.privacy.amplification import NO_AMPLIFICATION, SHUFFLE_DELTA, shuffled_epsilon
+from confide.protocol.shuffling import MOST_CROWD
 
 NO_SHUFFLER = "none: reports did not go through a shuffler"
 BY_SHUFFLER = "by a shuffler"
 ASSUMPTION = (
     "the shuffler tells nobody who sent what, and hands over what owners sent and nothing else; n "
     "counts the reports of the smallest round, less those that may be false; crowd_epsilon is that "
-    "of a round of the crowd alone, which holds for rounds that the card does not show, too"
+    "of a round of the crowd alone, less those that may be false or as many as did not open in a "
+    "round, which holds for rounds that the card does not show, too"
+)
+UNOPENED = (
+    "more reports of a round did not open than max_corrupt allows to be false; in a round that the "
+    "card does not show even more of the crowd may be false, and crowd_epsilon then too small"
 )
 
 
@@ -94,8 +100,9 @@ def _shuffle(plan: Plan, outcome: Outcome) -> Layer:
     local = certificate.epsilon
     if shuffling is None or not rounds or local is None:
         return {"amplification": NO_SHUFFLER}
-    n = max(1, min(one.opened for one in rounds) - plan.max_corrupt)
-    least = max(1, shuffling.crowd - plan.max_corrupt)
+    n = max(1, min(MOST_CROWD, *(one.opened for one in rounds)) - plan.max_corrupt)
+    unopened = max(one.handover.reports - one.opened for one in rounds)
+    least = max(1, shuffling.crowd - max(plan.max_corrupt, unopened))
 
     def amplified(count: int) -> float:
         return shuffled_epsilon(local_epsilon=local, n=count, delta=SHUFFLE_DELTA)
@@ -109,6 +116,7 @@ def _shuffle(plan: Plan, outcome: Outcome) -> Layer:
         "crowd_epsilon": amplified(least),
         "delta": SHUFFLE_DELTA,
         "assumption": ASSUMPTION,
+        **({"warning": UNOPENED} if unopened > plan.max_corrupt else {}),
         "rounds": [_handed_over(one) for one in rounds],
     }
 

@@ -194,16 +194,16 @@ class Service:
         while not self._stopping:
             changed, found = self._changed, await self._campaign(campaign)
             state, last = found.campaign.state, found.last
+            failed = state == CLOSED and found.campaign.reason is not None
             yield service_pb2.Progress(
                 state=state,
                 rounds=0 if last is None else last.number + 1,
                 taking=found.taking,
                 reports=found.reports,
                 owners=found.owners,
+                failed=failed,
             )
-            if state in (CALIBRATED, PUBLISHED, TRAINED) or (
-                state == CLOSED and found.campaign.reason is not None
-            ):
+            if failed or state in (CALIBRATED, PUBLISHED, TRAINED):
                 return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), HEARTBEAT_SECONDS)

@@ -9,8 +9,9 @@ from confide.aggregator.storage.database import insert, writing
 from confide.aggregator.storage.schema import batches, campaigns, queries, round_data
 from confide.aggregator.storage.stored_campaign import OPEN, Round, Turnout
 
-# The names of a round's long values: HANDOVER is what a shuffler signed of it.
-QUERY, TALLY, HANDOVER = "query", "tally", "handover"
+# The names of a round's long values: HANDOVER is what a shuffler signed of it. In the database of a
+# shuffler, MIXED is the answer that it hands over.
+QUERY, TALLY, HANDOVER, MIXED = "query", "tally", "handover", "mixed"
 
 
 class RoundStore:

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, delete, func, select, update
 
 from confide.aggregator.storage.database import insert, tidy
-from confide.aggregator.storage.round_store import TALLY, RoundStore
+from confide.aggregator.storage.round_store import MIXED, TALLY, RoundStore
 from confide.aggregator.storage.schema import (
     batches,
     campaigns,
@@ -197,8 +197,8 @@ class Store(RoundStore):
                     "calibrated or trained, or has failed"
                 )
             gone = db.execute(delete(batches).where(batches.c.campaign == campaign)).rowcount
-            means = (round_data.c.campaign == campaign) & (round_data.c.name == TALLY)
-            db.execute(delete(round_data).where(means))
+            own = round_data.c.campaign == campaign
+            db.execute(delete(round_data).where(own, round_data.c.name.in_((TALLY, MIXED))))
             first = func.coalesce(campaigns.c.purged, now)
             db.execute(update(campaigns).where(campaigns.c.id == campaign).values(purged=first))
         tidy(self.engine, wholly=True)

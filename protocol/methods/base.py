@@ -277,6 +277,11 @@ class Terms(ABC):
         """The bytes of a report that a shuffler can mix among others; 0 if it can hide none."""
         return 0
 
+    @property
+    def most_rounds(self) -> int:
+        """The most rounds that a shuffler collects one after the other; 0 where none can help."""
+        return 0
+
     def to_bytes(self) -> bytes:
         return serialise(self.message(**asdict(self)))
 

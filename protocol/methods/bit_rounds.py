@@ -31,6 +31,8 @@ SCHEDULES = (
     (120, Rounds((0.25,), (0.3, 0.45))),
 )
 LEAST_OWNER = SCHEDULES[-1][0]
+# The halvings of the published search, one a round.
+PUBLISHED_ROUNDS = 10
 
 
 def check_smallest_owner(records: int) -> None:

@@ -18,7 +18,11 @@ from confide.protocol.certificate import BY_OWNER, LocalCertificate
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.methods.base import Batch, Columns, Explanation, ReportScores
-from confide.protocol.methods.bit_rounds import check_smallest_owner
+from confide.protocol.methods.bit_rounds import (
+    PUBLISHED_ROUNDS,
+    check_smallest_owner,
+    rounds_for,
+)
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.methods.owner_terms import (
     EACH,
@@ -238,6 +242,13 @@ class BitTerms(LocalTerms):
     def row_bytes(self) -> int:
         """Who tests owners or groups one by one must know whose reports they are."""
         return 0 if self.variant in PART_VARIANTS or self.planned_mixture else ROW_BYTES
+
+    @property
+    def most_rounds(self) -> int:
+        if not self.row_bytes or self.variant == "one-shot":
+            return min(1, self.row_bytes)
+        certified = sum(map(len, rounds_for(self.smallest_owner)))
+        return certified if self.variant == "certified" else PUBLISHED_ROUNDS
 
     def make_channel(self, *, labels: int) -> Bit:
         return Bit(epsilon=self.epsilon)

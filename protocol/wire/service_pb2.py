@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from confide.protocol.wire import wire_pb2 as confide_dot_protocol_dot_wire_dot_wire__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#confide/protocol/wire/service.proto\x12\nconfide.v2\x1a confide/protocol/wire/wire.proto\"\t\n\x07Nothing\"6\n\x05\x41sked\x12\x1e\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x10.confide.v2.Code\x12\r\n\x05query\x18\x02 \x01(\x0c\"Z\n\x08Progress\x12\r\n\x05state\x18\x01 \x01(\t\x12\x0e\n\x06rounds\x18\x02 \x01(\r\x12\x0e\n\x06taking\x18\x03 \x01(\x08\x12\x0f\n\x07reports\x18\x04 \x01(\x04\x12\x0e\n\x06owners\x18\x05 \x01(\x04\":\n\nModelPiece\x12\x1e\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x10.confide.v2.Code\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"8\n\x08\x43\x61rdJson\x12\x1e\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x10.confide.v2.Code\x12\x0c\n\x04\x63\x61rd\x18\x02 \x01(\t2\xdd\x02\n\nAggregator\x12\x38\n\tFetchPlan\x12\x13.confide.v2.Nothing\x1a\x16.confide.v2.SignedPlan\x12\x35\n\tPollQuery\x12\x13.confide.v2.Nothing\x1a\x11.confide.v2.Asked0\x01\x12\x33\n\x06Submit\x12\x12.confide.v2.Answer\x1a\x13.confide.v2.Receipt(\x01\x12\x34\n\x05Watch\x12\x13.confide.v2.Nothing\x1a\x14.confide.v2.Progress0\x01\x12\x36\n\tFetchCard\x12\x13.confide.v2.Nothing\x1a\x14.confide.v2.CardJson\x12;\n\nFetchModel\x12\x13.confide.v2.Nothing\x1a\x16.confide.v2.ModelPiece0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#confide/protocol/wire/service.proto\x12\nconfide.v2\x1a confide/protocol/wire/wire.proto\"\t\n\x07Nothing\"6\n\x05\x41sked\x12\x1e\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x10.confide.v2.Code\x12\r\n\x05query\x18\x02 \x01(\x0c\"j\n\x08Progress\x12\r\n\x05state\x18\x01 \x01(\t\x12\x0e\n\x06rounds\x18\x02 \x01(\r\x12\x0e\n\x06taking\x18\x03 \x01(\x08\x12\x0f\n\x07reports\x18\x04 \x01(\x04\x12\x0e\n\x06owners\x18\x05 \x01(\x04\x12\x0e\n\x06\x66\x61iled\x18\x06 \x01(\x08\":\n\nModelPiece\x12\x1e\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x10.confide.v2.Code\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"8\n\x08\x43\x61rdJson\x12\x1e\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x10.confide.v2.Code\x12\x0c\n\x04\x63\x61rd\x18\x02 \x01(\t2\xdd\x02\n\nAggregator\x12\x38\n\tFetchPlan\x12\x13.confide.v2.Nothing\x1a\x16.confide.v2.SignedPlan\x12\x35\n\tPollQuery\x12\x13.confide.v2.Nothing\x1a\x11.confide.v2.Asked0\x01\x12\x33\n\x06Submit\x12\x12.confide.v2.Answer\x1a\x13.confide.v2.Receipt(\x01\x12\x34\n\x05Watch\x12\x13.confide.v2.Nothing\x1a\x14.confide.v2.Progress0\x01\x12\x36\n\tFetchCard\x12\x13.confide.v2.Nothing\x1a\x14.confide.v2.CardJson\x12;\n\nFetchModel\x12\x13.confide.v2.Nothing\x1a\x16.confide.v2.ModelPiece0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,11 +37,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ASKED']._serialized_start=96
   _globals['_ASKED']._serialized_end=150
   _globals['_PROGRESS']._serialized_start=152
-  _globals['_PROGRESS']._serialized_end=242
-  _globals['_MODELPIECE']._serialized_start=244
-  _globals['_MODELPIECE']._serialized_end=302
-  _globals['_CARDJSON']._serialized_start=304
-  _globals['_CARDJSON']._serialized_end=360
-  _globals['_AGGREGATOR']._serialized_start=363
-  _globals['_AGGREGATOR']._serialized_end=712
+  _globals['_PROGRESS']._serialized_end=258
+  _globals['_MODELPIECE']._serialized_start=260
+  _globals['_MODELPIECE']._serialized_end=318
+  _globals['_CARDJSON']._serialized_start=320
+  _globals['_CARDJSON']._serialized_end=376
+  _globals['_AGGREGATOR']._serialized_start=379
+  _globals['_AGGREGATOR']._serialized_end=728
 # @@protoc_insertion_point(module_scope)

@@ -18,18 +18,20 @@ class Asked(_message.Message):
     def __init__(self, code: _Optional[_Union[_wire_pb2.Code, str]] = ..., query: _Optional[bytes] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("state", "rounds", "taking", "reports", "owners")
+    __slots__ = ("state", "rounds", "taking", "reports", "owners", "failed")
     STATE_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     TAKING_FIELD_NUMBER: _ClassVar[int]
     REPORTS_FIELD_NUMBER: _ClassVar[int]
     OWNERS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
     state: str
     rounds: int
     taking: bool
     reports: int
     owners: int
-    def __init__(self, state: _Optional[str] = ..., rounds: _Optional[int] = ..., taking: _Optional[bool] = ..., reports: _Optional[int] = ..., owners: _Optional[int] = ...) -> None: ...
+    failed: bool
+    def __init__(self, state: _Optional[str] = ..., rounds: _Optional[int] = ..., taking: _Optional[bool] = ..., reports: _Optional[int] = ..., owners: _Optional[int] = ..., failed: _Optional[bool] = ...) -> None: ...
 
 class ModelPiece(_message.Message):
     __slots__ = ("code", "data")

@@ -2,8 +2,8 @@
 
 from confide.client.explain import explain
 from confide.protocol.privacy.amplification import shuffled_epsilon
-from tests.protocol.test_sealing import SHUFFLED, SHUFFLING
 from tests.support.owners import PLAN, POLICY, changed
+from tests.support.shuffled_plans import SHUFFLED, SHUFFLING
 
 
 def test_an_owner_is_shown_what_mixing_leaves_and_what_is_charged() -> None:

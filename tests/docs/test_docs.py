@@ -20,7 +20,7 @@ PAGES = [
     ROOT / "benchmarks" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
 ]
-FOLDERS = "protocol|client|aggregator|simulation|confide|tests|benchmarks|docs|examples"
+FOLDERS = "protocol|client|aggregator|shuffler|simulation|confide|tests|benchmarks|docs|examples"
 # A path of the repository: in code quotes or in a command, with a slash.
 PATHS = re.compile(rf"(?<![\w/.~-])(?:{FOLDERS})/[\w./*{{}},-]*")
 MODULES = re.compile(r"\bconfide(?:\.\w+)+")

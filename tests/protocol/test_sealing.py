@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput, Refused
@@ -17,18 +16,9 @@ from confide.protocol.shuffling import Handover, Shuffling, check_handover, hand
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import serialise
 from tests.support.owners import KEY, PLAN, changed
+from tests.support.shuffled_plans import NAME, OURS, SHUFFLED, SHUFFLER, SHUFFLING
 
-SHUFFLER = Ed25519PrivateKey.from_private_bytes(b"m" * 32)
-OURS = sealing_key(KEY)
-SHUFFLING = Shuffling(
-    SHUFFLER.public_key().public_bytes_raw(),
-    b"a" * 32,
-    OURS.public_key().public_bytes_raw(),
-    crowd=100,
-)
-SHUFFLED = changed(PLAN, shuffling=SHUFFLING)
 QUERY = BitQuery(Bit(epsilon=4.0), 0.0, 1.0, tuple(i / 300 for i in range(1, 301)))
-NAME = digest(SHUFFLED.to_bytes())
 
 
 def sealed_query(round_: int = 0) -> SealedQuery:

@@ -15,6 +15,7 @@ from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.methods.base import Batch
 from confide.protocol.plan import Plan, digest, read_query, sign_plan
+from confide.protocol.privacy.amplification import shuffled_epsilon
 from confide.protocol.shuffling import Handover
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION, serialise
@@ -47,8 +48,9 @@ def test_owners_that_cheat_are_refused_or_count_for_what_they_are(
     place: Place, shuffler: ShufflerPlace, tmp_path: Path
 ) -> None:
     """Unknown tokens, reports of another size or unsealed, more than an owner has records, and the
-    same again: refused, or counted once. Reports that do not open hide nobody and are not counted;
-    the card says how many there were, and still verifies."""
+    same again: refused, or counted once. Reports that do not open hide nobody and are not counted,
+    in the round and in the plan's crowd; the card says how many there were, warns, and still
+    verifies."""
     plan = shuffler.plan(crowd=700, variant="one-shot", minimum_owners=2)
     campaign = place.campaign(plan, owners=1)
     running = shuffler.relay(place.serve().port, campaign, owners=2)
@@ -80,6 +82,9 @@ def test_owners_that_cheat_are_refused_or_count_for_what_they_are(
     shuffle = card.formal["shuffle"]
     assert (shuffle["rounds"][0]["reports"], shuffle["rounds"][0]["opened"]) == (900, 800)
     assert shuffle["n"] == card.formal["certificate"]["n"] == 800
+    local = card.formal["certificate"]["epsilon"]
+    assert shuffle["crowd_epsilon"] == shuffled_epsilon(local_epsilon=local, n=600, delta=1e-6)
+    assert "more reports of a round did not open" in shuffle["warning"]
     found = card.provenance["contributors"]
     assert (found["owners"], found["largest"], found["of"]) == (2, 600, 900)
 

@@ -14,25 +14,34 @@ from confide.protocol.methods.base import Batch
 from confide.protocol.shuffling import handover_digest, open_handover
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
-from confide.shuffler.mixing import mixed
-from tests.protocol.test_sealing import NAME, SHUFFLER, SHUFFLING
+from confide.shuffler.mixing import Fewest, NoCrowd, mixed
+from tests.support.shuffled_plans import NAME, SHUFFLER, SHUFFLING
 from tests.support.shuffled_search import MOST_NEIGHBOURS, neighbours, traces
 
 SIZE = 51
+ANY = Fewest(1, 0)
 
 
 def batches(owners: int, each: int) -> list[Batch]:
     """Batches of owners, with random bytes in place of sealed reports."""
     made = np.frombuffer(os.urandom(owners * each * (SIZE + 16)), dtype=np.uint8)
     rows = made.reshape(owners, each, SIZE + 16)
-    return [Batch(one[:, SIZE:], {"sealed": one[:, :SIZE]}) for one in rows]
+    return [
+        Batch(one[:, SIZE:], {"sealed": one[:, :SIZE]}, sender=owner.to_bytes(8, "big"))
+        for owner, one in enumerate(rows)
+    ]
 
 
 def hand_over(
-    given: list[Batch], entropy: Callable[[int], bytes] = os_entropy, round_: int = 0
+    given: list[Batch],
+    entropy: Callable[[int], bytes] = os_entropy,
+    *,
+    round_: int = 0,
+    fewest: Fewest = ANY,
 ) -> wire.ReportBatch:
     sizes = [len(batch) for batch in given]
-    answer = mixed(given, plan=NAME, round_=round_, sizes=sizes, key=SHUFFLER, entropy=entropy)
+    place = {"plan": NAME, "round_": round_, "fewest": fewest}
+    answer = mixed(given, **place, sizes=sizes, key=SHUFFLER, entropy=entropy)
     return parse(wire.Answer, answer).batch
 
 
@@ -94,3 +103,21 @@ def test_broken_randomness_hands_nothing_over() -> None:
     """Ids that repeat would make reports count once together, and mix nothing."""
     with pytest.raises(BadInput, match="equal"):
         hand_over(batches(2, 2), lambda size: bytes(size))
+
+
+@pytest.mark.parametrize(
+    ("given", "fewest"),
+    [
+        (batches(2, 3), Fewest(7, 0)),
+        (batches(2, 3), Fewest(6, 3)),
+        ([*batches(1, 3), *batches(1, 3)], Fewest(6, 2)),
+        ([*batches(1, 6), batches(2, 3)[1].only([])], Fewest(6, 2)),
+        ([], Fewest(1, 0)),
+    ],
+)
+def test_too_few_reports_or_owners_are_not_mixed(given: list[Batch], fewest: Fewest) -> None:
+    """One report less than the crowd, one owner less than promised, twice the same owner, an owner
+    without a report, and nothing at all; so many as promised are mixed."""
+    with pytest.raises(NoCrowd, match="nothing of it was handed over"):
+        hand_over(given, fewest=fewest)
+    assert len(rows(hand_over(batches(2, 3), fewest=Fewest(6, 2)))) == 6

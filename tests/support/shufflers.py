@@ -2,22 +2,45 @@
 
 import sqlite3
 import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from confide.aggregator.keys import create_keys, read_key
+from confide.aggregator.storage.store import Store
+from confide.aggregator.storage.stored_campaign import Settings
 from confide.client.policy import Policy
 from confide.client.transport.contribution import Contribution
+from confide.client.transport.grpc_client import Aggregator
+from confide.client.transport.retry import Patience
+from confide.protocol.exact.sampling import Entropy, os_entropy
 from confide.protocol.plan import Plan
 from confide.protocol.sealing import sealing_key
 from confide.protocol.shuffling import Shuffling, authority_digest
+from confide.protocol.wire import service_pb2
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
 from confide.shuffler.cli import SIGNING_KEY
+from confide.shuffler.joining import join
+from confide.shuffler.relay import Relay
 from tests.support.owners import KEY, POLICY, owner
 from tests.support.servers import Place, Running, contribution, eventually, plan_now
+
+
+class Meanwhile(Aggregator):
+    """A connection to an aggregator on which something else happens before it says how it stands.
+
+    So a test decides what another process does between what one process reads and what it does.
+    """
+
+    happens: Callable[[], object] = staticmethod(lambda: None)
+
+    def watch(self) -> Iterator[service_pb2.Progress]:
+        self.happens()
+        yield from super().watch()
 
 
 @dataclass
@@ -66,6 +89,32 @@ class ShufflerPlace(Place):
         command = [sys.executable, "-m", "confide.shuffler.cli", "serve", *map(str, words)]
         return self.started(command, port=port)
 
+    def remote(self, upstream: Running, campaign: str) -> Meanwhile:
+        """Return a connection of this shuffler to a server of an aggregator."""
+        token = self.token.read_text()
+        if upstream.place is not self.aggregator:
+            token = upstream.place.enrol("shuffler")
+        return Meanwhile(
+            upstream.access(token), campaign, patience=Patience(5.0, longest_pause=0.5)
+        )
+
+    def join(self, remote: Aggregator, **settings: Any) -> str:
+        """Take part in the campaign of a connection."""
+        given, public = Settings(**settings), self.shuffling(1).key
+        return join(self.store, remote, settings=given, key=public, now=time.time())
+
+    def relay_here(
+        self,
+        remotes: Mapping[str, Aggregator],
+        *,
+        now: Callable[[], float] = time.time,
+        entropy: Entropy = os_entropy,
+        store: Store | None = None,
+    ) -> Relay:
+        """Make a relay on this shuffler's database, or another, in the process of the test."""
+        signing = read_key(self.keys / SIGNING_KEY)
+        return Relay(store or self.store, remotes, key=signing, entropy=entropy, now=now)
+
     def relay_again(
         self, before: Running, upstream: int, *campaigns: str, **rounds: Any
     ) -> Running:
@@ -97,6 +146,19 @@ def sealed_contribution(
     # A server process learns of a new query a moment after it is stored.
     eventually(made.remote.query, what="the query at the shuffler")
     return made
+
+
+def collected(
+    shuffler: ShufflerPlace, place: Place, plan: Plan, folder: Path, *, reports: int
+) -> str:
+    """Let an owner send so many reports to a shuffler that then dies; return the campaign."""
+    campaign = place.campaign(plan, owners=1)
+    running = shuffler.relay(place.serve().port, campaign)
+    made = sealed_contribution(shuffler, running, plan, folder, seed=1, n=reports)
+    assert made.once().well
+    running.kill()
+    assert shuffler.store.rounds(campaign)[0].closed is None
+    return campaign
 
 
 def everything(url: str) -> bytes:

@@ -24,6 +24,7 @@ COMMANDS = {
     "client": "confide.client.__main__.main",
     "aggregator": "confide.aggregator.__main__.main",
     "card": "confide.aggregator.__main__.card",
+    "shuffler": "confide.shuffler.__main__.main",
     "simulation": "confide.__main__.main",
 }
 # What each is called, and the first of its commands.
@@ -31,6 +32,7 @@ NAMES = {
     "client": ("confide-client", "init"),
     "aggregator": ("confide-aggregator", "init"),
     "card": ("confide-card", "search"),
+    "shuffler": ("confide-shuffler", "init"),
     "simulation": ("confide", "evaluate"),
 }
 NARROW = os.environ | {"COLUMNS": "80"}
@@ -79,6 +81,8 @@ def main_of(name: str) -> Callable[[], None]:
         ("aggregator", "typer", "server", ["--help"]),
         ("aggregator", "sqlalchemy", "server", ["--help"]),
         ("card", "typer", "server", ["--help"]),
+        ("shuffler", "typer", "server,client", ["--help"]),
+        ("shuffler", "grpc", "server,client", ["--help"]),
         ("simulation", "typer", "client", ["predict"]),
         ("simulation", "typer", "simulation", ["federation"]),
         ("simulation", "matplotlib", "simulation", ["federation"]),

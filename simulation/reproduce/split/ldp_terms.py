@@ -10,6 +10,7 @@ from confide.aggregator.procedures.bits import procedure as bits
 from confide.aggregator.procedures.labels import procedure as labels
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.randomized_response import KaryRR
+from confide.protocol.methods.bit_rounds import PUBLISHED_ROUNDS
 from confide.protocol.privacy.amplification import shuffled_epsilon
 from confide.simulation.reproduce.summaries import spread
 from confide.simulation.reproduce.target import (
@@ -24,7 +25,7 @@ from confide.simulation.reproduce.target import (
 )
 
 # The paper states neither. This delta explains its L* rows; ten halvings are ours.
-DELTA, ROUNDS = 1e-3, bits.PUBLISHED_ROUNDS
+DELTA, ROUNDS = 1e-3, PUBLISHED_ROUNDS
 SHUFFLE_DELTA = 1e-6
 
 

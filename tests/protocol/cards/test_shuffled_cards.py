@@ -9,13 +9,15 @@ import pytest
 
 from confide.protocol.cards.card import Card, parse_card
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.cards.verify.local.shuffled import shuffled
 from confide.protocol.errors import BadInput
 from confide.protocol.privacy.amplification import shuffled_epsilon
-from confide.protocol.shuffling import Handover
-from tests.protocol.test_sealing import SHUFFLER
-from tests.support.campaign_cards import forged
+from confide.protocol.shuffling import MOST_CROWD, Handover
+from tests.support.campaign_cards import forged, issued
 from tests.support.cards import KEY, campaign
-from tests.support.shuffled_cards import shuffled_card
+from tests.support.owners import changed
+from tests.support.shuffled_cards import ONE_SHOT, handed_over, shuffled_card
+from tests.support.shuffled_plans import SHUFFLER, SHUFFLING
 
 CARD = shuffled_card()
 
@@ -38,6 +40,62 @@ def test_the_card_of_the_example_has_the_bound_of_its_whole_round() -> None:
         local_epsilon=fewer.formal["certificate"]["epsilon"], n=5_950, delta=1e-6
     )
     assert fewer.provenance["contributors"]["of"] == 6_010
+
+
+@pytest.mark.parametrize(
+    ("max_corrupt", "left", "warned"),
+    [(0, 1_200, True), (799, 1_200, True), (800, 1_200, False), (900, 1_100, False)],
+)
+def test_reports_that_did_not_open_make_the_plans_crowd_smaller(
+    max_corrupt: int, left: int, warned: bool
+) -> None:
+    """A crowd of 2,000, of which 800 of a round did not open: crowd_epsilon is that of 1,200, or of
+    fewer if more lies were planned for; the card warns of more of them than were."""
+    card = shuffled_card(60_000, max_corrupt=max_corrupt, unopened=800, crowd=2_000)
+    shuffle, local = card.formal["shuffle"], card.formal["certificate"]["epsilon"]
+    assert broken(card) == []
+    assert shuffle["crowd_epsilon"] == amplified(local, left)
+    assert ("warning" in shuffle) == warned
+
+
+def amplified(local: float, n: int) -> float:
+    return shuffled_epsilon(local_epsilon=local, n=n, delta=1e-6)
+
+
+def test_what_did_not_open_cannot_be_kept_quiet() -> None:
+    """The epsilon of the whole crowd, a card without its warning, and one with a needless warning
+    fail by name."""
+    card = shuffled_card(6_000, unopened=800, crowd=2_000)
+    whole = amplified(card.formal["certificate"]["epsilon"], 2_000)
+    assert broken(forged(card, (("shuffle", "crowd_epsilon"), whole))) == ["shuffle/crowd_epsilon"]
+    silent = {name: value for name, value in card.formal["shuffle"].items() if name != "warning"}
+    assert broken(forged(card, (("shuffle",), silent))) == ["shuffle/warning"]
+    warning = card.formal["shuffle"]["warning"]
+    assert broken(forged(CARD, (("shuffle", "warning"), warning))) == ["shuffle/warning"]
+
+
+def test_the_worst_round_decides_for_the_rounds_that_are_not_shown() -> None:
+    """Of two rounds the one with more reports that did not open, wherever it stands."""
+    plan = changed(ONE_SHOT, variant="certified", shuffling=replace(SHUFFLING, crowd=2_000))
+    for unopened in ([0, 800], [800, 0]):
+        card = issued(plan, handed_over(plan, [3_000, 3_000], unopened=unopened))
+        assert broken(card) == []
+        shuffle, local = card.formal["shuffle"], card.formal["certificate"]["epsilon"]
+        assert shuffle["crowd_epsilon"] == amplified(local, 1_200)
+
+
+def test_a_round_above_the_most_that_is_mixed_says_no_smaller_epsilon() -> None:
+    """A few reports more than the maximum came before the round was closed. The verifier is asked
+    for that number alone: the divergence of so large a crowd takes it twenty seconds."""
+    card = parse_card(shuffled_card(MOST_CROWD + 5).to_json())
+    assert card.formal["shuffle"]["n"] == MOST_CROWD
+
+    def holds(one: Card) -> bool:
+        clauses = shuffled(one.formal, hidden=True)
+        return next(found.holds for found in clauses if found.clause == "shuffle/n")
+
+    assert holds(card)
+    assert not holds(forged(card, (("shuffle", "n"), MOST_CROWD - 1)))
 
 
 ROUND = ("shuffle", "rounds", 0)

@@ -15,6 +15,8 @@ DELTA = 1e-6
 # What a shuffler's signature over a round begins with.
 SIGNED = b"confide handover v1\0"
 ONE_SHOT = "one-shot"
+# A shuffler closes a round with so many reports; a few more may have come by then.
+MOST_MIXED = 10_000_000
 
 
 def shuffled(formal: Layer, *, hidden: bool) -> Iterator[Finding]:
@@ -23,7 +25,9 @@ def shuffled(formal: Layer, *, hidden: bool) -> Iterator[Finding]:
     `hidden` tells whether reports of the method carry nothing that identifies them. There must be a
     shuffler in the plan, which signed every round; each round must be as large as the plan asks
     for; together they must be the reports of the certificate; and the epsilons must be those that
-    the smallest of them, and the plan's crowd, give at the delta that cards state.
+    the smallest of them, and the plan's crowd, give at the delta that cards state. Of both, the
+    reports that may be false count for nothing; nor do as many of the crowd as are seen to be no
+    reports in a round, of which the card warns where they are more.
     """
     shuffle, found = formal["shuffle"], formal["certificate"]
     plan = Plan.from_bytes(bytes.fromhex(formal["plan"]))
@@ -50,12 +54,19 @@ def shuffled(formal: Layer, *, hidden: bool) -> Iterator[Finding]:
     yield same("certificate/n", found["n"], sum(one["opened"] for one in rounds))
     if found["variant"] == ONE_SHOT:
         yield same("shuffle/rounds", len(rounds), 1)
-    least = min(one["opened"] for one in rounds) - formal["contract"]["max_corrupt"]
+    false = formal["contract"]["max_corrupt"]
+    least = min(MOST_MIXED, min(one["opened"] for one in rounds)) - false
+    seen = max(one["reports"] - one["opened"] for one in rounds)
+    yield Finding(
+        "shuffle/warning",
+        ("warning" in shuffle) == (seen > false),
+        f"{seen} of a round did not open, max_corrupt {false}",
+    )
     yield same("shuffle/n", shuffle["n"], max(1, least))
     if shuffle["n"] != max(1, least):
         # The epsilon of another crowd may take long to decide, and says nothing.
         return
-    crowd = max(1, named.crowd - formal["contract"]["max_corrupt"])
+    crowd = max(1, named.crowd - max(false, seen))
     for name, n in (("epsilon", shuffle["n"]), ("crowd_epsilon", crowd)):
         divergence = shuffle_divergence(shuffle[name], local=found["epsilon"], n=n)
         yield Finding(

@@ -1,0 +1,120 @@
+"""Two shuffler processes on one database, and rounds that were closed without a crowd."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from confide.aggregator.storage.stored_campaign import CALIBRATED, ENOUGH, OPERATOR
+from confide.protocol.exact.sampling import os_entropy
+from confide.shuffler.storage import MixedRounds
+from tests.support.owners import POLICY
+from tests.support.servers import Place, eventually
+from tests.support.shufflers import ShufflerPlace, collected, sealed_contribution
+
+FEW = replace(POLICY, minimum_group=1)
+
+
+def nothing_left(shuffler: ShufflerPlace, place: Place, campaign: str) -> bool:
+    """Whether no report of the campaign is at the aggregator, or ready to be handed over."""
+    rounds = MixedRounds(shuffler.store.engine)
+    return (
+        place.store.batches(campaign, 0) == 0
+        and rounds.mixed(campaign, 0) is None
+        and rounds.held(campaign, 0) is None
+    )
+
+
+def test_an_aggregator_that_tells_two_relays_two_things_gets_no_small_round(
+    place: Place, shuffler: ShufflerPlace, tmp_path: Path
+) -> None:
+    """One relay asks its query and gets three reports; to the other, which had seen no round, it
+    says that the campaign has ended. The round is closed, and nothing of it leaves."""
+    plan = shuffler.plan(crowd=1_000, variant="one-shot")
+    other = Place(tmp_path / "other")
+    campaign = place.campaign(plan, owners=1)
+    assert other.campaign(plan, owners=1) == campaign
+    other.store.close(campaign, now=time.time())
+    first = place.serve()
+    told_otherwise = shuffler.remote(other.serve(), campaign)
+    assert shuffler.join(shuffler.remote(first, campaign)) == campaign
+
+    def meanwhile() -> None:
+        running = shuffler.relay(first.port, campaign)
+        folder = tmp_path / "owner"
+        made = sealed_contribution(shuffler, running, plan, folder, seed=1, n=3, policy=FEW)
+        assert made.once().well
+        assert shuffler.store.turnout(campaign, 0).reports == 3
+
+    told_otherwise.happens = meanwhile
+    try:
+        shuffler.relay_here({campaign: told_otherwise}).step()
+    finally:
+        other.close()
+    assert shuffler.store.rounds(campaign)[0].because == OPERATOR
+    eventually(lambda: shuffler.store.campaign(campaign).reason or place.store.batches(campaign, 0))
+    assert nothing_left(shuffler, place, campaign)
+    assert shuffler.store.campaign(campaign).reason
+
+
+def test_a_round_that_one_relay_gives_up_is_not_handed_over_by_another(
+    place: Place, shuffler: ShufflerPlace, tmp_path: Path
+) -> None:
+    """The plan expires one report below the crowd, while another relay has read that the campaign
+    is open: it hands nothing over."""
+    before = place.campaign(shuffler.plan(crowd=10, variant="one-shot", campaign="before"))
+    plan = shuffler.plan(crowd=301, variant="one-shot")
+    upstream = place.serve()
+    assert shuffler.join(shuffler.remote(upstream, before)) == before
+    campaign = collected(shuffler, place, plan, tmp_path / "owner", reports=300)
+    late = plan.expires.timestamp() + 1.0
+    gives_up = shuffler.relay_here(
+        {campaign: shuffler.remote(upstream, campaign)}, now=lambda: late
+    )
+    remotes = {one: shuffler.remote(upstream, one) for one in (before, campaign)}
+    remotes[before].happens = gives_up.step
+    shuffler.relay_here(remotes, now=lambda: late).step()
+    assert shuffler.store.campaign(campaign).reason
+    assert nothing_left(shuffler, place, campaign)
+
+
+def test_a_round_is_not_mixed_again_after_it_was_handed_over(
+    place: Place, shuffler: ShufflerPlace, tmp_path: Path
+) -> None:
+    """While one relay mixes, the other hands over and forgets: the first mixes nothing of its own,
+    and the aggregator gets every report once."""
+    plan = shuffler.plan(crowd=300, variant="one-shot")
+    campaign = collected(shuffler, place, plan, tmp_path / "owner", reports=300)
+    remotes = {campaign: shuffler.remote(place.servers[0], campaign)}
+    shuffler.store.close_round(campaign, 0, ENOUGH, now=time.time())
+    quick = shuffler.relay_here(remotes)
+
+    def entropy(size: int) -> bytes:
+        quick.step()
+        return os_entropy(size)
+
+    assert shuffler.relay_here(remotes, entropy=entropy).step() == set()
+    rounds = MixedRounds(shuffler.store.engine)
+    assert rounds.mixed(campaign, 0) is None
+    assert rounds.held(campaign, 0) == {"reports": 300, "owners": 1, "largest": 300}
+    eventually(lambda: place.store.campaign(campaign).state == CALIBRATED, what="calibrated")
+    assert shuffler.store.campaign(campaign).reason is None
+
+
+@pytest.mark.parametrize(
+    ("crowd", "owners", "because"), [(301, 0, ENOUGH), (300, 2, ENOUGH), (300, 0, OPERATOR)]
+)
+def test_no_way_of_closing_a_round_replaces_its_crowd(
+    crowd: int, owners: int, because: str, place: Place, shuffler: ShufflerPlace, tmp_path: Path
+) -> None:
+    """A database in which a round is closed too early, or by hand: the campaign fails, nothing is
+    mixed, and what owners sent is gone."""
+    plan = shuffler.plan(crowd=crowd, variant="one-shot", minimum_owners=owners)
+    campaign = collected(shuffler, place, plan, tmp_path / "owner", reports=300)
+    shuffler.store.close_round(campaign, 0, because, now=time.time())
+    relay = shuffler.relay_here({campaign: shuffler.remote(place.servers[0], campaign)})
+    assert relay.step() == set()
+    assert shuffler.store.campaign(campaign).reason
+    assert nothing_left(shuffler, place, campaign)
+    assert shuffler.store.batches(campaign, 0) == 0
