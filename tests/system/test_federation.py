@@ -2,10 +2,8 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import zipfile
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -34,6 +32,7 @@ from tests.support.federations import (
 )
 from tests.support.places import ROOT
 from tests.support.processes import marked, members
+from tests.support.wheels import unpacked_wheel
 
 TERMS = ["--epsilon", "4", "--concentration", "1", "--sizes", SIZES]
 TERMS += ["--dropout", str(DROPOUT)]
@@ -152,26 +151,10 @@ def test_flower_and_the_in_process_driver_agree(
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project's wheel, built from a copy of what it is built from, and unpacked as an installer
-    does."""
-    folder = tmp_path_factory.mktemp("wheel")
-    for name in ("confide", "protocol", "client", "aggregator", "shuffler", "simulation"):
-        shutil.copytree(
-            ROOT / name,
-            folder / "source" / name,
-            symlinks=True,
-            ignore=shutil.ignore_patterns("__pycache__"),
-        )
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder / "source")
-    build = "import setuptools.build_meta as b; b.build_wheel('..')"
-    subprocess.run(
-        [sys.executable, "-c", build], cwd=folder / "source", capture_output=True, check=True
-    )
-    (wheel,) = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder / "site")
-    return folder / "site"
+    """The project's wheel, unpacked."""
+    packages = ("confide", "protocol", "client", "aggregator", "shuffler", "simulation")
+    files = ("pyproject.toml", "README.md", "LICENSE")
+    return unpacked_wheel([*packages, *files], tmp_path_factory.mktemp("wheel"))
 
 
 def test_a_wheel_installs_one_package(installed: Path) -> None:
