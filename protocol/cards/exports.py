@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from confide.protocol.cards.card import Card, Layer
+from confide.protocol.cards.in_clear import in_clear
 from confide.protocol.cards.in_words import campaign_name, counted_owners, in_words, spent
+from confide.protocol.cards.signer_words import KEY_IS
 from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.certificate import WATCH
 from confide.protocol.commands.terminal import printable
@@ -69,6 +71,7 @@ def model_card(card: Card, findings: list[Finding], _: Curator) -> str:
             *(f"| {name} | `{_text(value)}` |" for name, value in rows.items()),
             "",
             "```python",
+            *([f"# {KEY_IS}"] if "KEY" in words.use else []),
             words.use,
             "```",
             "",
@@ -171,9 +174,8 @@ def _composition(formal: Layer) -> str:
 
 
 def _unprotected(formal: Layer) -> str:
-    if formal["track"] == "local" and formal["certificate"]["method"] == "labels":
-        return "What leaves with a label (the model's probabilities, or the features) is in clear."
-    return "The numbers of records and of owners are public."
+    clear = [f"{one[:1].upper()}{one[1:]} left in clear." for one in in_clear(formal)]
+    return " ".join([*clear, "The numbers of records and of owners are public."])
 
 
 def _yaml(value: Any, depth: int = 0) -> Iterator[str]:

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path

@@ -87,7 +87,9 @@ def test_images_copy_all_that_their_packages_are_built_from(tmp_path: Path) -> N
     ignored = (ROOT / ".dockerignore").read_text().split()
     assert not {name.partition("/")[0] for name in copied} & set(ignored)
     site = unpacked_wheel(copied, tmp_path)
-    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"][
+        "packages"
+    ]
     assert all((site / name.replace(".", "/") / "__init__.py").exists() for name in packages)
     assert (site / "confide" / "py.typed").exists()
 
