@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Card, Layer
 from confide.protocol.cards.in_clear import beside_epsilon, not_protected
+from confide.protocol.cards.plain_names import in_text
 from confide.protocol.cards.promise_words import interval, promise, within_parts
 from confide.protocol.cards.signer_words import checked
 from confide.protocol.cards.verify.findings import Finding
@@ -139,7 +140,7 @@ def _sentence(card: Card) -> str:
     asked = f"coverage {contract['coverage']:g} ({contract['kind']})"
     if formal["released"] is not None and formal["released"]["task"] in (MULTI_LABEL, OWN_LOSS):
         asked = f"an expected loss of at most {1 - contract['coverage']:g} ({contract['kind']})"
-    others = [_FAILED.get(name, name) for name in formal["failed"] if name != RANDOMNESS]
+    others = [_FAILED.get(name, in_text(name)) for name in formal["failed"] if name != RANDOMNESS]
     if formal["decision"] == "simulation":
         rest = (
             f"; besides, failed: {', '.join(others)}"

@@ -8,10 +8,13 @@ import html
 from confide.protocol.cards.card import Card
 from confide.protocol.cards.in_words import InWords, campaign_name, in_words, verdict
 from confide.protocol.cards.picture import card_picture
-from confide.protocol.cards.sections import sections
+from confide.protocol.cards.sections import Rows, sections
 from confide.protocol.cards.signer_words import KEY_IS
 from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.commands.terminal import printable
+
+# A section of more rows is folded by itself.
+LONG = 24
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem;
@@ -86,21 +89,25 @@ def as_html(card: Card, findings: list[Finding], *, own_key: bool = False) -> st
 def card_article(card: Card, findings: list[Finding], *, own_key: bool = False) -> str:
     """Render the card as part of a page, the verdict first; every value is escaped."""
     words = in_words(card, findings, own_key=own_key)
-    body = "".join(
-        f"<h2>{html.escape(heading)}</h2><table>"
-        + "".join(
-            f'<tr><th scope="row">{html.escape(row)}</th><td>{html.escape(value)}</td></tr>'
-            for row, value in rows
-        )
-        + "</table>"
-        for heading, rows in sections(card, findings)
-    )
+    body = "".join(_table(heading, rows) for heading, rows in sections(card, findings))
     name = html.escape(campaign_name(card))
     return (
         f'<h1>{html.escape(words.title)}</h1><p class="quiet">{name}</p>{_box(words)}'
         f"{card_picture(card.formal, card.diagnostic)}"
         f"<details><summary>All fields, as they were verified</summary>{body}</details>"
     )
+
+
+def _table(heading: str, rows: Rows) -> str:
+    """A section as a table; one that is long, such as all thresholds tested, is folded itself."""
+    shown = "".join(
+        f'<tr><th scope="row">{html.escape(row)}</th><td>{html.escape(value)}</td></tr>'
+        for row, value in rows
+    )
+    title, table = html.escape(heading), f"<table>{shown}</table>"
+    if len(rows) > LONG:
+        return f"<details><summary>{title} ({len(rows)})</summary>{table}</details>"
+    return f"<h2>{title}</h2>{table}"
 
 
 def _box(words: InWords) -> str:

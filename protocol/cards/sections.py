@@ -4,33 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from confide.protocol.cards.card import Card, Layer, strata_of
+from confide.protocol.cards.plain_names import heading_of, in_text
 from confide.protocol.cards.verify.findings import Finding
 
 Rows = list[tuple[str, str]]
-
-# Names of fields that a reader of another field would not know.
-PLAIN = {
-    "alpha": "share not covered (alpha)",
-    "beta": "part of alpha left to the mechanism (beta)",
-    "kind": "kind of guarantee",
-    "level": "guaranteed coverage",
-    "minimum_reports": "fewest reports that are enough",
-    "minimum_owners": "fewest owners that are enough",
-    "max_corrupt": "false reports withstood",
-    "planned": "records planned for",
-    "slack": "slack of the published method",
-    "crowd_epsilon": "epsilon in the plan's crowd",
-    "unit": "whose privacy",
-    "model": "SHA-256 of the model",
-    "plan": "SHA-256 of the plan",
-    "received": "answers received",
-    "bins": "thresholds to choose from",
-    "reach": "threshold in the target's unit",
-    "mean_width": "mean width of intervals",
-    "grid": "how the thresholds are spread",
-    "coverage_at_most": "most that is covered, but for the scores in one bin",
-    "gamma": "share of scores aimed at (gamma)",
-}
 
 
 def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
@@ -185,7 +162,7 @@ def _local(formal: Layer) -> list[tuple[str, Rows]]:
     rungs = [
         (
             f"threshold {rung['threshold']:.6f}",
-            ", ".join(f"{name} {_text(value)}" for name, value in rung.items()),
+            _text(rung),
         )
         for rung in formal["certificate"]["rungs"]
     ]
@@ -198,10 +175,7 @@ def _local(formal: Layer) -> list[tuple[str, Rows]]:
 
 
 def _shuffling(shuffle: Layer) -> list[tuple[str, Rows]]:
-    rounds = [
-        (f"round {i + 1}", ", ".join(f"{name} {_text(value)}" for name, value in one.items()))
-        for i, one in enumerate(shuffle.get("rounds", []))
-    ]
+    rounds = [(f"round {i + 1}", _text(one)) for i, one in enumerate(shuffle.get("rounds", []))]
     shown = ("Shuffling", _rows(shuffle, but="rounds"))
     return [shown, ("Rounds that the shuffler signed", rounds)] if rounds else [shown]
 
@@ -253,8 +227,7 @@ def _full_data(formal: Layer) -> list[tuple[str, Rows]]:
 
 def _monitor(formal: Layer) -> list[tuple[str, Rows]]:
     rounds = [
-        (f"round {i + 1}", ", ".join(f"{name} {_text(value)}" for name, value in one.items()))
-        for i, one in enumerate(formal["certificate"]["rounds"])
+        (f"round {i + 1}", _text(one)) for i, one in enumerate(formal["certificate"]["rounds"])
     ]
     return [
         ("Watched", _rows(formal["watched"])),
@@ -282,7 +255,7 @@ def _chain(formal: Layer) -> list[tuple[str, Rows]]:
 
 def _rows(layer: Layer, *, but: str | None = None) -> Rows:
     """Return the fields of a layer under plain names, except one."""
-    return [(PLAIN.get(name, name), _text(value)) for name, value in layer.items() if name != but]
+    return [(heading_of(name), _text(value)) for name, value in layer.items() if name != but]
 
 
 def _text(value: Any) -> str:
@@ -293,7 +266,7 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_text(inner)}" for name, inner in value.items()) or "-"
+        return ", ".join(f"{in_text(name)} {_text(inner)}" for name, inner in value.items()) or "-"
     if isinstance(value, list):
         return "; ".join(_text(inner) for inner in value) or "none"
     return str(value)
