@@ -37,6 +37,7 @@ app.command("search", help=HELP)(search_command)
 @app.command()
 def show(
     card: CardFile,
+    *,
     page: Annotated[
         Path | None, typer.Option("--html", help="write a page instead of printing Markdown")
     ] = None,

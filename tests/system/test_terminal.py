@@ -35,6 +35,7 @@ NAMES = {
 }
 NARROW = os.environ | {"COLUMNS": "80"}
 EXPERIMENT = str(ROOT / "examples" / "experiment.toml")
+ASKED = ["--records", "99", "--epsilon", "1"]
 RUN = """
 import importlib, sys
 place, missing, *sys.argv[1:] = sys.argv[1:]
@@ -88,7 +89,7 @@ def main_of(name: str) -> Callable[[], None]:
         ("simulation", "flwr", "simulation", ["federation"]),
         ("simulation", "matplotlib", "plots", ["reproduce", "ldp-figure-3", "--out", "{}"]),
         ("simulation", "matplotlib", "plots", ["report", "{}"]),
-        ("simulation", "matplotlib", "plots", ["advise", "--records", "99", "--picture", "{}"]),
+        ("simulation", "matplotlib", "plots", ["advise", *ASKED, "--picture", "{}"]),
         ("simulation", "ray", "simulation", ["run", EXPERIMENT, "--workers", "2", "--out", "{}"]),
         ("simulation", "torch", "train", ["evaluate", "--method", "full-data"]),
         ("simulation", "dp_accounting", "train", ["evaluate", "--method", "full-data"]),
