@@ -2,61 +2,62 @@
 
 import csv
 import zipfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from itertools import chain, count, takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
+from confide.protocol.record_tables import (
+    LOSSES,
+    PREDICTED,
+    TRUE_LABELS,
+    Named,
+    check_named,
+    table_arrays,
+)
 
 Array = NDArray[Any]
 
-# Columns of a model's results for numbers that count as such only together.
-PREDICTED = (("prediction",), ("prediction", "scale"), ("lower", "upper"))
-# Arrays of what was observed, of which a file has one. Tables hold the rows of the last two as
-# columns true0, true1, ... and loss1, loss2, ...
-TRUE_LABELS, LOSSES = "true_labels", "losses"
+# What was observed, of which a file has one.
 TRUTHS = ("label", "target", TRUE_LABELS, LOSSES)
-_ROWS = {TRUE_LABELS: ("true", 0), LOSSES: ("loss", 1)}
-
-
-class TextColumn(BadInput):
-    """A column holds text where numbers are wanted."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """A file's columns, and how messages name its rows: `row` and the number of the first."""
+    """A file's columns, and how messages name its rows: `row` and the number of the first.
+
+    `ignored` are columns of a table that nothing was read from.
+    """
 
     arrays: dict[str, Array]
     row: str
     first: int
-
-
-class Named(NamedTuple):
-    """Columns that stand for themselves: those that a file needs, and those that it may have."""
-
-    needed: tuple[str, ...]
-    beside: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
 
 
 def read_columns(
-    path: Path, *, accepted: str, named: tuple[str, ...] = (), beside: Collection[str] = ()
+    path: Path,
+    *,
+    accepted: str,
+    named: tuple[str, ...] = (),
+    beside: Collection[str] = (),
+    only: str = ".*",
 ) -> Columns:
     """Read a file; `named` are columns that stand for themselves, and are no features.
 
-    So do columns `beside` the others, which a file need not have.
+    So do columns `beside` the others, which a file need not have. Of the others those are read
+    whose name matches `only`.
     """
     if path.suffix not in READERS:
         raise BadInput(f"{path} ends in {path.suffix or 'nothing'!r}; {accepted}")
     if not path.exists():
         raise BadInput(f"{path} does not exist; {accepted}")
     try:
-        return READERS[path.suffix](path, Named(named, tuple(beside)))
+        return READERS[path.suffix](path, Named(named, tuple(beside), only))
     except BadInput as error:
         raise type(error)(f"{path}: {error}") from None
     except (
@@ -177,7 +178,7 @@ def _npz(path: Path, named: Named) -> Columns:
     with np.load(path, allow_pickle=False) as archive:
         found = {name: archive[name] for name in archive}
     _check_once([renamed.get(name, name) for name in found])
-    _check_named(named, found)
+    check_named(named, found)
     return Columns({renamed.get(name, name): array for name, array in found.items()}, "row", 1)
 
 
@@ -194,7 +195,8 @@ def _csv(path: Path, named: Named) -> Columns:
         )
     _check_once(header)
     columns = dict(zip(header, zip(*body, strict=True), strict=True))
-    return Columns(_table(columns, named), "line", 2)
+    arrays, ignored = table_arrays(columns, named)
+    return Columns(arrays, "line", 2, ignored)
 
 
 def _parquet(path: Path, named: Named) -> Columns:
@@ -217,77 +219,14 @@ def _parquet(path: Path, named: Named) -> Columns:
         name: np.array(column.to_pylist(), dtype=floats.get(name, object))
         for name, column in columns.items()
     }
-    return Columns(_table(read, named), "row", 1)
+    arrays, ignored = table_arrays(read, named)
+    return Columns(arrays, "row", 1, ignored)
 
 
 def _check_once(names: list[str]) -> None:
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
     if twice is not None:
         raise BadInput(f"it has the column {twice!r} twice")
-
-
-def _check_named(named: Named, columns: Mapping[str, Any]) -> None:
-    missing = [name for name in named.needed if name not in columns]
-    if missing:
-        raise BadInput(f"it has columns {sorted(columns)}; missing: {', '.join(missing)}")
-
-
-def _table(columns: Mapping[str, Sequence[Any] | Array], named: Named) -> dict[str, Array]:
-    """Columns `id`, `person`, truths, predictions, named ones; others as one array.
-
-    Predictions of numbers have the names in `PREDICTED`; in a file that has labels and no targets,
-    these are features like others. The others are probabilities if they are named p0, p1, ..., else
-    features.
-    """
-    _check_named(named, columns)
-    single: dict[str, Array] = {
-        name: np.asarray(columns[name])
-        for name in ("id", "person", *named.needed, *named.beside)
-        if name in columns
-    }
-    if "label" in columns:
-        single["label"] = np.asarray(columns["label"]).astype(np.float64)
-    numbers = {"target"} & set(columns)
-    if numbers or "label" not in columns:
-        numbers |= {name for group in PREDICTED if set(group) <= set(columns) for name in group}
-    single |= {name: _numbers(name, _present(columns[name])) for name in columns if name in numbers}
-    rows = {} if {"label", "target"} & set(columns) else _numbered(columns)
-    for what, names in rows.items():
-        single[what] = np.array([_numbers(name, columns[name]) for name in names]).T
-    taken = {*single, *chain.from_iterable(rows.values())}
-    others = [name for name in columns if name not in taken]
-    if not others:
-        return single
-    probabilities = [f"p{i}" for i in range(len(others))]
-    kind, chosen = (
-        ("probs", probabilities) if set(others) == set(probabilities) else ("features", others)
-    )
-    values = np.array([_numbers(name, columns[name]) for name in chosen])
-    if values.ndim != 2:
-        raise BadInput("it has columns of lists; accepted is a number a record and column")
-    return single | {kind: values.T}
-
-
-def _numbered(columns: Collection[str]) -> dict[str, list[str]]:
-    """The columns of true labels and of losses, numbered without a gap."""
-    found = {
-        what: list(takewhile(columns.__contains__, (f"{prefix}{i}" for i in count(first))))
-        for what, (prefix, first) in _ROWS.items()
-    }
-    return {what: names for what, names in found.items() if names}
-
-
-def _numbers(name: str, values: Sequence[Any] | Array) -> Array:
-    try:
-        return np.array(values, dtype=np.float64)
-    except (ValueError, TypeError) as error:
-        raise TextColumn(f"column {name!r} holds something else than numbers: {error}") from None
-
-
-def _present(values: Sequence[Any] | Array) -> Array:
-    """Values of records; one that is missing is NaN."""
-    found = np.asarray(values)
-    return np.where(np.char.strip(found) == "", "nan", found) if found.dtype.kind == "U" else found
 
 
 READERS: dict[str, Callable[[Path, Named], Columns]] = {

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from confide.metrics import coverage, false_negative_rate
-from confide.protocol.commands.terminal import clear_errors
+from confide.protocol.commands.terminal import clear_errors, printable
 from confide.protocol.errors import BadInput
 from confide.protocol.prediction.new_records import NewRecords, read_new_records
 from confide.protocol.prediction.predictor import CardWarning, Predictor
@@ -70,6 +70,8 @@ def predict_command(
             data, predictor.score, features=model is not None, group_column=group_column
         )
         results = _results(predictor, records, name=str(data))
+        if records.ignored:
+            print(printable(f"ignored: {', '.join(records.ignored)}"), file=sys.stderr)
         # The sets that are written are those that are explained.
         u = np.random.default_rng().random(len(records)) if predictor.score.randomized else None
         plain = replace(predictor, model=None)

@@ -24,35 +24,45 @@ app = CommandLine(__doc__)
 
 CardFile = Annotated[Path, typer.Argument(help="a card, as JSON")]
 
+KeyOption = Annotated[
+    str | None, typer.Option("--key", help="public key (hexadecimal) that must have signed it")
+]
+UnsignedOption = Annotated[
+    bool, typer.Option("--unsigned", help="accept a card that nobody signed")
+]
+
 app.command("search", help=HELP)(search_command)
 
 
 @app.command()
 def show(
     card: CardFile,
+    *,
     page: Annotated[
         Path | None, typer.Option("--html", help="write a page instead of printing Markdown")
     ] = None,
+    key: KeyOption = None,
+    unsigned: UnsignedOption = False,
 ) -> None:
-    """Print a card as Markdown, or write it as one HTML file with plots."""
+    """Print a card as Markdown, or write it as one HTML file with plots.
+
+    What verification finds is shown, whatever it is.
+    """
     with clear_errors():
         found = read_card(card)
+        findings = verify(found, key=_demanded(key, unsigned), unsigned=unsigned)
         if page is None:
-            print(as_markdown(found, verify(found)))
+            print(as_markdown(found, findings))
         else:
-            write_whole(page, as_html(found, verify(found)))
+            write_whole(page, as_html(found, findings))
             print(f"wrote {page}")
 
 
 @app.command("verify")
 def verify_command(
     card: CardFile,
-    key: Annotated[
-        str | None, typer.Option(help="public key (hexadecimal) that must have signed it")
-    ] = None,
-    unsigned: Annotated[
-        bool, typer.Option("--unsigned", help="accept a card that nobody signed")
-    ] = False,
+    key: KeyOption = None,
+    unsigned: UnsignedOption = False,
 ) -> None:
     """Decide a card again from its formal layer. Exit code 0: all holds; 1: a clause does not,
     named; 2: unreadable.
@@ -60,12 +70,7 @@ def verify_command(
     That a card holds is not that its contract does: the decision is printed too.
     """
     with clear_errors():
-        demanded = _public_key(key)
-        if unsigned and demanded is not None:
-            raise BadInput(
-                "--unsigned and --key are given; accepted is one of them: what nobody signed has "
-                "no key"
-            )
+        demanded = _demanded(key, unsigned)
         found = read_card(card)
         findings = verify(found, key=demanded, unsigned=unsigned)
         broken = failures(findings)
@@ -116,9 +121,7 @@ def export_command(
             ),
         ),
     ] = "model-card",
-    key: Annotated[
-        str | None, typer.Option(help="public key (hexadecimal) that must have signed it")
-    ] = None,
+    key: KeyOption = None,
     curator: Annotated[str, typer.Option(help="registry: who deploys it")] = "",
     sector: Annotated[str, typer.Option(help="registry: for example Industry, Academia")] = "",
     use: Annotated[str, typer.Option(help="registry: what the model is used for")] = "",
@@ -144,6 +147,15 @@ def export_command(
 def schema() -> None:
     """Print the JSON Schema of cards."""
     print(json.dumps(card_schema(), indent=2))
+
+
+def _demanded(key: str | None, unsigned: bool) -> bytes | None:
+    """The key that must have signed a card, which one that nobody signed cannot have."""
+    if unsigned and key is not None:
+        raise BadInput(
+            "--unsigned and --key are given; accepted is one of them: what nobody signed has no key"
+        )
+    return _public_key(key)
 
 
 def _public_key(key: str | None) -> bytes | None:

@@ -176,7 +176,7 @@ class Pages:
         checked = self.checked(one)
         if checked is None:
             return None
-        article = Markup(card_article(checked.card, checked.findings))
+        article = Markup(card_article(checked.card, checked.findings, own_key=True))
         return self._templates.get_template("card.html").render(
             one=one, article=article, checked=checked
         )
@@ -184,7 +184,7 @@ class Pages:
     def card_file(self, one: views.Overview) -> str | None:
         """The card as a self-contained page."""
         checked = self.checked(one)
-        return None if checked is None else as_html(checked.card, checked.findings)
+        return None if checked is None else as_html(checked.card, checked.findings, own_key=True)
 
     def message(self, title: str, text: str) -> str:
         """A page with a short message."""

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from confide.protocol.cards.card import Card, Layer
+from confide.protocol.cards.in_clear import in_clear
 from confide.protocol.cards.in_words import campaign_name, counted_owners, in_words, spent
+from confide.protocol.cards.signer_words import KEY_IS
 from confide.protocol.cards.tracks.registry import track_of
 from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.certificate import WATCH
@@ -70,6 +72,7 @@ def model_card(card: Card, findings: list[Finding], _: Curator) -> str:
             *(f"| {name} | `{_text(value)}` |" for name, value in rows.items()),
             "",
             "```python",
+            *([f"# {KEY_IS}"] if "KEY" in words.use else []),
             words.use,
             "```",
             "",
@@ -88,7 +91,7 @@ def registry(card: Card, _: list[Finding], curator: Curator) -> str:
             "basic": _basic(card, curator),
             "dp_variant": {
                 "variant_name": "Approximate DP" if delta else "Pure DP",
-                "unprotected_quantities": track.unprotected(formal),
+                "unprotected_quantities": _unprotected(formal),
             },
             "privacy_loss": {
                 "privacy_unit": contract["unit"],
@@ -154,6 +157,11 @@ def _composition(formal: Layer) -> str:
     if "chain" in formal:
         return f"Training and calibration: {formal['chain']['records']}"
     return track_of(formal).composition(formal)
+
+
+def _unprotected(formal: Layer) -> str:
+    clear = [f"{one[:1].upper()}{one[1:]} left in clear." for one in in_clear(formal)]
+    return " ".join([*clear, "The numbers of records and of owners are public."])
 
 
 def _yaml(value: Any, depth: int = 0) -> Iterator[str]:

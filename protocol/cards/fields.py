@@ -3,37 +3,14 @@
 from typing import Any
 
 from confide.protocol.cards.card import Layer
+from confide.protocol.cards.plain_names import heading_of, in_text
 
 Rows = list[tuple[str, str]]
-
-# Names of fields that a reader of another field would not know.
-PLAIN = {
-    "alpha": "share not covered (alpha)",
-    "beta": "part of alpha left to the mechanism (beta)",
-    "kind": "kind of guarantee",
-    "level": "guaranteed coverage",
-    "minimum_reports": "fewest reports that are enough",
-    "minimum_owners": "fewest owners that are enough",
-    "max_corrupt": "false reports withstood",
-    "planned": "records planned for",
-    "slack": "slack of the published method",
-    "crowd_epsilon": "epsilon in the plan's crowd",
-    "unit": "whose privacy",
-    "model": "SHA-256 of the model",
-    "plan": "SHA-256 of the plan",
-    "received": "answers received",
-    "bins": "thresholds to choose from",
-    "reach": "threshold in the target's unit",
-    "mean_width": "mean width of intervals",
-    "grid": "how the thresholds are spread",
-    "coverage_at_most": "most that is covered, but for the scores in one bin",
-    "gamma": "share of scores aimed at (gamma)",
-}
 
 
 def rows_of(layer: Layer, *, but: str | None = None) -> Rows:
     """Return the fields of a layer under plain names, except one."""
-    return [(PLAIN.get(name, name), text_of(value)) for name, value in layer.items() if name != but]
+    return [(heading_of(name), text_of(value)) for name, value in layer.items() if name != but]
 
 
 def text_of(value: Any) -> str:
@@ -44,7 +21,9 @@ def text_of(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, dict):
-        return ", ".join(f"{name} {text_of(inner)}" for name, inner in value.items()) or "-"
+        return (
+            ", ".join(f"{in_text(name)} {text_of(inner)}" for name, inner in value.items()) or "-"
+        )
     if isinstance(value, list):
         return "; ".join(text_of(inner) for inner in value) or "none"
     return str(value)
@@ -76,10 +55,4 @@ def _of_records(part: Layer) -> str:
 
 def numbered(name: str, entries: list[Layer]) -> Rows:
     """A row for every entry, under its number from 1."""
-    return [
-        (
-            f"{name} {i + 1}",
-            ", ".join(f"{field} {text_of(value)}" for field, value in one.items()),
-        )
-        for i, one in enumerate(entries)
-    ]
+    return [(f"{name} {i + 1}", text_of(one)) for i, one in enumerate(entries)]

@@ -5,7 +5,10 @@ import re
 from dataclasses import dataclass
 
 from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Card, Layer
+from confide.protocol.cards.in_clear import beside_epsilon, not_protected
+from confide.protocol.cards.plain_names import in_text
 from confide.protocol.cards.promise_words import interval, promise, within_parts
+from confide.protocol.cards.signer_words import checked
 from confide.protocol.cards.tracks.registry import track_of
 from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.cards.watch_words import (
@@ -52,8 +55,11 @@ class InWords:
         return self.status in (CERTIFIED, ON_AVERAGE, KEPT, QUIET)
 
 
-def in_words(card: Card, findings: list[Finding]) -> InWords:
-    """Say what a card means, given what its verification found."""
+def in_words(card: Card, findings: list[Finding], *, own_key: bool = False) -> InWords:
+    """Say what a card means, given what its verification found.
+
+    With `own_key` it was verified under the key of the server that shows it.
+    """
     formal = card.formal
     broken = [finding.clause for finding in findings if not finding.holds]
     sentence = _sentence(card)
@@ -69,7 +75,7 @@ def in_words(card: Card, findings: list[Finding]) -> InWords:
             *interval(formal),
             ("Privacy", _privacy(formal)),
             ("Took part", _took_part(card)),
-            ("Checked", _checked(card, findings)),
+            ("Checked", checked(card, findings, own_key=own_key)),
             *_assumes(formal),
         ),
         _use(formal),
@@ -135,7 +141,7 @@ def _sentence(card: Card) -> str:
     asked = f"coverage {contract['coverage']:g} ({contract['kind']})"
     if formal["released"] is not None and formal["released"]["task"] in (MULTI_LABEL, OWN_LOSS):
         asked = f"an expected loss of at most {1 - contract['coverage']:g} ({contract['kind']})"
-    others = [_FAILED.get(name, name) for name in formal["failed"] if name != RANDOMNESS]
+    others = [_FAILED.get(name, in_text(name)) for name in formal["failed"] if name != RANDOMNESS]
     if formal["decision"] == "simulation":
         rest = (
             f"; besides, failed: {', '.join(others)}"
@@ -147,16 +153,21 @@ def _sentence(card: Card) -> str:
         if formal["released"] is None:
             but = "; but it predicted everything when it was run"
             return (
-                f"a configuration keeps {asked}, with a margin of {margin:.4g}: {_chosen(formal)}"
+                f"a configuration keeps {asked}{_spare(margin)}: {_chosen(formal)}"
                 f"{but if trivial_in_runs(formal, card.diagnostic) else ''}."
             )
         counted = card.provenance.get("contributors")
         unless = "" if counted is None else f"; {counted['if_the_largest_lied']}"
-        return f"{asked} is guaranteed, with a margin of {margin:.4g}{unless}."
-    by = "" if margin is None else f" (margin {margin:.4g})"
+        return f"{asked} is guaranteed{_spare(margin)}{unless}."
+    by = "" if not margin else f" (margin {margin:.4g})"
     if "promise" in formal and "certified" in formal["failed"]:
         by = f" (what is known: {formal['promise']['status']})"
     return f"{asked} is not guaranteed; failed: {', '.join(others)}{by}."
+
+
+def _spare(margin: float) -> str:
+    """Say by how much more than was asked is guaranteed, if it is more."""
+    return f", with a margin of {margin:.4g}" if margin else ""
 
 
 def _chosen(formal: Layer) -> str:
@@ -204,7 +215,7 @@ def _privacy(formal: Layer) -> str:
     entries = formal.get("searched")
     if entries and entries[0]["noised_by"] == "aggregator" and formal["released"] is not None:
         said += " The aggregator itself saw exact counts."
-    return said
+    return said + beside_epsilon(formal)
 
 
 def _took_part(card: Card) -> str:
@@ -244,24 +255,6 @@ def _tried(card: Card) -> str:
     )
 
 
-def _checked(card: Card, findings: list[Finding]) -> str:
-    """Say what was checked, and whether the signer was compared with a known key."""
-    held = {finding.clause: finding.holds for finding in findings}
-    if not findings:
-        return "Nothing: run `confide-card verify`."
-    clauses = f"{sum(one.holds for one in findings):,} of {len(findings):,} clauses hold."
-    if not card.key:
-        return f"{clauses} NOBODY SIGNED IT."
-    if not held.get("signature", False):
-        return f"{clauses} THE SIGNATURE DOES NOT HOLD."
-    if held.get("signer"):
-        return f"{clauses} Signed by the key that was asked for."
-    return (
-        f"{clauses} The signature holds; compare its key with the one that the aggregator "
-        "publishes: anybody can sign."
-    )
-
-
 def _assumes(formal: Layer) -> tuple[tuple[str, str], ...]:
     """The assumptions that the certificate itself names."""
     named = formal.get("certificate", {}).get("assumptions", [])
@@ -288,6 +281,7 @@ def _not_promised(card: Card) -> tuple[str, ...]:
         within_parts(formal),
         "Coverage of records that differ from those that were calibrated on.",
     ]
+    said += not_protected(formal)
     if formal["contract"]["kind"] != PAC:
         said.append("Coverage of this one calibration: the promise is an average over many.")
     counted = card.provenance.get("contributors")

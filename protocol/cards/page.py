@@ -8,9 +8,13 @@ import html
 from confide.protocol.cards.card import Card
 from confide.protocol.cards.in_words import InWords, campaign_name, in_words, verdict
 from confide.protocol.cards.picture import card_picture
-from confide.protocol.cards.sections import sections
+from confide.protocol.cards.sections import Rows, sections
+from confide.protocol.cards.signer_words import KEY_IS
 from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.commands.terminal import printable
+
+# A section of more rows is folded by itself.
+LONG = 24
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem;
@@ -54,7 +58,7 @@ def as_markdown(card: Card, findings: list[Finding]) -> str:
         f"**{_escape(verdict(card, findings))}**",
         "",
         *(f"- **{name}**: {_escape(text)}" for name, text in words.rows),
-        *([f"- **Use it**: `{words.use}`"] if words.use else []),
+        *([f"- **Use it**: `{words.use}`{_key(words, '. {}')}"] if words.use else []),
         "- **Not promised**:",
         *(f"    - {_escape(text)}" for text in words.not_promised),
         "",
@@ -71,29 +75,21 @@ def as_markdown(card: Card, findings: list[Finding]) -> str:
     return "\n".join(parts)
 
 
-def as_html(card: Card, findings: list[Finding]) -> str:
-    """Render the card as one self-contained page."""
+def as_html(card: Card, findings: list[Finding], *, own_key: bool = False) -> str:
+    """Render the card as one self-contained page; for `own_key` see `in_words`."""
     words = in_words(card, findings)
     return (
         '<!doctype html>\n<html lang="en"><meta charset="utf-8"><meta name="viewport" '
         'content="width=device-width, initial-scale=1">'
         f"<title>{html.escape(words.title)}: {html.escape(campaign_name(card))}</title>"
-        f"<style>{STYLE}</style>{card_article(card, findings)}</html>\n"
+        f"<style>{STYLE}</style>{card_article(card, findings, own_key=own_key)}</html>\n"
     )
 
 
-def card_article(card: Card, findings: list[Finding]) -> str:
+def card_article(card: Card, findings: list[Finding], *, own_key: bool = False) -> str:
     """Render the card as part of a page, the verdict first; every value is escaped."""
-    words = in_words(card, findings)
-    body = "".join(
-        f"<h2>{html.escape(heading)}</h2><table>"
-        + "".join(
-            f'<tr><th scope="row">{html.escape(row)}</th><td>{html.escape(value)}</td></tr>'
-            for row, value in rows
-        )
-        + "</table>"
-        for heading, rows in sections(card, findings)
-    )
+    words = in_words(card, findings, own_key=own_key)
+    body = "".join(_table(heading, rows) for heading, rows in sections(card, findings))
     name = html.escape(campaign_name(card))
     return (
         f'<h1>{html.escape(words.title)}</h1><p class="quiet">{name}</p>{_box(words)}'
@@ -102,12 +98,25 @@ def card_article(card: Card, findings: list[Finding]) -> str:
     )
 
 
+def _table(heading: str, rows: Rows) -> str:
+    """A section as a table; one that is long, such as all thresholds tested, is folded itself."""
+    shown = "".join(
+        f'<tr><th scope="row">{html.escape(row)}</th><td>{html.escape(value)}</td></tr>'
+        for row, value in rows
+    )
+    title, table = html.escape(heading), f"<table>{shown}</table>"
+    if len(rows) > LONG:
+        return f"<details><summary>{title} ({len(rows)})</summary>{table}</details>"
+    return f"<h2>{title}</h2>{table}"
+
+
 def _box(words: InWords) -> str:
     """The part of the page that everybody reads."""
     rows = "".join(
         f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>" for name, text in words.rows
     )
-    use = f"<dt>Use it</dt><dd><code>{html.escape(words.use)}</code></dd>" if words.use else ""
+    code = f"<code>{html.escape(words.use)}</code>{_key(words, '<br>{}.')}"
+    use = f"<dt>Use it</dt><dd>{code}</dd>" if words.use else ""
     unsaid = "".join(f"<li>{html.escape(text)}</li>" for text in words.not_promised)
     return (
         f'<section class="box{"" if words.good else " bad"}" aria-label="Verdict">'
@@ -115,6 +124,11 @@ def _box(words: InWords) -> str:
         f'<p class="decision">{html.escape(words.sentence)}</p>'
         f"<dl>{rows}{use}<dt>Not promised</dt><dd><ul>{unsaid}</ul></dd></dl></section>"
     )
+
+
+def _key(words: InWords, form: str) -> str:
+    """Say what KEY is, where the code that predicts needs one."""
+    return form.format(html.escape(KEY_IS, quote=False)) if "KEY" in words.use else ""
 
 
 def _escape(text: str) -> str:

@@ -7,10 +7,11 @@ module needs no extra, so that `run_command` can name the extra that is missing;
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from types import MappingProxyType
 
 from confide.protocol.errors import BadInput
 
@@ -25,13 +26,19 @@ EXTRAS = {
     "onnxruntime": "client",
     "pyarrow": "client",
     "flwr": "flower",
+    "matplotlib": "plots",
+    "psutil": "simulation",
+    "ray": "simulation",
 }
 
+NO_OTHERS: Mapping[str, str] = MappingProxyType({})
 
-def run_command(module: str, *, name: str, extra: str) -> None:
+
+def run_command(module: str, *, name: str, extra: str, own: Mapping[str, str] = NO_OTHERS) -> None:
     """Run the command line `app` of a module.
 
-    If a package of an extra is not installed, one line names the extra to install.
+    If a package of an extra is not installed, one line names the extra to install: that of EXTRAS,
+    unless the command line has its `own` for the package, and else its `extra`.
     """
     try:
         import_module(module).app(prog_name=name)
@@ -39,7 +46,7 @@ def run_command(module: str, *, name: str, extra: str) -> None:
         missing = (error.name or "").partition(".")[0]
         if missing in ("confide", ""):
             raise
-        wanted = EXTRAS.get(missing, extra)
+        wanted = {**EXTRAS, **own}.get(missing, extra)
         print(
             (
                 f"error: the package {missing} is not installed; accepted: pip install "

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.partition import spelled
 from confide.protocol.record_columns import (
-    TRUE_LABELS,
     check_features,
     flags,
     read_columns,
     targets,
     whole_labels,
 )
+from confide.protocol.record_tables import TRUE_LABELS
 from confide.protocol.scores.base import MULTI_LABEL, REGRESSION, Score
 from confide.protocol.scores.regression import residual
 
@@ -29,13 +29,15 @@ class NewRecords:
 
     `given` is what a predictor takes: results of the model, or features if it has a model. `ids`
     and `truth` are None where the file has none; a truth serves to measure coverage. `groups` has
-    the values of the column that groups them, if one was named.
+    the values of the column that groups them, if one was named. `ignored` are columns of a
+    table that are no results of the model, where these are read.
     """
 
     given: Array
     ids: list[Any] | None
     truth: Array | None
     groups: Array | None = None
+    ignored: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.given)
@@ -55,9 +57,11 @@ def read_new_records(
     """
     accepted = f"accepted are .npz, .csv and .parquet with {_wanted(score, features=features)}"
     named = named if group_column is None else (*named, group_column)
-    columns = read_columns(path, accepted=accepted, named=named)
+    only = ".*" if features else _results_of(score)
+    columns = read_columns(path, accepted=accepted, named=named, only=only)
     try:
         found = _records(columns.arrays, score, features=features)
+        found = replace(found, ignored=columns.ignored)
         if group_column is None:
             return found
         groups = spelled(columns.arrays[group_column].tolist())
@@ -66,6 +70,11 @@ def read_new_records(
         return replace(found, groups=groups)
     except BadInput as error:
         raise BadInput(f"{path}: {error}; {accepted}") from None
+
+
+def _results_of(score: Score) -> str:
+    """The names of the columns that this score reads, as an expression; one too many is read."""
+    return "|".join(residual(score).columns) if score.task == REGRESSION else r"p\d+"
 
 
 def _wanted(score: Score, *, features: bool) -> str:

@@ -16,11 +16,11 @@ from confide.protocol.errors import BadInput
 from confide.protocol.methods.partition import spelled
 from confide.protocol.record_columns import (
     Columns,
-    TextColumn,
     check_features,
     read_columns,
     truths,
 )
+from confide.protocol.record_tables import TextColumn
 from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, Score, task_of
 from confide.protocol.scores.probabilities import check_probabilities
 from confide.protocol.scores.risk import FalseNegatives

@@ -32,11 +32,13 @@ def run_command(
     with clear_errors():
         from confide.simulation.experiments.experiment import read_experiment
         from confide.simulation.experiments.results import RESULTS
-        from confide.simulation.experiments.runner import Workers, run_experiment
+        from confide.simulation.experiments.runner import Workers, packages, run_experiment
 
         check_installed("pyarrow")
         experiment = read_experiment(file)
         chosen = Workers(workers, ray_address)
+        for package in packages(experiment, chosen):
+            check_installed(package)
         folder = Path("out/experiments") / file.stem if out is None else out
         console = Console(stderr=True)
         bar = Progress(

@@ -55,12 +55,24 @@ class Workers:
         if self.count is not None and self.count < 1:
             raise BadInput(f"workers is {self.count}; accepted is at least 1")
 
+    @property
+    def here(self) -> bool:
+        """Whether trials run in this process, without Ray."""
+        return self.count == 1 and self.ray_address is None
+
     def run(self, blocks: list[Block], data: dict[str, SimulatedData]) -> Iterator[Done]:
         """Run blocks, and yield each when it is done."""
-        if self.count == 1 and self.ray_address is None:
+        if self.here:
             yield from ((block, run_block(block, data[block.cell.population])) for block in blocks)
         else:
             yield from _over_ray(self, blocks, data)
+
+
+def packages(experiment: Experiment, workers: Workers) -> tuple[str, ...]:
+    """The packages that trials need where they run, to be looked for before any runs."""
+    if experiment.where == FLOWER:
+        return "flwr", "ray", "psutil"
+    return () if workers.here else ("ray",)
 
 
 class Ran(NamedTuple):

@@ -194,7 +194,7 @@ def federation_command(
     """A real Flower simulation of many data owners, on the embedded data set or on a file of your
     own; exit code 1 if the run fails."""
     # Said before a federation runs for minutes; no other command needs these.
-    for package in ("psutil", "matplotlib", "ray"):
+    for package in ("flwr", "psutil", "matplotlib", "ray"):
         check_installed(package)
     with clear_errors():
         written = given_options(context)

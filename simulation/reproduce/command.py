@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from confide.protocol.commands.terminal import clear_errors
+from confide.protocol.commands.terminal import check_installed, clear_errors
 from confide.protocol.errors import BadInput
 from confide.protocol.files import make_folder
 
@@ -47,6 +47,8 @@ def reproduce_command(
         if name is None:
             raise BadInput(f"no name is given; accepted: {', '.join([*TARGETS, QUICK])}")
         chosen = find(name)
+        # It draws the picture, at the end of what may take hours.
+        check_installed("matplotlib")
         files = {target.name: target.files(data) for target in chosen}
         make_folder(out)
         started = time.monotonic(), time.process_time()

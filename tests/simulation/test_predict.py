@@ -96,6 +96,47 @@ def test_every_format_gives_the_sets_of_the_predictor(folder: Path) -> None:
     assert "300 sets of " in done.stdout
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_columns_that_are_no_results_of_the_model_are_ignored(folder: Path, ending: str) -> None:
+    """The file of a federation has a column of owners, and may have others, of text or numbers: the
+    sets are those of the probabilities alone, and the columns are named. So for numbers."""
+    with (folder / "new.csv").open(newline="") as file:
+        rows = [{"hospital": "north", "age": 50.0, "p": 2.0, **row} for row in csv.DictReader(file)]
+    table = {name: [row[name] for row in rows] for name in rows[0]}
+    for name in table.keys() - {"hospital", "id"}:
+        table[name] = list(map(float, table[name]))
+    write(folder / f"columns.{ending}", table)
+    assert predict(folder, data="new.csv", out="plain.csv").returncode == 0
+    done = predict(folder, data=f"columns.{ending}", out="ignored.csv")
+    assert (done.returncode, done.stderr) == (0, "ignored: hospital, age, p\n")
+    assert read(folder / "ignored.csv") == read(folder / "plain.csv")
+    bands: dict[str, list[Any]] = {
+        "ward": ["a", "b"],
+        "age": [50, 60],
+        "lower": [-1, 0],
+        "upper": [1.0, 2.0],
+    }
+    write(folder / f"bands.{ending}", bands)
+    done = predict(folder, card="numbers.json", data=f"bands.{ending}", out="bands.npz")
+    assert (done.returncode, done.stderr) == (0, "ignored: ward, age\n")
+    # A label more than the card has is no column to ignore.
+    write(folder / f"more.{ending}", table | {"p26": [0.0] * len(rows)})
+    more = predict(folder, data=f"more.{ending}", out="never.csv")
+    assert (more.returncode, more.stderr.count("\n")) == (2, 1)
+    assert "have 27 columns" in more.stderr
+
+
+def write(path: Path, table: dict[str, list[Any]]) -> None:
+    """Write a table as csv or parquet."""
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.table(table), path)
+        return
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(table)
+        rows.writerows(zip(*table.values(), strict=True))
+
+
 def read(path: Path) -> tuple[list[Any], list[list[int]]]:
     """The ids and labels of a written file."""
     if path.suffix == ".npz":

@@ -60,7 +60,7 @@ def reported(plan: Plan, rng: np.random.Generator, *, n: int) -> Outcome:
     def answer(query: Any) -> Any:
         if isinstance(query, LabelQuery):
             return LabelTally(
-                scores,
+                query.clear.complete(scores),
                 query.channel.randomize(
                     labels, SeededEntropy("labels", int(rng.integers(1 << 32)))
                 ),

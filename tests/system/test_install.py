@@ -6,6 +6,7 @@ import subprocess
 import tomllib
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -15,6 +16,7 @@ from confide.aggregator.__main__ import main as aggregator
 from confide.client.__main__ import main as client
 from tests.support.commands import run_main
 from tests.support.places import ROOT
+from tests.support.wheels import unpacked_wheel
 
 HEAVY = {"torch", "opacus", "ray", "flwr", "matplotlib"}
 CONTAINERS = ROOT / "examples" / "container" / "Containerfile"
@@ -76,9 +78,20 @@ def test_containers_start_commands_that_exist() -> None:
         help_ = run_main(aggregator if which == "aggregator" else client, name, "--help").stdout
         for option in re.findall(r"--[a-z-]+", rest):
             assert option in help_, (name, option)
-    for line in CONTAINERS.read_text().splitlines():
-        if line.startswith("COPY"):
-            assert all((ROOT / name).exists() for name in line.split()[1:-1]), line
+
+
+def test_images_copy_all_that_their_packages_are_built_from(tmp_path: Path) -> None:
+    """The wheel of the copied files has every package of the project, and says that it is typed."""
+    lines = [line.split() for line in CONTAINERS.read_text().splitlines()]
+    copied = [name for line in lines if line[:1] == ["COPY"] for name in line[1:-1]]
+    ignored = (ROOT / ".dockerignore").read_text().split()
+    assert not {name.partition("/")[0] for name in copied} & set(ignored)
+    site = unpacked_wheel(tmp_path, copied)
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"][
+        "packages"
+    ]
+    assert all((site / name.replace(".", "/") / "__init__.py").exists() for name in packages)
+    assert (site / "confide" / "py.typed").exists()
 
 
 @pytest.mark.parametrize("role", ["server", "client"])

@@ -36,6 +36,8 @@ NAMES = {
     "simulation": ("confide", "evaluate"),
 }
 NARROW = os.environ | {"COLUMNS": "80"}
+EXPERIMENT = str(ROOT / "examples" / "experiment.toml")
+ASKED = ["--records", "99", "--epsilon", "1"]
 RUN = """
 import importlib, sys
 place, missing, *sys.argv[1:] = sys.argv[1:]
@@ -88,16 +90,23 @@ def main_of(name: str) -> Callable[[], None]:
         ("simulation", "matplotlib", "simulation", ["federation"]),
         ("simulation", "psutil", "simulation", ["federation"]),
         ("simulation", "ray", "simulation", ["federation"]),
+        ("simulation", "flwr", "simulation", ["federation"]),
+        ("simulation", "matplotlib", "plots", ["reproduce", "ldp-figure-3", "--out", "{}"]),
+        ("simulation", "matplotlib", "plots", ["report", "{}"]),
+        ("simulation", "matplotlib", "plots", ["advise", *ASKED, "--picture", "{}"]),
+        ("simulation", "ray", "simulation", ["run", EXPERIMENT, "--workers", "2", "--out", "{}"]),
         ("simulation", "torch", "train", ["evaluate", "--method", "full-data"]),
         ("simulation", "dp_accounting", "train", ["evaluate", "--method", "full-data"]),
     ],
 )
 def test_a_missing_extra_is_named(
-    name: str, missing: str, extra: str, arguments: list[str]
+    name: str, missing: str, extra: str, arguments: list[str], tmp_path: Path
 ) -> None:
-    """Where a package of an extra is not installed, one line says which extra to install; exit code
-    2, no traceback."""
-    run = command(name, *arguments, missing=missing)
+    """Where a package of an extra is not installed, one line says which extra to install, before
+    anything is computed or written; exit code 2, no traceback."""
+    out = tmp_path / "out"
+    run = command(name, *(one.format(out) for one in arguments), missing=missing)
+    assert not out.exists()
     assert run.returncode == 2, run.stderr
     assert run.stderr.count("\n") == 1
     assert run.stderr.startswith("error: ")

@@ -8,7 +8,6 @@ from confide.protocol.cards.tracks.base import (
     Sections,
     Track,
     composed,
-    public_numbers,
     spent_in_all,
 )
 from confide.protocol.methods.base import CENTRAL
@@ -130,5 +129,4 @@ CENTRAL_TRACK = Track(
     noised_by_owners=_noised_by_owners,
     mechanism=_mechanism,
     composition=composed,
-    unprotected=public_numbers,
 )

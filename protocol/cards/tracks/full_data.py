@@ -8,7 +8,6 @@ from confide.protocol.cards.tracks.base import (
     Sections,
     Track,
     composed,
-    public_numbers,
     spent_in_all,
 )
 from confide.protocol.methods.base import FULL_DATA
@@ -57,5 +56,4 @@ FULL_DATA_TRACK = Track(
     noised_by_owners=lambda _: False,
     mechanism=_mechanism,
     composition=composed,
-    unprotected=public_numbers,
 )

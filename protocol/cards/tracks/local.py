@@ -3,9 +3,8 @@
 from confide.protocol.cards.card import Layer
 from confide.protocol.cards.fields import numbered, part_heading, part_rows, rows_of, text_of
 from confide.protocol.cards.scatter import figure, scatter
-from confide.protocol.cards.tracks.base import REPORTS, Sections, Track, public_numbers
+from confide.protocol.cards.tracks.base import REPORTS, Sections, Track
 from confide.protocol.methods.base import LOCAL
-from confide.protocol.plan import Plan
 
 
 def _sections(formal: Layer) -> Sections:
@@ -19,10 +18,7 @@ def _sections(formal: Layer) -> Sections:
             *_shuffling(formal["shuffle"]),
         ]
     rungs = [
-        (
-            f"threshold {rung['threshold']:.6f}",
-            ", ".join(f"{name} {text_of(value)}" for name, value in rung.items()),
-        )
+        (f"threshold {rung['threshold']:.6f}", text_of(rung))
         for rung in formal["certificate"]["rungs"]
     ]
     found = [
@@ -72,13 +68,6 @@ def answered_once(_: Layer) -> str:
     return "Every record answers once."
 
 
-def _unprotected(formal: Layer) -> str:
-    terms = Plan.from_bytes(bytes.fromhex(formal["plan"])).terms
-    if terms.shows_probabilities or terms.sent_features:
-        return "What leaves with a label (the model's probabilities, or the features) is in clear."
-    return public_numbers(formal)
-
-
 LOCAL_TRACK = Track(
     LOCAL,
     counted=REPORTS,
@@ -89,5 +78,4 @@ LOCAL_TRACK = Track(
     noised_by_owners=lambda _: True,
     mechanism=through_a_channel,
     composition=answered_once,
-    unprotected=_unprotected,
 )

@@ -3,7 +3,7 @@
 from confide.protocol.cards.card import Layer
 from confide.protocol.cards.fields import numbered, rows_of
 from confide.protocol.cards.scatter import figure, scatter
-from confide.protocol.cards.tracks.base import REPORTS, Sections, Track, public_numbers
+from confide.protocol.cards.tracks.base import REPORTS, Sections, Track
 from confide.protocol.cards.tracks.local import answered_once, through_a_channel
 from confide.protocol.methods.base import MONITOR
 
@@ -42,5 +42,4 @@ MONITOR_TRACK = Track(
     noised_by_owners=lambda _: True,
     mechanism=through_a_channel,
     composition=answered_once,
-    unprotected=public_numbers,
 )

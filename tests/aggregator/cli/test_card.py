@@ -59,6 +59,28 @@ def test_the_command_line_searches_shows_verifies_and_compares(tmp_path: Path) -
     assert json.loads(command("schema").stdout) == card_schema()
 
 
+def test_a_card_is_shown_under_the_key_that_the_reader_knows(tmp_path: Path) -> None:
+    """Compared with it, whatever it is; one that nobody signed is shown as such where asked for."""
+    signed, unsigned = tmp_path / "signed.json", tmp_path / "unsigned.json"
+    card = make_card()
+    signed.write_text(card.to_json())
+    unsigned.write_text(replace(card, key=b"", signature=b"").to_json())
+    mine, other = KEY.public_key().public_bytes_raw().hex(), "00" * 32
+    for arguments, says in (
+        ((signed, "--key", mine), "the key that was asked for"),
+        ((signed, "--key", other), "DOES NOT VERIFY (signer)"),
+        ((signed,), "compared with none"),
+        ((unsigned,), "DOES NOT VERIFY (signature)"),
+    ):
+        done = command("show", *arguments)
+        assert (done.exit_code, says in done.stdout) == (0, True), done.output
+    accepted = command("show", unsigned, "--unsigned").stdout
+    assert "NOBODY SIGNED IT" in accepted
+    assert "DOES NOT VERIFY" not in accepted
+    both = command("show", unsigned, "--unsigned", "--key", mine)
+    assert (both.exit_code, both.output.count("\n")) == (2, 1)
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -127,6 +127,7 @@ def test_what_is_downloaded_is_what_was_stored(shown: Shown) -> None:
     card = parse_card(files["card.json"][2].decode())
     assert files["card.json"][2].decode() == place.store.card(campaign, PUBLIC)
     assert all(finding.holds for finding in verify(card, key=PUBLIC_KEY))
+    assert b"the key of this server; compare it" in files["card.html"][2]
     assert files["plan.bin"][2] == place.store.campaign(campaign).signed_plan
     assert json.loads(files["status.json"][2])["state"] == "calibrated"
     assert (
@@ -248,3 +249,33 @@ def test_pages_fit_a_phone_and_work_without_scripts(shown: Shown, chromium: Any)
             elif not path.endswith("card"):
                 assert "refresh" in page.content()
         context.close()
+
+
+@needs_browser
+def test_a_card_prints_with_its_fields_and_without_the_page_around_it(
+    shown: Shown, chromium: Any, tmp_path: Path
+) -> None:
+    """On as many sheets as the file that is downloaded, and on light paper also where the screen is
+    dark; on the screen the fields are folded."""
+    context = chromium.new_context(color_scheme="dark")
+    page = context.new_page()
+    page.goto(f"http://127.0.0.1:{page_port(shown.server)}{shown.paths[2]}")
+    around, fields = page.locator("header, footer, .screen"), page.locator("details table")
+    assert [around.nth(i).is_visible() for i in range(around.count())] == [True] * 4
+    assert fields.count() > 5
+    assert not fields.first.is_visible()
+    sheets = page_count(page.pdf())
+    page.emulate_media(media="print", color_scheme="dark")
+    assert not any(around.nth(i).is_visible() for i in range(around.count()))
+    assert all(fields.nth(i).is_visible() for i in range(fields.count()))
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    (tmp_path / "card.html").write_bytes(get(shown.server, f"{shown.paths[2]}.html")[2])
+    page.goto((tmp_path / "card.html").as_uri())
+    assert abs(sheets - page_count(page.pdf())) <= 1
+    assert sheets >= 2
+    context.close()
+
+
+def page_count(document: bytes) -> int:
+    """The pages of a PDF that Chromium wrote, which lists them uncompressed."""
+    return len(re.findall(rb"/Type\s*/Page\b", document))

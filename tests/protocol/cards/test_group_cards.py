@@ -13,14 +13,13 @@ import pytest
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import run_campaign
 from confide.aggregator.cards.issue import campaign_card
-from confide.protocol.cards.card import Card, parse_card, strata_of
+from confide.protocol.cards.card import Card, strata_of
 from confide.protocol.cards.page import as_html
 from confide.protocol.cards.promise_words import promise
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.certificate import DROPOUTS, IID_PARTS, MIXTURE
 from confide.protocol.errors import BadInput
-from confide.protocol.exact.sampling import OPERATING_SYSTEM, SeededEntropy
-from confide.protocol.plan import Plan
+from confide.protocol.exact.sampling import OPERATING_SYSTEM
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.privacy.zcdp import search_variance
 from confide.protocol.wire import wire_pb2 as wire
@@ -28,59 +27,22 @@ from confide.protocol.wire.encoding import serialise
 from tests.support.calibrated import calibrated_card
 from tests.support.campaign_cards import forged
 from tests.support.cards import KEY, broken
-from tests.support.central import BINS, NOISED, OPEN_POLICY, TRUSTED
+from tests.support.central import BINS, OPEN_POLICY
+from tests.support.group_cards import PLANS, group_card
 from tests.support.known import label_population
-from tests.support.owners import BY_WARD, LABEL_PLAN, NOW, PLAN, WARDS, K, asking, changed, owner
+from tests.support.owners import NOW, WARDS, K, asking, changed, owner
 from tests.support.owners import signed as signed_plan
 
 PUBLIC = KEY.public_key().public_bytes_raw()
-COUNTS = changed(TRUSTED, beta=0.0, epsilon=2.0)
-PLANS = {
-    "bits:per-group": changed(PLAN, variant="per-group", part_floor=900, **BY_WARD),
-    "bits:for-every-group": changed(PLAN, variant="for-every-group", part_floor=900, **BY_WARD),
-    "labels:per-group": changed(LABEL_PLAN, variant="per-group", part_floor=900, **BY_WARD),
-    "labels:for-every-group": changed(
-        LABEL_PLAN, variant="for-every-group", part_floor=900, **BY_WARD
-    ),
-    "central by group": changed(COUNTS, by="group", parts=3, **BY_WARD),
-    "central by class": changed(COUNTS, by="class", parts=K),
-    "noised by group": changed(NOISED, by="group", parts=3, **BY_WARD),
-    "noised by class": changed(
-        NOISED,
-        by="class",
-        parts=K,
-        epsilon=4.0,
-        noise_variance=search_variance(bins=BINS, epsilon=4.0, delta=1e-6, moved=2),
-    ),
-}
 LOCAL = [name for name in PLANS if ":" in name]
 CENTRAL = [name for name in PLANS if ":" not in name]
-
-
-def made(plan: Plan, folder: Path) -> Card:
-    """The card of three owners that answer in bytes, as it is read again from its file."""
-    folder.mkdir()
-    owners = [
-        owner(folder / str(i), seed=i, policy=OPEN_POLICY, entropy=SeededEntropy("owner", i))
-        for i in range(3)
-    ]
-    entropy = SeededEntropy("draw")
-    outcome = run_campaign(
-        plan,
-        asking(signed_plan(plan), owners),
-        draw=lambda one, counts, rank: one.release(counts, rank, entropy),
-    )
-    assert dict(outcome.received).keys() == {"OK"}
-    real = replace(outcome.certificate, randomness=OPERATING_SYSTEM)
-    card = campaign_card(plan, replace(outcome, certificate=real), diagnostic={}, issued=NOW)
-    return parse_card(card.sign(KEY).to_json())
 
 
 @pytest.fixture(scope="module")
 def cards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Card]:
     """A card of every kind; the third ward has too few reports for the floor of local methods."""
     folder = tmp_path_factory.mktemp("groups")
-    return {name: made(plan, folder / str(i)) for i, (name, plan) in enumerate(PLANS.items())}
+    return {name: group_card(plan, folder / str(i)) for i, (name, plan) in enumerate(PLANS.items())}
 
 
 def parts(card: Card) -> list[dict[str, Any]]:

@@ -38,10 +38,33 @@ def test_a_pac_card_says_what_it_promises_costs_and_assumes(bits: Card) -> None:
     assert "epsilon 4 a record" in rows["Privacy"]
     assert "98.3 : 1.7" in rows["Privacy"]
     assert rows["Took part"] == "3 owners with 6,000 reports; the largest had 2,000."
-    assert "Signed by the key that was asked for" in rows["Checked"]
+    assert rows["Checked"].endswith("Signed by 03a1...31b8, the key that was asked for.")
     assert "independent draws" in rows["Assumes that"]
     assert words.use.endswith("predict_set(results)")
     assert "Anything, if the largest contributor lied." in words.not_promised
+
+
+def test_the_box_names_the_key_that_signed_and_whether_it_was_compared(bits: Card) -> None:
+    """With none, with the reader's, with another, with that of the server that shows the card."""
+    mine = KEY.public_key().public_bytes_raw()
+    for findings, own_key, says in (
+        (verify(bits), False, "03a1...31b8, a key that was compared with none; compare it with"),
+        (verify(bits, key=bytes(32)), False, "03a1...31b8, WHICH IS NOT THE KEY"),
+        (verify(bits, key=mine), True, "03a1...31b8, the key of this server; compare it with"),
+    ):
+        assert (
+            f"Signed by {says}" in dict(in_words(bits, findings, own_key=own_key).rows)["Checked"]
+        )
+    for shown in (as_html(bits, verify(bits)), as_markdown(bits, verify(bits))):
+        assert "KEY is the aggregator's public key" in shown
+
+
+def test_a_promise_with_nothing_to_spare_has_no_margin(bits: Card) -> None:
+    """A level equal to what was asked is not shown as a margin of 0."""
+    assert bits.formal["margin"] == 0
+    assert "margin" not in headline(bits)
+    spared = replace(bits, formal=bits.formal | {"margin": 0.004})
+    assert "is guaranteed, with a margin of 0.004;" in headline(spared)
 
 
 def test_a_marginal_card_promises_an_average_and_names_who_saw_counts(trusted: Card) -> None:

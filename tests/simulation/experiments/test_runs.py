@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from confide.simulation.experiments.trial import MEASURES
 
 from confide.protocol.errors import BadInput
 from confide.simulation.experiments import cells as cells_module
@@ -17,7 +18,6 @@ from confide.simulation.experiments.experiment import read_experiment
 from confide.simulation.experiments.journal import NAME, open_journal
 from confide.simulation.experiments.results import RESULTS, TIMINGS, read_results
 from confide.simulation.experiments.runner import Workers, run_experiment
-from confide.simulation.experiments.trial import MEASURES
 from tests.support.experiments import CELLS, SMALL, TRIALS, run, written
 from tests.support.places import ROOT
 
