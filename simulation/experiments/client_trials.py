@@ -12,9 +12,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from confide.simulation.evaluate.trials import Row
-from confide.simulation.experiments.trial import MEASURES, owners_of
-
 from confide.aggregator.campaigns import owner_record
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import TooFew, run_campaign
@@ -29,6 +26,8 @@ from confide.protocol.simulated.attendance import Attendance
 from confide.protocol.simulated.records import SimulatedData
 from confide.protocol.simulated.settings import SIMULATION_KEY
 from confide.simulation.defaults import run_defaults
+from confide.simulation.evaluate.repeated import Row
+from confide.simulation.experiments.cell_trial import MEASURES, owners_of
 from confide.simulation.experiments.cells import ExperimentCell
 from confide.simulation.experiments.flower_trials import campaign_row, run_config
 

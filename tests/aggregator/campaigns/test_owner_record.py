@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from confide.protocol.methods.pairs import PairTerms
 from scipy.stats import beta
 
 from confide.aggregator.campaigns.admission import Sent
@@ -22,6 +21,7 @@ from confide.protocol.channels.randomized_response import KaryRR
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.base import Batch
 from confide.protocol.methods.bits import BitQuery
+from confide.protocol.methods.labels.pairs import PairTerms
 from confide.protocol.methods.labels.query import LabelQuery, LabelTally
 from confide.protocol.methods.partition import Groups
 from confide.protocol.methods.parts import MOST_PARTS

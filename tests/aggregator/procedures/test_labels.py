@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from confide.aggregator.procedures.central import draw_afresh
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from confide.aggregator.procedures.bits.one_shot import one_shot
+from confide.aggregator.procedures.counts.central import draw_afresh
 from confide.aggregator.procedures.labels import procedure as labels
 from confide.aggregator.procedures.labels.sweep import noise_aware_threshold
 from confide.aggregator.procedures.ladder import check_ladder, even_in_size, public_ladder

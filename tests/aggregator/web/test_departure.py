@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confide.protocol.methods.pairs import PairQuery, PairTerms
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import insert, select
 
@@ -22,6 +21,7 @@ from confide.aggregator.web.metrics import metrics
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.randomized_response import KaryRR
 from confide.protocol.methods.bits import BitQuery, BitTerms
+from confide.protocol.methods.labels.pairs import PairQuery, PairTerms
 from confide.protocol.methods.labels.query import LabelQuery
 from confide.protocol.methods.partition import Groups
 from confide.protocol.methods.parts import BitTally

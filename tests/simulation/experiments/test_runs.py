@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from confide.simulation.experiments.trial import MEASURES
 
 from confide.protocol.errors import BadInput
 from confide.simulation.experiments import cells as cells_module
+from confide.simulation.experiments.cell_trial import MEASURES
 from confide.simulation.experiments.experiment import read_experiment
 from confide.simulation.experiments.journal import NAME, open_journal
 from confide.simulation.experiments.results import RESULTS, TIMINGS, read_results
