@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from confide.client.home import Home
+from tests.support.imports import imports, sources, top, within
+from tests.support.packages import PACKAGES
 from tests.support.places import ROOT
-from tests.support.sources import PACKAGES, imports, sources, top, within
 from tests.support.spending import ASKED, spend
 
 # Which rooms of the aggregator a room may use, besides the modules that lie beside the rooms.

@@ -17,6 +17,7 @@ from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.certificate import WATCH
 from confide.protocol.commands.terminal import printable
 from confide.protocol.errors import BadInput
+from confide.protocol.plan import Plan
 
 OPEN = "TO BE FILLED IN"
 
@@ -88,7 +89,7 @@ def registry(card: Card, _: list[Finding], curator: Curator) -> str:
             "basic": _basic(card, curator),
             "dp_variant": {
                 "variant_name": "Approximate DP" if delta else "Pure DP",
-                "unprotected_quantities": track.unprotected(formal),
+                "unprotected_quantities": _unprotected(formal),
             },
             "privacy_loss": {
                 "privacy_unit": contract["unit"],
@@ -154,6 +155,14 @@ def _composition(formal: Layer) -> str:
     if "chain" in formal:
         return f"Training and calibration: {formal['chain']['records']}"
     return track_of(formal).composition(formal)
+
+
+def _unprotected(formal: Layer) -> str:
+    text = formal.get("plan")
+    terms = None if text is None else Plan.from_bytes(bytes.fromhex(text)).terms
+    if terms is not None and (terms.shows_probabilities or terms.sent_features):
+        return "What leaves with a label (the model's probabilities, or the features) is in clear."
+    return "The numbers of records and of owners are public."
 
 
 def _yaml(value: Any, depth: int = 0) -> Iterator[str]:

@@ -31,12 +31,12 @@ PLAIN = {
 }
 
 
-def rows_of(layer: Layer, *, but: str | None = None) -> Rows:
+def as_rows(layer: Layer, *, but: str | None = None) -> Rows:
     """Return the fields of a layer under plain names, except one."""
-    return [(PLAIN.get(name, name), text_of(value)) for name, value in layer.items() if name != but]
+    return [(PLAIN.get(name, name), as_text(value)) for name, value in layer.items() if name != but]
 
 
-def text_of(value: Any) -> str:
+def as_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:
@@ -44,9 +44,9 @@ def text_of(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, dict):
-        return ", ".join(f"{name} {text_of(inner)}" for name, inner in value.items()) or "-"
+        return ", ".join(f"{name} {as_text(inner)}" for name, inner in value.items()) or "-"
     if isinstance(value, list):
-        return "; ".join(text_of(inner) for inner in value) or "none"
+        return "; ".join(as_text(inner) for inner in value) or "none"
     return str(value)
 
 
@@ -79,7 +79,7 @@ def numbered(name: str, entries: list[Layer]) -> Rows:
     return [
         (
             f"{name} {i + 1}",
-            ", ".join(f"{field} {text_of(value)}" for field, value in one.items()),
+            ", ".join(f"{field} {as_text(value)}" for field, value in one.items()),
         )
         for i, one in enumerate(entries)
     ]

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import zipfile
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -32,7 +31,7 @@ from tests.support.federations import (
 )
 from tests.support.places import ROOT
 from tests.support.processes import marked, members
-from tests.support.wheels import built_wheel
+from tests.support.wheels import unpacked_wheel
 
 TERMS = ["--epsilon", "4", "--concentration", "1", "--sizes", SIZES]
 TERMS += ["--dropout", str(DROPOUT)]
@@ -151,12 +150,16 @@ def test_flower_and_the_in_process_driver_agree(
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project's wheel, unpacked as an installer does."""
-    folder = tmp_path_factory.mktemp("wheel")
-    wheel = built_wheel(folder)
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder / "site")
-    return folder / "site"
+    """The project's wheel, unpacked."""
+    packages = ("confide", "protocol", "client", "aggregator", "shuffler", "simulation")
+    files = ("pyproject.toml", "README.md", "LICENSE")
+    return unpacked_wheel([*packages, *files], tmp_path_factory.mktemp("wheel"))
+
+
+def test_a_wheel_installs_one_package(installed: Path) -> None:
+    """Nothing called `client` or `protocol` lands among the packages of a user."""
+    names = {path.name for path in installed.iterdir() if path.suffix != ".dist-info"}
+    assert names == {"confide"}
 
 
 def test_an_installed_federation_repeats_one_of_the_checkout(

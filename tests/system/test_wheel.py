@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from confide.protocol.version import CODE_VERSION
+from tests.support.packages import PACKAGES
 from tests.support.places import ROOT
-from tests.support.wheels import built_wheel
+from tests.support.wheels import unpacked_wheel
 
 # Every program, and the extra that it needs.
 EXTRAS = {
@@ -26,7 +27,9 @@ EXTRAS = {
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty environment in which the wheel alone is installed, without what it requires."""
-    wheel, place = built_wheel(tmp_path_factory.mktemp("wheel")), tmp_path_factory.mktemp("place")
+    folder, place = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("place")
+    unpacked_wheel([*PACKAGES, "confide", "pyproject.toml", "README.md", "LICENSE"], folder)
+    (wheel,) = folder.glob("*.whl")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", place / "env"], check=True)
     pip = [sys.executable, "-m", "pip", "--python", str(place / "env"), "install", "--quiet"]
     subprocess.run([*pip, "--no-deps", "--no-index", wheel], check=True, capture_output=True)

@@ -18,7 +18,7 @@ class Track:
     this track has. `picture` draws how the threshold was found, also from the diagnostic layer.
     `spent` are epsilon and delta of a record, `level` the guaranteed coverage; both are None where
     there is none. The others describe a deployment: whether noise is added by owners, the
-    mechanism, how losses add up, and what nothing protects.
+    mechanism, and how losses add up.
     """
 
     name: str
@@ -30,7 +30,6 @@ class Track:
     noised_by_owners: Callable[[Layer], bool]
     mechanism: Callable[[Layer], str]
     composition: Callable[[Layer], str]
-    unprotected: Callable[[Layer], str]
 
 
 def spent_in_all(formal: Layer) -> tuple[float | None, float]:
@@ -42,8 +41,3 @@ def spent_in_all(formal: Layer) -> tuple[float | None, float]:
 def composed(formal: Layer) -> str:
     """Return how the losses of such a card add up."""
     return str(formal["total"]["composition"])
-
-
-def public_numbers(_: Layer) -> str:
-    """Return what no card of counts protects."""
-    return "The numbers of records and of owners are public."

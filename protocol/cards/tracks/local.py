@@ -1,33 +1,32 @@
 """The track local: thresholds tested on reports that are private one by one."""
 
 from confide.protocol.cards.card import Layer
-from confide.protocol.cards.fields import numbered, part_heading, part_rows, rows_of, text_of
+from confide.protocol.cards.fields import as_rows, as_text, numbered, part_heading, part_rows
 from confide.protocol.cards.scatter import figure, scatter
-from confide.protocol.cards.tracks.base import REPORTS, Sections, Track, public_numbers
+from confide.protocol.cards.tracks.base import REPORTS, Sections, Track
 from confide.protocol.methods.base import LOCAL
-from confide.protocol.plan import Plan
 
 
 def _sections(formal: Layer) -> Sections:
-    shown = rows_of({k: v for k, v in formal["certificate"].items() if k != "strata"}, but="rungs")
+    shown = as_rows({k: v for k, v in formal["certificate"].items() if k != "strata"}, but="rungs")
     strata = formal["certificate"].get("strata")
     if strata is not None:
         return [
             ("Certificate", shown),
             (part_heading(strata), part_rows(strata)),
-            ("Clauses", rows_of(formal["flags"])),
+            ("Clauses", as_rows(formal["flags"])),
             *_shuffling(formal["shuffle"]),
         ]
     rungs = [
         (
             f"threshold {rung['threshold']:.6f}",
-            ", ".join(f"{name} {text_of(value)}" for name, value in rung.items()),
+            ", ".join(f"{name} {as_text(value)}" for name, value in rung.items()),
         )
         for rung in formal["certificate"]["rungs"]
     ]
     found = [
         ("Certificate", shown),
-        ("Clauses", rows_of(formal["flags"])),
+        ("Clauses", as_rows(formal["flags"])),
         *_shuffling(formal["shuffle"]),
     ]
     return [*found, ("Thresholds tested", rungs)] if rungs else found
@@ -35,7 +34,7 @@ def _sections(formal: Layer) -> Sections:
 
 def _shuffling(shuffle: Layer) -> Sections:
     rounds = numbered("round", shuffle.get("rounds", []))
-    shown = ("Shuffling", rows_of(shuffle, but="rounds"))
+    shown = ("Shuffling", as_rows(shuffle, but="rounds"))
     return [shown, ("Rounds that the shuffler signed", rounds)] if rounds else [shown]
 
 
@@ -72,13 +71,6 @@ def answered_once(_: Layer) -> str:
     return "Every record answers once."
 
 
-def _unprotected(formal: Layer) -> str:
-    terms = Plan.from_bytes(bytes.fromhex(formal["plan"])).terms
-    if terms.shows_probabilities or terms.sent_features:
-        return "What leaves with a label (the model's probabilities, or the features) is in clear."
-    return public_numbers(formal)
-
-
 LOCAL_TRACK = Track(
     LOCAL,
     counted=REPORTS,
@@ -89,5 +81,4 @@ LOCAL_TRACK = Track(
     noised_by_owners=lambda _: True,
     mechanism=through_a_channel,
     composition=answered_once,
-    unprotected=_unprotected,
 )

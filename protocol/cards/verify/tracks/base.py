@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from confide.protocol.cards.card import Layer
+from confide.protocol.cards.card import Card, Layer
 from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.errors import BadInput
 from confide.protocol.plan import Plan
@@ -12,7 +12,7 @@ from confide.protocol.plan import Plan
 CONTRIBUTORS = "provenance/contributors"
 
 
-def nothing(_: Layer, __: Plan) -> Iterator[Finding]:
+def nothing(_: Card, __: Plan) -> Iterator[Finding]:
     """Check nothing: the plan says no more of these cards than the fields that it fixes."""
     yield from ()
 
@@ -32,7 +32,7 @@ class TrackRules:
     decide: Callable[[Layer], Iterator[Finding]]
     stated: Callable[[Plan], dict[str, Layer]]
     counted: Callable[[Layer, Layer], Iterator[Finding]]
-    compared: Callable[[Layer, Plan], Iterator[Finding]] = nothing
+    compared: Callable[[Card, Plan], Iterator[Finding]] = nothing
     by_round: Callable[[Layer, Layer, Plan], Iterator[Finding]] | None = None
     without_plan: bool = False
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from confide.protocol.cards.card import Layer
+from confide.protocol.cards.card import Card, Layer
 from confide.protocol.cards.verify.counts.central import central
 from confide.protocol.cards.verify.counts.divided import MOVED
 from confide.protocol.cards.verify.findings import Finding, number, same
@@ -26,8 +26,9 @@ def counted_records(
     return counted
 
 
-def edges(formal: Layer, plan: Plan) -> Iterator[Finding]:
+def edges(card: Card, plan: Plan) -> Iterator[Finding]:
     """Check that a threshold on a grid of the plan's own is the edge of its bin."""
+    formal = card.formal
     terms, released = CentralTerms.of(plan.terms), formal["released"]
     parts = formal.get("strata", {}).get("parts", [])
     for place, one in [

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from confide.protocol.cards.card import Layer
+from confide.protocol.cards.card import Card, Layer
 from confide.protocol.cards.verify.findings import Finding, number, same
 from confide.protocol.cards.verify.local.rules import RULES, local
 from confide.protocol.cards.verify.tracks.base import CONTRIBUTORS, TrackRules, register
@@ -12,15 +12,15 @@ from confide.protocol.methods.local import LocalTerms
 from confide.protocol.plan import Plan
 
 
-def _compared(formal: Layer, plan: Plan) -> Iterator[Finding]:
+def _compared(card: Card, plan: Plan) -> Iterator[Finding]:
     """Check the ladder, the parts that are covered and the mixture that was planned."""
-    terms, found = LocalTerms.of(plan.terms), formal["certificate"]
+    terms, found = LocalTerms.of(plan.terms), card.formal["certificate"]
     if terms.ladder:
         parts = [found, *found.get("strata", {}).get("parts", [])]
         tested = {rung["threshold"] for part in parts for rung in part["rungs"]}
         rungs = tested <= {*terms.ladder}
         yield Finding("certificate/rungs", rungs, "thresholds of the plan's ladder")
-    yield from _left_out(formal, plan)
+    yield from _left_out(card.formal, plan)
     smallest = found.get("smallest_owner", 0)
     yield same("certificate/smallest_owner", smallest, terms.smallest_owner)
     # A campaign that was hopeless from the start asked nobody.
