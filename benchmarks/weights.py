@@ -122,9 +122,9 @@ def measure(folder: Path, size: int, turns: int) -> Iterator[dict[str, Any]]:
             weights = rng.uniform(-1, 1, size).astype(np.float32)
             answer, query = weights_answer(sides.plan, weights, round_=number), sides.query
             seconds["echo"].append(timed(lambda: sides.echo(query, answer)))  # noqa: B023
-            seconds["flower"].append(
-                timed(lambda: (through_flower("query", query), through_flower("answer", answer)))  # noqa: B023
-            )
+            both = {"query": query, "answer": answer}
+            flower = timed(lambda: [through_flower(*one) for one in both.items()])  # noqa: B023
+            seconds["flower"].append(flower)
             seconds["fetch"].append(timed(sides.fetch))
             seconds["send"].append(timed(lambda: sides.send(answer)))  # noqa: B023
             seconds["average"].append(timed(sides.next_round))

@@ -22,8 +22,8 @@ app = CommandLine(__doc__)
 app.command("evaluate")(evaluate_command)
 
 
-@app.command()
-def compare(
+@app.command("variants")
+def variants_command(
     epsilon: Annotated[float, typer.Option(help="local privacy loss allowed a record")] = 2.0,
     trials: Annotated[int, typer.Option(help="repetitions, each with a fresh split")] = 10,
     seed: Annotated[int, typer.Option(help="of the splits and the simulated randomisers")] = 1,

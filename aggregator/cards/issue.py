@@ -11,6 +11,7 @@ from confide.aggregator.cards.full_data_campaign import full_data_campaign_forma
 from confide.aggregator.cards.local import local_formal
 from confide.aggregator.cards.monitor import monitor_formal
 from confide.protocol.cards.card import PUBLIC, Card, Layer
+from confide.protocol.cards.tracks.registry import TRACKS
 from confide.protocol.methods.base import CENTRAL, FULL_DATA, LOCAL, MONITOR
 from confide.protocol.plan import Plan, digest
 from confide.protocol.version import CODE_VERSION
@@ -58,7 +59,7 @@ def contributors(plan: Plan, outcome: Outcome) -> Layer:
     if outcome.shuffled:
         # What a shuffler signed of owners counts reports that did not open, too.
         n = sum(one.handover.reports for one in outcome.shuffled)
-    unit = "records" if plan.terms.rounds else "reports"
+    unit = TRACKS[plan.terms.track].counted
     lies = f"if the largest contributor ({largest} of {n} {unit}) lied, "
     lies += (
         f"the certificate holds: max_corrupt is {plan.max_corrupt}"

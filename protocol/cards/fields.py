@@ -8,12 +8,12 @@ from confide.protocol.cards.plain_names import heading_of, in_text
 Rows = list[tuple[str, str]]
 
 
-def rows_of(layer: Layer, *, but: str | None = None) -> Rows:
+def as_rows(layer: Layer, *, but: str | None = None) -> Rows:
     """Return the fields of a layer under plain names, except one."""
-    return [(heading_of(name), text_of(value)) for name, value in layer.items() if name != but]
+    return [(heading_of(name), as_text(value)) for name, value in layer.items() if name != but]
 
 
-def text_of(value: Any) -> str:
+def as_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:
@@ -22,10 +22,10 @@ def text_of(value: Any) -> str:
         return f"{value:.6g}"
     if isinstance(value, dict):
         return (
-            ", ".join(f"{in_text(name)} {text_of(inner)}" for name, inner in value.items()) or "-"
+            ", ".join(f"{in_text(name)} {as_text(inner)}" for name, inner in value.items()) or "-"
         )
     if isinstance(value, list):
-        return "; ".join(text_of(inner) for inner in value) or "none"
+        return "; ".join(as_text(inner) for inner in value) or "none"
     return str(value)
 
 
@@ -55,4 +55,4 @@ def _of_records(part: Layer) -> str:
 
 def numbered(name: str, entries: list[Layer]) -> Rows:
     """A row for every entry, under its number from 1."""
-    return [(f"{name} {i + 1}", text_of(one)) for i, one in enumerate(entries)]
+    return [(f"{name} {i + 1}", as_text(one)) for i, one in enumerate(entries)]

@@ -1,7 +1,7 @@
 """All fields of a card as tables of text, for readers of its technical layer."""
 
 from confide.protocol.cards.card import Card, Layer
-from confide.protocol.cards.fields import Rows, rows_of
+from confide.protocol.cards.fields import Rows, as_rows
 from confide.protocol.cards.tracks.registry import track_of
 from confide.protocol.cards.verify.findings import Finding
 
@@ -16,15 +16,15 @@ def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
     ]
     checked += [(finding.clause, finding.detail) for finding in failures]
     described = [
-        *rows_of({k: v for k, v in card.diagnostic.items() if k != "owners"}, but="evaluated"),
+        *as_rows({k: v for k, v in card.diagnostic.items() if k != "owners"}, but="evaluated"),
         *_evaluated(formal, card.diagnostic),
     ] or [("measured", "nothing")]
     counted = card.provenance.get("contributors", {})
     shown = {name: value for name, value in counted.items() if name != "rounds"}
-    origin = rows_of(card.provenance | ({"contributors": shown} if counted else {}))
-    released = rows_of(formal["released"] or {"threshold": "none yet"}, but="strata")
+    origin = as_rows(card.provenance | ({"contributors": shown} if counted else {}))
+    released = as_rows(formal["released"] or {"threshold": "none yet"}, but="strata")
     return [
-        ("Contract", rows_of(formal["contract"])),
+        ("Contract", as_rows(formal["contract"])),
         ("Released", released),
         *track_of(formal).sections(formal),
         *_chain(formal),
@@ -95,5 +95,5 @@ def _evaluated(formal: Layer, diagnostic: Layer) -> Rows:
 def _chain(formal: Layer) -> list[tuple[str, Rows]]:
     if "chain" not in formal:
         return []
-    shown = rows_of(formal["chain"], but="training")
+    shown = as_rows(formal["chain"], but="training")
     return [("Training and calibration together", shown)]

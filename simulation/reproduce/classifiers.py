@@ -42,7 +42,8 @@ def probabilities(
             for start in range(0, len(labels), BATCH):
                 rows = order[start : start + BATCH]
                 optimizer.zero_grad()
-                F.cross_entropy(model(features[rows]), labels[rows]).backward()  # type: ignore[no-untyped-call]
+                loss = F.cross_entropy(model(features[rows]), labels[rows])
+                loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
     return predicted(model, others)
 

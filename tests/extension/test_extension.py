@@ -18,6 +18,7 @@ from confide.client.explain import explain
 from confide.client.policy import Policy
 from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.cards.verify.local import rules as local_cards
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.methods.registry import METHODS, register
@@ -26,6 +27,7 @@ from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import serialise
 from confide.simulation.driver import drive
 from tests.extension.toys import (
+    RULES,
     SQUARE,
     Bytes,
     GuessQuery,
@@ -105,6 +107,26 @@ def test_it_runs_to_a_verified_card_over_grpc(name: str, place: Place, tmp_path:
     shown = searched(place, campaign)
     assert [point.threshold for point in shown] == [GUESS.guess] * (name == "method and score")
     assert all(point.answers == 6_000 and point.above < 0.01 for point in shown)
+
+
+def test_its_variants_mean_what_its_own_rules_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All reports test both thresholds of a variant that is called as one of the product, which
+    tests thresholds in stages; only by rules that say so are their numbers added up."""
+    plan = planned()
+    owners = [owner(tmp_path, seed=0, n=3_000, policy=allowing(), entropy=os_entropy)]
+    card = campaign_card(
+        plan, run_campaign(plan, asking(signed(plan), owners)), diagnostic={}, issued=NOW
+    )
+    found = card.formal["certificate"]
+    rungs = [{"threshold": q, "n": found["n"]} for q in (0.98, 0.97)]
+    formal = card.formal | {"certificate": found | {"variant": "certified", "rungs": rungs}}
+    for stages in ((), ("certified",)):
+        rules = replace(RULES, variants=("certified",), by_stage=stages)
+        monkeypatch.setitem(local_cards.RULES, GuessTerms.method, rules)
+        broken = [one.clause for one in local_cards.local(formal) if not one.holds]
+        assert broken == (["certificate/n"] if stages else [])
 
 
 def test_settings_name_it() -> None:

@@ -188,9 +188,9 @@ def test_the_embedded_data_set_is_the_default(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_compare_shows_all_variants() -> None:
-    """One row a method, in one table that says what its columns mean."""
-    run = simulation("compare", "--trials", "2")
+def test_variants_are_shown_side_by_side() -> None:
+    """One row a variant, in one table that says what its columns mean."""
+    run = simulation("variants", "--trials", "2")
     assert run.returncode == 0, run.stderr
     rows = (
         "non-private",

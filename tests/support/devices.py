@@ -80,7 +80,8 @@ def _run(operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     result = tree_map(lambda value: Elsewhere(value) if isinstance(value, Tensor) else value, found)
     if not there:
         return result
-    return return_and_correct_aliasing(operation, args, kwargs, result)  # type: ignore[no-untyped-call]
+    given = operation, args, kwargs, result
+    return return_and_correct_aliasing(*given)  # type: ignore[no-untyped-call]
 
 
 def _real(values: Any) -> Any:

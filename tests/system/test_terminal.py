@@ -241,7 +241,7 @@ NUMBERS = re.compile(r"0\.900 \w+ +[01]\.\d{3} ± \d\.\d{3} +\d+\.\d\d ± \d\.\d
 def test_results_survive_a_terminal_of_80_columns() -> None:
     """Promise, coverage, set size and the share of trivial campaigns are whole; what is left out is
     named."""
-    lines = on_a_terminal(80, "compare", "--trials", "1")
+    lines = on_a_terminal(80, "variants", "--trials", "1")
     assert max(map(len, lines)) <= 80
     assert sum(NUMBERS.search(line) is not None for line in lines) == 6
     assert "left out at 80 columns: channel, exact epsilon" in lines

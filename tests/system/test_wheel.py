@@ -26,9 +26,10 @@ EXTRAS = {
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty environment in which the wheel alone is installed, without what it requires."""
-    wheel, place = built_wheel(tmp_path_factory.mktemp("wheel")), tmp_path_factory.mktemp("place")
+    place = tmp_path_factory.mktemp("place")
+    wheel = built_wheel(tmp_path_factory.mktemp("wheel"))
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", place / "env"], check=True)
-    pip = [sys.executable, "-m", "pip", "--python", place / "env", "install", "--quiet"]
+    pip = [sys.executable, "-m", "pip", "--python", str(place / "env"), "install", "--quiet"]
     subprocess.run([*pip, "--no-deps", "--no-index", wheel], check=True, capture_output=True)
     return place / "env"
 

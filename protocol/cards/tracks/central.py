@@ -1,7 +1,7 @@
 """The track central: a threshold from counts, in one searched configuration."""
 
 from confide.protocol.cards.card import Layer, strata_of
-from confide.protocol.cards.fields import part_heading, part_rows, rows_of, text_of
+from confide.protocol.cards.fields import as_rows, as_text, part_heading, part_rows
 from confide.protocol.cards.scatter import figure, scatter
 from confide.protocol.cards.tracks.base import (
     RECORDS,
@@ -21,14 +21,14 @@ def _sections(formal: Layer) -> Sections:
     title = (
         "Selected configuration" if formal["selected"] is not None else "Best configuration tried"
     )
-    chosen = rows_of(shown, but="flags")
+    chosen = as_rows(shown, but="flags")
     feasible = sum(entry["feasible"] for entry in formal["searched"])
     looked = [
         ("configurations searched", str(len(formal["searched"]))),
         ("feasible", str(feasible)),
-        ("short list", text_of(formal["shortlist"])),
+        ("short list", as_text(formal["shortlist"])),
         ("selected by", formal["selected_by"]),
-        ("privacy in all", text_of(formal["total"])),
+        ("privacy in all", as_text(formal["total"])),
     ]
     strata = strata_of(formal)
     if strata is not None:
@@ -36,7 +36,7 @@ def _sections(formal: Layer) -> Sections:
     found = [
         *([] if strata is None else [(part_heading(strata), part_rows(strata))]),
         (title, chosen),
-        ("Clauses", rows_of(shown["flags"])),
+        ("Clauses", as_rows(shown["flags"])),
         ("Search", looked),
     ]
     if formal["suggestions"]:

@@ -1,7 +1,7 @@
 """The track full-data: a calibration on the records that trained the model."""
 
 from confide.protocol.cards.card import Layer
-from confide.protocol.cards.fields import rows_of, text_of
+from confide.protocol.cards.fields import as_rows, as_text
 from confide.protocol.cards.scatter import figure, scatter
 from confide.protocol.cards.tracks.base import (
     RECORDS,
@@ -21,15 +21,15 @@ _FULL_DATA = {
 
 
 def _sections(formal: Layer) -> Sections:
-    parts = [(title, rows_of(formal[part])) for part, title in _FULL_DATA.items() if part in formal]
+    parts = [(title, as_rows(formal[part])) for part, title in _FULL_DATA.items() if part in formal]
     profile = [
-        (f"epsilon {point['epsilon']:.4g}", text_of(point["delta"])) for point in formal["profile"]
+        (f"epsilon {point['epsilon']:.4g}", as_text(point["delta"])) for point in formal["profile"]
     ]
     return [
         *parts,
         ("Its privacy profile, one record added", profile),
-        ("Clauses", rows_of(formal["flags"])),
-        ("Privacy in all", rows_of(formal["total"])),
+        ("Clauses", as_rows(formal["flags"])),
+        ("Privacy in all", as_rows(formal["total"])),
     ]
 
 

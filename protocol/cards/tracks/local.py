@@ -1,29 +1,29 @@
 """The track local: thresholds tested on reports that are private one by one."""
 
 from confide.protocol.cards.card import Layer
-from confide.protocol.cards.fields import numbered, part_heading, part_rows, rows_of, text_of
+from confide.protocol.cards.fields import as_rows, as_text, numbered, part_heading, part_rows
 from confide.protocol.cards.scatter import figure, scatter
 from confide.protocol.cards.tracks.base import REPORTS, Sections, Track
 from confide.protocol.methods.base import LOCAL
 
 
 def _sections(formal: Layer) -> Sections:
-    shown = rows_of({k: v for k, v in formal["certificate"].items() if k != "strata"}, but="rungs")
+    shown = as_rows({k: v for k, v in formal["certificate"].items() if k != "strata"}, but="rungs")
     strata = formal["certificate"].get("strata")
     if strata is not None:
         return [
             ("Certificate", shown),
             (part_heading(strata), part_rows(strata)),
-            ("Clauses", rows_of(formal["flags"])),
+            ("Clauses", as_rows(formal["flags"])),
             *_shuffling(formal["shuffle"]),
         ]
     rungs = [
-        (f"threshold {rung['threshold']:.6f}", text_of(rung))
+        (f"threshold {rung['threshold']:.6f}", as_text(rung))
         for rung in formal["certificate"]["rungs"]
     ]
     found = [
         ("Certificate", shown),
-        ("Clauses", rows_of(formal["flags"])),
+        ("Clauses", as_rows(formal["flags"])),
         *_shuffling(formal["shuffle"]),
     ]
     return [*found, ("Thresholds tested", rungs)] if rungs else found
@@ -31,7 +31,7 @@ def _sections(formal: Layer) -> Sections:
 
 def _shuffling(shuffle: Layer) -> Sections:
     rounds = numbered("round", shuffle.get("rounds", []))
-    shown = ("Shuffling", rows_of(shuffle, but="rounds"))
+    shown = ("Shuffling", as_rows(shuffle, but="rounds"))
     return [shown, ("Rounds that the shuffler signed", rounds)] if rounds else [shown]
 
 

@@ -1,7 +1,7 @@
 """The track monitor: evidence, round by round, that a card's coverage has fallen."""
 
 from confide.protocol.cards.card import Layer
-from confide.protocol.cards.fields import numbered, rows_of
+from confide.protocol.cards.fields import as_rows, numbered
 from confide.protocol.cards.scatter import figure, scatter
 from confide.protocol.cards.tracks.base import REPORTS, Sections, Track
 from confide.protocol.cards.tracks.local import answered_once, through_a_channel
@@ -11,9 +11,9 @@ from confide.protocol.methods.base import MONITOR
 def _sections(formal: Layer) -> Sections:
     rounds = numbered("round", formal["certificate"]["rounds"])
     return [
-        ("Watched", rows_of(formal["watched"])),
-        ("Evidence", rows_of(formal["certificate"], but="rounds")),
-        ("Clauses", rows_of(formal["flags"])),
+        ("Watched", as_rows(formal["watched"])),
+        ("Evidence", as_rows(formal["certificate"], but="rounds")),
+        ("Clauses", as_rows(formal["flags"])),
         *([("Rounds", rounds)] if rounds else []),
     ]
 

@@ -36,7 +36,8 @@ def test_the_life_of_a_training_on_the_command_line(place: Place, tmp_path: Path
     weights go into a new file, and what is there is not replaced."""
     home, records, db = tmp_path / "home", tmp_path / "records.npz", ("--db", place.url)
     held = people(training_plan(), 1)
-    np.savez(records, features=held.features, label=held.truth, id=np.arange(len(held)))  # type: ignore[arg-type]
+    columns: dict[str, Any] = {"features": held.features, "label": held.truth}
+    np.savez(records, id=np.arange(len(held)), **columns)
     assert client("init", "--home", home)[0] == 0
     assert client("allow", "aggregator", PUBLIC_KEY.hex(), "--home", home, "--yes")[0] == 0
     policy = (home / "policy.toml").read_text()

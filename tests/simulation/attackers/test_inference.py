@@ -1,5 +1,7 @@
 """Lower bounds on epsilon: below the claim, and above it where the noise is not what is stated."""
 
+from typing import Any
+
 import pytest
 from typer.testing import CliRunner
 
@@ -28,13 +30,13 @@ def test_attackers_learn_no_more_than_is_claimed(
 ) -> None:
     """The bound stays below the claim; with part of the noise it is above."""
     assert {audit[0] for audit in AUDITS} == {*TARGETS}
-    given = {"epsilon": epsilon, "runs": runs, "false_alarm": FALSE_ALARM}
-    stated = infer(target, entropy=SeededEntropy("stated", target), **given)  # type: ignore[arg-type]
+    given: dict[str, Any] = {"epsilon": epsilon, "runs": runs, "false_alarm": FALSE_ALARM}
+    stated = infer(target, entropy=SeededEntropy("stated", target), **given)
     weak = infer(
         target,
         entropy=SeededEntropy("weak", target),
         noise=planted,
-        **given,  # type: ignore[arg-type]
+        **given,
     )
     assert not stated.exceeds, stated
     assert max(stated.lower, stated.assumed or 0) > 0.2 * epsilon or target == "cards", stated

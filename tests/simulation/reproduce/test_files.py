@@ -154,10 +154,8 @@ def test_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "h.csv").write_text((tmp_path / "h.csv").read_text().replace("37.25", "north"))
     with pytest.raises(BadInput, match="column latitude"):
         california(tmp_path / "h.csv")
-    arrays: dict[str, Any] = {
-        f"{part}_{what}": np.zeros((2, 3, 3)) for part in ("train", "val", "test")
-        for what in ("images", "labels")
-    }  # fmt: skip
+    parts = [(part, what) for part in ("train", "val", "test") for what in ("images", "labels")]
+    arrays: dict[str, Any] = {f"{part}_{what}": np.zeros((2, 3, 3)) for part, what in parts}
     np.savez(tmp_path / "x.npz", **arrays)
     with pytest.raises(BadInput, match="float64"):
         medmnist(tmp_path / "x.npz")

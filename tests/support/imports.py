@@ -1,19 +1,10 @@
-"""The packages, and the source files that tests read."""
+"""What modules of the repository import, read from their text."""
 
 import ast
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.places import ROOT
-
-# What each package may import.
-PACKAGES = {
-    "protocol": {"protocol"},
-    "client": {"protocol", "client"},
-    "aggregator": {"protocol", "aggregator"},
-    "shuffler": {"protocol", "client", "aggregator", "shuffler"},
-    "simulation": {"protocol", "client", "aggregator", "simulation"},
-}
 
 
 def sources(*folders: str) -> Iterator[Path]:
