@@ -28,6 +28,7 @@ REASONS: dict[int, str] = {
         "its network is not among `architectures` with these arguments, has other files here, or "
         "treats records together"
     ),
+    wire.Code.SHUFFLER_NOT_ALLOWED: "its shuffler is not among `shufflers`, or is its own signer",
     wire.Code.SHUFFLER_ONLY: (
         "its reports go through its shuffler only, and this is not that shuffler, by the authority "
         "(`--ca`) of the connection"

@@ -21,6 +21,7 @@ from confide.protocol.wire import wire_pb2 as wire
 # Clauses that list keys or digests, and what they list.
 KEYS = {
     "aggregators": "an Ed25519 public key",
+    "shufflers": "an Ed25519 public key",
     "models": "a SHA-256 digest of a model",
     "vetted_models": "a SHA-256 digest of a model",
 }
@@ -47,6 +48,7 @@ class Policy:
     architectures: frozenset[tuple[str, str, bytes]] = frozenset()
     trained_models: bool = False
     columns_may_leave: frozenset[str] = frozenset()
+    shufflers: frozenset[bytes] = frozenset()
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon_per_record)
@@ -96,6 +98,9 @@ class Policy:
             and not self.features_may_leave,
             wire.Code.COLUMN_MAY_NOT_LEAVE: plan.terms.group_column != ""
             and plan.terms.group_column not in self.columns_may_leave,
+            # Without a list any will do: what the ledger charges holds without a shuffler.
+            wire.Code.SHUFFLER_NOT_ALLOWED: plan.shuffling is not None
+            and plan.shuffling.key not in (self.shufflers or {plan.shuffling.key}),
             wire.Code.CODE_NOT_ALLOWED: plan.terms.code is not None
             and plan.terms.code not in self.architectures,
             wire.Code.MODEL_NOT_ALLOWED: plan.terms.uses_model
@@ -120,7 +125,10 @@ class Policy:
 
 
 def read_policy(path: Path) -> Policy:
-    """Read a policy file, which must hold every clause and nothing else."""
+    """Read a policy file, which must hold every clause and nothing else.
+
+    Only `shufflers` may be left out.
+    """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
@@ -149,10 +157,14 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "vetted_models": (list,),
     "architectures": (list,),
     "trained_models": (bool,),
+    "shufflers": (list,),
 }
+# Policies from before this clause mean the same without it.
+_MAY_MISS = {"shufflers": []}
 
 
 def _policy(values: dict[str, Any]) -> Policy:
+    values = _MAY_MISS | values
     missing, unknown = sorted(set(_KINDS) - set(values)), sorted(set(values) - set(_KINDS))
     if missing or unknown:
         raise BadInput(
@@ -183,6 +195,7 @@ def _policy(values: dict[str, Any]) -> Policy:
         architectures=frozenset(map(_architecture, values["architectures"])),
         trained_models=values["trained_models"],
         columns_may_leave=frozenset(map(_name, values["columns_may_leave"])),
+        shufflers=frozenset(_unhex("shufflers", value) for value in values["shufflers"]),
     )
 
 

@@ -44,6 +44,10 @@ minimum_group = 20
 # aggregator KEY`.
 aggregators = []
 
+# Public keys (hexadecimal) of the shufflers that plans may name; who runs one gives you its key
+# with its certificate. An empty list accepts any, since your ledger charges as if there were none.
+shufflers = []
+
 # SHA-256 digests (hexadecimal) of the models that may score your records, or make the inputs of a
 # network that is trained on top of them: `confide-client allow model FILE`. A model sees one record
 # at a time, so what it returns for a record can depend on that record only.

@@ -21,7 +21,7 @@ from confide.protocol.methods.sealed import SealedQuery
 from confide.protocol.methods.thresholds import check_slice
 from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS
 from confide.protocol.scores.registry import check_text, find_score
-from confide.protocol.shuffling import Shuffling
+from confide.protocol.shuffling import Shuffling, check_apart
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION, parse, serialise
 
@@ -234,6 +234,7 @@ def open_plan(signed: bytes, *, trusted: Collection[bytes], now: datetime) -> tu
     if message.key not in trusted:
         raise Refused(wire.Code.UNKNOWN_KEY)
     plan, name = _signed_plan(signed)
+    check_apart(plan.shuffling, signer=message.key)
     if now < plan.issued:
         raise Refused(wire.Code.NOT_YET_VALID)
     if now >= plan.expires:

@@ -93,6 +93,12 @@ def check_handover(batch: wire.ReportBatch, shuffling: Shuffling | None) -> None
             raise Refused(wire.Code.WRONG_ROUND)
 
 
+def check_apart(shuffling: Shuffling | None, *, signer: bytes) -> None:
+    """Refuse a plan whose signer names itself as the shuffler, between owners and itself."""
+    if shuffling is not None and shuffling.key == signer:
+        raise Refused(wire.Code.SHUFFLER_NOT_ALLOWED)
+
+
 def handover_digest(ids: bytes, sealed: bytes) -> bytes:
     """Return the SHA-256 over reports, which the caller has put in the order of their ids."""
     return hashlib.sha256(hashlib.sha256(ids).digest() + hashlib.sha256(sealed).digest()).digest()

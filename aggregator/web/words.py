@@ -33,6 +33,7 @@ MEANINGS = {
     "RATE_LIMITED": "more messages, bytes or calls than an owner may have",
     "TIMED_OUT": "a stream that fell silent",
     "UNAVAILABLE": "could not be made durable",
+    "SHUFFLER_NOT_ALLOWED": "the owner does not accept the plan's shuffler",
     "SHUFFLER_ONLY": "the plan's reports travel through its shuffler only",
     "CODE_NOT_ALLOWED": "the owner does not run the network's code",
 }

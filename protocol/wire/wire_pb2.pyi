@@ -44,6 +44,7 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PROBABILITIES_MAY_NOT_LEAVE: _ClassVar[Code]
     SHUFFLER_ONLY: _ClassVar[Code]
     COLUMN_MAY_NOT_LEAVE: _ClassVar[Code]
+    SHUFFLER_NOT_ALLOWED: _ClassVar[Code]
 OK: Code
 MALFORMED: Code
 WRONG_VERSION: Code
@@ -79,6 +80,7 @@ CODE_NOT_ALLOWED: Code
 PROBABILITIES_MAY_NOT_LEAVE: Code
 SHUFFLER_ONLY: Code
 COLUMN_MAY_NOT_LEAVE: Code
+SHUFFLER_NOT_ALLOWED: Code
 
 class Plan(_message.Message):
     __slots__ = ("version", "campaign", "method", "terms", "score", "labels", "alpha", "expected_records", "minimum_reports", "minimum_owners", "model", "issued", "expires", "training", "share", "chain", "shuffling")

@@ -1,9 +1,21 @@
 """What an owner is told of a plan whose reports a shuffler mixes."""
 
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from confide.aggregator.campaigns.planning.shuffler_file import shuffler_file, with_shuffler
 from confide.client.explain import explain
+from confide.client.policy import read_policy
+from confide.client.policy_template import TEMPLATE
+from confide.protocol.errors import BadInput
+from confide.protocol.plan import digest, sign_plan, write_query
 from confide.protocol.privacy.amplification import shuffled_epsilon
-from tests.support.owners import PLAN, POLICY, changed
-from tests.support.shuffled_plans import SHUFFLED, SHUFFLING
+from confide.protocol.wire import wire_pb2 as wire
+from tests.support.owners import KEY, PLAN, POLICY, PUBLIC, changed, owner
+from tests.support.queries import code
+from tests.support.shuffled_plans import NAME, QUERY, SHUFFLED, SHUFFLING
 
 
 def test_an_owner_is_shown_what_mixing_leaves_and_what_is_charged() -> None:
@@ -20,3 +32,40 @@ def test_an_owner_is_shown_what_mixing_leaves_and_what_is_charged() -> None:
     assert f"at most epsilon {less:.4f}" in fewer
     assert less > amplified
     assert "shuffler" not in explain(PLAN, POLICY)
+
+
+def test_an_owner_may_list_the_shufflers_that_it_accepts(tmp_path: Path) -> None:
+    """Without a list any will do; with one, a plan that names another is refused, in words too. A
+    policy file may leave the clause out."""
+    listed = replace(POLICY, shufflers=frozenset({SHUFFLING.key}))
+    other = replace(POLICY, shufflers=frozenset({b"o" * 32}))
+    for policy, broken in ((POLICY, []), (listed, []), (other, [wire.Code.SHUFFLER_NOT_ALLOWED])):
+        assert policy.refusals(SHUFFLED) == broken
+        assert policy.refusals(PLAN) == []
+    assert "its shuffler is not among `shufflers`" in explain(SHUFFLED, other)
+    signed, query = sign_plan(SHUFFLED, KEY), write_query(QUERY, plan=NAME, round_=0)
+    held = owner(tmp_path / "owner", seed=1, n=200, policy=other, route=SHUFFLING.authority)
+    assert code(held.answer(signed, query)) == "SHUFFLER_NOT_ALLOWED"
+    file = tmp_path / "policy.toml"
+    for clause, expected in (
+        (f'shufflers = ["{SHUFFLING.key.hex()}"]', {SHUFFLING.key}),
+        ("shufflers = []", set()),
+        ("", set()),
+    ):
+        file.write_text(TEMPLATE.replace("shufflers = []", clause))
+        assert read_policy(file).shufflers == expected
+    file.write_text(TEMPLATE.replace("shufflers = []", 'shufflers = ["abc"]'))
+    with pytest.raises(BadInput, match="shufflers"):
+        read_policy(file)
+
+
+def test_a_plan_that_names_its_own_signer_as_the_shuffler_is_refused(tmp_path: Path) -> None:
+    """Mixing is for another party; neither owners nor whoever makes plans accept one such."""
+    own = replace(SHUFFLED, shuffling=replace(SHUFFLING, key=PUBLIC))
+    query = write_query(QUERY, plan=digest(own.to_bytes()), round_=0)
+    held = owner(tmp_path / "owner", seed=1, n=200, route=SHUFFLING.authority)
+    assert code(held.answer(sign_plan(own, KEY), query)) == "SHUFFLER_NOT_ALLOWED"
+    file = tmp_path / "shuffler.json"
+    file.write_bytes(shuffler_file(key=PUBLIC, authority=SHUFFLING.authority))
+    with pytest.raises(BadInput, match="another party"):
+        with_shuffler({"shuffler": str(file), "crowd": 100}, KEY)

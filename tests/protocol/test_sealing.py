@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput, Refused
-from confide.protocol.methods.bits import BitQuery, BitTerms
+from confide.protocol.methods.bits import BitTerms
 from confide.protocol.methods.labels.terms import LabelTerms
 from confide.protocol.methods.sealed import SealedQuery
 from confide.protocol.plan import Plan, digest, read_query, write_query
@@ -16,9 +15,7 @@ from confide.protocol.shuffling import Handover, Shuffling, check_handover, hand
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import serialise
 from tests.support.owners import KEY, PLAN, changed
-from tests.support.shuffled_plans import NAME, OURS, SHUFFLED, SHUFFLER, SHUFFLING
-
-QUERY = BitQuery(Bit(epsilon=4.0), 0.0, 1.0, tuple(i / 300 for i in range(1, 301)))
+from tests.support.shuffled_plans import NAME, OURS, QUERY, SHUFFLED, SHUFFLER, SHUFFLING
 
 
 def sealed_query(round_: int = 0) -> SealedQuery:

@@ -2,6 +2,8 @@
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from confide.protocol.channels.bit import Bit
+from confide.protocol.methods.bits import BitQuery
 from confide.protocol.plan import digest
 from confide.protocol.sealing import sealing_key
 from confide.protocol.shuffling import Shuffling
@@ -17,3 +19,4 @@ SHUFFLING = Shuffling(
 )
 SHUFFLED = changed(PLAN, shuffling=SHUFFLING)
 NAME = digest(SHUFFLED.to_bytes())
+QUERY = BitQuery(Bit(epsilon=4.0), 0.0, 1.0, tuple(i / 300 for i in range(1, 301)))

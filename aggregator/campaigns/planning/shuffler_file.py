@@ -34,6 +34,10 @@ def with_shuffler(own: dict[str, Any], signer: Ed25519PrivateKey) -> dict[str, A
             )
         return own
     named = _read(Path(path))
+    if named["key"] == signer.public_key().public_bytes_raw():
+        raise BadInput(
+            f"{path} names the key that signs the plan; accepted is the key of another party"
+        )
     recipient = sealing_key(signer).public_key().public_bytes_raw()
     crowd = int(own.get("crowd", USUAL_CROWD))
     return own | {"shuffling": Shuffling(**named, recipient=recipient, crowd=crowd)}
