@@ -1,4 +1,5 @@
 import urllib.request
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from confide.aggregator.quantiles.histogram import Histogram
 from confide.aggregator.storage import views
 from confide.protocol.cards.card import AUDITOR, PUBLIC, parse_card, strata_of
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.methods.pairs import PairTerms
 from confide.protocol.plan import Plan, digest
 from confide.protocol.privacy.zcdp import search_variance
 from confide.protocol.wire import wire_pb2 as wire
@@ -63,35 +65,48 @@ NOISED_CLASSES = changed(
     epsilon=4.0,
     noise_variance=search_variance(bins=16, epsilon=4.0, delta=1e-6, moved=2),
 )
+PAIRS = PairTerms(variant="class-conditional", epsilon=4.0, delta=0.1, channel="k-rr")
+# Every variant that has a threshold for each part of the records, or one for all of them.
+PARTS = {
+    f"{plan.method} {variant}": changed(plan, variant=variant, part_floor=400, **more)
+    for plan in (PLAN, LABEL_PLAN)
+    for variant, more in {
+        "for-every-owner": {},
+        "per-owner": {},
+        "for-every-group": BY_WARD,
+        "per-group": BY_WARD,
+    }.items()
+} | {"labels class-conditional": changed(LABEL_PLAN, variant="class-conditional")}
 EDGES = (0.5, 0.8, 0.9, 0.95, 1.0)
 
 
 def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path: Path) -> None:
-    """Bits, labels, owners and groups one by one, trusted counts (also without a beta, PAC on a
-    given grid, and by class) and noised ones, all at once on one server: the certificates of the
-    same reports in process."""
+    """Bits, labels, pairs, owners and groups one by one, trusted counts (also without a beta, PAC
+    on a given grid, by class and by group) and noised ones, all at once on one server: the
+    certificates of the same reports in process."""
     randomised = changed(LABEL_PLAN, score="aps-randomized")
     plans = {
         name: plan_now(base, campaign=name)
         for name, base in {
             "bits": PLAN,
             "labels": LABEL_PLAN,
-            "every owner": changed(PLAN, variant="for-every-owner", part_floor=500),
-            "each owner": changed(LABEL_PLAN, variant="per-owner", part_floor=500),
-            "each group": changed(PLAN, variant="per-group", part_floor=400, **BY_WARD),
+            **PARTS,
+            "pairs": replace(PLAN, terms=PAIRS),
             "planned mixture": changed(PLAN, planned_mixture=True),
             "randomised": randomised,
             "trusted": TRUSTED,
             "averaged": changed(TRUSTED, beta=0.0),
             "PAC": changed(TRUSTED, beta=0.0, delta=0.1, bins=5, grid="given", given_edges=EDGES),
             "classes": changed(TRUSTED, beta=0.0, bins=64, epsilon=1.5, by="class", parts=K),
+            "groups": changed(TRUSTED, beta=0.0, bins=64, by="group", parts=3, **BY_WARD),
             "noised": NOISED,
             "noised classes": NOISED_CLASSES,
+            "noised groups": changed(NOISED, by="group", parts=3, **BY_WARD),
         }.items()
     }
     ids = {name: place.campaign(plan, owners=3) for name, plan in plans.items()}
     # Every owner is in all campaigns at once, each with a call that watches and one that sends.
-    server = place.serve("--open-calls", "104")
+    server = place.serve("--open-calls", str(8 * len(plans)))
     tokens = [place.enrol(f"owner {i}") for i in range(3)]
 
     def take_part(job: int) -> int:
